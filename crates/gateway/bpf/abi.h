@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the XDP program and its user space share: every constant, structure and map value.
+ *
+ * This file is the only definition. The Rust types are generated from it (bindgen, in build.rs),
+ * and both compilers assert the sizes below. Change anything here and EQUIC_ABI_VERSION goes up by one.
+ *
+ * Byte order: addresses and ports are in network order, everything else in host order.
+ * Time: nanoseconds of CLOCK_MONOTONIC (bpf_ktime_get_ns), unless said otherwise.
+ */
+#ifndef EQUIC_ABI_H
+#define EQUIC_ABI_H
+
+#include <linux/types.h>
+
+#define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
+#define EQUIC_ABI_VERSION 1u
+
+#define EQUIC_MAX_SERVICES 64u
+#define EQUIC_MAX_OWNERS   16u /* processes that feed one gateway at a time */
+#define EQUIC_CID_MAX	   20u /* RFC 9000 s.17.2 */
+#define EQUIC_SLOTS	   8u  /* per ledger bucket */
+#define EQUIC_REASONS_MAX  32u /* room in the counter table, per service */
+#define EQUIC_HANDSHAKE_CIDS 3u /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
+#define EQUIC_RATE_SHIFT   20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
+#define EQUIC_NO_SERVICE   0xffffu
+
+/*
+ * Every verdict has a reason: X(NAME, "name", drops, "what it means").
+ * The order is the wire order of counters and events: append, never insert.
+ */
+#define EQUIC_REASONS(X)                                                                           \
+	X(ALLOWED, "allowed", 0, "the source is on the allow list")                                \
+	X(ESTABLISHED, "established", 0, "short header: a packet of an established connection")    \
+	X(HANDSHAKE, "handshake", 0, "Handshake or 0-RTT packet, which cannot open a connection")  \
+	X(UNDERWAY, "underway", 0, "Initial of a handshake that was already let in")               \
+	X(NEW, "new", 0, "Initial that opens a connection, within every limit")                    \
+	X(NEW_VERSION, "new_version", 0,                                                           \
+	  "long header of a version this program does not know, within every limit")              \
+	X(FRAGMENT, "fragment", 0, "later IP fragment of a datagram to the service")               \
+	X(UNREADABLE, "unreadable", 0, "headers outside the linear part of the frame")             \
+	X(DENIED, "denied", 1, "the source is on the deny list")                                   \
+	X(QUOTA_STRICT, "quota_strict", 1,                                                         \
+	  "policy strict: the source holds more connections than its limit")                       \
+	X(QUOTA, "quota", 1, "opens a connection, and the source holds as many as its limit")      \
+	X(RATE_NEW_SOURCE, "rate_new_source", 1, "too many new connections a second from the source") \
+	X(RATE_NEW_SERVICE, "rate_new_service", 1, "too many new connections a second to the service") \
+	X(RATE_PACKETS, "rate_packets", 1, "too many packets a second from the source")            \
+	X(RATE_BYTES, "rate_bytes", 1, "too many bytes a second from the source")                  \
+	X(SMALL_INITIAL, "small_initial", 1,                                                       \
+	  "Initial in a datagram under 1200 bytes (RFC 9000 s.14.1)")                              \
+	X(SMALL_VERSION, "small_version", 1,                                                       \
+	  "unknown version in a datagram under 1200 bytes (RFC 9000 s.5.2.2)")                     \
+	X(SHORT_DCID, "short_dcid", 1,                                                             \
+	  "opening Initial with a Destination Connection ID under 8 bytes (RFC 9000 s.7.2)")       \
+	X(LONG_CID, "long_cid", 1, "connection ID over 20 bytes in version 1 or 2 (RFC 9000 s.17.2)") \
+	X(TRUNCATED, "truncated", 1, "the header runs past the end of the datagram")               \
+	X(BAD_LENGTH, "bad_length", 1,                                                             \
+	  "a Token Length or Length field runs past the datagram, or leaves no room for a packet") \
+	X(TINY_SHORT, "tiny_short", 1, "short header packet under 21 bytes (RFC 9000 s.10.3)")     \
+	X(EMPTY, "empty", 1, "UDP datagram without payload")                                       \
+	X(VERSION_NEGOTIATION, "version_negotiation", 1,                                           \
+	  "Version Negotiation packet, which a server never receives (RFC 9000 s.17.2.1)")         \
+	X(RETRY, "retry", 1, "Retry packet, which a server never receives (RFC 9000 s.17.2.5)")    \
+	X(FIXED_BIT, "fixed_bit", 1, "Fixed Bit is zero and the service requires it (RFC 9000 s.17.2)") \
+	X(UNKNOWN_VERSION, "unknown_version", 1, "the service refuses versions other than 1 and 2") \
+	X(LATER_FRAGMENT, "later_fragment", 1, "later IP fragment that the fragment policy refuses") \
+	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")
+
+enum equic_reason {
+#define EQUIC_REASON_ENUM(name, text, drops, meaning) EQUIC_REASON_##name,
+	EQUIC_REASONS(EQUIC_REASON_ENUM)
+#undef EQUIC_REASON_ENUM
+	EQUIC_REASON_COUNT
+};
+
+enum equic_policy {
+	EQUIC_POLICY_NEW = 0,	 /* at the limit, refuse what opens a connection */
+	EQUIC_POLICY_STRICT = 1, /* over the limit, refuse everything (the paper's Algorithm 1) */
+};
+
+/* Later fragments of a datagram whose first fragment went to a protected service. */
+enum equic_fragments {
+	EQUIC_FRAGMENTS_PASS = 0,
+	EQUIC_FRAGMENTS_FOLLOW = 1, /* the first fragment's decision */
+	EQUIC_FRAGMENTS_DROP = 2,
+};
+
+enum equic_service_flags {
+	EQUIC_SERVICE_ENABLED = 1u << 0,
+	EQUIC_SERVICE_DRY_RUN = 1u << 1,
+	EQUIC_SERVICE_REQUIRE_FIXED_BIT = 1u << 2,
+	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
+	EQUIC_SERVICE_ALSO_CLIENT = 1u << 4, /* the port dials out too: Retry and VN are legitimate */
+};
+
+/* Generic cell rate algorithm: a token bucket in one word. Off while cost_ns is 0. */
+struct equic_rate {
+	__u64 cost_ns;	/* time one unit costs, fixed point (EQUIC_RATE_SHIFT) */
+	__u64 burst_ns; /* how far the theoretical arrival time may run ahead of now */
+};
+
+/* One protected service: what `equic gateway set` changes. Live, in the map .data.services. */
+struct equic_service {
+	__u32 flags; /* enum equic_service_flags */
+	__u32 group; /* quota group: services of one group count a source together */
+	__u32 max_connections; /* per source; 0: no quota */
+	__u8 policy;	       /* enum equic_policy */
+	__u8 fragments;	       /* enum equic_fragments */
+	__u16 reserved;
+	struct equic_rate new_per_source;
+	struct equic_rate new_per_service;
+	struct equic_rate packets_per_source;
+	struct equic_rate bytes_per_source; /* UDP payload bytes */
+	__u64 handshake_ns; /* how long a handshake that was let in may take */
+	char name[32];	    /* NUL-terminated */
+};
+
+/* Key of the map `listeners`: which (address, port) belongs to which service. */
+struct equic_listener {
+	__u8 addr[16]; /* IPv4 as ::ffff:a.b.c.d; all zero: any address of the family */
+	__u16 port;    /* network order */
+	__u8 family;   /* 4 or 6 */
+	__u8 reserved;
+};
+
+/* A source: an address cut to its prefix. IPv4 as ::ffff:a.b.c.d. */
+struct equic_source {
+	__u8 addr[16];
+	__u32 group;
+};
+
+/* Value of the LRU map `sources`. */
+struct equic_source_state {
+	__u64 new_tat; /* theoretical arrival times of the source's buckets */
+	__u64 packets_tat;
+	__u64 bytes_tat;
+	__u64 packets; /* seen, whatever the verdict */
+	__u64 bytes;   /* UDP payload */
+	__u64 drops;   /* packets whose reason is a drop, dry run included */
+	__u64 first_ns;
+	__u64 last_ns;
+	__u32 last_reason;
+	__u32 reserved;
+};
+
+/* Key of the LRU map `handshakes`: one client's attempt. A client keeps its Source Connection ID
+ * from the first Initial to the end of the handshake (RFC 9000 s.7.2, s.17.2.5.2). */
+struct equic_handshake_key {
+	__u8 addr[16]; /* full address, not the prefix */
+	__u16 port;
+	__u16 service;
+	__u8 scid_len;
+	__u8 reserved[3];
+	__u8 scid[EQUIC_CID_MAX];
+};
+
+struct equic_cid {
+	__u8 len;
+	__u8 bytes[EQUIC_CID_MAX];
+};
+
+struct equic_handshake {
+	__u64 started_ns;
+	__u8 count; /* how many of `dcid` are known */
+	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
+};
+
+/* Key of the LPM tries `acl4` and `acl6`. */
+struct equic_acl4_key {
+	__u32 prefixlen;
+	__u8 addr[4];
+};
+struct equic_acl6_key {
+	__u32 prefixlen;
+	__u8 addr[16];
+};
+
+enum equic_acl_action { EQUIC_ACL_DENY = 1, EQUIC_ACL_ALLOW = 2 };
+
+struct equic_acl_entry {
+	__u64 expires_ns; /* 0: never */
+	__u32 action;	  /* enum equic_acl_action */
+	__u32 prefixlen;  /* the entry's own: lets an expired entry give way to a shorter one */
+};
+
+/*
+ * The ledger: one process's connection counts, in shared memory (an array map of buckets, mapped
+ * into the process). Element 0 is the header, elements 1..=buckets hold slots. A source lives in one
+ * of two buckets; see docs/policy.md, "The ledger", for the hash and the order of stores.
+ */
+struct equic_ledger_slot {
+	__u8 addr[16];
+	__u32 group;
+	__u32 reserved;
+	__u64 meta; /* tag << 32 | connections; 0: free; connections 0 with a tag: being claimed */
+};
+
+struct equic_ledger_bucket {
+	struct equic_ledger_slot slot[EQUIC_SLOTS];
+};
+
+struct equic_ledger_header {
+	__u32 magic;
+	__u32 version;
+	__u32 pid;
+	__u32 buckets; /* a power of two */
+	__u64 heartbeat_ns;  /* written by the owner; older than the lease: the ledger does not count */
+	__u64 connections;   /* open now, all sources */
+	__u64 opened;	     /* since the start */
+	__u64 overflow;	     /* opened while both buckets were full: not in any slot */
+	__u64 start_ticks;   /* field 22 of /proc/PID/stat: tells a reused pid apart */
+	char name[32];
+	__u8 reserved[168];
+};
+
+/* Set once before loading; the verifier prunes what is off. In .rodata. */
+struct equic_load {
+	__u64 seed;	  /* of the ledger's hash */
+	__u64 v6_mask[2]; /* as laid over the address bytes */
+	__u32 v4_mask;	  /* as laid over the address bytes */
+	__u32 ledger_mask; /* buckets - 1 */
+	__u8 test_clock;   /* take the time from control.clock_ns */
+	__u8 explain;	   /* write struct equic_explain */
+	__u8 drop_deep_headers; /* more IPv6 extension headers than can be walked: drop, not pass */
+	__u8 reserved[5];
+};
+
+/* The gateway as a whole; live. In .data.control. */
+struct equic_control {
+	__u32 magic;
+	__u32 version;
+	__u32 owner_pid;  /* the process that loaded the program */
+	__u32 owner_mask; /* bit i: slot i of `ledgers` may hold a ledger */
+	__u64 lease_ns;	  /* a ledger without a heartbeat for this long does not count */
+	__u64 clock_ns;	  /* the time, with load.test_clock */
+	__u64 created_ns;
+	struct equic_rate events; /* drop events per second and CPU */
+	__u32 acl_used;		  /* bit 0: acl4 has or had entries; bit 1: acl6 */
+	__u32 dry_run;		  /* for all services */
+	__u64 owner_start_ticks;
+	char name[32];
+};
+
+/* The buckets new_per_service: theoretical arrival times, written by the program. In .data.rates. */
+struct equic_service_rates {
+	__u64 new_tat[EQUIC_MAX_SERVICES];
+};
+
+/* What is counted beside verdicts: elements EQUIC_TALLY_BASE + tally of `counters`. */
+enum equic_tally {
+	EQUIC_TALLY_SOURCES_CREATED,	/* entries put into the LRU maps: less what is there now and */
+	EQUIC_TALLY_HANDSHAKES_CREATED, /* what was deleted, these are the evictions */
+	EQUIC_TALLY_DEEP_HEADERS,	/* packets with more IPv6 extension headers than are walked */
+	EQUIC_TALLY_EVENTS_LOST,	/* drop events that found the ring full */
+	EQUIC_TALLY_STALE_LEDGER,	/* a ledger was left out because its lease had run out */
+	EQUIC_TALLY_CONTENDED,		/* a bucket's word changed hands too often: refused */
+	EQUIC_TALLY_COUNT
+};
+#define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)
+#define EQUIC_COUNTERS	 (EQUIC_TALLY_BASE + 8u)
+
+/* Value of the per-CPU array `counters`, at service * EQUIC_REASONS_MAX + reason. */
+struct equic_counter {
+	__u64 packets;
+	__u64 bytes;   /* UDP payload */
+	__u64 dropped; /* packets really dropped; less than `packets` in a dry run */
+};
+
+/* A sampled drop, in the ring buffer `events`. */
+struct equic_event {
+	__u64 time_ns;
+	__u32 ifindex;
+	__u32 version; /* QUIC version, host order; 0 for short headers */
+	__u8 src[16];
+	__u8 dst[16];
+	__u16 sport;
+	__u16 dport;
+	__u16 service;
+	__u16 length; /* UDP payload bytes */
+	__u8 family;
+	__u8 reason;
+	__u8 dropped; /* 0 in a dry run */
+	__u8 first_byte;
+	struct equic_cid dcid;
+	__u8 reserved[7];
+};
+
+/* How the last packet was judged, in .data.explain; written only with load.explain. */
+struct equic_explain {
+	__u32 packets;	/* judged so far: tells whether the packet reached a service */
+	__u32 reason;
+	__u32 service;
+	__u32 count;	/* connections of the source, where they were looked up */
+	__u32 dropped;
+	__u32 version;
+	struct equic_source source;
+	struct equic_cid dcid;
+	struct equic_cid scid;
+	__u8 reserved[6];
+};
+
+#define EQUIC_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
+EQUIC_ASSERT_SIZE(equic_rate, 16);
+EQUIC_ASSERT_SIZE(equic_service, 120);
+EQUIC_ASSERT_SIZE(equic_listener, 20);
+EQUIC_ASSERT_SIZE(equic_source, 20);
+EQUIC_ASSERT_SIZE(equic_source_state, 72);
+EQUIC_ASSERT_SIZE(equic_handshake_key, 44);
+EQUIC_ASSERT_SIZE(equic_cid, 21);
+EQUIC_ASSERT_SIZE(equic_handshake, 72);
+EQUIC_ASSERT_SIZE(equic_acl4_key, 8);
+EQUIC_ASSERT_SIZE(equic_acl6_key, 20);
+EQUIC_ASSERT_SIZE(equic_acl_entry, 16);
+EQUIC_ASSERT_SIZE(equic_ledger_slot, 32);
+EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
+EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
+EQUIC_ASSERT_SIZE(equic_load, 40);
+EQUIC_ASSERT_SIZE(equic_control, 104);
+EQUIC_ASSERT_SIZE(equic_counter, 24);
+EQUIC_ASSERT_SIZE(equic_event, 88);
+EQUIC_ASSERT_SIZE(equic_explain, 92);
+
+#endif
