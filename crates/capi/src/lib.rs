@@ -1,0 +1,1 @@
+//! C library of the eQUIC gateway.

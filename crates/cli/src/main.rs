@@ -1,0 +1,2 @@
+//! The `equic` command.
+fn main() {}

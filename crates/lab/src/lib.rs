@@ -1,0 +1,1 @@
+//! Network namespaces, traffic and attacks for experiments on one machine.

@@ -1,0 +1,1 @@
+//! Result schema, statistics, tables and plots.
