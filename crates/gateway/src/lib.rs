@@ -1,1 +1,3 @@
 //! XDP gateway for QUIC servers: quotas, rates and lists enforced in the kernel, driven live by the server.
+
+pub mod model;

@@ -1,0 +1,48 @@
+//! Token buckets in one word: the generic cell rate algorithm (policy.md section 4).
+
+/// Fraction bits of [`Rate::cost_ns`].
+const RATE_SHIFT: u32 = 20;
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// The rate and burst of one token bucket. Off while `cost_ns` is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Nanoseconds one unit costs, fixed point with 20 fraction bits.
+    pub cost_ns: u64,
+    /// Nanoseconds the theoretical arrival time may run ahead of now.
+    pub burst_ns: u64,
+}
+
+impl Rate {
+    /// No limit.
+    pub const OFF: Rate = Rate { cost_ns: 0, burst_ns: 0 };
+
+    /// `rate` units a second with a burst of `burst` units; a rate of 0 is [`Rate::OFF`].
+    pub fn per_second(rate: u64, burst: u64) -> Rate {
+        if rate == 0 {
+            return Rate::OFF;
+        }
+        let cost = (NANOS_PER_SECOND << RATE_SHIFT) / u128::from(rate);
+        let burst = u128::from(burst) * NANOS_PER_SECOND / u128::from(rate);
+        Rate { cost_ns: saturate(cost), burst_ns: saturate(burst) }
+    }
+
+    /// Charges `units` at `now` (nanoseconds) to the bucket whose theoretical arrival time is `tat`.
+    /// Returns whether the bucket had room; `tat` moves only if it had.
+    pub fn charge(&self, tat: &mut u64, units: u64, now: u64) -> bool {
+        if self.cost_ns == 0 {
+            return true;
+        }
+        let cost = saturate((u128::from(units) * u128::from(self.cost_ns)) >> RATE_SHIFT);
+        let t = (*tat).max(now).saturating_add(cost);
+        if t - now > self.burst_ns {
+            return false;
+        }
+        *tat = t;
+        true
+    }
+}
+
+fn saturate(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
