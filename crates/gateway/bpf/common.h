@@ -20,8 +20,9 @@
  * register that is used after: the verifier follows registers. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
 
-#define V4_MAPPED 0xffff0000ull /* the upper address word of ::ffff:a.b.c.d, without the address   \
-				 */
+#define V4_MAPPED                                                                                  \
+	0xffff0000ull /* the upper address word of ::ffff:a.b.c.d, without the address             \
+		       */
 
 /* One packet to a service, as far as it is known. */
 struct packet {

@@ -107,7 +107,7 @@ static __noinline int later_fragment(struct packet *p)
 {
 	volatile struct equic_service *service;
 	struct equic_source_state *state;
-	struct equic_source source;
+	struct equic_source source __attribute__((aligned(8)));
 	struct fragment_key key;
 	struct fragment *first;
 	__u32 reason = EQUIC_REASON_FRAGMENT;
@@ -131,7 +131,7 @@ INLINE int to_service(struct packet *p, enum parsed parsed)
 {
 	volatile struct equic_service *service;
 	struct equic_source_state *state = NULL;
-	struct equic_source source;
+	struct equic_source source __attribute__((aligned(8)));
 	enum listed listed = LISTED_NOT;
 	__u32 index = service_of(p);
 	__u32 reason;

@@ -42,45 +42,59 @@ static __noinline __u32 bucket_count(void *ledger, __u32 bucket, const struct eq
 	return 0;
 }
 
+struct ledger_sum {
+	const struct equic_source *source;
+	__u64 now;
+	__u32 first;
+	__u32 second;
+	__u32 tag;
+	__u32 count;
+};
+
+/* Adds one process's count. Returns 1 to stop. */
+static long add_ledger(__u32 index, void *arg)
+{
+	volatile struct equic_ledger_header *header;
+	struct ledger_sum *sum = arg;
+	__u32 owners = control.owner_mask >> (index & 31);
+	__u32 key = index, zero = 0;
+	void *ledger;
+	__u64 beat;
+
+	if (!owners)
+		return 1;
+	if (!(owners & 1))
+		return 0;
+	ledger = bpf_map_lookup_elem(&ledgers, &key);
+	if (!ledger)
+		return 0;
+	header = bpf_map_lookup_elem(ledger, &zero);
+	if (!header)
+		return 0;
+	beat = header->heartbeat_ns;
+	if (sum->now > beat && sum->now - beat > control.lease_ns) {
+		tally(EQUIC_TALLY_STALE_LEDGER);
+		return 0;
+	}
+	sum->count += bucket_count(ledger, sum->first, sum->source, sum->tag);
+	sum->count += bucket_count(ledger, sum->second, sum->source, sum->tag);
+	return 0;
+}
+
 /* The sum over all ledgers whose owner is alive. */
 static __noinline __u32 connections(const struct equic_source *source, __u64 now)
 {
 	const __u64 *addr = (const __u64 *)source->addr;
 	__u64 h = mix(mix(mix(load.seed ^ addr[0]) ^ addr[1]) ^ source->group);
-	__u32 tag = (__u32)(h >> 32) | 1;
-	__u32 first = (__u32)h & load.ledger_mask;
-	__u32 second = (first ^ (__u32)mix(tag)) & load.ledger_mask;
-	__u32 owners = control.owner_mask;
-	__u64 lease = control.lease_ns;
-	__u32 sum = 0;
+	struct ledger_sum sum = {.source = source, .now = now};
 
-	if (second == first)
-		second = first ^ 1;
-	for (__u32 i = 0; i < EQUIC_MAX_OWNERS; i++) {
-		volatile struct equic_ledger_header *header;
-		__u32 key = i, zero = 0;
-		void *ledger;
-		__u64 beat;
-
-		if (!(owners >> i))
-			break;
-		if (!(owners >> i & 1))
-			continue;
-		ledger = bpf_map_lookup_elem(&ledgers, &key);
-		if (!ledger)
-			continue;
-		header = bpf_map_lookup_elem(ledger, &zero);
-		if (!header)
-			continue;
-		beat = header->heartbeat_ns;
-		if (now > beat && now - beat > lease) {
-			tally(EQUIC_TALLY_STALE_LEDGER);
-			continue;
-		}
-		sum += bucket_count(ledger, first, source, tag);
-		sum += bucket_count(ledger, second, source, tag);
-	}
-	return sum;
+	sum.tag = (__u32)(h >> 32) | 1;
+	sum.first = (__u32)h & load.ledger_mask;
+	sum.second = (sum.first ^ (__u32)mix(sum.tag)) & load.ledger_mask;
+	if (sum.second == sum.first)
+		sum.second = sum.first ^ 1;
+	bpf_loop(EQUIC_MAX_OWNERS, add_ledger, &sum, 0);
+	return sum.count;
 }
 
 #endif

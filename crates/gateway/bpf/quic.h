@@ -79,7 +79,7 @@ INLINE __u8 long_type(__u8 first_byte, __u32 version)
 
 /* The part of a long header that all versions share (RFC 8999 s.5.1), and the checks on it.
  * Leaves the offset behind it in h->next. Returns a drop reason or REASON_NONE. */
-INLINE __u32 parse_invariant(const struct packet *p, __u32 off, __u32 flags, struct long_header *h)
+INLINE __u32 parse_invariant(const struct packet *p, __u32 off, struct long_header *h)
 {
 	bool too_long = false;
 	__be32 version;
@@ -100,8 +100,6 @@ INLINE __u32 parse_invariant(const struct packet *p, __u32 off, __u32 flags, str
 	h->next = off;
 	if (!h->known_version)
 		return REASON_NONE;
-	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(h->first_byte & QUIC_FIXED))
-		return EQUIC_REASON_FIXED_BIT;
 	if (too_long)
 		return EQUIC_REASON_LONG_CID;
 	h->type = long_type(h->first_byte, h->version);
@@ -132,26 +130,39 @@ INLINE __u32 parse_lengths(const struct packet *p, struct long_header *h)
 	return REASON_NONE;
 }
 
-/* Looks for an Initial behind the first packet (RFC 9000 s.12.2); true if `h` is one. */
-static __noinline bool coalesced_initial(const struct packet *p, __u32 flags, struct long_header *h)
+struct coalesced {
+	const struct packet *p;
+	struct long_header *h;
+	bool found;
+};
+
+/* One more packet of the datagram. Returns 1 to stop. */
+static long walk_coalesced(__u32 index, void *arg)
 {
-	__u32 version = h->version;
+	struct coalesced *walk = arg;
+	const struct packet *p = walk->p;
+	struct long_header *h = walk->h;
+	__u32 version = h->version, off = h->next;
+	__u8 byte;
 
-	for (int i = 0; i < QUIC_COALESCED; i++) {
-		__u32 off = h->next;
-		__u8 byte;
+	if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, &byte, 1))
+		return 1;
+	if (!(byte & QUIC_LONG))
+		return 1;
+	if (parse_invariant(p, off, h) != REASON_NONE || h->version != version ||
+	    h->type == QUIC_RETRY || parse_lengths(p, h) != REASON_NONE)
+		return 1;
+	walk->found = h->type == QUIC_INITIAL;
+	return walk->found;
+}
 
-		if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, &byte, 1))
-			return false;
-		if (!(byte & QUIC_LONG))
-			return false;
-		if (parse_invariant(p, off, flags, h) != REASON_NONE || h->version != version ||
-		    h->type == QUIC_RETRY || parse_lengths(p, h) != REASON_NONE)
-			return false;
-		if (h->type == QUIC_INITIAL)
-			return true;
-	}
-	return false;
+/* Looks for an Initial behind the first packet (RFC 9000 s.12.2); true if `h` is one. */
+INLINE bool coalesced_initial(const struct packet *p, struct long_header *h)
+{
+	struct coalesced walk = {.p = p, .h = h};
+
+	bpf_loop(QUIC_COALESCED, walk_coalesced, &walk, 0);
+	return walk.found;
 }
 
 /* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with p->opening,
@@ -159,7 +170,7 @@ static __noinline bool coalesced_initial(const struct packet *p, __u32 flags, st
 static __noinline __u32 parse_long(struct packet *p, __u32 flags)
 {
 	struct long_header h = {};
-	__u32 reason = parse_invariant(p, 0, 0, &h);
+	__u32 reason = parse_invariant(p, 0, &h);
 
 	p->version = h.version;
 	p->dcid = h.dcid;
@@ -189,8 +200,7 @@ static __noinline __u32 parse_long(struct packet *p, __u32 flags)
 	reason = parse_lengths(p, &h);
 	if (reason != REASON_NONE)
 		return reason;
-	if (h.type != QUIC_INITIAL &&
-	    (p->len < QUIC_MIN_DATAGRAM || !coalesced_initial(p, flags, &h)))
+	if (h.type != QUIC_INITIAL && (p->len < QUIC_MIN_DATAGRAM || !coalesced_initial(p, &h)))
 		return REASON_NONE;
 	p->opening = true;
 	p->token = h.token;
