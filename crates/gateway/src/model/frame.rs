@@ -51,6 +51,8 @@ pub struct Datagram<'a> {
     pub dport: u16,
     /// Set on a first fragment (offset 0, more fragments to come).
     pub first_fragment: Option<FragmentKey>,
+    /// What the IP length leaves for UDP, its header included, in bytes.
+    pub ip_payload_len: usize,
     /// The UDP payload; `None` if the UDP length contradicts the IP length.
     pub payload: Option<Payload<'a>>,
 }
@@ -181,7 +183,16 @@ fn parse_udp(
     let sport = take_u16(&mut rest)?;
     let dport = take_u16(&mut rest)?;
     let payload = udp_payload(body, first_fragment.is_some());
-    Some(Frame::Datagram(Datagram { src, dst, sport, dport, first_fragment, payload }))
+    let ip_payload_len = body.len();
+    Some(Frame::Datagram(Datagram {
+        src,
+        dst,
+        sport,
+        dport,
+        first_fragment,
+        ip_payload_len,
+        payload,
+    }))
 }
 
 fn udp_payload(body: &[u8], is_first_fragment: bool) -> Option<Payload<'_>> {

@@ -172,7 +172,7 @@ impl Model {
                 let dropped = self.config.drop_deep_headers && !self.config.dry_run;
                 Outcome::DeepHeaders { dropped }
             }
-            Frame::LaterFragment(fragment) => self.judge_later_fragment(&fragment),
+            Frame::LaterFragment(fragment) => self.judge_later_fragment(&fragment, now),
             Frame::Datagram(datagram) => self.judge_datagram(&datagram, now),
         }
     }
@@ -240,7 +240,7 @@ impl Model {
         Verdict { service: number, reason, dropped }
     }
 
-    fn judge_later_fragment(&mut self, fragment: &LaterFragment) -> Outcome {
+    fn judge_later_fragment(&mut self, fragment: &LaterFragment, now: u64) -> Outcome {
         let Some(first) = self.fragments.get(&fragment.key).copied() else {
             return Outcome::Foreign;
         };
@@ -253,6 +253,7 @@ impl Model {
             FragmentPolicy::Follow | FragmentPolicy::Drop => Reason::LaterFragment,
         };
         let bytes = fragment.length as u64;
+        self.record(self.source_key(fragment.key.src, service.group), reason, bytes, now);
         Outcome::Service(self.conclude(first.service, reason, bytes, service.dry_run))
     }
 
@@ -261,7 +262,8 @@ impl Model {
             return Outcome::Foreign;
         };
         let reason = self.decide(number, &service, datagram, now);
-        let bytes = datagram.payload.map_or(0, |payload| payload.length as u64);
+        // A UDP length that is not to be trusted is not counted either.
+        let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;
         self.record(self.source_key(datagram.src, service.group), reason, bytes, now);
         let verdict = self.conclude(number, reason, bytes, service.dry_run);
         if let Some(key) = datagram.first_fragment
@@ -273,9 +275,11 @@ impl Model {
         Outcome::Service(verdict)
     }
 
-    /// Updates the source's statistics. A packet refused before its source mattered makes no entry.
+    /// Updates the source's statistics. A packet refused before its source mattered makes no
+    /// entry, nor does what follows it in later fragments.
     fn record(&mut self, key: SourceKey, reason: Reason, bytes: u64, now: u64) {
-        if !matches!(reason, Reason::BadUdp | Reason::Denied) {
+        use Reason::{BadUdp, Denied, Fragment, LaterFragment};
+        if !matches!(reason, BadUdp | Denied | Fragment | LaterFragment) {
             self.ensure_source(key, now);
         }
         if let Some(source) = self.sources.get_mut(&key) {

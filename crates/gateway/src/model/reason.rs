@@ -39,7 +39,6 @@ reasons! {
     New, "new", false, "Initial that opens a connection, within every limit.";
     NewVersion, "new_version", false, "Long header of an unknown version, within every limit.";
     Fragment, "fragment", false, "Later IP fragment of a datagram to the service.";
-    Unreadable, "unreadable", false, "Headers outside the linear part of the frame (never the model's verdict).";
     Denied, "denied", true, "The source is on the deny list.";
     QuotaStrict, "quota_strict", true, "Policy strict: the source holds more connections than its limit.";
     Quota, "quota", true, "Opens a connection, and the source holds as many as its limit.";

@@ -221,7 +221,8 @@ impl Packet {
             match extension {
                 Extension::Plain { number, length_field } => {
                     let units = usize::from(*length_field);
-                    let len = if *number == AUTHENTICATION { (units + 2) * 4 } else { (units + 1) * 8 };
+                    let len =
+                        if *number == AUTHENTICATION { (units + 2) * 4 } else { (units + 1) * 8 };
                     let start = headers.len();
                     headers.extend([next, *length_field]);
                     headers.resize(start + len, 0);
