@@ -40,6 +40,7 @@ struct packet {
 	__u32 avail;   /* what of it is in this packet: less than len in a first fragment only */
 	__u32 version; /* host order; 0 for short headers */
 	__u32 frag_id;
+	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
 	bool first_fragment;
 	bool later_fragment;
 	bool token; /* the Initial carries one */

@@ -52,6 +52,7 @@ struct extension_walk {
 	__u32 off;
 	__u32 end;
 	__u32 frag_id;
+	__u8 frag_protocol;
 	__u8 next;
 	bool first_fragment;
 	bool later_fragment;
@@ -73,6 +74,8 @@ static long walk_extension(__u32 index, void *arg)
 		w->done = true;
 		return 1;
 	}
+	if (index >= EXTENSION_HEADERS)
+		return 1;
 	if (off > MAX_OFFSET || off + sizeof(head) > w->end ||
 	    bpf_xdp_load_bytes(w->ctx, off, head, sizeof(head))) {
 		w->broken = true;
@@ -83,8 +86,11 @@ static long walk_extension(__u32 index, void *arg)
 		__u16 field = (__u16)head[2] << 8 | head[3];
 
 		len = 8;
-		w->frag_id =
-			(__u32)head[4] << 24 | (__u32)head[5] << 16 | (__u32)head[6] << 8 | head[7];
+		if (field & (V6_FRAGMENT_OFFSET | V6_MORE_FRAGMENTS)) {
+			w->frag_id = (__u32)head[4] << 24 | (__u32)head[5] << 16 |
+				     (__u32)head[6] << 8 | head[7];
+			w->frag_protocol = head[0];
+		}
 		if (field & V6_FRAGMENT_OFFSET) {
 			w->later_fragment = true;
 			w->off = off + len;
@@ -99,7 +105,8 @@ static long walk_extension(__u32 index, void *arg)
 		len = (head[1] + 1) * 8;
 	}
 	w->off = off + len;
-	return 0;
+	w->broken = w->off > w->end;
+	return w->broken;
 }
 
 /* IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of the
@@ -123,6 +130,7 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l
 	p->src[1] = V4_MAPPED | (__u64)ip->saddr << 32;
 	p->dst[1] = V4_MAPPED | (__u64)ip->daddr << 32;
 	p->frag_id = bpf_ntohs(ip->id);
+	p->frag_protocol = ip->protocol;
 	*l4 = off + header;
 	*l4_len = total - header;
 	fragment = bpf_ntohs(ip->frag_off);
@@ -158,10 +166,9 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l
 			return PARSED_OTHER;
 		if (!walk.done)
 			return PARSED_DEEP;
-		if (walk.off > walk.end)
-			return PARSED_OTHER;
 	}
 	p->frag_id = walk.frag_id;
+	p->frag_protocol = walk.frag_protocol;
 	p->first_fragment = walk.first_fragment;
 	*l4 = walk.off;
 	*l4_len = walk.end - walk.off;

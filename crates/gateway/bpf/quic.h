@@ -43,6 +43,7 @@ INLINE __u32 read_cid(const struct packet *p, __u32 off, struct equic_cid *cid, 
 	if (len > EQUIC_CID_MAX)
 		*too_long = true;
 	n = len > EQUIC_CID_MAX ? EQUIC_CID_MAX : len;
+	__builtin_memset(cid, 0, sizeof(*cid)); /* a coalesced packet's ID may be shorter */
 	cid->len = n;
 	OPAQUE(n);
 	if (n > 0 && n <= EQUIC_CID_MAX &&
