@@ -3,7 +3,8 @@
  * What the XDP program and its user space share: every constant, structure and map value.
  *
  * This file is the only definition. The Rust types are generated from it (bindgen, in build.rs),
- * and both compilers assert the sizes below. Change anything here and EQUIC_ABI_VERSION goes up by one.
+ * and both compilers assert the sizes below. Change anything here and EQUIC_ABI_VERSION goes up by
+ * one.
  *
  * Byte order: addresses and ports are in network order, everything else in host order.
  * Time: nanoseconds of CLOCK_MONOTONIC (bpf_ktime_get_ns), unless said otherwise.
@@ -16,14 +17,15 @@
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
 #define EQUIC_ABI_VERSION 1u
 
-#define EQUIC_MAX_SERVICES 64u
-#define EQUIC_MAX_OWNERS   16u /* processes that feed one gateway at a time */
-#define EQUIC_CID_MAX	   20u /* RFC 9000 s.17.2 */
-#define EQUIC_SLOTS	   8u  /* per ledger bucket */
-#define EQUIC_REASONS_MAX  32u /* room in the counter table, per service */
-#define EQUIC_HANDSHAKE_CIDS 3u /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
-#define EQUIC_RATE_SHIFT   20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
-#define EQUIC_NO_SERVICE   0xffffu
+#define EQUIC_MAX_SERVICES   64u
+#define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
+#define EQUIC_CID_MAX	     20u /* RFC 9000 s.17.2 */
+#define EQUIC_SLOTS	     8u	 /* per ledger bucket */
+#define EQUIC_REASONS_MAX    32u /* room in the counter table, per service */
+#define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
+#define EQUIC_RATE_SHIFT                                                                           \
+	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
+#define EQUIC_NO_SERVICE 0xffffu
 
 /*
  * Every verdict has a reason: X(NAME, "name", drops, "what it means").
@@ -36,15 +38,16 @@
 	X(UNDERWAY, "underway", 0, "Initial of a handshake that was already let in")               \
 	X(NEW, "new", 0, "Initial that opens a connection, within every limit")                    \
 	X(NEW_VERSION, "new_version", 0,                                                           \
-	  "long header of a version this program does not know, within every limit")              \
+	  "long header of a version this program does not know, within every limit")               \
 	X(FRAGMENT, "fragment", 0, "later IP fragment of a datagram to the service")               \
-	X(UNREADABLE, "unreadable", 0, "headers outside the linear part of the frame")             \
 	X(DENIED, "denied", 1, "the source is on the deny list")                                   \
 	X(QUOTA_STRICT, "quota_strict", 1,                                                         \
 	  "policy strict: the source holds more connections than its limit")                       \
 	X(QUOTA, "quota", 1, "opens a connection, and the source holds as many as its limit")      \
-	X(RATE_NEW_SOURCE, "rate_new_source", 1, "too many new connections a second from the source") \
-	X(RATE_NEW_SERVICE, "rate_new_service", 1, "too many new connections a second to the service") \
+	X(RATE_NEW_SOURCE, "rate_new_source", 1,                                                   \
+	  "too many new connections a second from the source")                                     \
+	X(RATE_NEW_SERVICE, "rate_new_service", 1,                                                 \
+	  "too many new connections a second to the service")                                      \
 	X(RATE_PACKETS, "rate_packets", 1, "too many packets a second from the source")            \
 	X(RATE_BYTES, "rate_bytes", 1, "too many bytes a second from the source")                  \
 	X(SMALL_INITIAL, "small_initial", 1,                                                       \
@@ -53,7 +56,8 @@
 	  "unknown version in a datagram under 1200 bytes (RFC 9000 s.5.2.2)")                     \
 	X(SHORT_DCID, "short_dcid", 1,                                                             \
 	  "opening Initial with a Destination Connection ID under 8 bytes (RFC 9000 s.7.2)")       \
-	X(LONG_CID, "long_cid", 1, "connection ID over 20 bytes in version 1 or 2 (RFC 9000 s.17.2)") \
+	X(LONG_CID, "long_cid", 1,                                                                 \
+	  "connection ID over 20 bytes in version 1 or 2 (RFC 9000 s.17.2)")                       \
 	X(TRUNCATED, "truncated", 1, "the header runs past the end of the datagram")               \
 	X(BAD_LENGTH, "bad_length", 1,                                                             \
 	  "a Token Length or Length field runs past the datagram, or leaves no room for a packet") \
@@ -62,16 +66,19 @@
 	X(VERSION_NEGOTIATION, "version_negotiation", 1,                                           \
 	  "Version Negotiation packet, which a server never receives (RFC 9000 s.17.2.1)")         \
 	X(RETRY, "retry", 1, "Retry packet, which a server never receives (RFC 9000 s.17.2.5)")    \
-	X(FIXED_BIT, "fixed_bit", 1, "Fixed Bit is zero and the service requires it (RFC 9000 s.17.2)") \
-	X(UNKNOWN_VERSION, "unknown_version", 1, "the service refuses versions other than 1 and 2") \
-	X(LATER_FRAGMENT, "later_fragment", 1, "later IP fragment that the fragment policy refuses") \
+	X(FIXED_BIT, "fixed_bit", 1,                                                               \
+	  "Fixed Bit is zero and the service requires it (RFC 9000 s.17.2)")                       \
+	X(UNKNOWN_VERSION, "unknown_version", 1,                                                   \
+	  "the service refuses versions other than 1 and 2")                                       \
+	X(LATER_FRAGMENT, "later_fragment", 1,                                                     \
+	  "later IP fragment that the fragment policy refuses")                                    \
 	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, drops, meaning) EQUIC_REASON_##name,
 	EQUIC_REASONS(EQUIC_REASON_ENUM)
 #undef EQUIC_REASON_ENUM
-	EQUIC_REASON_COUNT
+		EQUIC_REASON_COUNT
 };
 
 enum equic_policy {
@@ -91,7 +98,8 @@ enum equic_service_flags {
 	EQUIC_SERVICE_DRY_RUN = 1u << 1,
 	EQUIC_SERVICE_REQUIRE_FIXED_BIT = 1u << 2,
 	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
-	EQUIC_SERVICE_ALSO_CLIENT = 1u << 4, /* the port dials out too: Retry and VN are legitimate */
+	EQUIC_SERVICE_ALSO_CLIENT = 1u
+				    << 4, /* the port dials out too: Retry and VN are legitimate */
 };
 
 /* Generic cell rate algorithm: a token bucket in one word. Off while cost_ns is 0. */
@@ -102,8 +110,8 @@ struct equic_rate {
 
 /* One protected service: what `equic gateway set` changes. Live, in the map .data.services. */
 struct equic_service {
-	__u32 flags; /* enum equic_service_flags */
-	__u32 group; /* quota group: services of one group count a source together */
+	__u32 flags;	       /* enum equic_service_flags */
+	__u32 group;	       /* quota group: services of one group count a source together */
 	__u32 max_connections; /* per source; 0: no quota */
 	__u8 policy;	       /* enum equic_policy */
 	__u8 fragments;	       /* enum equic_fragments */
@@ -112,8 +120,8 @@ struct equic_service {
 	struct equic_rate new_per_service;
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
-	__u64 handshake_ns; /* how long a handshake that was let in may take */
-	char name[32];	    /* NUL-terminated */
+	__u64 handshake_ns;		    /* how long a handshake that was let in may take */
+	char name[32];			    /* NUL-terminated */
 };
 
 /* Key of the map `listeners`: which (address, port) belongs to which service. */
@@ -155,14 +163,16 @@ struct equic_handshake_key {
 	__u8 scid[EQUIC_CID_MAX];
 };
 
+/* A connection ID; zero behind `len`, so that two can be compared as three words. */
 struct equic_cid {
 	__u8 len;
 	__u8 bytes[EQUIC_CID_MAX];
-};
+	__u8 reserved[3];
+} __attribute__((aligned(8)));
 
 struct equic_handshake {
 	__u64 started_ns;
-	__u8 count; /* how many of `dcid` are known */
+	__u64 count; /* how many of `dcid` are known */
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
 };
 
@@ -186,8 +196,8 @@ struct equic_acl_entry {
 
 /*
  * The ledger: one process's connection counts, in shared memory (an array map of buckets, mapped
- * into the process). Element 0 is the header, elements 1..=buckets hold slots. A source lives in one
- * of two buckets; see docs/policy.md, "The ledger", for the hash and the order of stores.
+ * into the process). Element 0 is the header, elements 1..=buckets hold slots. A source lives in
+ * one of two buckets; see docs/policy.md, "The ledger", for the hash and the order of stores.
  */
 struct equic_ledger_slot {
 	__u8 addr[16];
@@ -204,24 +214,25 @@ struct equic_ledger_header {
 	__u32 magic;
 	__u32 version;
 	__u32 pid;
-	__u32 buckets; /* a power of two */
-	__u64 heartbeat_ns;  /* written by the owner; older than the lease: the ledger does not count */
-	__u64 connections;   /* open now, all sources */
-	__u64 opened;	     /* since the start */
-	__u64 overflow;	     /* opened while both buckets were full: not in any slot */
-	__u64 start_ticks;   /* field 22 of /proc/PID/stat: tells a reused pid apart */
+	__u32 buckets;	    /* a power of two */
+	__u64 heartbeat_ns; /* written by the owner; older than the lease: the ledger does not count
+			     */
+	__u64 connections;  /* open now, all sources */
+	__u64 opened;	    /* since the start */
+	__u64 overflow;	    /* opened while both buckets were full: not in any slot */
+	__u64 start_ticks;  /* field 22 of /proc/PID/stat: tells a reused pid apart */
 	char name[32];
 	__u8 reserved[168];
 };
 
 /* Set once before loading; the verifier prunes what is off. In .rodata. */
 struct equic_load {
-	__u64 seed;	  /* of the ledger's hash */
-	__u64 v6_mask[2]; /* as laid over the address bytes */
-	__u32 v4_mask;	  /* as laid over the address bytes */
-	__u32 ledger_mask; /* buckets - 1 */
-	__u8 test_clock;   /* take the time from control.clock_ns */
-	__u8 explain;	   /* write struct equic_explain */
+	__u64 seed;		/* of the ledger's hash */
+	__u64 v6_mask[2];	/* as laid over the address bytes */
+	__u32 v4_mask;		/* as laid over the address bytes */
+	__u32 ledger_mask;	/* buckets - 1 */
+	__u8 test_clock;	/* take the time from control.clock_ns */
+	__u8 explain;		/* write struct equic_explain */
 	__u8 drop_deep_headers; /* more IPv6 extension headers than can be walked: drop, not pass */
 	__u8 reserved[5];
 };
@@ -242,19 +253,21 @@ struct equic_control {
 	char name[32];
 };
 
-/* The buckets new_per_service: theoretical arrival times, written by the program. In .data.rates. */
+/* The buckets new_per_service: theoretical arrival times, written by the program. In .data.rates.
+ */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
 };
 
 /* What is counted beside verdicts: elements EQUIC_TALLY_BASE + tally of `counters`. */
 enum equic_tally {
-	EQUIC_TALLY_SOURCES_CREATED,	/* entries put into the LRU maps: less what is there now and */
+	EQUIC_TALLY_SOURCES_CREATED, /* entries put into the LRU maps: less what is there now and */
 	EQUIC_TALLY_HANDSHAKES_CREATED, /* what was deleted, these are the evictions */
-	EQUIC_TALLY_DEEP_HEADERS,	/* packets with more IPv6 extension headers than are walked */
-	EQUIC_TALLY_EVENTS_LOST,	/* drop events that found the ring full */
-	EQUIC_TALLY_STALE_LEDGER,	/* a ledger was left out because its lease had run out */
-	EQUIC_TALLY_CONTENDED,		/* a bucket's word changed hands too often: refused */
+	EQUIC_TALLY_DEEP_HEADERS, /* packets with more IPv6 extension headers than are walked */
+	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
+	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
+	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */
+	EQUIC_TALLY_NONLINEAR,	  /* headers below UDP outside the frame's linear part: passed */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)
@@ -282,22 +295,22 @@ struct equic_event {
 	__u8 reason;
 	__u8 dropped; /* 0 in a dry run */
 	__u8 first_byte;
+	__u8 reserved[4];
 	struct equic_cid dcid;
-	__u8 reserved[7];
 };
 
 /* How the last packet was judged, in .data.explain; written only with load.explain. */
 struct equic_explain {
-	__u32 packets;	/* judged so far: tells whether the packet reached a service */
+	__u32 packets; /* judged so far: tells whether the packet reached a service */
 	__u32 reason;
 	__u32 service;
-	__u32 count;	/* connections of the source, where they were looked up */
+	__u32 count; /* connections of the source, where they were looked up */
 	__u32 dropped;
 	__u32 version;
 	struct equic_source source;
+	__u32 reserved;
 	struct equic_cid dcid;
 	struct equic_cid scid;
-	__u8 reserved[6];
 };
 
 #define EQUIC_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
@@ -307,8 +320,8 @@ EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_source, 20);
 EQUIC_ASSERT_SIZE(equic_source_state, 72);
 EQUIC_ASSERT_SIZE(equic_handshake_key, 44);
-EQUIC_ASSERT_SIZE(equic_cid, 21);
-EQUIC_ASSERT_SIZE(equic_handshake, 72);
+EQUIC_ASSERT_SIZE(equic_cid, 24);
+EQUIC_ASSERT_SIZE(equic_handshake, 88);
 EQUIC_ASSERT_SIZE(equic_acl4_key, 8);
 EQUIC_ASSERT_SIZE(equic_acl6_key, 20);
 EQUIC_ASSERT_SIZE(equic_acl_entry, 16);
@@ -319,6 +332,6 @@ EQUIC_ASSERT_SIZE(equic_load, 40);
 EQUIC_ASSERT_SIZE(equic_control, 104);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
-EQUIC_ASSERT_SIZE(equic_explain, 92);
+EQUIC_ASSERT_SIZE(equic_explain, 96);
 
 #endif

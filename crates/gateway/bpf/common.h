@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What every header of the program needs: kernel types, helpers, and the packet being judged. */
+#ifndef EQUIC_COMMON_H
+#define EQUIC_COMMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include "abi.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the ledger's hash and the address words are laid out for little-endian machines"
+#endif
+
+#define INLINE static __always_inline
+
+/* Hides a value's history from the compiler, so that a bound checked before is checked in the
+ * register that is used after: the verifier follows registers. */
+#define OPAQUE(x) asm volatile("" : "+r"(x))
+
+#define V4_MAPPED                                                                                  \
+	0xffff0000ull /* the upper address word of ::ffff:a.b.c.d, without the address             \
+		       */
+
+/* One packet to a service, as far as it is known. */
+struct packet {
+	struct xdp_md *ctx;
+	__u64 now;
+	__u64 src[2]; /* full address; IPv4 mapped */
+	__u64 dst[2];
+	__u16 sport; /* network order */
+	__u16 dport;
+	__u16 service;
+	__u8 family;
+	__u8 first_byte;
+	__u32 off;     /* of the UDP payload in the frame */
+	__u32 len;     /* of the UDP payload, by the UDP header */
+	__u32 avail;   /* what of it is in this packet: less than len in a first fragment only */
+	__u32 version; /* host order; 0 for short headers */
+	__u32 frag_id;
+	bool first_fragment;
+	bool later_fragment;
+	bool token; /* the Initial carries one */
+	bool opening;
+	bool known_version;
+	struct equic_cid dcid;
+	struct equic_cid scid;
+};
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The maps and global data of the program. Sizes marked "config" are set before loading; the
+ * numbers here are the defaults. Which of them an attacker can fill, and what happens then, is in
+ * docs/policy.md, "What a full table does".
+ */
+#ifndef EQUIC_MAPS_H
+#define EQUIC_MAPS_H
+
+#include "common.h"
+
+/* (address, port) -> index into `services`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct equic_listener);
+	__type(value, __u32);
+} listeners SEC(".maps");
+
+/* Deny and allow lists; max_entries: config. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct equic_acl4_key);
+	__type(value, struct equic_acl_entry);
+} acl4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct equic_acl6_key);
+	__type(value, struct equic_acl_entry);
+} acl6 SEC(".maps");
+
+/* Buckets and statistics per source; max_entries: config. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct equic_source);
+	__type(value, struct equic_source_state);
+} sources SEC(".maps");
+
+/* Attempts that were let in; max_entries: config. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct equic_handshake_key);
+	__type(value, struct equic_handshake);
+} handshakes SEC(".maps");
+
+struct fragment_key {
+	__u64 src[2];
+	__u64 dst[2];
+	__u32 id;
+	__u32 family;
+};
+
+struct fragment {
+	__u16 service;
+	__u16 dropped;
+};
+
+/* First fragments and their verdicts, for the fragment policies `follow` and `drop`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment);
+} fragments SEC(".maps");
+
+/* One ledger: the header, then the buckets; max_entries: config. */
+struct ledger {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct equic_ledger_bucket));
+};
+
+/* The ledgers of the processes that feed this gateway. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, EQUIC_MAX_OWNERS);
+	__uint(key_size, sizeof(__u32));
+	__array(values, struct ledger);
+} ledgers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EQUIC_COUNTERS);
+	__type(key, __u32);
+	__type(value, struct equic_counter);
+} counters SEC(".maps");
+
+/* Theoretical arrival time of each CPU's bucket of events. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} event_rate SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} events SEC(".maps");
+
+/*
+ * Global data. The sections become array maps that user space maps into its memory: a changed
+ * limit is one store. `volatile`, because the other side stores at any time.
+ */
+const volatile struct equic_load load = {
+	.v4_mask = 0xffffffff,
+	.v6_mask = {~0ull, 0},
+	.ledger_mask = 16383,
+};
+
+volatile struct equic_control control SEC(".data.control") = {
+	.magic = EQUIC_ABI_MAGIC,
+	.version = EQUIC_ABI_VERSION,
+};
+
+volatile struct equic_service services[EQUIC_MAX_SERVICES] SEC(".data.services");
+
+/* Written by the program on every new connection: kept away from what is only read. */
+struct equic_service_rates rates SEC(".data.rates");
+
+struct equic_explain explain SEC(".data.explain");
+
+#endif

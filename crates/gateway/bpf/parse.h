@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * From the frame to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP (docs/policy.md s.1).
+ * Each step gets an offset, checks its bounds and says where the next one starts.
+ */
+#ifndef EQUIC_PARSE_H
+#define EQUIC_PARSE_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include "maps.h"
+
+#define VLAN_TAGS	   2
+#define VLAN_LEN	   4
+#define IP_MORE_FRAGMENTS  0x2000
+#define IP_FRAGMENT_OFFSET 0x1fff
+#define V6_FRAGMENT_OFFSET 0xfff8
+#define V6_MORE_FRAGMENTS  0x0001
+#define EXTENSION_HEADERS  16
+#define MAX_OFFSET	   0x9000 /* 16 extension headers of 2,048 bytes, and room */
+
+enum parsed {
+	PARSED_OTHER,	 /* not UDP, or not well formed below UDP: none of our business */
+	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
+	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
+	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
+	PARSED_DEEP,	 /* more extension headers than are walked */
+};
+
+/* The `n` bytes at `off`, or NULL if they are not in the frame's linear part. */
+INLINE void *at(struct xdp_md *ctx, __u32 off, __u32 n)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+
+	if (off > MAX_OFFSET)
+		return NULL;
+	OPAQUE(off);
+	if (off > MAX_OFFSET)
+		return NULL;
+	data += off;
+	if (data + n > end)
+		return NULL;
+	return data;
+}
+
+struct extension_walk {
+	struct xdp_md *ctx;
+	__u32 off;
+	__u32 end;
+	__u32 frag_id;
+	__u8 next;
+	bool first_fragment;
+	bool later_fragment;
+	bool done;
+	bool broken;
+};
+
+/* One IPv6 extension header (RFC 8200 s.4). Returns 1 to stop. */
+static long walk_extension(__u32 index, void *arg)
+{
+	struct extension_walk *w = arg;
+	__u8 head[8];
+	__u32 off = w->off;
+	__u8 next = w->next;
+	__u32 len;
+
+	if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_FRAGMENT &&
+	    next != IPPROTO_AH && next != IPPROTO_DSTOPTS && next != IPPROTO_MH) {
+		w->done = true;
+		return 1;
+	}
+	if (off > MAX_OFFSET || off + sizeof(head) > w->end ||
+	    bpf_xdp_load_bytes(w->ctx, off, head, sizeof(head))) {
+		w->broken = true;
+		return 1;
+	}
+	w->next = head[0];
+	if (next == IPPROTO_FRAGMENT) {
+		__u16 field = (__u16)head[2] << 8 | head[3];
+
+		len = 8;
+		w->frag_id =
+			(__u32)head[4] << 24 | (__u32)head[5] << 16 | (__u32)head[6] << 8 | head[7];
+		if (field & V6_FRAGMENT_OFFSET) {
+			w->later_fragment = true;
+			w->off = off + len;
+			w->done = true;
+			return 1;
+		}
+		if (field & V6_MORE_FRAGMENTS)
+			w->first_fragment = true;
+	} else if (next == IPPROTO_AH) {
+		len = (head[1] + 2) * 4;
+	} else {
+		len = (head[1] + 1) * 8;
+	}
+	w->off = off + len;
+	return 0;
+}
+
+/* IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of the
+ * IP packet. */
+INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l4, __u32 *l4_len)
+{
+	struct iphdr *ip = at(p->ctx, off, sizeof(*ip));
+	__u32 header, total;
+	__u16 fragment;
+
+	if (!ip || ip->version != 4)
+		return PARSED_OTHER;
+	header = ip->ihl * 4;
+	total = bpf_ntohs(ip->tot_len);
+	if (header < sizeof(*ip) || total < header || off + total > frame)
+		return PARSED_OTHER;
+	if (ip->protocol != IPPROTO_UDP)
+		return PARSED_OTHER;
+	p->family = 4;
+	p->src[0] = p->dst[0] = 0;
+	p->src[1] = V4_MAPPED | (__u64)ip->saddr << 32;
+	p->dst[1] = V4_MAPPED | (__u64)ip->daddr << 32;
+	p->frag_id = bpf_ntohs(ip->id);
+	*l4 = off + header;
+	*l4_len = total - header;
+	fragment = bpf_ntohs(ip->frag_off);
+	if (fragment & IP_FRAGMENT_OFFSET) {
+		p->later_fragment = true;
+		return PARSED_FRAGMENT;
+	}
+	p->first_fragment = fragment & IP_MORE_FRAGMENTS;
+	return PARSED_UDP;
+}
+
+/* IPv6 (RFC 8200) and its extension headers. */
+INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l4, __u32 *l4_len)
+{
+	struct ipv6hdr *ip = at(p->ctx, off, sizeof(*ip));
+	struct extension_walk walk = {.ctx = p->ctx};
+	__u32 payload;
+
+	if (!ip || ip->version != 6)
+		return PARSED_OTHER;
+	payload = bpf_ntohs(ip->payload_len);
+	if (off + sizeof(*ip) + payload > frame)
+		return PARSED_OTHER;
+	p->family = 6;
+	__builtin_memcpy(p->src, &ip->saddr, sizeof(p->src));
+	__builtin_memcpy(p->dst, &ip->daddr, sizeof(p->dst));
+	walk.off = off + sizeof(*ip);
+	walk.end = walk.off + payload;
+	walk.next = ip->nexthdr;
+	if (walk.next != IPPROTO_UDP) {
+		bpf_loop(EXTENSION_HEADERS + 1, walk_extension, &walk, 0);
+		if (walk.broken)
+			return PARSED_OTHER;
+		if (!walk.done)
+			return PARSED_DEEP;
+		if (walk.off > walk.end)
+			return PARSED_OTHER;
+	}
+	p->frag_id = walk.frag_id;
+	p->first_fragment = walk.first_fragment;
+	*l4 = walk.off;
+	*l4_len = walk.end - walk.off;
+	if (walk.later_fragment) {
+		p->later_fragment = true;
+		return PARSED_FRAGMENT;
+	}
+	return walk.next == IPPROTO_UDP ? PARSED_UDP : PARSED_OTHER;
+}
+
+INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
+{
+	struct udphdr *udp;
+	__be16 *ports;
+	__u32 len;
+
+	if (left < 2 * sizeof(*ports))
+		return PARSED_OTHER;
+	ports = at(p->ctx, off, 2 * sizeof(*ports));
+	if (!ports)
+		return PARSED_OTHER;
+	p->sport = ports[0];
+	p->dport = ports[1];
+	p->len = p->avail = left;
+	if (left < sizeof(*udp))
+		return PARSED_BAD_UDP;
+	udp = at(p->ctx, off, sizeof(*udp));
+	if (!udp)
+		return PARSED_BAD_UDP;
+	len = bpf_ntohs(udp->len);
+	if (len < sizeof(*udp) || (len > left && !p->first_fragment))
+		return PARSED_BAD_UDP;
+	p->off = off + sizeof(*udp);
+	p->len = len - sizeof(*udp);
+	p->avail = (len < left ? len : left) - sizeof(*udp);
+	return PARSED_UDP;
+}
+
+/* Fills addresses, ports and payload bounds. */
+INLINE enum parsed parse(struct packet *p)
+{
+	__u32 frame = bpf_xdp_get_buff_len(p->ctx);
+	struct ethhdr *eth = at(p->ctx, 0, sizeof(*eth));
+	__u32 off = sizeof(*eth), l4 = 0, l4_len = 0;
+	enum parsed result;
+	__be16 type;
+
+	if (!eth)
+		return PARSED_OTHER;
+	type = eth->h_proto;
+#pragma unroll
+	for (int i = 0; i < VLAN_TAGS; i++) {
+		__be16 *tag;
+
+		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+			break;
+		tag = at(p->ctx, off, VLAN_LEN);
+		if (!tag)
+			return PARSED_OTHER;
+		type = tag[1];
+		off += VLAN_LEN;
+	}
+	if (type == bpf_htons(ETH_P_IP))
+		result = parse_ipv4(p, off, frame, &l4, &l4_len);
+	else if (type == bpf_htons(ETH_P_IPV6))
+		result = parse_ipv6(p, off, frame, &l4, &l4_len);
+	else
+		return PARSED_OTHER;
+	if (result == PARSED_FRAGMENT)
+		p->len = p->avail = l4_len;
+	if (result != PARSED_UDP)
+		return result;
+	return parse_udp(p, l4, l4_len);
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The decisions, in the order of docs/policy.md s.2. */
+#ifndef EQUIC_POLICY_H
+#define EQUIC_POLICY_H
+
+#include "ledger.h"
+#include "quic.h"
+
+#define ACL_RETRIES 4
+
+enum listed { LISTED_NOT, LISTED_DENY, LISTED_ALLOW };
+
+INLINE enum listed listed_as(const struct equic_acl_entry *entry)
+{
+	return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
+}
+
+/* An expired entry must not hide a shorter one that still holds, so the look-up is repeated below
+ * the expired one's length. */
+static __noinline enum listed look_up_acl(const struct packet *p)
+{
+	struct equic_acl_entry *entry;
+
+	if (p->family == 4) {
+		struct equic_acl4_key key = {.prefixlen = 32};
+
+		__builtin_memcpy(key.addr, (const __u8 *)p->src + 12, sizeof(key.addr));
+		for (int i = 0; i <= ACL_RETRIES; i++) {
+			entry = bpf_map_lookup_elem(&acl4, &key);
+			if (!entry)
+				return LISTED_NOT;
+			if (!entry->expires_ns || entry->expires_ns > p->now)
+				return listed_as(entry);
+			if (!entry->prefixlen)
+				return LISTED_NOT;
+			key.prefixlen = entry->prefixlen - 1;
+		}
+	} else {
+		struct equic_acl6_key key = {.prefixlen = 128};
+
+		__builtin_memcpy(key.addr, p->src, sizeof(key.addr));
+		for (int i = 0; i <= ACL_RETRIES; i++) {
+			entry = bpf_map_lookup_elem(&acl6, &key);
+			if (!entry)
+				return LISTED_NOT;
+			if (!entry->expires_ns || entry->expires_ns > p->now)
+				return listed_as(entry);
+			if (!entry->prefixlen)
+				return LISTED_NOT;
+			key.prefixlen = entry->prefixlen - 1;
+		}
+	}
+	return LISTED_NOT;
+}
+
+static __noinline struct equic_source_state *source_state(const struct equic_source *key, __u64 now)
+{
+	struct equic_source_state *state = bpf_map_lookup_elem(&sources, key);
+	struct equic_source_state fresh = {.first_ns = now, .last_ns = now};
+
+	if (state)
+		return state;
+	if (!bpf_map_update_elem(&sources, key, &fresh, BPF_NOEXIST))
+		tally(EQUIC_TALLY_SOURCES_CREATED);
+	return bpf_map_lookup_elem(&sources, key);
+}
+
+INLINE bool same_cid(const struct equic_cid *a, const struct equic_cid *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2];
+}
+
+INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *key)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	__builtin_memcpy(key->addr, p->src, sizeof(key->addr));
+	key->port = p->sport;
+	key->service = p->service;
+	key->scid_len = p->scid.len;
+	__builtin_memcpy(key->scid, p->scid.bytes, sizeof(key->scid));
+}
+
+/* Does the packet belong to an attempt that was let in? Learns the connection ID that the server
+ * chose, once (twice after a Retry). */
+static __noinline bool under_way(const struct packet *p, __u64 allowed_ns)
+{
+	struct equic_handshake_key key;
+	struct equic_handshake *attempt;
+	__u32 room = p->token ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
+	__u32 known;
+
+	handshake_key(p, &key);
+	attempt = bpf_map_lookup_elem(&handshakes, &key);
+	if (!attempt || p->now - attempt->started_ns > allowed_ns)
+		return false;
+	known = attempt->count;
+	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++)
+		if (i < known && same_cid(&attempt->dcid[i], &p->dcid))
+			return true;
+	if (known >= room || known >= EQUIC_HANDSHAKE_CIDS)
+		return false;
+	attempt->dcid[known] = p->dcid;
+	attempt->count = known + 1;
+	return true;
+}
+
+static __noinline void let_in(const struct packet *p)
+{
+	struct equic_handshake_key key;
+	struct equic_handshake attempt;
+
+	handshake_key(p, &key);
+	__builtin_memset(&attempt, 0, sizeof(attempt));
+	attempt.started_ns = p->now;
+	attempt.count = 1;
+	attempt.dcid[0] = p->dcid;
+	if (!bpf_map_update_elem(&handshakes, &key, &attempt, BPF_NOEXIST))
+		tally(EQUIC_TALLY_HANDSHAKES_CREATED);
+	else
+		bpf_map_update_elem(&handshakes, &key, &attempt, BPF_ANY);
+}
+
+INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, __u64 now)
+{
+	__u64 cost = rate->cost_ns, burst = rate->burst_ns;
+
+	return !cost || charge(tat, cost, burst, units, now);
+}
+
+/* A packet that would open a connection: step 6 of docs/policy.md s.2. */
+INLINE __u32 judge_opening(const struct packet *p, volatile struct equic_service *service,
+			   const struct equic_source *source, struct equic_source_state *state,
+			   bool exempt)
+{
+	__u32 limit = service->max_connections;
+
+	if (under_way(p, service->handshake_ns))
+		return EQUIC_REASON_UNDERWAY;
+	if (p->known_version && p->dcid.len < QUIC_MIN_DCID)
+		return EQUIC_REASON_SHORT_DCID;
+	if (!exempt) {
+		if (limit && service->policy == EQUIC_POLICY_NEW) {
+			__u32 held = connections(source, p->now);
+
+			if (load.explain)
+				explain.count = held;
+			if (held >= limit)
+				return EQUIC_REASON_QUOTA;
+		}
+		if (state && !within(&service->new_per_source, &state->new_tat, 1, p->now))
+			return EQUIC_REASON_RATE_NEW_SOURCE;
+		if (!within(&service->new_per_service,
+			    &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p->now))
+			return EQUIC_REASON_RATE_NEW_SERVICE;
+	}
+	let_in(p);
+	return p->known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;
+}
+
+/* Everything but the lists: steps 3 to 6. */
+INLINE __u32 judge(struct packet *p, volatile struct equic_service *service,
+		   const struct equic_source *source, struct equic_source_state *state, bool exempt)
+{
+	__u32 limit = service->max_connections;
+	__u32 reason;
+
+	if (!exempt) {
+		if (limit && service->policy == EQUIC_POLICY_STRICT) {
+			__u32 held = connections(source, p->now);
+
+			if (load.explain)
+				explain.count = held;
+			if (held > limit)
+				return EQUIC_REASON_QUOTA_STRICT;
+		}
+		if (state) {
+			if (!within(&service->packets_per_source, &state->packets_tat, 1, p->now))
+				return EQUIC_REASON_RATE_PACKETS;
+			if (!within(&service->bytes_per_source, &state->bytes_tat, p->len, p->now))
+				return EQUIC_REASON_RATE_BYTES;
+		}
+	}
+	reason = parse_quic(p, service->flags);
+	if (reason != REASON_NONE)
+		return reason;
+	if (!p->opening)
+		return EQUIC_REASON_HANDSHAKE;
+	return judge_opening(p, service, source, state, exempt);
+}
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* QUIC as far as it is visible without keys: RFC 8999, 9000 s.17, 9369 s.3 (docs/policy.md s.3). */
+#ifndef EQUIC_QUIC_H
+#define EQUIC_QUIC_H
+
+#include "parse.h"
+
+#define QUIC_V1		   0x00000001
+#define QUIC_V2		   0x6b3343cf
+#define QUIC_LONG	   0x80
+#define QUIC_FIXED	   0x40
+#define QUIC_MIN_DATAGRAM  1200 /* RFC 9000 s.14.1 */
+#define QUIC_MIN_DCID	   8	/* RFC 9000 s.7.2 */
+#define QUIC_MIN_SHORT	   21	/* RFC 9000 s.10.3 */
+#define QUIC_MIN_PROTECTED 20	/* packet number and sample: RFC 9001 s.5.4.2 */
+#define QUIC_COALESCED	   3	/* packets looked at behind the first one */
+#define REASON_NONE	   EQUIC_REASON_COUNT
+
+enum quic_type { QUIC_INITIAL, QUIC_ZERO_RTT, QUIC_HANDSHAKE, QUIC_RETRY };
+
+struct long_header {
+	__u32 version;
+	__u32 next; /* offset, from the start of the payload, of the packet behind this one */
+	__u8 first_byte;
+	__u8 type; /* enum quic_type; of versions 1 and 2 only */
+	bool token;
+	bool known_version;
+	struct equic_cid dcid;
+	struct equic_cid scid;
+};
+
+/* Reads a connection ID whose length byte is at `off` from the start of the payload; a longer one
+ * is cut to 20 bytes. Returns the offset behind it, or 0 if it does not fit. */
+INLINE __u32 read_cid(const struct packet *p, __u32 off, struct equic_cid *cid, bool *too_long)
+{
+	__u8 len;
+	__u32 n;
+
+	if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, &len, 1))
+		return 0;
+	if (off + 1 + len > p->avail)
+		return 0;
+	if (len > EQUIC_CID_MAX)
+		*too_long = true;
+	n = len > EQUIC_CID_MAX ? EQUIC_CID_MAX : len;
+	cid->len = n;
+	OPAQUE(n);
+	if (n > 0 && n <= EQUIC_CID_MAX &&
+	    bpf_xdp_load_bytes(p->ctx, p->off + off + 1, cid->bytes, n))
+		return 0;
+	return off + 1 + len;
+}
+
+/* Reads a variable-length integer (RFC 9000 s.16). Returns the offset behind it, or 0. */
+INLINE __u32 read_varint(const struct packet *p, __u32 off, __u64 *value)
+{
+	__u8 bytes[8] = {};
+	__u32 n;
+
+	if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, bytes, 1))
+		return 0;
+	n = (1u << (bytes[0] >> 6)) - 1;
+	OPAQUE(n);
+	n = (n & 7) + 1;
+	if (off + n > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, bytes, n))
+		return 0;
+	bytes[0] &= 0x3f;
+	*value = bpf_be64_to_cpu(*(__u64 *)bytes) >> (64 - 8 * n);
+	return off + n;
+}
+
+/* RFC 9000 s.17.2, table 5; RFC 9369 s.3.2. */
+INLINE __u8 long_type(__u8 first_byte, __u32 version)
+{
+	__u8 bits = first_byte >> 4 & 3;
+
+	return version == QUIC_V2 ? (bits - 1) & 3 : bits;
+}
+
+/* The part of a long header that all versions share (RFC 8999 s.5.1), and the checks on it.
+ * Leaves the offset behind it in h->next. Returns a drop reason or REASON_NONE. */
+INLINE __u32 parse_invariant(const struct packet *p, __u32 off, struct long_header *h)
+{
+	bool too_long = false;
+	__be32 version;
+	__u8 head[5];
+
+	if (off + 7 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, head, sizeof(head)))
+		return EQUIC_REASON_TRUNCATED;
+	h->first_byte = head[0];
+	__builtin_memcpy(&version, head + 1, sizeof(version));
+	h->version = bpf_ntohl(version);
+	h->known_version = h->version == QUIC_V1 || h->version == QUIC_V2;
+	off = read_cid(p, off + 5, &h->dcid, &too_long);
+	if (!off)
+		return EQUIC_REASON_TRUNCATED;
+	off = read_cid(p, off, &h->scid, &too_long);
+	if (!off)
+		return EQUIC_REASON_TRUNCATED;
+	h->next = off;
+	if (!h->known_version)
+		return REASON_NONE;
+	if (too_long)
+		return EQUIC_REASON_LONG_CID;
+	h->type = long_type(h->first_byte, h->version);
+	return REASON_NONE;
+}
+
+/* Token and Length of an Initial, 0-RTT or Handshake packet of version 1 or 2. */
+INLINE __u32 parse_lengths(const struct packet *p, struct long_header *h)
+{
+	__u32 off = h->next;
+	__u64 value;
+
+	if (h->type == QUIC_INITIAL) {
+		off = read_varint(p, off, &value);
+		if (!off)
+			return EQUIC_REASON_TRUNCATED;
+		if (value > p->len || off + value > p->len)
+			return EQUIC_REASON_BAD_LENGTH;
+		h->token = value > 0;
+		off += value;
+	}
+	off = read_varint(p, off, &value);
+	if (!off)
+		return EQUIC_REASON_TRUNCATED;
+	if (value < QUIC_MIN_PROTECTED || value > p->len || off + value > p->len)
+		return EQUIC_REASON_BAD_LENGTH;
+	h->next = off + value;
+	return REASON_NONE;
+}
+
+struct coalesced {
+	const struct packet *p;
+	struct long_header *h;
+	bool found;
+};
+
+/* One more packet of the datagram. Returns 1 to stop. */
+static long walk_coalesced(__u32 index, void *arg)
+{
+	struct coalesced *walk = arg;
+	const struct packet *p = walk->p;
+	struct long_header *h = walk->h;
+	__u32 version = h->version, off = h->next;
+	__u8 byte;
+
+	if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, &byte, 1))
+		return 1;
+	if (!(byte & QUIC_LONG))
+		return 1;
+	if (parse_invariant(p, off, h) != REASON_NONE || h->version != version ||
+	    h->type == QUIC_RETRY || parse_lengths(p, h) != REASON_NONE)
+		return 1;
+	walk->found = h->type == QUIC_INITIAL;
+	return walk->found;
+}
+
+/* Looks for an Initial behind the first packet (RFC 9000 s.12.2); true if `h` is one. */
+INLINE bool coalesced_initial(const struct packet *p, struct long_header *h)
+{
+	struct coalesced walk = {.p = p, .h = h};
+
+	bpf_loop(QUIC_COALESCED, walk_coalesced, &walk, 0);
+	return walk.found;
+}
+
+/* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with p->opening,
+ * version and IDs filled in. */
+static __noinline __u32 parse_long(struct packet *p, __u32 flags)
+{
+	struct long_header h = {};
+	__u32 reason = parse_invariant(p, 0, &h);
+
+	p->version = h.version;
+	p->dcid = h.dcid;
+	p->scid = h.scid;
+	if (reason == EQUIC_REASON_TRUNCATED)
+		return reason;
+	if (!h.version)
+		return flags & EQUIC_SERVICE_ALSO_CLIENT ? REASON_NONE
+							 : EQUIC_REASON_VERSION_NEGOTIATION;
+	if (!h.known_version) {
+		if (flags & EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS)
+			return EQUIC_REASON_UNKNOWN_VERSION;
+		if (p->len < QUIC_MIN_DATAGRAM)
+			return EQUIC_REASON_SMALL_VERSION;
+		p->opening = true;
+		return REASON_NONE;
+	}
+	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(h.first_byte & QUIC_FIXED))
+		return EQUIC_REASON_FIXED_BIT;
+	if (reason != REASON_NONE)
+		return reason;
+	p->known_version = true;
+	if (h.type == QUIC_RETRY)
+		return flags & EQUIC_SERVICE_ALSO_CLIENT ? REASON_NONE : EQUIC_REASON_RETRY;
+	if (h.type == QUIC_INITIAL && p->len < QUIC_MIN_DATAGRAM)
+		return EQUIC_REASON_SMALL_INITIAL;
+	reason = parse_lengths(p, &h);
+	if (reason != REASON_NONE)
+		return reason;
+	if (h.type != QUIC_INITIAL && (p->len < QUIC_MIN_DATAGRAM || !coalesced_initial(p, &h)))
+		return REASON_NONE;
+	p->opening = true;
+	p->token = h.token;
+	p->dcid = h.dcid;
+	p->scid = h.scid;
+	return REASON_NONE;
+}
+
+/* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
+ * long headers that the policy has to look at. */
+INLINE __u32 parse_quic(struct packet *p, __u32 flags)
+{
+	__u8 *first;
+
+	if (!p->len)
+		return EQUIC_REASON_EMPTY;
+	if (!p->avail)
+		return EQUIC_REASON_TRUNCATED;
+	first = at(p->ctx, p->off, 1);
+	if (first)
+		p->first_byte = *first;
+	else if (bpf_xdp_load_bytes(p->ctx, p->off, &p->first_byte, 1))
+		return EQUIC_REASON_TRUNCATED;
+	if (p->first_byte & QUIC_LONG)
+		return parse_long(p, flags);
+	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(p->first_byte & QUIC_FIXED))
+		return EQUIC_REASON_FIXED_BIT;
+	return p->len < QUIC_MIN_SHORT ? EQUIC_REASON_TINY_SHORT : EQUIC_REASON_ESTABLISHED;
+}
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Everything that is counted and told: per-CPU counters, tallies, sampled events, explanations. */
+#ifndef EQUIC_STATS_H
+#define EQUIC_STATS_H
+
+#include "maps.h"
+
+#define RATE_ATTEMPTS 8
+
+INLINE void tally(__u32 which)
+{
+	__u32 key = EQUIC_TALLY_BASE + which;
+	struct equic_counter *counter = bpf_map_lookup_elem(&counters, &key);
+
+	if (counter)
+		counter->packets++;
+}
+
+/* Charges `units` to a token bucket (docs/policy.md s.4); false: refused. `burst_ns` and `cost_ns`
+ * are passed by value, so that a live change between two reads can't split them. */
+static __noinline bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
+{
+	__u64 cost = units * cost_ns >> EQUIC_RATE_SHIFT;
+
+	if (!tat)
+		return true;
+	for (int i = 0; i < RATE_ATTEMPTS; i++) {
+		__u64 old = *(volatile __u64 *)tat;
+		__u64 next = (old > now ? old : now) + cost;
+
+		if (next - now > burst_ns)
+			return false;
+		if (__sync_val_compare_and_swap(tat, old, next) == old)
+			return true;
+	}
+	tally(EQUIC_TALLY_CONTENDED);
+	return false;
+}
+
+INLINE void count(const struct packet *p, __u32 reason, bool dropped)
+{
+	__u32 key = p->service * EQUIC_REASONS_MAX + reason;
+	struct equic_counter *counter = bpf_map_lookup_elem(&counters, &key);
+
+	if (!counter)
+		return;
+	counter->packets++;
+	counter->bytes += p->len;
+	counter->dropped += dropped;
+}
+
+/* A sampled drop for whoever listens; at most control.events of them per CPU. */
+static __noinline void tell(const struct packet *p, __u32 reason, bool dropped)
+{
+	struct equic_event *event;
+	__u32 zero = 0;
+	__u64 *tat = bpf_map_lookup_elem(&event_rate, &zero);
+
+	if (!tat || !charge(tat, control.events.cost_ns, control.events.burst_ns, 1, p->now))
+		return;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		tally(EQUIC_TALLY_EVENTS_LOST);
+		return;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time_ns = p->now;
+	event->ifindex = p->ctx->ingress_ifindex;
+	event->version = p->version;
+	__builtin_memcpy(event->src, p->src, sizeof(event->src));
+	__builtin_memcpy(event->dst, p->dst, sizeof(event->dst));
+	event->sport = p->sport;
+	event->dport = p->dport;
+	event->service = p->service;
+	event->length = p->len;
+	event->family = p->family;
+	event->reason = reason;
+	event->dropped = dropped;
+	event->first_byte = p->first_byte;
+	event->dcid = p->dcid;
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* What `equic gateway explain` and the tests read; pruned by the verifier otherwise. */
+static __noinline void explain_verdict(const struct packet *p, const struct equic_source *source,
+				       __u32 reason, bool dropped)
+{
+	explain.packets++;
+	explain.reason = reason;
+	explain.service = p->service;
+	explain.dropped = dropped;
+	explain.version = p->version;
+	explain.source = *source;
+	explain.dcid = p->dcid;
+	explain.scid = p->scid;
+}
+
+#endif

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Formatting and lints; --fix formats instead of complaining.
+set -eu
+cd "$(dirname "$0")/.."
+
+clang_format=
+for name in clang-format-21 clang-format-20 clang-format-19 clang-format-18 clang-format-17 clang-format-16; do
+	if command -v "$name" >/dev/null 2>&1; then
+		clang_format=$name
+		break
+	fi
+done
+[ -n "$clang_format" ] || { echo "lint: no clang-format from 16 up: run 'make setup'" >&2; exit 1; }
+
+# The header of the C library is generated; cbindgen formats it.
+c_files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!crates/capi/include/equic.h')
+
+if [ "${1:-}" = --fix ]; then
+	cargo fmt --all
+	# shellcheck disable=SC2086 # a list of files
+	"$clang_format" -i $c_files
+	exit 0
+fi
+
+cargo fmt --all --check
+# shellcheck disable=SC2086
+"$clang_format" --dry-run --Werror $c_files
+cargo clippy --release --workspace --all-targets --quiet -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --no-deps --quiet
+for script in scripts/*.sh .ci/run; do
+	sh -n "$script" 2>/dev/null || bash -n "$script"
+done
+over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')
+[ -z "$over" ] || { echo "$over" >&2; exit 1; }
+echo "lint: clean"

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Installs what the build, the tests and the demo need from Debian; silent when nothing is missing.
+# Usage: scripts/setup.sh [build|all]     build: what `cargo build` needs; all: tests and demo too
+set -eu
+
+what=${1:-all}
+
+if ! command -v cargo >/dev/null 2>&1; then
+	echo "setup: cargo not found: install Rust 1.88 or newer first (https://rustup.rs)" >&2
+	exit 1
+fi
+if ! command -v dpkg-query >/dev/null 2>&1; then
+	echo "setup: not a Debian system: install clang >= 16, libclang, libbpf headers, libelf, zlib," >&2
+	echo "setup: pkg-config and iproute2 by your system's means, then use cargo directly" >&2
+	exit 1
+fi
+
+installed() {
+	dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed
+}
+
+available() {
+	apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'
+}
+
+# The newest clang from 16 up that is installed with its parts, else that Debian has.
+clang=
+for version in 21 20 19 18 17 16; do
+	if installed "clang-$version"; then
+		clang=$version
+		break
+	fi
+done
+need_update=yes
+update() {
+	if [ "$need_update" = yes ]; then
+		apt-get update -qq
+		need_update=no
+	fi
+}
+must_be_root() {
+	if [ "$(id -u)" != 0 ]; then
+		echo "setup: these Debian packages are missing: $1" >&2
+		echo "setup: run 'sudo make setup' once to install them" >&2
+		exit 1
+	fi
+}
+if [ -z "$clang" ]; then
+	must_be_root "clang (16 or newer)"
+	update
+	for version in 19 18 17 16; do
+		if available "clang-$version"; then
+			clang=$version
+			break
+		fi
+	done
+	if [ -z "$clang" ]; then
+		echo "setup: Debian offers no clang from 16 up: is this release older than bookworm?" >&2
+		exit 1
+	fi
+fi
+
+packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc make linux-libc-dev"
+if [ "$what" = all ]; then
+	packages="$packages clang-format-$clang iproute2 valgrind fonts-dejavu-core libc6-dbg"
+fi
+missing=
+for package in $packages; do
+	installed "$package" || missing="$missing $package"
+done
+if [ -n "$missing" ]; then
+	must_be_root "$missing"
+	echo "setup: installing$missing"
+	update
+	# shellcheck disable=SC2086 # a list of words
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fi

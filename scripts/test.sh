@@ -1,0 +1,14 @@
+#!/bin/bash
+# What `make test` runs, in order; each suite prints its own closing lines.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+echo "== lint"
+scripts/lint.sh
+echo "== Rust: unit, packet tables, differential, end to end"
+# One test at a time where network namespaces and XDP programs are shared by the machine; the
+# suites that need it say so themselves by a lock, so cargo's default threads are fine.
+cargo test --release --workspace --quiet
+echo "== C library: example, tests, ASan, valgrind"
+make --no-print-directory -C crates/capi test
+echo "== done"
