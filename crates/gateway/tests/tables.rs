@@ -1,6 +1,7 @@
 //! Packet tables.
 mod packets;
-use equic_gateway::model::{Model, Reason};
+use equic_gateway::model::Model;
+use equic_gateway::reason::Reason;
 use packets::frame::*;
 use packets::quic::*;
 use packets::script::*;

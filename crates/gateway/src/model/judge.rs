@@ -5,7 +5,7 @@ use super::address_bytes;
 use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, Service};
 use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
 use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
-use super::reason::Reason;
+use crate::reason::Reason;
 use std::collections::HashMap;
 use std::net::IpAddr;
 

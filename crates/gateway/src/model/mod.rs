@@ -7,8 +7,7 @@
 //!
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
-//! is the token bucket (section 4), `acl` the lists, `config` what an operator sets, and `reason`
-//! names the verdicts. The tables of the model are unbounded: nothing is ever evicted from them.
+//! is the token bucket (section 4), `acl` the lists, and `config` what an operator sets. The tables of the model are unbounded: nothing is ever evicted from them.
 
 mod acl;
 mod config;
@@ -16,7 +15,6 @@ mod frame;
 mod judge;
 mod quic;
 mod rate;
-mod reason;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +26,6 @@ pub use frame::{
 pub use judge::{Counter, Ledger, Model, Outcome, SourceKey, SourceState, Tallies, Verdict};
 pub use quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
 pub use rate::Rate;
-pub use reason::Reason;
 
 use std::net::IpAddr;
 

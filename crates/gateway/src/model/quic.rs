@@ -1,6 +1,6 @@
 //! What kind of QUIC packet a UDP payload starts with (policy.md section 3).
 
-use super::reason::Reason;
+use crate::reason::Reason;
 
 const VERSION_1: u32 = 1; // RFC 9000 s.15
 const VERSION_2: u32 = 0x6b33_43cf; // RFC 9369 s.3.1

@@ -4,9 +4,10 @@ use super::script::Step;
 use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::model::{
-    AclAction, Config, Counter, FragmentPolicy, QuotaPolicy, Rate, Reason, Service, SourceKey,
+    AclAction, Config, Counter, FragmentPolicy, QuotaPolicy, Rate, Service, SourceKey,
     address_bytes,
 };
+use equic_gateway::reason::Reason;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -359,7 +360,7 @@ fn new_ledger() -> MapHandle {
 }
 
 fn reason(number: u32) -> Reason {
-    *Reason::ALL.get(number as usize).unwrap_or_else(|| panic!("reason {number}"))
+    Reason::from_number(number).unwrap_or_else(|| panic!("reason {number}"))
 }
 
 fn rate_abi(rate: Rate) -> abi::equic_rate {
@@ -440,11 +441,11 @@ impl Subject for Program {
         let loaded = self.loaded();
         let mut report = Report::default();
         for service in 0..SERVICES {
-            for (number, reason) in Reason::ALL.iter().enumerate() {
-                let key = service as u32 * abi::EQUIC_REASONS_MAX + number as u32;
+            for reason in Reason::all() {
+                let key = service as u32 * abi::EQUIC_REASONS_MAX + reason.number();
                 let counter = loaded.counter(key);
                 if counter != Counter::default() {
-                    report.counters.insert((service, *reason), counter);
+                    report.counters.insert((service, reason), counter);
                 }
             }
         }

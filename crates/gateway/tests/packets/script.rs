@@ -2,7 +2,8 @@
 
 use super::frame::Packet;
 use super::subject::{Seen, Subject};
-use equic_gateway::model::{AclAction, AclEntry, Config, Listener, Reason, Service};
+use equic_gateway::model::{AclAction, AclEntry, Config, Listener, Service};
+use equic_gateway::reason::Reason;
 use std::net::{IpAddr, SocketAddr};
 
 pub const SECOND: u64 = 1_000_000_000;

@@ -1,7 +1,8 @@
 //! What can be played a script: the reference model, or the real program.
 
 use super::script::Step;
-use equic_gateway::model::{Config, Counter, Ledger, Model, Outcome, Reason, SourceKey, Tallies};
+use equic_gateway::model::{Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
+use equic_gateway::reason::Reason;
 use std::collections::BTreeMap;
 
 /// What became of one packet.

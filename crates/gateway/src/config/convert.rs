@@ -1,0 +1,160 @@
+//! Between the configuration and the structures of `bpf/abi.h`.
+
+use std::ffi::c_char;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::{Config, Fragments, GatewayConfig, Policy, ServiceConfig};
+use crate::abi;
+use crate::quantity::Rate;
+
+/// Buckets of 8 slots so that `sources` fit: the table is at most 80 % full with them.
+pub(crate) fn buckets_for(sources: u32) -> u32 {
+    let slots = u64::from(sources) * 5 / 4;
+    u32::try_from(slots.div_ceil(abi::EQUIC_SLOTS.into()).next_power_of_two().max(2)).unwrap_or(1 << 31)
+}
+
+/// An address as the kernel has it: IPv4 as ::ffff:a.b.c.d.
+pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// The key of `listeners` for an address; unspecified means any of the family.
+pub(crate) fn listener(addr: SocketAddr) -> abi::equic_listener {
+    let any = addr.ip().is_unspecified();
+    abi::equic_listener {
+        addr: if any { [0; 16] } else { address_bytes(addr.ip()) },
+        port: addr.port().to_be(),
+        family: if addr.ip().to_canonical().is_ipv4() { 4 } else { 6 },
+        reserved: 0,
+    }
+}
+
+/// A C string field, cut to fit with its NUL.
+pub(crate) fn c_name<const N: usize>(text: &str) -> [c_char; N] {
+    let mut out = [0; N];
+    for (to, from) in out.iter_mut().zip(text.bytes().take(N - 1)) {
+        *to = from as c_char;
+    }
+    out
+}
+
+/// The text of a C string field.
+pub(crate) fn from_c_name(name: &[c_char]) -> String {
+    let bytes: Vec<u8> = name.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Nanoseconds, saturating.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const FLAGS: [(u32, fn(&mut ServiceConfig) -> &mut bool); 5] = [
+    (abi::EQUIC_SERVICE_ENABLED, |s| &mut s.enabled),
+    (abi::EQUIC_SERVICE_DRY_RUN, |s| &mut s.dry_run),
+    (abi::EQUIC_SERVICE_REQUIRE_FIXED_BIT, |s| &mut s.require_fixed_bit),
+    (abi::EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS, |s| &mut s.refuse_unknown_versions),
+    (abi::EQUIC_SERVICE_ALSO_CLIENT, |s| &mut s.also_client),
+];
+
+impl ServiceConfig {
+    /// As the program reads it, in quota group `group`.
+    pub(crate) fn to_abi(&self, group: u32) -> abi::equic_service {
+        let mut copy = self.clone();
+        let flags = FLAGS.iter().filter(|(_, field)| *field(&mut copy)).fold(0, |all, (bit, _)| all | bit);
+        abi::equic_service {
+            flags,
+            group,
+            max_connections: self.max_connections,
+            policy: match self.policy {
+                Policy::New => abi::EQUIC_POLICY_NEW,
+                Policy::Strict => abi::EQUIC_POLICY_STRICT,
+            } as u8,
+            fragments: match self.fragments {
+                Fragments::Pass => abi::EQUIC_FRAGMENTS_PASS,
+                Fragments::Follow => abi::EQUIC_FRAGMENTS_FOLLOW,
+                Fragments::Drop => abi::EQUIC_FRAGMENTS_DROP,
+            } as u8,
+            reserved: 0,
+            new_per_source: self.new_per_source.to_abi(),
+            new_per_service: self.new_per_service.to_abi(),
+            packets_per_source: self.packets_per_source.to_abi(),
+            bytes_per_source: self.bytes_per_source.to_abi(),
+            handshake_ns: nanos(self.handshake_timeout),
+            name: c_name(&self.name),
+        }
+    }
+}
+
+/// What a live service is set to. Its listeners are elsewhere; its group comes as a number.
+pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
+    let mut config = ServiceConfig {
+        name: from_c_name(&service.name),
+        max_connections: service.max_connections,
+        policy: match u32::from(service.policy) {
+            abi::EQUIC_POLICY_STRICT => Policy::Strict,
+            _ => Policy::New,
+        },
+        fragments: match u32::from(service.fragments) {
+            abi::EQUIC_FRAGMENTS_FOLLOW => Fragments::Follow,
+            abi::EQUIC_FRAGMENTS_DROP => Fragments::Drop,
+            _ => Fragments::Pass,
+        },
+        new_per_source: Rate::from_abi(service.new_per_source),
+        new_per_service: Rate::from_abi(service.new_per_service),
+        packets_per_source: Rate::from_abi(service.packets_per_source),
+        bytes_per_source: Rate::from_abi(service.bytes_per_source),
+        handshake_timeout: Duration::from_nanos(service.handshake_ns),
+        ..ServiceConfig::default()
+    };
+    for (bit, field) in FLAGS {
+        *field(&mut config) = service.flags & bit != 0;
+    }
+    config
+}
+
+impl Config {
+    /// The quota group of each service: the index of the first service of the same group.
+    pub(crate) fn groups(&self) -> Vec<u32> {
+        let first = |group: &str| self.services.iter().position(|s| s.group.as_deref() == Some(group));
+        self.services
+            .iter()
+            .enumerate()
+            .map(|(index, service)| service.group.as_deref().and_then(first).unwrap_or(index) as u32)
+            .collect()
+    }
+
+    /// Every listener with the index of its service.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = (abi::equic_listener, u32)> {
+        self.services.iter().enumerate().flat_map(|(index, service)| {
+            let addresses = service.listen.iter().flat_map(|listen| listen.addresses());
+            addresses.map(move |addr| (listener(addr), index as u32))
+        })
+    }
+}
+
+impl GatewayConfig {
+    /// What the program is loaded with.
+    pub(crate) fn to_load(&self, seed: u64) -> abi::equic_load {
+        let v4 = u32::MAX.checked_shl(32 - u32::from(self.source_prefix_v4)).unwrap_or(0);
+        let v6 = u128::MAX.checked_shl(128 - u32::from(self.source_prefix_v6)).unwrap_or(0).to_be_bytes();
+        // "As laid over the address bytes": words in memory order.
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| v6[at + i]));
+        abi::equic_load {
+            seed,
+            v6_mask: [word(0), word(8)],
+            v4_mask: v4.to_be(),
+            ledger_mask: buckets_for(self.ledger_sources) - 1,
+            drop_deep_headers: self.drop_deep_headers.into(),
+            ..abi::equic_load::default()
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

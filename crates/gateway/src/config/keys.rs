@@ -1,0 +1,228 @@
+//! The settings that change while the gateway runs: `set KEY=VALUE`.
+//!
+//! A key of a service may stand behind the service's name (`web.max_connections`); without it, it
+//! is meant for every service. `dry_run`, `lease` and `events` alone are the gateway's; with a
+//! name in front, `dry_run` is the service's.
+
+use std::str::FromStr;
+
+use super::{ConfigError, GatewayConfig, ServiceConfig, check};
+use crate::error::similar;
+use crate::quantity::{format_duration, parse_duration, parse_size};
+
+/// A setting that can change while the gateway runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the configuration key of the same name")]
+pub enum Key {
+    Enabled,
+    Policy,
+    MaxConnections,
+    NewPerSource,
+    NewPerService,
+    PacketsPerSource,
+    BytesPerSource,
+    HandshakeTimeout,
+    Fragments,
+    DryRun,
+    RequireFixedBit,
+    RefuseUnknownVersions,
+    AlsoClient,
+    Lease,
+    Events,
+}
+
+const KEYS: [(Key, &str); 15] = [
+    (Key::Enabled, "enabled"),
+    (Key::Policy, "policy"),
+    (Key::MaxConnections, "max_connections"),
+    (Key::NewPerSource, "new_per_source"),
+    (Key::NewPerService, "new_per_service"),
+    (Key::PacketsPerSource, "packets_per_source"),
+    (Key::BytesPerSource, "bytes_per_source"),
+    (Key::HandshakeTimeout, "handshake_timeout"),
+    (Key::Fragments, "fragments"),
+    (Key::DryRun, "dry_run"),
+    (Key::RequireFixedBit, "require_fixed_bit"),
+    (Key::RefuseUnknownVersions, "refuse_unknown_versions"),
+    (Key::AlsoClient, "also_client"),
+    (Key::Lease, "lease"),
+    (Key::Events, "events"),
+];
+
+impl Key {
+    /// Every key.
+    pub fn all() -> impl Iterator<Item = Key> {
+        KEYS.into_iter().map(|(key, _)| key)
+    }
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        KEYS[self as usize].1
+    }
+
+    /// Whether it is the gateway's and never a service's.
+    fn of_gateway_only(self) -> bool {
+        matches!(self, Key::Lease | Key::Events)
+    }
+
+    /// What a service has set.
+    pub(crate) fn show(self, service: &ServiceConfig) -> String {
+        match self {
+            Key::Enabled => service.enabled.to_string(),
+            Key::Policy => service.policy.to_string(),
+            Key::MaxConnections => service.max_connections.to_string(),
+            Key::NewPerSource => service.new_per_source.to_string(),
+            Key::NewPerService => service.new_per_service.to_string(),
+            Key::PacketsPerSource => service.packets_per_source.to_string(),
+            Key::BytesPerSource => service.bytes_per_source.to_string(),
+            Key::HandshakeTimeout => format_duration(service.handshake_timeout),
+            Key::Fragments => service.fragments.to_string(),
+            Key::DryRun => service.dry_run.to_string(),
+            Key::RequireFixedBit => service.require_fixed_bit.to_string(),
+            Key::RefuseUnknownVersions => service.refuse_unknown_versions.to_string(),
+            Key::AlsoClient => service.also_client.to_string(),
+            Key::Lease | Key::Events => String::new(),
+        }
+    }
+
+    /// What the gateway has set.
+    pub(crate) fn show_gateway(self, gateway: &GatewayConfig) -> String {
+        match self {
+            Key::DryRun => gateway.dry_run.to_string(),
+            Key::Lease => format_duration(gateway.lease),
+            Key::Events => gateway.events.to_string(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// `KEY=VALUE`, read but not yet applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The service it is for; none: every service, or the gateway.
+    pub service: Option<String>,
+    /// What to set.
+    pub key: Key,
+    value: String,
+}
+
+impl Setting {
+    /// Reads a key and checks the value.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownKey`] with near matches, [`ConfigError::Invalid`] with what would be right.
+    pub fn parse(key: &str, value: &str) -> Result<Setting, ConfigError> {
+        let (service, name) = match key.trim().rsplit_once('.') {
+            Some((service, name)) => (Some(service), name),
+            None => (None, key.trim()),
+        };
+        let unknown = || ConfigError::UnknownKey {
+            key: key.trim().to_owned(),
+            similar: similar(name, KEYS.iter().map(|(_, name)| *name)),
+            known: KEYS.iter().map(|(_, name)| (*name).to_owned()).collect(),
+        };
+        let (found, _) = KEYS.into_iter().find(|(_, known)| *known == name).ok_or_else(unknown)?;
+        let for_gateway = service == Some("gateway");
+        let gateways = matches!(found, Key::DryRun | Key::Lease | Key::Events);
+        if (for_gateway && !gateways) || (service.is_some() && !for_gateway && found.of_gateway_only()) {
+            return Err(unknown());
+        }
+        let service = service.filter(|_| !for_gateway).map(str::to_owned);
+        let setting = Setting { service, key: found, value: value.trim().to_owned() };
+        if setting.is_for_gateway() {
+            setting.apply_gateway(&mut GatewayConfig::default())?;
+        } else {
+            setting.apply(&mut ServiceConfig::default())?;
+        }
+        Ok(setting)
+    }
+
+    /// Reads `KEY=VALUE`.
+    ///
+    /// # Errors
+    /// As [`Setting::parse`]; or there is no `=`.
+    pub fn parse_pair(text: &str) -> Result<Setting, ConfigError> {
+        let (key, value) = text.split_once('=').ok_or_else(|| ConfigError::Invalid {
+            key: text.trim().to_owned(),
+            message: "a setting is written KEY=VALUE, for example max_connections=100".to_owned(),
+            line: 0,
+            column: 0,
+        })?;
+        Setting::parse(key, value)
+    }
+
+    /// Whether it changes the gateway and not its services.
+    pub fn is_for_gateway(&self) -> bool {
+        self.key.of_gateway_only() || (self.key == Key::DryRun && self.service.is_none())
+    }
+
+    fn read<T: FromStr>(&self) -> Result<T, ConfigError>
+    where
+        T::Err: std::fmt::Display,
+    {
+        self.value.parse().map_err(|error: T::Err| self.invalid(error.to_string()))
+    }
+
+    fn invalid(&self, message: String) -> ConfigError {
+        let key = match &self.service {
+            Some(service) => format!("{service}.{}", self.key.name()),
+            None => self.key.name().to_owned(),
+        };
+        ConfigError::Invalid { key, message, line: 0, column: 0 }
+    }
+
+    fn flag(&self) -> Result<bool, ConfigError> {
+        match self.value.as_str() {
+            "true" | "on" | "yes" | "1" => Ok(true),
+            "false" | "off" | "no" | "0" => Ok(false),
+            other => Err(self.invalid(format!("`{other}` is not `true` or `false`"))),
+        }
+    }
+
+    /// Changes a service.
+    pub(crate) fn apply(&self, service: &mut ServiceConfig) -> Result<(), ConfigError> {
+        match self.key {
+            Key::Enabled => service.enabled = self.flag()?,
+            Key::Policy => service.policy = self.read()?,
+            Key::MaxConnections => {
+                let number = if self.value == "off" { 0 } else { self.number()? };
+                service.max_connections = number;
+            }
+            Key::NewPerSource => service.new_per_source = self.read()?,
+            Key::NewPerService => service.new_per_service = self.read()?,
+            Key::PacketsPerSource => service.packets_per_source = self.read()?,
+            Key::BytesPerSource => service.bytes_per_source = self.read()?,
+            Key::HandshakeTimeout => {
+                service.handshake_timeout =
+                    parse_duration(&self.value).map_err(|e| self.invalid(e.to_string()))?;
+            }
+            Key::Fragments => service.fragments = self.read()?,
+            Key::DryRun => service.dry_run = self.flag()?,
+            Key::RequireFixedBit => service.require_fixed_bit = self.flag()?,
+            Key::RefuseUnknownVersions => service.refuse_unknown_versions = self.flag()?,
+            Key::AlsoClient => service.also_client = self.flag()?,
+            Key::Lease | Key::Events => {}
+        }
+        check::check_limits(service).map_err(|(_, message)| self.invalid(message))
+    }
+
+    /// Changes the gateway.
+    pub(crate) fn apply_gateway(&self, gateway: &mut GatewayConfig) -> Result<(), ConfigError> {
+        match self.key {
+            Key::DryRun => gateway.dry_run = self.flag()?,
+            Key::Lease => {
+                let lease = parse_duration(&self.value).map_err(|e| self.invalid(e.to_string()))?;
+                check::check_lease(lease).map_err(|message| self.invalid(message))?;
+                gateway.lease = lease;
+            }
+            Key::Events => gateway.events = self.read()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn number(&self) -> Result<u32, ConfigError> {
+        let number = parse_size(&self.value).map_err(|e| self.invalid(e.to_string()))?;
+        u32::try_from(number).map_err(|_| self.invalid(format!("{number} is over {}", u32::MAX)))
+    }
+}

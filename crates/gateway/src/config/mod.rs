@@ -1,0 +1,199 @@
+//! The configuration of a gateway: TOML in, checked structures out.
+//!
+//! * [`Config`] and its parts are plain data: read them from a file with [`Config::parse`], or fill
+//!   them in; [`Config::validate`] checks what types cannot (start reading in `check.rs`);
+//! * `types.rs`: listeners, prefixes, modes and policies, each readable from text;
+//! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), over the
+//!   same parsers;
+//! * errors name the line, the key and what would be right.
+
+mod check;
+mod convert;
+mod keys;
+mod types;
+
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{Rate, duration};
+
+pub use check::ConfigError;
+pub(crate) use convert::{buckets_for, service_from_abi};
+pub use keys::{Key, Setting};
+pub use types::{Fragments, Listen, Mode, Policy, parse_prefix};
+
+/// A whole gateway.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Prefixes whose packets are dropped. In the file these two stand before the first `[table]`.
+    #[serde(with = "types::prefixes")]
+    pub deny: Vec<IpNet>,
+    /// Prefixes exempt from quotas and rates.
+    #[serde(with = "types::prefixes")]
+    pub allow: Vec<IpNet>,
+    /// What holds for all services.
+    pub gateway: GatewayConfig,
+    /// The services, at least one; `[[service]]` in the file.
+    #[serde(rename = "service")]
+    pub services: Vec<ServiceConfig>,
+}
+
+/// `[gateway]`: what holds for all services. Sizes are numbers of entries and fixed once it runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayConfig {
+    /// What `status` and `--gateway` call it; 1 to 31 letters, digits, `-`, `_`, `.`.
+    pub name: String,
+    /// Where to attach it.
+    pub interfaces: Vec<String>,
+    /// How to attach it.
+    pub mode: Mode,
+    /// Count what would be dropped, drop nothing. Live.
+    pub dry_run: bool,
+    /// How many leading bits of an IPv4 address make a source; 8 to 32.
+    pub source_prefix_v4: u8,
+    /// How many leading bits of an IPv6 address make a source; 16 to 128.
+    pub source_prefix_v6: u8,
+    /// Sources whose rates and statistics are kept (LRU).
+    pub sources: u32,
+    /// Handshakes under way that are remembered (LRU).
+    pub handshakes: u32,
+    /// Sources with connections, per server process.
+    pub ledger_sources: u32,
+    /// Entries of the deny/allow list, per address family.
+    pub acl_entries: u32,
+    /// How long a server's counts hold after its last sign of life; 100ms to 1m. Live.
+    #[serde(with = "duration")]
+    pub lease: Duration,
+    /// Drop events, per CPU. Live.
+    pub events: Rate,
+    /// Drop, rather than pass, packets with more IPv6 extension headers than can be walked.
+    pub drop_deep_headers: bool,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> GatewayConfig {
+        GatewayConfig {
+            name: "equic".to_owned(),
+            interfaces: Vec::new(),
+            mode: Mode::Auto,
+            dry_run: false,
+            source_prefix_v4: 32,
+            source_prefix_v6: 64,
+            sources: 65_536,
+            handshakes: 65_536,
+            ledger_sources: 65_536,
+            acl_entries: 16_384,
+            lease: Duration::from_secs(1),
+            events: Rate::per_second(100, 100),
+            drop_deep_headers: false,
+        }
+    }
+}
+
+/// `[[service]]`: where a QUIC server listens, and what it puts up with. All but `name`, `listen`
+/// and `group` can change while the gateway runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServiceConfig {
+    /// What settings and reports call it; 1 to 31 letters, digits, `-`, `_`. Not `gateway`.
+    pub name: String,
+    /// Where it listens, at least one.
+    pub listen: Vec<Listen>,
+    /// Whether packets to it are judged at all.
+    pub enabled: bool,
+    /// What happens at `max_connections`.
+    pub policy: Policy,
+    /// Simultaneous connections per source; 0: no quota.
+    pub max_connections: u32,
+    /// New connections per source.
+    pub new_per_source: Rate,
+    /// New connections of all sources together.
+    pub new_per_service: Rate,
+    /// Packets per source.
+    pub packets_per_source: Rate,
+    /// UDP payload bytes per source.
+    pub bytes_per_source: Rate,
+    /// How long a handshake that was let in may take; 100ms to 10m.
+    #[serde(with = "duration")]
+    pub handshake_timeout: Duration,
+    /// What happens to later IP fragments.
+    pub fragments: Fragments,
+    /// Count what would be dropped, drop nothing.
+    pub dry_run: bool,
+    /// Drop packets whose Fixed Bit is zero (leave off if the server greases it, RFC 9287).
+    pub require_fixed_bit: bool,
+    /// Drop versions other than 1 and 2 (the server then cannot answer with Version Negotiation).
+    pub refuse_unknown_versions: bool,
+    /// The port dials out too: Retry and Version Negotiation packets are legitimate.
+    pub also_client: bool,
+    /// Services with the same group count a source's connections together; none: on its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> ServiceConfig {
+        ServiceConfig {
+            name: String::new(),
+            listen: Vec::new(),
+            enabled: true,
+            policy: Policy::New,
+            max_connections: 0,
+            new_per_source: Rate::OFF,
+            new_per_service: Rate::OFF,
+            packets_per_source: Rate::OFF,
+            bytes_per_source: Rate::OFF,
+            handshake_timeout: Duration::from_secs(10),
+            fragments: Fragments::Pass,
+            dry_run: false,
+            require_fixed_bit: false,
+            refuse_unknown_versions: false,
+            also_client: false,
+            group: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads a configuration and checks it.
+    ///
+    /// # Errors
+    /// With line and column: what is not TOML, not a key, not a value of its key, or out of range.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        check::parse(text)
+    }
+
+    /// Reads a configuration file and checks it.
+    ///
+    /// # Errors
+    /// As [`Config::parse`], with the file's name in front; or when it cannot be read.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        Config::parse(&text)
+            .map_err(|error| ConfigError::InFile { path: path.to_owned(), error: Box::new(error) })
+    }
+
+    /// One service on any IPv4 and any IPv6 address, everything else by default.
+    pub fn for_port(port: u16) -> Config {
+        let service = ServiceConfig {
+            name: "quic".to_owned(),
+            listen: vec![Listen::Port(port)],
+            ..ServiceConfig::default()
+        };
+        Config { services: vec![service], ..Config::default() }
+    }
+
+    /// Checks ranges, names and duplicates.
+    ///
+    /// # Errors
+    /// The first thing that does not hold, by its key.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check::validate(self)
+    }
+}

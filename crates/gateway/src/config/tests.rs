@@ -1,0 +1,190 @@
+use super::*;
+use crate::config::{ConfigError, Key, Listen, Setting, parse_prefix};
+
+const FULL: &str = r#"
+deny = ["203.0.113.0/24", "2001:db8:bad::/48"]
+allow = ["192.0.2.1", "::ffff:198.51.100.0/120"]
+
+[gateway]
+name = "edge"
+interfaces = ["eth0", "eth1"]
+mode = "native"
+dry_run = true
+source_prefix_v4 = 24
+source_prefix_v6 = 56
+sources = 1000
+handshakes = 2000
+ledger_sources = 3000
+acl_entries = 100
+lease = "500ms"
+events = "10/s burst 20"
+drop_deep_headers = true
+
+[[service]]
+name = "web"
+listen = ["443", 8443, "192.0.2.1:4433", "[::]:4434"]
+policy = "strict"
+max_connections = 5
+new_per_source = "20/s burst 40"
+new_per_service = "1000/s"
+packets_per_source = "300/min"
+bytes_per_source = "10MB/s burst 1MB"
+handshake_timeout = "5s"
+fragments = "follow"
+dry_run = true
+require_fixed_bit = true
+refuse_unknown_versions = true
+also_client = true
+group = "all"
+
+[[service]]
+name = "dns"
+listen = ["853"]
+
+[[service]]
+name = "web2"
+listen = ["444"]
+group = "all"
+"#;
+
+#[test]
+fn a_full_file_reads_and_writes_back() {
+    let config = Config::parse(FULL).unwrap();
+    assert_eq!(config.groups(), [0, 1, 0]);
+    assert_eq!(config.allow[1].to_string(), "198.51.100.0/24");
+    assert_eq!(config.services[0].new_per_source, Rate::per_second(20, 40));
+    assert_eq!(config.listeners().count(), 2 + 2 + 1 + 1 + 2 + 2);
+    let text = toml::to_string(&config).unwrap();
+    assert_eq!(Config::parse(&text).unwrap(), config, "{text}");
+}
+
+#[test]
+fn services_survive_the_kernel() {
+    let config = Config::parse(FULL).unwrap();
+    for service in &config.services {
+        let back = service_from_abi(&service.to_abi(7));
+        let mut want = service.clone();
+        (want.listen, want.group) = (Vec::new(), None);
+        assert_eq!(back.to_abi(7), service.to_abi(7));
+        for key in Key::all() {
+            if !matches!(key, Key::PacketsPerSource) {
+                assert_eq!(key.show(&back), key.show(&want), "{}", key.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_name_line_and_key() {
+    let cases = [
+        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\nmax_conns = 5\n", 4, "max_conns"),
+        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\nnew_per_source = \"20\"\n", 4, "20/s burst 40"),
+        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\npolicy = \"soft\"\n", 4, "`new` or `strict`"),
+        ("[[service]]\nname = \"a\"\nlisten = [\"eth0\"]\n", 3, "192.0.2.1:443"),
+        ("[[service]]\nname = \"a\"\nlisten = [70000]\n", 3, "port"),
+        ("[[service]]\nname = \"a\"\nlisten = [\"0\"]\n", 3, "1 to 65535"),
+        ("[[service]]\nname = \"a\"\nlisten = []\n", 3, "listens somewhere"),
+        ("[[service]]\nname = \"a b\"\nlisten = [\"443\"]\n", 2, "not a name"),
+        ("[[service]]\nname = \"gateway\"\nlisten = [\"443\"]\n", 2, "something else"),
+        ("[[service]]\nlisten = [\"443\"]\n", 1, "not a name"),
+        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"a\"\nlisten = [\"444\"]\n", 5, "two services"),
+        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"b\"\nlisten = [\"[::]:443\"]\n", 6, "any IPv6, port 443"),
+        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\nhandshake_timeout = \"1h\"\n", 4, "100ms to 10m"),
+        ("[gateway]\nsources = 5\n", 2, "64 to 16777216"),
+        ("[gateway]\nsource_prefix_v6 = 129\n", 2, "16 to 128"),
+        ("[gateway]\nlease = \"1\"\n", 2, "`250ms`"),
+        ("[gateway]\nlease = \"1ms\"\n", 2, "100ms to 1m"),
+        ("[gateway]\ninterfaces = [\"a/b\"]\n", 2, "interface"),
+        ("deny = [\"192.0.2.1/24\"]\n", 1, "write 192.0.2.0/24 or 192.0.2.1"),
+        ("deny = [\"192.0.2.0/24\"]\nallow = [\"192.0.2.0/24\"]\n[[service]]\nname = \"a\"\nlisten = [\"443\"]\n", 1, "both lists"),
+        ("deny = \n", 1, "TOML parse error"),
+    ];
+    for (text, want, part) in cases {
+        let error = Config::parse(text).expect_err(text);
+        let line = match &error {
+            ConfigError::Syntax { line, .. } | ConfigError::Invalid { line, .. } => *line,
+            other => panic!("{other:?}"),
+        };
+        assert!(error.to_string().contains(part), "{text}\n{error}");
+        assert_eq!(line, want, "{text}\n{error}");
+    }
+    assert!(Config::parse("").unwrap_err().to_string().contains("[[service]]"));
+}
+
+#[test]
+fn settings() {
+    let set = |key: &str, value: &str| {
+        let setting = Setting::parse(key, value)?;
+        let mut service = ServiceConfig::default();
+        setting.apply(&mut service)?;
+        Ok::<_, ConfigError>(setting.key.show(&service))
+    };
+    let cases = [
+        ("max_connections", "100", "100"),
+        ("web.max_connections", "off", "0"),
+        ("policy", "strict", "strict"),
+        ("new_per_source", " 20/s burst 40 ", "20/s burst 40"),
+        ("web.dry_run", "on", "true"),
+        ("fragments", "drop", "drop"),
+        ("handshake_timeout", "3s", "3s"),
+        ("enabled", "no", "false"),
+    ];
+    for (key, value, shown) in cases {
+        assert_eq!(set(key, value).unwrap_or_else(|e| panic!("{key}={value}: {e}")), shown);
+    }
+    assert!(Setting::parse("dry_run", "true").unwrap().is_for_gateway());
+    assert!(Setting::parse("gateway.lease", "2s").unwrap().is_for_gateway());
+    assert!(!Setting::parse("web.dry_run", "true").unwrap().is_for_gateway());
+    let unknown = Setting::parse("max_conections", "5").unwrap_err().to_string();
+    assert!(unknown.contains("did you mean max_connections"), "{unknown}");
+    for (key, value, part) in [
+        ("max_connections", "-1", "number"),
+        ("max_connections", "5000000000", "over"),
+        ("web.policy", "x", "`web.policy`: `x` is not a policy"),
+        ("enabled", "maybe", "true"),
+        ("handshake_timeout", "1h", "out of range"),
+        ("lease", "1ns", "out of range"),
+        ("web.lease", "1s", "no setting `web.lease`"),
+        ("gateway.policy", "new", "no setting"),
+        ("", "", "no setting"),
+    ] {
+        let error = Setting::parse(key, value).expect_err(key).to_string();
+        assert!(error.contains(part), "{key}={value}: {error}");
+    }
+    assert!(Setting::parse_pair("policy").unwrap_err().to_string().contains("KEY=VALUE"));
+    assert_eq!(Setting::parse_pair("web.policy=new").unwrap().service.as_deref(), Some("web"));
+    for key in Key::all() {
+        assert_eq!(Setting::parse(key.name(), "zzz").is_err(), true);
+    }
+}
+
+#[test]
+fn listeners_and_prefixes() {
+    for text in ["443", "192.0.2.1:443", "[2001:db8::1]:443", "0.0.0.0:1", "[::]:65535"] {
+        assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+    }
+    let mapped: Listen = "[::ffff:192.0.2.1]:443".parse().unwrap();
+    assert_eq!(mapped, "192.0.2.1:443".parse().unwrap());
+    let key = listener("192.0.2.1:443".parse().unwrap());
+    assert_eq!((key.addr, key.port, key.family), ([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1], 443u16.to_be(), 4));
+    assert_eq!(listener("0.0.0.0:443".parse().unwrap()).addr, [0; 16]);
+    for (text, shown) in [("192.0.2.7", "192.0.2.7/32"), ("2001:db8::/32", "2001:db8::/32"), ("::ffff:1.2.3.4", "1.2.3.4/32"), ("0.0.0.0/0", "0.0.0.0/0")] {
+        assert_eq!(parse_prefix(text).unwrap().to_string(), shown);
+    }
+    for text in ["", "192.0.2", "192.0.2.0/33", "fe80::1%eth0", "x/8", "10.0.0.1/8"] {
+        assert!(parse_prefix(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn masks_and_sizes() {
+    let gateway = GatewayConfig { source_prefix_v4: 24, source_prefix_v6: 56, ..GatewayConfig::default() };
+    let load = gateway.to_load(9);
+    assert_eq!(load.v4_mask.to_ne_bytes(), [255, 255, 255, 0]);
+    assert_eq!(load.v6_mask[0].to_ne_bytes(), [255, 255, 255, 255, 255, 255, 255, 0]);
+    assert_eq!(load.v6_mask[1], 0);
+    assert_eq!(load.ledger_mask + 1, 16_384);
+    assert_eq!(buckets_for(16), 4);
+    assert_eq!(c_name::<8>("123456789").map(|c| c as u8), *b"1234567\0");
+    assert_eq!(from_c_name(&c_name::<8>("abc")), "abc");
+}

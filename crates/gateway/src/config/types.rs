@@ -1,0 +1,249 @@
+//! Values of the configuration, each readable from text and printable as it is read.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::quantity::QuantityError;
+
+fn wrong(text: &str, expected: &str) -> QuantityError {
+    QuantityError { text: text.to_owned(), expected: expected.to_owned() }
+}
+
+/// An enum whose values have one name each, in text, TOML and JSON.
+macro_rules! named {
+    ($type:ident, $expected:literal, $($variant:ident = $name:literal),+) => {
+        impl $type {
+            /// Its name in the configuration.
+            pub fn name(self) -> &'static str {
+                match self { $($type::$variant => $name),+ }
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = QuantityError;
+
+            fn from_str(text: &str) -> Result<$type, QuantityError> {
+                match text.trim() {
+                    $($name => Ok($type::$variant),)+
+                    other => Err(wrong(other, $expected)),
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        text_serde!($type);
+    };
+}
+
+macro_rules! text_serde {
+    ($type:ident) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+/// How the program is attached to an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// Native, or generic with a notice where the driver cannot.
+    #[default]
+    Auto,
+    /// In the driver, before the kernel allocates anything, or not at all.
+    Native,
+    /// Behind the driver: works everywhere, costs more.
+    Generic,
+}
+
+named!(Mode, "a mode: `auto`, `native` or `generic`", Auto = "auto", Native = "native", Generic = "generic");
+
+/// What happens when a source has as many connections as its quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Policy {
+    /// What would open one more is dropped, everything else passes.
+    #[default]
+    New,
+    /// With more than the quota, every packet of the source is dropped.
+    Strict,
+}
+
+named!(Policy, "a policy: `new` or `strict`", New = "new", Strict = "strict");
+
+/// What happens to the later IP fragments of a datagram to a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Fragments {
+    /// They pass.
+    #[default]
+    Pass,
+    /// What happened to the first one.
+    Follow,
+    /// They are dropped.
+    Drop,
+}
+
+named!(
+    Fragments,
+    "a fragment policy: `pass`, `follow` or `drop`",
+    Pass = "pass",
+    Follow = "follow",
+    Drop = "drop"
+);
+
+/// Where a service listens.
+///
+/// `443` is port 443 on any IPv4 and any IPv6 address; `192.0.2.1:443` and `[2001:db8::1]:443` are
+/// one address; `0.0.0.0:443` is any IPv4 address and `[::]:443` any IPv6 address (only: a socket
+/// bound to `::` that takes IPv4 too is `443`). An IPv4-mapped IPv6 address is the IPv4 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Listen {
+    /// Any address of both families.
+    Port(u16),
+    /// One address, or any of its family if it is unspecified.
+    Addr(SocketAddr),
+}
+
+const LISTEN: &str = "a port (`443`) or an address and port (`192.0.2.1:443`, `[2001:db8::1]:443`)";
+
+impl FromStr for Listen {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Listen, QuantityError> {
+        let whole = text.trim();
+        let listen = if let Ok(port) = whole.parse::<u16>() {
+            Listen::Port(port)
+        } else {
+            let addr: SocketAddr = whole.parse().map_err(|_| wrong(whole, LISTEN))?;
+            Listen::Addr(SocketAddr::new(addr.ip().to_canonical(), addr.port()))
+        };
+        if listen.port() == 0 { Err(wrong(whole, "a port from 1 to 65535")) } else { Ok(listen) }
+    }
+}
+
+impl Listen {
+    /// The UDP port.
+    pub fn port(self) -> u16 {
+        match self {
+            Listen::Port(port) => port,
+            Listen::Addr(addr) => addr.port(),
+        }
+    }
+
+    /// The addresses it stands for: two for a bare port.
+    pub fn addresses(self) -> impl Iterator<Item = SocketAddr> {
+        let (first, second) = match self {
+            Listen::Port(port) => (
+                SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+                Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+            ),
+            Listen::Addr(addr) => (SocketAddr::new(addr.ip().to_canonical(), addr.port()), None),
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Port(port) => write!(f, "{port}"),
+            Listen::Addr(addr) => write!(f, "{addr}"),
+        }
+    }
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Listen, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = Listen;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(LISTEN)
+            }
+
+            fn visit_i64<E: de::Error>(self, port: i64) -> Result<Listen, E> {
+                self.visit_str(&port.to_string())
+            }
+
+            fn visit_u64<E: de::Error>(self, port: u64) -> Result<Listen, E> {
+                self.visit_str(&port.to_string())
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Listen, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Reads an address or a prefix: `192.0.2.7`, `192.0.2.0/24`, `2001:db8::/32`. An address is its own
+/// prefix; IPv4-mapped IPv6 becomes IPv4.
+///
+/// # Errors
+/// When it is neither, or when bits behind the prefix length are set.
+pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
+    let whole = text.trim();
+    let net = if let Ok(addr) = whole.parse::<IpAddr>() {
+        IpNet::from(addr)
+    } else {
+        whole.parse::<IpNet>().map_err(|_| {
+            wrong(whole, "an address or prefix: write for example `192.0.2.7`, `192.0.2.0/24` or `2001:db8::/32`")
+        })?
+    };
+    if net != net.trunc() {
+        let expected = format!("a prefix, bits behind /{} are set: write {} or {}", net.prefix_len(), net.trunc(), net.addr());
+        return Err(wrong(whole, &expected));
+    }
+    Ok(canonical_prefix(net))
+}
+
+/// `::ffff:192.0.2.0/120` as `192.0.2.0/24`.
+pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
+    if let IpNet::V6(v6) = net
+        && v6.prefix_len() >= 96
+        && let Some(v4) = v6.addr().to_ipv4_mapped()
+        && let Ok(net) = Ipv4Net::new(v4, v6.prefix_len() - 96)
+    {
+        return IpNet::V4(net);
+    }
+    net
+}
+
+/// For `#[serde(with = "prefixes")]`.
+pub(super) mod prefixes {
+    use super::{Deserialize, Deserializer, IpNet, Serializer, de, parse_prefix};
+
+    pub fn serialize<S: Serializer>(nets: &[IpNet], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(nets.iter().map(ToString::to_string))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| parse_prefix(text).map_err(de::Error::custom)).collect()
+    }
+}

@@ -1,0 +1,237 @@
+//! What can go wrong: each error says what failed, why, and what mends it.
+
+use std::io;
+
+use crate::config::ConfigError;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on a gateway failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel refused for want of a capability.
+    #[error("{doing} is not permitted{}: run as root (sudo), or give the program {needs}", missing(.lacking))]
+    NotPermitted {
+        /// What was tried.
+        doing: String,
+        /// The capabilities it takes.
+        needs: &'static str,
+        /// Those this process does not have, as far as it can tell.
+        lacking: Vec<&'static str>,
+    },
+    /// There is no interface of that name in this network namespace.
+    #[error("no network interface `{name}` here{}: `ip link` lists them", did_you_mean(.similar))]
+    NoSuchInterface {
+        /// The name given.
+        name: String,
+        /// Interfaces with similar names.
+        similar: Vec<String>,
+    },
+    /// Another XDP program is attached there; it is left alone.
+    #[error("interface `{interface}` already has an XDP program{}: stop its owner first{}", program(.program_id, .program_name), detach_hint(.program_name, .interface))]
+    InterfaceBusy {
+        /// The interface's name.
+        interface: String,
+        /// The id of the program there, if the kernel tells.
+        program_id: Option<u32>,
+        /// Its name, if the kernel tells.
+        program_name: Option<String>,
+    },
+    /// This gateway is on that interface already.
+    #[error("this gateway is attached to `{interface}` already")]
+    AlreadyAttached {
+        /// The interface's name.
+        interface: String,
+    },
+    /// This gateway is not on that interface.
+    #[error("this gateway is not attached to `{interface}`")]
+    NotAttached {
+        /// The interface's name.
+        interface: String,
+    },
+    /// The driver cannot run the program, and native mode was asked for.
+    #[error("the driver of `{interface}` refuses the program in native mode ({source}): use mode `generic` or `auto`")]
+    NativeRefused {
+        /// The interface's name.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel lacks something the program is made of.
+    #[error("this kernel ({running}) has no {feature}: the gateway needs Linux {needs} or newer")]
+    KernelTooOld {
+        /// What is missing.
+        feature: &'static str,
+        /// The first kernel that has it.
+        needs: &'static str,
+        /// The kernel that runs.
+        running: String,
+    },
+    /// The file is not the gateway's program.
+    #[error("{object} is not the gateway's program: {why}")]
+    BadObject {
+        /// The file, or "the embedded object".
+        object: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The program and this library were built from different versions of `abi.h`.
+    #[error("{what} speaks version {found} of the gateway's interface, this library version {expected}: use the command and the library of the same release as the gateway")]
+    AbiVersion {
+        /// The object file, or the running program.
+        what: String,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// The verifier turned the program down.
+    #[error("the kernel's verifier rejected the program: {line}")]
+    Verifier {
+        /// The last line of the log that says something.
+        line: String,
+        /// The whole log.
+        log: String,
+    },
+    /// No gateway runs here.
+    #[error("no gateway is running: start one with `equic gateway run -i INTERFACE -p PORT`")]
+    NoGateway,
+    /// Gateways run, but none matches.
+    #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
+    NoSuchGateway {
+        /// What was asked for.
+        selector: String,
+        /// What runs.
+        running: Vec<String>,
+    },
+    /// Several gateways run and none was chosen.
+    #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
+    ManyGateways {
+        /// What runs.
+        running: Vec<String>,
+    },
+    /// The configuration does not hold.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No service of that name or number.
+    #[error("no service `{name}`{}; there are: {}", did_you_mean(.similar), .known.join(", "))]
+    NoSuchService {
+        /// What was asked for.
+        name: String,
+        /// Similar names.
+        similar: Vec<String>,
+        /// Every service.
+        known: Vec<String>,
+    },
+    /// As many processes feed the gateway as it has room for.
+    #[error("all {slots} places for servers of this gateway are taken: end one of them (`equic gateway status` lists them)")]
+    NoFreeLedger {
+        /// How many there are.
+        slots: u32,
+    },
+    /// The deny/allow list of that family is full.
+    #[error("the deny/allow list for IPv{family} is full ({entries} entries): forget some, or start the gateway with a larger `acl_entries`")]
+    ListFull {
+        /// 4 or 6.
+        family: u8,
+        /// Its size.
+        entries: u32,
+    },
+    /// A packet that cannot be judged.
+    #[error("a packet of {length} bytes cannot be judged: {why}")]
+    BadPacket {
+        /// Its length.
+        length: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A map of the running gateway is not there or not as `abi.h` says.
+    #[error("program {program} is not a gateway this library understands: {why}")]
+    ForeignProgram {
+        /// The program's id.
+        program: u32,
+        /// What is missing.
+        why: String,
+    },
+    /// Anything else the system refused.
+    #[error("{doing} failed: {source}")]
+    System {
+        /// What was tried.
+        doing: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// An error of the system while `doing`, by the current `errno`.
+    pub(crate) fn last_os(doing: impl Into<String>) -> Error {
+        Error::system(doing, io::Error::last_os_error())
+    }
+
+    /// An error of the system; permission errors get their own kind.
+    pub(crate) fn system(doing: impl Into<String>, source: io::Error) -> Error {
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Error::not_permitted(doing),
+            _ => Error::System { doing: doing.into(), source },
+        }
+    }
+
+    fn not_permitted(doing: impl Into<String>) -> Error {
+        Error::NotPermitted {
+            doing: doing.into(),
+            needs: "CAP_BPF and CAP_NET_ADMIN (looking into a gateway of another process: CAP_SYS_ADMIN)",
+            lacking: crate::sys::lacking_capabilities(),
+        }
+    }
+
+    /// The `errno` behind it, if there is one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Error::System { source, .. } | Error::NativeRefused { source, .. } => source.raw_os_error(),
+            Error::NotPermitted { .. } => Some(libc::EPERM),
+            Error::NoSuchInterface { .. } => Some(libc::ENODEV),
+            Error::InterfaceBusy { .. } | Error::AlreadyAttached { .. } => Some(libc::EBUSY),
+            _ => None,
+        }
+    }
+}
+
+fn missing(lacking: &[&str]) -> String {
+    if lacking.is_empty() { String::new() } else { format!(" (no {})", lacking.join(", no ")) }
+}
+
+pub(crate) fn did_you_mean(similar: &[String]) -> String {
+    match similar {
+        [] => String::new(),
+        some => format!(" (did you mean {}?)", some.join(" or ")),
+    }
+}
+
+fn program(id: &Option<u32>, name: &Option<String>) -> String {
+    match (id, name) {
+        (Some(id), Some(name)) => format!(" (`{name}`, id {id})"),
+        (Some(id), None) => format!(" (id {id})"),
+        _ => String::new(),
+    }
+}
+
+fn detach_hint(name: &Option<String>, interface: &str) -> String {
+    match name.as_deref() {
+        Some(crate::PROGRAM_NAME) => format!(" (`equic gateway detach {interface}` takes it off)"),
+        _ => String::new(),
+    }
+}
+
+/// The names closest to `wanted`, best first, at most three.
+pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut near: Vec<(f64, &str)> = names
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(wanted, name), name))
+        .filter(|(score, _)| *score > 0.8)
+        .collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()
+}

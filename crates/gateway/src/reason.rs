@@ -1,0 +1,92 @@
+//! Reasons: one per verdict, generated from the macro `EQUIC_REASONS` of `bpf/abi.h`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+struct Row {
+    reason: Reason,
+    name: &'static str,
+    drops: bool,
+    meaning: &'static str,
+}
+
+include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
+
+impl Reason {
+    /// Every reason, in the order of the ABI.
+    pub fn all() -> impl ExactSizeIterator<Item = Reason> + Clone {
+        TABLE.iter().map(|row| row.reason)
+    }
+
+    /// The reason with this number in counters and events, if there is one.
+    pub fn from_number(number: u32) -> Option<Reason> {
+        TABLE.get(number as usize).map(|row| row.reason)
+    }
+
+    /// Its number in counters and events.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// Its name in reports: `quota`, `small_initial`, ...
+    pub fn name(self) -> &'static str {
+        TABLE[self as usize].name
+    }
+
+    /// Whether a packet judged so is dropped (in a dry run: would be).
+    pub fn drops(self) -> bool {
+        TABLE[self as usize].drops
+    }
+
+    /// What it means, in one line.
+    pub fn meaning(self) -> &'static str {
+        TABLE[self as usize].meaning
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Reason {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Reason, ()> {
+        Reason::all().find(|reason| reason.name() == name).ok_or(())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_the_header_s() {
+        assert_eq!(Reason::all().len(), crate::abi::EQUIC_REASON_COUNT as usize);
+        for (index, reason) in Reason::all().enumerate() {
+            assert_eq!(reason.number() as usize, index);
+            assert_eq!(reason.name().parse(), Ok(reason));
+            assert!(!reason.meaning().is_empty() && !reason.meaning().contains('"'));
+        }
+        assert_eq!(Reason::Denied.number(), crate::abi::EQUIC_REASON_DENIED);
+        assert_eq!(Reason::BadUdp.number(), crate::abi::EQUIC_REASON_BAD_UDP);
+        assert_eq!(Reason::QuotaStrict.name(), "quota_strict");
+        assert!(Reason::Quota.drops() && !Reason::New.drops());
+        assert_eq!(
+            Reason::BadLength.meaning(),
+            "a Token Length or Length field runs past the datagram, or leaves no room for a packet"
+        );
+        assert_eq!(Reason::from_number(99), None);
+        assert_eq!("nonsense".parse::<Reason>(), Err(()));
+    }
+}
