@@ -20,6 +20,7 @@
 #define V6_FRAGMENT_OFFSET 0xfff8
 #define V6_MORE_FRAGMENTS  0x0001
 #define EXTENSION_HEADERS  16
+#define UDP_PORTS_LEN	   4
 #define MAX_OFFSET	   0x9000 /* 16 extension headers of 2,048 bytes, and room */
 
 enum parsed {
@@ -181,29 +182,28 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l
 
 INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 {
-	struct udphdr *udp;
-	__be16 *ports;
+	struct udphdr udp = {}, *linear = at(p->ctx, off, sizeof(udp));
 	__u32 len;
 
-	if (left < 2 * sizeof(*ports))
+	if (left < UDP_PORTS_LEN)
 		return PARSED_OTHER;
-	ports = at(p->ctx, off, 2 * sizeof(*ports));
-	if (!ports)
+	/* Long extension headers can push it out of the linear part of a jumbo frame. */
+	if (linear)
+		udp = *linear;
+	else if (bpf_xdp_load_bytes(p->ctx, off, &udp, UDP_PORTS_LEN) ||
+		 (left >= sizeof(udp) && bpf_xdp_load_bytes(p->ctx, off, &udp, sizeof(udp))))
 		return PARSED_OTHER;
-	p->sport = ports[0];
-	p->dport = ports[1];
+	p->sport = udp.source;
+	p->dport = udp.dest;
 	p->len = p->avail = left;
-	if (left < sizeof(*udp))
+	if (left < sizeof(udp))
 		return PARSED_BAD_UDP;
-	udp = at(p->ctx, off, sizeof(*udp));
-	if (!udp)
+	len = bpf_ntohs(udp.len);
+	if (len < sizeof(udp) || (len > left && !p->first_fragment))
 		return PARSED_BAD_UDP;
-	len = bpf_ntohs(udp->len);
-	if (len < sizeof(*udp) || (len > left && !p->first_fragment))
-		return PARSED_BAD_UDP;
-	p->off = off + sizeof(*udp);
-	p->len = len - sizeof(*udp);
-	p->avail = (len < left ? len : left) - sizeof(*udp);
+	p->off = off + sizeof(udp);
+	p->len = len - sizeof(udp);
+	p->avail = (len < left ? len : left) - sizeof(udp);
 	return PARSED_UDP;
 }
 

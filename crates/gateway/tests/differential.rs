@@ -6,12 +6,16 @@
 mod packets;
 
 use equic_gateway::model::Model;
+use equic_gateway::reason::Reason;
 use packets::program::Program;
 use packets::random::{Random, cases, seed};
 use packets::script::{Script, Step, hexdump};
 use packets::subject::Subject;
+use std::collections::BTreeSet;
 
 const STEPS: usize = 120;
+/// From so many cases on, every reason must have come up.
+const ENOUGH_CASES: u64 = 500;
 
 /// How the two came apart, if they did.
 fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Option<String> {
@@ -79,7 +83,9 @@ fn program_and_model_agree() {
     }
     let seed = seed();
     let (mut model, mut program) = (Model::default(), Program::default());
-    for case in 0..cases(1_000) {
+    let mut met = BTreeSet::new();
+    let cases = cases(4_000);
+    for case in 0..cases {
         let seed = seed.wrapping_add(case);
         let script = Random::new(seed).script(STEPS);
         if difference(&script, &mut model, &mut program).is_some() {
@@ -90,5 +96,8 @@ fn program_and_model_agree() {
                 describe(&small)
             );
         }
+        met.extend(model.report().counters.keys().map(|(_, reason)| *reason));
     }
+    let missing: Vec<Reason> = Reason::all().filter(|reason| !met.contains(reason)).collect();
+    assert!(cases < ENOUGH_CASES || missing.is_empty(), "random scripts never led to {missing:?}");
 }

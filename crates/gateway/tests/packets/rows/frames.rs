@@ -72,6 +72,8 @@ fn ipv6() -> Vec<Script> {
         case("Routing of 24 bytes").packet(v6(full()).extension(ROUTING, 2, 1), New),
         case("Destination Options of 2,048 bytes")
             .packet(v6(full()).extension(DESTINATION_OPTIONS, 255, 1), New),
+        case("UDP header outside the first buffer of the frame")
+            .packet(v6(full()).extension(DESTINATION_OPTIONS, 255, 3), New),
         case("Mobility").packet(v6(full()).extension(MOBILITY, 1, 1), New),
         case("AH of 8 bytes").packet(v6(full()).extension(AUTHENTICATION, 0, 1), New),
         case("AH of 12 bytes").packet(v6(full()).extension(AUTHENTICATION, 1, 1), New),
