@@ -143,8 +143,11 @@ impl Random {
         if !self.chance(percent) {
             return Rate::OFF;
         }
-        let per_second = self.pick(&[4, 7, 10, 1_000, 123_457, 1_000_000_007]);
-        Rate::per_second(per_second, self.rng.random_range(burst))
+        let per_second = self.pick(&[1, 7, 10, 1_000, 123_457, 1_000_000_007]);
+        let rate = Rate::per_second(per_second, self.rng.random_range(burst));
+        // Some an hour, not a second.
+        let slower = if self.chance(10) { 3_600 } else { 1 };
+        Rate { cost_ns: rate.cost_ns * slower, burst_ns: rate.burst_ns * slower }
     }
 
     fn step(&mut self, config: &Config) -> Step {

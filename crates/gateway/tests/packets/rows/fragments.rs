@@ -23,6 +23,13 @@ fn half() -> Packet {
     v4(payload).udp_len(1408).fragment(1, 0, true)
 }
 
+/// A long header that ends 2 bytes into the Source Connection ID.
+fn cut_id() -> Vec<u8> {
+    let mut header = initial().build();
+    header.truncate(17);
+    header
+}
+
 fn first() -> Vec<Script> {
     let small = |len: u16| v4(initial().fill(1000).build()).udp_len(len).fragment(1, 0, true);
     let long_token = |token| v4(initial().token_len(token).body(600).build()).udp_len(1408);
@@ -37,6 +44,10 @@ fn first() -> Vec<Script> {
             .packet(long_token(1500).fragment(1, 0, true), BadLength),
         case("first fragment of 8 bytes")
             .packet(v4(Vec::new()).udp_len(1208).fragment(1, 0, true), Truncated),
+        case("first fragment of 8 bytes, padding behind it")
+            .packet(v4(Vec::new()).udp_len(1208).fragment(1, 0, true).padding(30), Truncated),
+        case("first fragment ends inside the SCID, padding behind it")
+            .packet(v4(cut_id()).udp_len(1408).fragment(1, 0, true).padding(30), Truncated),
         case("first fragment, IPv6").packet(v6(full()).udp_len(1308).fragment(1, 0, true), New),
         case("the last fragment may not be short of the UDP length")
             .packet(v4(full()).udp_len(1308).fragment(1, 0, false), BadUdp),

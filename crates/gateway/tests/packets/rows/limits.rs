@@ -144,6 +144,12 @@ pub fn rate_rows() -> Vec<Script> {
     [rates_of_packets(), rates_of_new()].concat()
 }
 
+/// `rate` units an hour.
+fn an_hour(rate: u64, burst: u64) -> Rate {
+    let Rate { cost_ns, burst_ns } = Rate::per_second(rate, burst);
+    Rate { cost_ns: cost_ns * 3_600, burst_ns: burst_ns * 3_600 }
+}
+
 fn rates_of_packets() -> Vec<Script> {
     let packets = |what: &str, rate, burst| {
         case(what).service(|service| service.packets_per_source = Rate::per_second(rate, burst))
@@ -198,6 +204,13 @@ fn rates_of_packets() -> Vec<Script> {
         bytes("a datagram over the burst never passes", 1000, 100)
             .wait(1000 * SECOND)
             .packet(v4(short(101)), RateBytes)
+            .packet(v4(short(100)), Established),
+        case("a byte rate so low that the product of cost and bytes has over 64 bits")
+            .service(|service| service.bytes_per_source = an_hour(100, 1000))
+            .packet(v4(short(1000)), Established)
+            .wait(3_600 * SECOND)
+            .packet(v4(short(101)), RateBytes)
+            .packet(v4(short(1000)), RateBytes)
             .packet(v4(short(100)), Established),
         bytes("an empty datagram costs nothing", 1000, 100)
             .packet(v4(short(100)), Established)
