@@ -296,12 +296,21 @@ impl Loaded {
 
     /// Writes the count of a source where policy.md section 6 says.
     fn write_count(&self, number: usize, source: &SourceKey, count: u32) {
-        let (tag, buckets) = place(source);
+        let (tag, mut buckets) = place(source);
+        // Any of the two will do: some sources take their second one.
+        if tag & 2 != 0 {
+            buckets.reverse();
+        }
         let ledger = &self.ledgers[number];
         let read = |bucket: u32| -> abi::equic_ledger_bucket {
             let value = ledger.lookup(&(bucket + 1).to_ne_bytes(), MapFlags::ANY).unwrap();
             from_bytes(&value.unwrap())
         };
+        let write = |bucket: u32, value: &abi::equic_ledger_bucket| {
+            let key = (bucket + 1).to_ne_bytes();
+            ledger.update(&key, bytes_of(value), MapFlags::ANY).unwrap();
+        };
+        self.plant_twins(source, tag, buckets, &read, &write);
         let is_source = |slot: &abi::equic_ledger_slot| {
             slot.meta >> 32 == u64::from(tag)
                 && slot.addr == source.addr
@@ -326,7 +335,31 @@ impl Loaded {
                 meta: u64::from(tag) << 32 | u64::from(count),
             }
         };
-        ledger.update(&(bucket + 1).to_ne_bytes(), bytes_of(&value), MapFlags::ANY).unwrap();
+        write(bucket, &value);
+    }
+
+    /// Where the first slot of its buckets is free, puts sources there that differ from this one
+    /// in the group or the address only, and have many connections. Their tag is one they could
+    /// have: the program must compare everything.
+    fn plant_twins(
+        &self,
+        source: &SourceKey,
+        tag: u32,
+        buckets: [u32; 2],
+        read: &dyn Fn(u32) -> abi::equic_ledger_bucket,
+        write: &dyn Fn(u32, &abi::equic_ledger_bucket),
+    ) {
+        let mut addr = source.addr;
+        addr[15] ^= 0x80;
+        let twins = [(source.addr, source.group + 77), (addr, source.group)];
+        for (bucket, (addr, group)) in buckets.into_iter().zip(twins) {
+            let mut value = read(bucket);
+            if value.slot[0].meta == 0 {
+                let meta = u64::from(tag) << 32 | 1_000;
+                value.slot[0] = abi::equic_ledger_slot { addr, group, reserved: 0, meta };
+                write(bucket, &value);
+            }
+        }
     }
 }
 

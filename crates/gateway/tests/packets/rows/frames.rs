@@ -99,6 +99,8 @@ fn ipv6() -> Vec<Script> {
         drop_deep(case("17 extension headers, drop deep ones")).packet(deep(17), Deep),
         drop_deep(case("17 extension headers, whatever is behind them"))
             .packet(deep(17).protocol(6), Deep),
+        drop_deep(case("the 17th extension header is not read: a later fragment"))
+            .packet(deep(16).fragment(1, 9, false), Deep),
         drop_deep(case("17 extension headers, dry run of the gateway"))
             .config(|config| config.dry_run = true)
             .packet(deep(17), Untouched),

@@ -105,8 +105,8 @@ fn counting() -> Vec<Script> {
             .packet(v4(full()), Quota),
         limit("IPv6 with prefix 48", 1)
             .config(|config| config.v6_prefix_len = 48)
-            .connections(0, "2001:db8:0:99::1", 1)
-            .packet(v6(full()), Quota),
+            .connections(0, "2001:db8::1", 1)
+            .packet(udp("[2001:db8:0:99::1]:1000", super::S6, full()), Quota),
         limit("IPv6 with prefix 128", 1)
             .config(|config| config.v6_prefix_len = 128)
             .connections(0, "2001:db8::2", 1)
@@ -212,6 +212,9 @@ fn rates_of_packets() -> Vec<Script> {
             .packet(v4(short(101)), RateBytes)
             .packet(v4(short(1000)), RateBytes)
             .packet(v4(short(100)), Established),
+        bytes("a first fragment costs the whole datagram", 1000, 1000)
+            .packet(v4(vec![0x41; 992]).udp_len(1009).fragment(1, 0, true), RateBytes)
+            .packet(v4(vec![0x41; 992]).udp_len(1008).fragment(1, 0, true), Established),
         bytes("an empty datagram costs nothing", 1000, 100)
             .packet(v4(short(100)), Established)
             .packet(v4(Vec::new()), Empty),
