@@ -178,7 +178,8 @@ impl Packet {
             _ => panic!("source and destination of two families"),
         }
         frame.extend(body);
-        frame.extend(std::iter::repeat_n(0xa5, self.padding));
+        // A short header's first byte: padding that is read by mistake makes a good packet.
+        frame.extend(std::iter::repeat_n(0x55, self.padding));
         frame.truncate(self.cut.unwrap_or(usize::MAX));
         frame
     }

@@ -2,7 +2,7 @@
 
 use super::{full, v4, v6};
 use crate::packets::frame::*;
-use crate::packets::quic::{initial, short};
+use crate::packets::quic::{UNKNOWN, initial, short};
 use crate::packets::script::{Expected, Script, case};
 use Expected::{Untouched, Verdict};
 use equic_gateway::model::FragmentPolicy::{Drop, Follow, Pass};
@@ -25,7 +25,7 @@ fn half() -> Packet {
 
 /// A long header that ends 2 bytes into the Source Connection ID.
 fn cut_id() -> Vec<u8> {
-    let mut header = initial().build();
+    let mut header = initial().version(UNKNOWN).build();
     header.truncate(17);
     header
 }
