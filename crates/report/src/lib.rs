@@ -14,7 +14,7 @@
 pub mod csv;
 mod file;
 pub mod number;
-//pub mod plot;
+pub mod plot;
 pub mod schema;
 pub mod stats;
 pub mod table;
