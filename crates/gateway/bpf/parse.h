@@ -135,10 +135,8 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l
 	*l4 = off + header;
 	*l4_len = total - header;
 	fragment = bpf_ntohs(ip->frag_off);
-	if (fragment & IP_FRAGMENT_OFFSET) {
-		p->later_fragment = true;
+	if (fragment & IP_FRAGMENT_OFFSET)
 		return PARSED_FRAGMENT;
-	}
 	p->first_fragment = fragment & IP_MORE_FRAGMENTS;
 	return PARSED_UDP;
 }
@@ -173,10 +171,8 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l
 	p->first_fragment = walk.first_fragment;
 	*l4 = walk.off;
 	*l4_len = walk.end - walk.off;
-	if (walk.later_fragment) {
-		p->later_fragment = true;
+	if (walk.later_fragment)
 		return PARSED_FRAGMENT;
-	}
 	return walk.next == IPPROTO_UDP ? PARSED_UDP : PARSED_OTHER;
 }
 
@@ -195,15 +191,15 @@ INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 		return PARSED_OTHER;
 	p->sport = udp.source;
 	p->dport = udp.dest;
-	p->len = p->avail = left;
+	p->quic.len = p->quic.avail = left;
 	if (left < sizeof(udp))
 		return PARSED_BAD_UDP;
 	len = bpf_ntohs(udp.len);
 	if (len < sizeof(udp) || (len > left && !p->first_fragment))
 		return PARSED_BAD_UDP;
-	p->off = off + sizeof(udp);
-	p->len = len - sizeof(udp);
-	p->avail = (len < left ? len : left) - sizeof(udp);
+	p->quic.off = off + sizeof(udp);
+	p->quic.len = len - sizeof(udp);
+	p->quic.avail = (len < left ? len : left) - sizeof(udp);
 	return PARSED_UDP;
 }
 
@@ -238,7 +234,7 @@ INLINE enum parsed parse(struct packet *p)
 	else
 		return PARSED_OTHER;
 	if (result == PARSED_FRAGMENT)
-		p->len = p->avail = l4_len;
+		p->quic.len = p->quic.avail = l4_len;
 	if (result != PARSED_UDP)
 		return result;
 	return parse_udp(p, l4, l4_len);
