@@ -4,7 +4,7 @@ use super::script::Step;
 use super::subject::{Report, Seen, SourceReport, Subject};
 use equic_gateway::abi;
 use equic_gateway::model::{
-    AclAction, Config, Counter, FragmentPolicy, QuotaPolicy, Rate, Service, SourceKey,
+    AclAction, Config, Counter, FragmentPolicy, Listener, QuotaPolicy, Rate, Service, SourceKey,
     address_bytes,
 };
 use equic_gateway::reason::Reason;
@@ -187,17 +187,30 @@ impl Loaded {
         self.write_data("control", bytes_of(&self.control));
         self.write_data("rates", bytes_of(&abi::equic_service_rates::default()));
         self.write_services(&config.services);
-        for (listener, number) in &config.listeners {
-            // An unspecified address is all zero in both families, IPv4 too.
-            let addr =
-                if listener.addr.is_unspecified() { [0; 16] } else { address_bytes(listener.addr) };
-            let family = if listener.addr.is_ipv4() { 4 } else { 6 };
-            let key =
-                abi::equic_listener { addr, port: listener.port.to_be(), family, reserved: 0 };
-            let number = u32::try_from(*number).unwrap();
-            let map = self.map("listeners");
-            map.update(bytes_of(&key), &number.to_ne_bytes(), MapFlags::ANY).unwrap();
+        self.write_listeners(&config.listeners);
+    }
+
+    /// Wildcards are in the table of ports, everything else in the map of listeners.
+    fn write_listeners(&self, listeners: &[(Listener, usize)]) {
+        let mut table = vec![0; size_of::<abi::equic_ports>()];
+        for (listener, number) in listeners {
+            let family_at = if listener.addr.is_ipv4() { 0 } else { 1 << 16 };
+            let entry = &mut table[family_at + usize::from(listener.port)];
+            if listener.addr.is_unspecified() {
+                *entry |= u8::try_from(number + 1).unwrap();
+                continue;
+            }
+            *entry |= abi::EQUIC_PORT_EXACT as u8;
+            let key = abi::equic_listener {
+                addr: address_bytes(listener.addr),
+                port: listener.port.to_be(),
+                family: if listener.addr.is_ipv4() { 4 } else { 6 },
+                reserved: 0,
+            };
+            let number = u32::try_from(*number).unwrap().to_ne_bytes();
+            self.map("listeners").update(bytes_of(&key), &number, MapFlags::ANY).unwrap();
         }
+        self.map("ports").update(&[0; 4], &table, MapFlags::ANY).unwrap();
     }
 
     fn write_services(&self, services: &[Service]) {
