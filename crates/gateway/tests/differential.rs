@@ -84,7 +84,7 @@ fn program_and_model_agree() {
     let seed = seed();
     let (mut model, mut program) = (Model::default(), Program::default());
     let mut met = BTreeSet::new();
-    let cases = cases(4_000);
+    let cases = cases(3_000);
     for case in 0..cases {
         let seed = seed.wrapping_add(case);
         let script = Random::new(seed).script(STEPS);

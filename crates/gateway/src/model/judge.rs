@@ -122,7 +122,7 @@ pub struct Ledger {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct HandshakeKey {
-    addr: [u8; 16],
+    addr: IpAddr,
     port: u16,
     service: usize,
     scid: ConnectionId,
@@ -372,8 +372,8 @@ impl Model {
             Ok(Class::Other) => return Reason::Handshake,
             Ok(Class::Opening(opening)) => opening,
         };
-        let addr = address_bytes(d.src);
-        let key = HandshakeKey { addr, port: d.sport, service: number, scid: opening.scid };
+        let (addr, port) = (d.src, d.sport);
+        let key = HandshakeKey { addr, port, service: number, scid: opening.scid };
         if self.is_under_way(&key, &opening, service.handshake_ns, now) {
             return Reason::Underway;
         }

@@ -376,6 +376,16 @@ impl Loaded {
     }
 }
 
+/// The address cut to its prefix.
+fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
+    let mask = match addr {
+        IpAddr::V4(_) => !u128::from(u32::MAX) | u128::from(v4_mask(load.v4_prefix_len)),
+        IpAddr::V6(_) => v6_mask(load.v6_prefix_len),
+    };
+    let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();
+    SourceKey { addr, group }
+}
+
 /// Tag and buckets of a source, by policy.md section 6.
 fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     fn mix(mut x: u64) -> u64 {
@@ -450,14 +460,13 @@ impl Subject for Program {
     }
 
     fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
-        // The only thing of the model's used here: what a source is.
-        let cut = equic_gateway::model::Model::new(self.config.clone());
         if let Step::Service { number, service } = step {
             self.config.services[*number] = service.clone();
             let services = self.config.services.clone();
             self.loaded().write_services(&services);
             return None;
         }
+        let load = Load::from(&self.config);
         let loaded = self.loaded();
         match step {
             Step::Packet(frame) => return Some(loaded.run(frame, now)),
@@ -475,7 +484,7 @@ impl Subject for Program {
             }
             Step::Connections { ledger, source, group, count } => {
                 loaded.heartbeat(*ledger, now);
-                loaded.write_count(*ledger, &cut.source_key(*source, *group), *count);
+                loaded.write_count(*ledger, &source_key(&load, *source, *group), *count);
             }
             Step::Heartbeat { ledger } => loaded.heartbeat(*ledger, now),
             Step::DryRun(dry_run) => loaded.control.dry_run = (*dry_run).into(),

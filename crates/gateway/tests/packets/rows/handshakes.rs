@@ -91,6 +91,9 @@ fn identity() -> Vec<Script> {
             .packet(v4(initial().scid(&[]).fill(1200).build()), New)
             .packet(v4(initial().scid(&[]).dcid(&[1; 8]).fill(1200).build()), Underway)
             .packet(v4(initial().scid(&[]).dcid(&[2; 8]).fill(1200).build()), RateNewSource),
+        case("the same address, mapped, in an IPv6 header is another")
+            .packet(v4(full()), New)
+            .packet(udp("[::ffff:192.0.2.1]:1000", super::S6, full()), New),
         case("SCIDs of other lengths are others")
             .packet(v4(initial().scid(&[0; 4]).fill(1200).build()), New)
             .packet(v4(initial().scid(&[0; 5]).fill(1200).build()), New),
