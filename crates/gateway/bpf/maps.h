@@ -9,6 +9,15 @@
 
 #include "common.h"
 
+/* What listens at any address, by port: one look, for the packets of everybody else too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct equic_ports);
+} ports SEC(".maps");
+
 /* (address, port) -> index into `services`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

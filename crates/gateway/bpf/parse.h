@@ -126,10 +126,8 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l
 	*l4 = off + header;
 	*l4_len = total - header;
 	fragment = bpf_ntohs(ip->frag_off);
-	if (fragment & IP_FRAGMENT_OFFSET) {
-		p->later_fragment = true;
+	if (fragment & IP_FRAGMENT_OFFSET)
 		return PARSED_FRAGMENT;
-	}
 	p->first_fragment = fragment & IP_MORE_FRAGMENTS;
 	return PARSED_UDP;
 }
@@ -165,10 +163,8 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l
 	p->first_fragment = walk.first_fragment;
 	*l4 = walk.off;
 	*l4_len = walk.end - walk.off;
-	if (walk.later_fragment) {
-		p->later_fragment = true;
+	if (walk.later_fragment)
 		return PARSED_FRAGMENT;
-	}
 	return walk.next == IPPROTO_UDP ? PARSED_UDP : PARSED_OTHER;
 }
 
@@ -185,7 +181,7 @@ INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 		return PARSED_OTHER;
 	p->sport = ports[0];
 	p->dport = ports[1];
-	p->len = p->avail = left;
+	p->quic.len = p->quic.avail = left;
 	if (left < sizeof(*udp))
 		return PARSED_BAD_UDP;
 	udp = at(p->ctx, off, sizeof(*udp));
@@ -194,9 +190,9 @@ INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 	len = bpf_ntohs(udp->len);
 	if (len < sizeof(*udp) || (len > left && !p->first_fragment))
 		return PARSED_BAD_UDP;
-	p->off = off + sizeof(*udp);
-	p->len = len - sizeof(*udp);
-	p->avail = (len < left ? len : left) - sizeof(*udp);
+	p->quic.off = off + sizeof(*udp);
+	p->quic.len = len - sizeof(*udp);
+	p->quic.avail = (len < left ? len : left) - sizeof(*udp);
 	return PARSED_UDP;
 }
 
@@ -231,7 +227,7 @@ INLINE enum parsed parse(struct packet *p)
 	else
 		return PARSED_OTHER;
 	if (result == PARSED_FRAGMENT)
-		p->len = p->avail = l4_len;
+		p->quic.len = p->quic.avail = l4_len;
 	if (result != PARSED_UDP)
 		return result;
 	return parse_udp(p, l4, l4_len);
