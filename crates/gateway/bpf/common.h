@@ -50,6 +50,7 @@ struct packet {
 	__u8 family;
 	bool first_fragment;
 	__u32 frag_id;
+	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
 	struct quic quic;
 };
 

@@ -106,6 +106,7 @@ INLINE void fragment_key(const struct packet *p, struct fragment_key *key)
 	key->dst[1] = p->dst[1];
 	key->id = p->frag_id;
 	key->family = p->family;
+	key->protocol = p->frag_protocol;
 }
 
 static __noinline void remember_fragment(const struct packet *p, bool dropped)
@@ -139,7 +140,8 @@ static __noinline int later_fragment(struct packet *p)
 	if (service->fragments == EQUIC_FRAGMENTS_DROP || first->dropped)
 		reason = EQUIC_REASON_LATER_FRAGMENT;
 	source_of(p, service->group, &source);
-	state = source_state(&source, p->now);
+	/* No new entry: what follows a denied packet must not push others out of the table. */
+	state = bpf_map_lookup_elem(&sources, &source);
 	return conclude(p, service, &source, state, reason);
 }
 
@@ -187,7 +189,7 @@ int equic_gateway(struct xdp_md *ctx)
 
 	if (parsed == PARSED_DEEP) {
 		tally(EQUIC_TALLY_DEEP_HEADERS);
-		return load.drop_deep_headers ? XDP_DROP : XDP_PASS;
+		return load.drop_deep_headers && !control.dry_run ? XDP_DROP : XDP_PASS;
 	}
 	if (parsed == PARSED_OTHER) {
 		if (ctx->data_end - ctx->data < 64 &&

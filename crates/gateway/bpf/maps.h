@@ -63,7 +63,8 @@ struct fragment_key {
 	__u64 src[2];
 	__u64 dst[2];
 	__u32 id;
-	__u32 family;
+	__u16 family; /* ::ffff:a.b.c.d may be in an IPv6 header too */
+	__u16 protocol;
 };
 
 struct fragment {

@@ -37,7 +37,8 @@ struct long_header {
 				 : (1ull << (8 * ((len) & 7))) - 1)
 #define MASKS(len) {MASK(len, 0), MASK(len, 1), MASK(len, 2)}
 
-static const __u64 cid_masks[32][3] = {
+/* In a section of its own: `load` is the only variable that user space fills in. */
+const __u64 cid_masks[32][3] SEC(".rodata.masks") = {
 	MASKS(0),  MASKS(1),  MASKS(2),	 MASKS(3),  MASKS(4),  MASKS(5),  MASKS(6),
 	MASKS(7),  MASKS(8),  MASKS(9),	 MASKS(10), MASKS(11), MASKS(12), MASKS(13),
 	MASKS(14), MASKS(15), MASKS(16), MASKS(17), MASKS(18), MASKS(19), MASKS(20),

@@ -20,7 +20,10 @@ INLINE void tally(__u32 which)
  * are passed by value, so that a live change between two reads can't split them. */
 static __noinline bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
 {
-	__u64 cost = units * cost_ns >> EQUIC_RATE_SHIFT;
+	/* units * cost_ns >> EQUIC_RATE_SHIFT, where the product would have over 64 bits: a
+	 * datagram at less than 4 bytes a second. */
+	__u64 cost = units * (cost_ns >> EQUIC_RATE_SHIFT) +
+		     (units * (cost_ns & ((1u << EQUIC_RATE_SHIFT) - 1)) >> EQUIC_RATE_SHIFT);
 
 	if (!tat)
 		return true;
