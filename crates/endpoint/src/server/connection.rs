@@ -121,7 +121,8 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quinn::Conne
 /// HTTP/3 frames are collected in memory before they are understood, so a client could fill the
 /// memory with one endless HEADERS frame. Flow control does not help, as reading renews it.
 async fn watch_over(peer: &Peer) {
-    let mut tick = interval(peer.context.limits.check_interval.max(Duration::from_millis(10)));
+    let (least, most) = (Duration::from_millis(10), Duration::from_secs(24 * 60 * 60));
+    let mut tick = interval(peer.context.limits.check_interval.clamp(least, most));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let start = Instant::now();
     loop {
