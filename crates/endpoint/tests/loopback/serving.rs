@@ -222,14 +222,30 @@ async fn shutdown_lets_responses_finish() {
     timeout(PATIENCE, free).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_does_not_wait_for_ever() {
     let limits = Limits { grace: Duration::from_millis(100), ..Limits::default() };
-    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
-    let client = server.client();
-    let mut response = client.get(&server.url("/bytes/1000000000")).await.unwrap();
-    let stats = server.stop().await;
-    assert_eq!(stats.open, 0);
-    let error = response.drain().await.unwrap_err();
-    assert!(matches!(error.failure(), Failure::Error(_)), "{error}");
+    // One client has stopped reading, one reads as fast as it can.
+    for reading in [false, true] {
+        let limits = limits.clone();
+        let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+        let client = server.client();
+        let mut response = client.get(&server.url("/bytes/1000000000")).await.unwrap();
+        let connection = response.connection().clone();
+        let mut drained = tokio::spawn(async move {
+            if reading {
+                response.drain().await
+            } else {
+                response.connection().closed().await;
+                response.drain().await
+            }
+        });
+        let stats = server.stop().await;
+        assert_eq!((stats.open, stats.opened, stats.requests), (0, 1, 0));
+        // The client is told, and need not wait for its idle timeout.
+        let error = timeout(PATIENCE, &mut drained).await.unwrap().unwrap().unwrap_err();
+        assert!(matches!(error.failure(), Failure::Error(_)), "{error}");
+        let reason = timeout(PATIENCE, connection.closed()).await.unwrap();
+        assert!(matches!(reason, quinn::ConnectionError::ApplicationClosed(_)), "{reason}");
+    }
 }
