@@ -1,0 +1,425 @@
+//! Building a lab, and owning it.
+
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+
+use crate::cleanup::{BUILDING, identity, register, retire};
+use crate::plan::{IFNAME, Plan};
+use crate::state::{LabRecord, NETNS_DIR, NamespaceRecord, PREFIX, pid_namespace, start_ticks};
+use crate::{LabError, Namespace};
+
+/// How long the first datagrams may take.
+const READY_LIMIT: Duration = Duration::from_secs(5);
+/// `ip` processes at a time.
+const PARALLEL: usize = 8;
+
+/// What a lab shall be like; made by [`Lab::builder`].
+#[derive(Debug, Clone)]
+pub struct LabBuilder {
+    name: String,
+    clients: usize,
+    prefixes: Vec<(usize, IpNet)>,
+    mtu: u32,
+    txqueuelen: Option<u32>,
+}
+
+impl LabBuilder {
+    /// How many clients, 1 (the default) to [`MAX_CLIENTS`](crate::plan::MAX_CLIENTS).
+    #[must_use]
+    pub fn clients(mut self, clients: usize) -> Self {
+        self.clients = clients;
+        self
+    }
+
+    /// Lets `client` (counted from 0) use any address of `prefix`, beside its own /24 and /64; the
+    /// server gets a route there.
+    #[must_use]
+    pub fn client_prefix(mut self, client: usize, prefix: impl Into<IpNet>) -> Self {
+        self.prefixes.push((client, prefix.into()));
+        self
+    }
+
+    /// MTU of all links in bytes, 1280 to 65535; 1500 by default.
+    #[must_use]
+    pub fn mtu(mut self, mtu: u32) -> Self {
+        self.mtu = mtu;
+        self
+    }
+
+    /// Transmit queue length of all links in packets; the kernel's default (1000) otherwise.
+    #[must_use]
+    pub fn txqueuelen(mut self, packets: u32) -> Self {
+        self.txqueuelen = Some(packets);
+        self
+    }
+
+    /// Makes the lab and returns when datagrams of both families get through.
+    ///
+    /// # Errors
+    /// [`LabError::Privilege`] without the capabilities, [`LabError::Plan`] if the lab cannot
+    /// exist, others if the system refuses. Nothing is left behind then.
+    pub fn build(self) -> Result<Lab, LabError> {
+        check_name(&self.name)?;
+        let plan = Plan::new(self.clients, &self.prefixes, self.mtu, self.txqueuelen)?;
+        check_privilege()?;
+        let _building = BUILDING.read().unwrap_or_else(PoisonError::into_inner);
+        let record = claim_id(&self.name, &plan)?;
+        register(record.clone());
+        let cleanup = Cleanup { record };
+        let (server, clients) = construct(&plan, &cleanup.record)?;
+        Ok(Lab { server, clients, cleanup })
+    }
+}
+
+/// A server and clients in network namespaces, removed when the value is dropped.
+#[derive(Debug)]
+pub struct Lab {
+    server: Namespace,
+    clients: Vec<Namespace>,
+    cleanup: Cleanup,
+}
+
+impl Lab {
+    /// Begins a lab. `name` shows in the namespaces' names: 1 to 24 characters of `a-z`, `0-9`, `-`.
+    pub fn builder(name: impl Into<String>) -> LabBuilder {
+        LabBuilder {
+            name: name.into(),
+            clients: 1,
+            prefixes: Vec::new(),
+            mtu: 1500,
+            txqueuelen: None,
+        }
+    }
+
+    /// The id; namespaces are called `eqlab-<id>-server`, `-sw`, `-c0` and so on.
+    pub fn id(&self) -> &str {
+        &self.cleanup.record.id
+    }
+
+    /// The server's namespace.
+    pub fn server(&self) -> &Namespace {
+        &self.server
+    }
+
+    /// The namespace of client `index`, counted from 0.
+    ///
+    /// # Panics
+    /// If there is no such client; [`Lab::clients`] knows how many there are.
+    pub fn client(&self, index: usize) -> &Namespace {
+        &self.clients[index]
+    }
+
+    /// The clients' namespaces.
+    pub fn clients(&self) -> &[Namespace] {
+        &self.clients
+    }
+
+    /// The record on disk.
+    pub fn record(&self) -> &LabRecord {
+        &self.cleanup.record
+    }
+
+    /// Removes the lab, as dropping it does, and says if that did not go well.
+    ///
+    /// # Errors
+    /// The first thing that could not be ended or deleted. A later [`Lab::sweep`] tries again once
+    /// this process has ended.
+    pub fn close(self) -> Result<(), LabError> {
+        let Self { server, clients, cleanup } = self;
+        drop((server, clients));
+        cleanup.now()
+    }
+}
+
+/// Removes the lab when dropped.
+#[derive(Debug)]
+struct Cleanup {
+    record: LabRecord,
+}
+
+impl Cleanup {
+    fn now(self) -> Result<(), LabError> {
+        let result = self.remove();
+        std::mem::forget(self);
+        result
+    }
+
+    fn remove(&self) -> Result<(), LabError> {
+        // A forked child has a copy of the value, but the lab is its parent's.
+        if std::process::id() != self.record.pid {
+            return Ok(());
+        }
+        retire(&self.record)
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        // Who wants to know calls `Lab::close`.
+        let _ = self.remove();
+    }
+}
+
+fn check_name(name: &str) -> Result<(), LabError> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 24 || !name.chars().all(allowed) {
+        return Err(LabError::Plan(format!(
+            "its name {name:?} is not 1 to 24 characters of a-z, 0-9 and -"
+        )));
+    }
+    Ok(())
+}
+
+/// The capabilities a lab needs, with their bit numbers (linux/capability.h).
+const CAPABILITIES: [(&str, u32); 3] =
+    [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_SYS_ADMIN", 21)];
+
+fn check_privilege() -> Result<(), LabError> {
+    let path = Path::new("/proc/thread-self/status");
+    let status = std::fs::read_to_string(path).map_err(|e| LabError::file("read", path, e))?;
+    let missing = missing_capabilities(&status);
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(LabError::Privilege { missing: missing.join(", ") })
+    }
+}
+
+fn missing_capabilities(status: &str) -> Vec<&'static str> {
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    CAPABILITIES
+        .iter()
+        .filter(|(_, bit)| effective >> bit & 1 == 0)
+        .map(|(name, _)| *name)
+        .collect()
+}
+
+/// Writes the lab's record under an id nobody has.
+fn claim_id(name: &str, plan: &Plan) -> Result<LabRecord, LabError> {
+    let pid = std::process::id();
+    let start_ticks = start_ticks(pid)
+        .ok_or_else(|| LabError::system("read /proc/self/stat", io::ErrorKind::InvalidData))?;
+    let pid_namespace =
+        pid_namespace().map_err(|e| LabError::system("look at /proc/self/ns/pid", e))?;
+    let mut attempts = 0;
+    loop {
+        let id = format!("{name}-{:06x}", rand::random::<u32>() >> 8);
+        let host = |suffix: String, host: &crate::plan::Host| NamespaceRecord {
+            name: format!("{PREFIX}{id}-{suffix}"),
+            ifname: IFNAME.to_owned(),
+            mac: host.mac,
+            ipv4: host.ipv4,
+            ipv6: host.ipv6,
+            prefixes: host.prefixes.clone(),
+        };
+        let clients = plan.clients.iter().enumerate().map(|(i, c)| host(format!("c{i}"), c));
+        let hosts = std::iter::once(host("server".into(), &plan.server)).chain(clients).collect();
+        let switch = format!("{PREFIX}{id}-sw");
+        let record = LabRecord { id, pid, start_ticks, pid_namespace, switch, hosts };
+        match record.create() {
+            Ok(()) => return Ok(record),
+            Err(LabError::System { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists && attempts < 16 =>
+            {
+                attempts += 1;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn construct(plan: &Plan, record: &LabRecord) -> Result<(Namespace, Vec<Namespace>), LabError> {
+    let lines: String = record.names().map(|name| format!("netns add {name}\n")).collect();
+    Ip::start(None, &lines)?.finish()?;
+    let switch =
+        NamespaceRecord { name: record.switch.clone(), ..record.hosts[0].clone() }.open()?;
+    refuse_init_namespace(&switch.name)?;
+    let hosts = record.hosts.iter().map(NamespaceRecord::open).collect::<Result<Vec<_>, _>>()?;
+    switch.run(|| write_sysctls(SWITCH_SYSCTLS))??;
+    for host in &hosts {
+        host.run(|| write_sysctls(HOST_SYSCTLS))??;
+    }
+    let (server, clients) = hosts.split_at(1);
+    let names: Vec<String> = clients.iter().map(|client| client.name.clone()).collect();
+    let server = server[0].clone();
+    Ip::start(Some(&switch.name), &plan.switch_lines(&server.name, &names))?.finish()?;
+    let mut work = vec![(server.name.clone(), plan.server_lines())];
+    work.extend(names.into_iter().zip(plan.clients.iter().map(|host| plan.client_lines(host))));
+    for chunk in work.chunks(PARALLEL) {
+        let started: Vec<Ip> = chunk
+            .iter()
+            .map(|(name, lines)| Ip::start(Some(name), lines))
+            .collect::<Result<_, _>>()?;
+        started.into_iter().try_for_each(Ip::finish)?;
+    }
+    let clients = clients.to_vec();
+    await_ready(&server, &clients)?;
+    Ok((server, clients))
+}
+
+/// A last check before anything is set up in there: the namespace is really a new one.
+fn refuse_init_namespace(name: &str) -> Result<(), LabError> {
+    let path = Path::new(NETNS_DIR).join(name);
+    let own = identity(Path::new("/proc/thread-self/ns/net"));
+    if identity(&path) == own || own.is_none() {
+        let same = io::Error::other("it is the namespace this thread is in");
+        return Err(LabError::file("use namespace", &path, same));
+    }
+    Ok(())
+}
+
+/// The last column says whether a kernel may lack the parameter.
+type Sysctl = (&'static str, &'static str, bool);
+
+/// Interfaces made later take over the defaults. No link-local addresses: their duplicate address
+/// detection and router solicitations would be noise in the counters.
+const HOST_SYSCTLS: &[Sysctl] = &[
+    ("net/ipv4/conf/all/rp_filter", "0", false),
+    ("net/ipv4/conf/default/rp_filter", "0", false),
+    ("net/ipv6/conf/all/disable_ipv6", "0", false),
+    ("net/ipv6/conf/default/disable_ipv6", "0", false),
+    ("net/ipv6/conf/default/accept_dad", "0", false),
+    ("net/ipv6/conf/default/accept_ra", "0", false),
+    ("net/ipv6/conf/default/addr_gen_mode", "1", false),
+    // A local route makes an IPv6 prefix ours, but bind(2) wants an address on an interface.
+    ("net/ipv6/ip_nonlocal_bind", "1", false),
+];
+
+/// The switch has no addresses, forwards nothing, and asks no firewall.
+const SWITCH_SYSCTLS: &[Sysctl] = &[
+    ("net/ipv4/conf/all/forwarding", "0", false),
+    ("net/ipv4/conf/default/rp_filter", "0", false),
+    ("net/ipv6/conf/all/disable_ipv6", "1", false),
+    ("net/ipv6/conf/default/disable_ipv6", "1", false),
+    ("net/bridge/bridge-nf-call-iptables", "0", true),
+    ("net/bridge/bridge-nf-call-ip6tables", "0", true),
+    ("net/bridge/bridge-nf-call-arptables", "0", true),
+];
+
+/// Runs in a thread inside the namespace: `/proc/sys/net` shows the reader's own.
+fn write_sysctls(parameters: &[Sysctl]) -> Result<(), LabError> {
+    for &(name, value, optional) in parameters {
+        let path = Path::new("/proc/sys").join(name);
+        match std::fs::write(&path, value) {
+            Err(e) if optional && e.kind() == io::ErrorKind::NotFound => {}
+            result => result.map_err(|e| LabError::file("set", &path, e))?,
+        }
+    }
+    Ok(())
+}
+
+/// One `ip -batch` under way.
+struct Ip {
+    child: Child,
+    namespace: String,
+    lines: String,
+}
+
+impl Ip {
+    fn start(namespace: Option<&str>, lines: &str) -> Result<Self, LabError> {
+        let mut command = Command::new("ip");
+        if let Some(name) = namespace {
+            command.args(["-n", name]);
+        }
+        command.args(["-batch", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(LabError::IpMissing)?;
+        let namespace = namespace.unwrap_or(NETNS_DIR).to_owned();
+        if let Some(mut stdin) = child.stdin.take() {
+            // When `ip` stops reading, it says why; `finish` hands that on.
+            let _ = stdin.write_all(lines.as_bytes());
+        }
+        Ok(Self { child, namespace, lines: lines.to_owned() })
+    }
+
+    fn finish(self) -> Result<(), LabError> {
+        let Self { child, namespace, lines } = self;
+        let output = child.wait_with_output().map_err(|e| LabError::system("wait for `ip`", e))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        // "Command failed -:3"
+        let line = said
+            .rsplit("-:")
+            .next()
+            .and_then(|number| number.trim().parse::<usize>().ok())
+            .and_then(|number| lines.lines().nth(number.checked_sub(1)?))
+            .map(|line| format!(" (given {line:?})"))
+            .unwrap_or_default();
+        Err(LabError::Ip { namespace, message: format!("{said}{line}") })
+    }
+}
+
+/// Sends a datagram from the server to every client, and back, in both families, until it arrives.
+/// The bridge then knows where everybody is, too.
+fn await_ready(server: &Namespace, clients: &[Namespace]) -> Result<(), LabError> {
+    for like in [IpAddr::from([0u8; 4]), IpAddr::from([0u8; 16])] {
+        let here = server.udp_socket(server.socket_address(like, 0))?;
+        for client in clients {
+            let there = client.udp_socket(client.socket_address(like, 0))?;
+            echo(&here, &there).map_err(|e| match e {
+                Some(source) => LabError::system(format!("send to {}", client.name), source),
+                None => LabError::NotReady {
+                    from: server.name.clone(),
+                    to: client.address_like(like).to_string(),
+                    seconds: READY_LIMIT.as_secs(),
+                },
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// `None` as the error: nothing came in time.
+fn echo(here: &std::net::UdpSocket, there: &std::net::UdpSocket) -> Result<(), Option<io::Error>> {
+    let wait = Some(Duration::from_millis(5));
+    here.set_read_timeout(wait)?;
+    there.set_read_timeout(wait)?;
+    let (from, to) = (here.local_addr()?, there.local_addr()?);
+    let deadline = Instant::now() + READY_LIMIT;
+    while Instant::now() < deadline {
+        here.send_to(b"there?", to)?;
+        if received(there, from) {
+            there.send_to(b"here", from)?;
+            if received(here, to) {
+                return Ok(());
+            }
+        }
+    }
+    Err(None)
+}
+
+fn received(socket: &std::net::UdpSocket, from: SocketAddr) -> bool {
+    socket.recv_from(&mut [0; 16]).is_ok_and(|(_, peer)| peer == from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        for bad in ["", "Demo", "a/b", "a b", "..", "x".repeat(25).as_str()] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_name("demo-2").is_ok());
+    }
+
+    #[test]
+    fn missing_capabilities_are_named() {
+        assert_eq!(missing_capabilities("CapEff:\t000001ffffffffff\n"), Vec::<&str>::new());
+        assert_eq!(missing_capabilities("CapEff:\t0000000000201000\n"), ["CAP_NET_RAW"]);
+        assert_eq!(missing_capabilities("nonsense").len(), 3);
+    }
+}
