@@ -211,6 +211,9 @@ fn claim_id(name: &str, plan: &Plan) -> Result<LabRecord, LabError> {
         .ok_or_else(|| LabError::system("read /proc/self/stat", io::ErrorKind::InvalidData))?;
     let pid_namespace =
         pid_namespace().map_err(|e| LabError::system("look at /proc/self/ns/pid", e))?;
+    let here = Path::new("/proc/thread-self/ns/net");
+    let home = identity(here)
+        .ok_or_else(|| LabError::file("look at", here, io::ErrorKind::NotFound.into()))?;
     let mut attempts = 0;
     loop {
         let id = format!("{name}-{:06x}", rand::random::<u32>() >> 8);
@@ -225,7 +228,7 @@ fn claim_id(name: &str, plan: &Plan) -> Result<LabRecord, LabError> {
         let clients = plan.clients.iter().enumerate().map(|(i, c)| host(format!("c{i}"), c));
         let hosts = std::iter::once(host("server".into(), &plan.server)).chain(clients).collect();
         let switch = format!("{PREFIX}{id}-sw");
-        let record = LabRecord { id, pid, start_ticks, pid_namespace, switch, hosts };
+        let record = LabRecord { id, pid, start_ticks, pid_namespace, home, switch, hosts };
         match record.create() {
             Ok(()) => return Ok(record),
             Err(LabError::System { source, .. })
@@ -243,7 +246,7 @@ fn construct(plan: &Plan, record: &LabRecord) -> Result<(Namespace, Vec<Namespac
     Ip::start(None, &lines)?.finish()?;
     let switch =
         NamespaceRecord { name: record.switch.clone(), ..record.hosts[0].clone() }.open()?;
-    refuse_init_namespace(&switch.name)?;
+    refuse_home(record)?;
     let hosts = record.hosts.iter().map(NamespaceRecord::open).collect::<Result<Vec<_>, _>>()?;
     switch.run(|| write_sysctls(SWITCH_SYSCTLS))??;
     for host in &hosts {
@@ -267,13 +270,14 @@ fn construct(plan: &Plan, record: &LabRecord) -> Result<(Namespace, Vec<Namespac
     Ok((server, clients))
 }
 
-/// A last check before anything is set up in there: the namespace is really a new one.
-fn refuse_init_namespace(name: &str) -> Result<(), LabError> {
-    let path = Path::new(NETNS_DIR).join(name);
-    let own = identity(Path::new("/proc/thread-self/ns/net"));
-    if identity(&path) == own || own.is_none() {
-        let same = io::Error::other("it is the namespace this thread is in");
-        return Err(LabError::file("use namespace", &path, same));
+/// A last check before anything is set up in there: the namespaces are really new ones.
+fn refuse_home(record: &LabRecord) -> Result<(), LabError> {
+    for name in record.names() {
+        let path = Path::new(NETNS_DIR).join(name);
+        if identity(&path).is_none_or(|id| id == record.home) {
+            let same = io::Error::other("it is not a new one");
+            return Err(LabError::file("use namespace", &path, same));
+        }
     }
     Ok(())
 }

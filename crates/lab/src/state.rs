@@ -30,6 +30,8 @@ pub struct LabRecord {
     pub start_ticks: u64,
     /// Inode of the owner's PID namespace; `pid` means nothing outside it.
     pub pid_namespace: u64,
+    /// Device and inode of the network namespace the lab was built from: outside the lab, always.
+    pub home: (u64, u64),
     /// The switch.
     pub switch: String,
     /// The server, then the clients.

@@ -81,8 +81,10 @@ fn owner() {
     cleanup_on_signals().unwrap();
     cleanup_on_signals().unwrap();
     let lab = Lab::builder("t-owner").clients(2).build().unwrap();
-    let child = sleeper(&lab);
+    let mut child = sleeper(&lab);
     println!("\nlab {} {}", lab.id(), child.id());
+    let _ = child.wait();
+    // The signal ends this process, not the end of the test.
     loop {
         std::thread::park();
     }

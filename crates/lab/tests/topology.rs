@@ -104,7 +104,7 @@ fn programs_run_inside_and_see_our_mounts() {
 fn run_returns_what_the_closure_borrows_and_leaves_the_caller_where_it_was() {
     let Some(lab) = common::lab("t-run", 1) else { return };
     let before = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
-    let words = vec!["a".to_owned(), "b".to_owned()];
+    let words = ["a".to_owned(), "b".to_owned()];
     assert_eq!(lab.server().run(|| words.join("-")).unwrap(), "a-b");
     assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), before);
     let panicked = std::panic::catch_unwind(|| lab.server().run(|| panic!("expected")));
