@@ -31,9 +31,7 @@ impl Failure {
     /// The same with a line that says what mends it.
     pub fn mend(self, mend: impl Into<String>) -> Failure {
         match self {
-            Failure::Failed { message, .. } => {
-                Failure::Failed { message, mend: Some(mend.into()) }
-            }
+            Failure::Failed { message, .. } => Failure::Failed { message, mend: Some(mend.into()) },
             other => other,
         }
     }
