@@ -41,6 +41,16 @@ impl Failure {
         Failure::new(format!("{what}: {why}"))
     }
 
+    /// The same with what it is about in front, unless it is in there already.
+    pub fn about(self, what: &str) -> Failure {
+        match self {
+            Failure::Failed { message, mend } if !message.contains(what) => {
+                Failure::Failed { message: format!("{what}: {message}"), mend }
+            }
+            other => other,
+        }
+    }
+
     /// Exit code 2, for the reason given.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure::Usage(message.into())

@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Done {
             match fetch(&client, url, args).await {
                 Ok(()) => {}
                 Err(closed @ Failure::ClosedPipe) => return Err(closed),
-                Err(failure) => failed.push(failure),
+                Err(failure) => failed.push(failure.about(url)),
             }
         }
         client.close().await;

@@ -10,7 +10,7 @@ use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
 use crate::failure::{Done, Failure};
 
-const BUFFER: usize = 256 * 1024;
+const BUFFER: usize = 64 * 1024;
 /// A block longer than this is not a packet of any network.
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
@@ -106,6 +106,10 @@ fn read_from(
             Next::Consume(length) => reader.consume(length),
             Next::Refill => refill(reader.as_mut(), &state)?,
             Next::Grow => {
+                refill(reader.as_mut(), &state)?;
+                if reader.reader_exhausted() {
+                    return Err(state.damaged("it ends inside a packet"));
+                }
                 capacity *= 2;
                 if capacity > LONGEST_BLOCK || !reader.grow(capacity) {
                     return Err(state.damaged("what follows is too long to be a packet"));
