@@ -74,6 +74,9 @@ pub struct Args {
     /// A connection is dropped after this long without a packet
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     idle_timeout: Duration,
+    /// A client that moves to another address counts there once it has stayed so long
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s")]
+    migration_settle: Duration,
     /// Handshakes under way at once; attempts beyond are ignored
     #[arg(long, value_name = "N", default_value = "4096")]
     max_handshakes: usize,
@@ -174,6 +177,7 @@ fn config(
         None => Arc::new(NoQuota),
     };
     config.limits.idle_timeout = args.idle_timeout;
+    config.limits.migration_settle = args.migration_settle;
     config.limits.max_handshakes = args.max_handshakes;
     if let Some(bytes) = args.receive_buffer {
         let bytes = usize::try_from(bytes)

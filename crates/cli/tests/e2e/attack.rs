@@ -1,0 +1,137 @@
+//! Floods, for as long as a test wants them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use equic_gateway::IpNet;
+use equic_lab::Namespace;
+use equic_lab::flood::{
+    DatagramPool, Flood, FloodReport, InitialFactory, Limits, Origin, Payload, MAX_DURATION,
+};
+use rand::rngs::SmallRng;
+use rand::{RngCore as _, SeedableRng as _};
+
+/// Tests that flood take turns: two at once would measure each other.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// EQUIC_SEED, or a new one; printed, so that a failure replays.
+pub fn seed() -> u64 {
+    let seed = match std::env::var("EQUIC_SEED") {
+        Ok(text) => text.parse().expect("EQUIC_SEED is a number"),
+        Err(_) => rand::random(),
+    };
+    eprintln!("EQUIC_SEED={seed}");
+    seed
+}
+
+/// Initials that a server takes for clients': so many before the first comes again.
+pub fn initials(count: usize) -> Payload {
+    let factory = InitialFactory::new("10.77.0.1", &["h3"]).expect("a name");
+    pool(DatagramPool::initials(&factory, count, seed()))
+}
+
+/// Short headers of connections nobody has.
+pub fn garbage() -> Payload {
+    pool(DatagramPool::short_headers(64, 100, seed()))
+}
+
+/// Long headers of a version to come: whoever sends one may want to open a connection, and a server
+/// answers with a Version Negotiation packet, at no cost.
+pub fn future_versions() -> Payload {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let datagram = |_| {
+        let mut datagram = vec![0; 1200];
+        rng.fill_bytes(&mut datagram);
+        // RFC 9000 s.15: a version of this pattern is nobody's. Then two connection IDs of 8 bytes.
+        datagram[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
+        datagram[14] = 8;
+        datagram
+    };
+    pool(DatagramPool::new((0..256).map(datagram).collect()))
+}
+
+fn pool(pool: Result<DatagramPool, equic_lab::flood::FloodError>) -> Payload {
+    Payload::Pool(Arc::new(pool.expect("a pool")))
+}
+
+/// Sources out of a prefix, none of them real.
+pub fn spoofed(prefix: &str) -> Origin {
+    Origin::spoofed([prefix.parse::<IpNet>().expect("a prefix")])
+}
+
+/// A flood, before it begins.
+pub struct Attack {
+    pub target: SocketAddr,
+    pub origin: Origin,
+    pub payload: Payload,
+    pub pps: u64,
+}
+
+impl Attack {
+    /// Unspoofed, from an address of the sender, on a port of its own.
+    pub fn from(address: IpAddr, target: SocketAddr, payload: Payload, pps: u64) -> Attack {
+        Attack { target, origin: Origin::ports_of(address, 1), payload, pps }
+    }
+
+    /// Sends so many packets from a host, all of which the kernel takes.
+    pub fn send(self, host: &Namespace, packets: u64) -> FloodReport {
+        let report = self.begin(host, packets).wait();
+        assert_eq!((report.sent, report.errors), (packets, 0), "{report:?}");
+        report
+    }
+
+    /// Sends until it is told to end.
+    pub fn start(self, host: &Namespace) -> Underway {
+        self.begin(host, u64::MAX)
+    }
+
+    fn begin(self, host: &Namespace, packets: u64) -> Underway {
+        let limits = Limits { duration: MAX_DURATION, packets, pps: NonZeroU64::new(self.pps) };
+        let Attack { target, origin, payload, .. } = self;
+        let flood = Flood { target, origin, payload, limits, seed: seed() };
+        let (host, stop) = (host.clone(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let work = move || {
+            let run = || flood.run(&stopped, &mut |_| ());
+            host.run(run).expect("the namespace is there").expect("the flood may run")
+        };
+        Underway { stop, thread: Some(std::thread::spawn(work)) }
+    }
+}
+
+/// A flood that goes on; ended when dropped.
+pub struct Underway {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<FloodReport>>,
+}
+
+impl Underway {
+    pub fn end(self) -> FloodReport {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wait()
+    }
+
+    fn wait(mut self) -> FloodReport {
+        let thread = self.thread.take().expect("it has not been waited for");
+        thread.join().expect("the flood does not fail")
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A moment, for tests that let something go on for a while.
+pub const A_WHILE: Duration = Duration::from_millis(500);

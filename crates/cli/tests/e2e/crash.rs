@@ -1,0 +1,119 @@
+//! Who dies, and what goes on: the server, the gateway, a server that only seemed dead.
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Running, eventually};
+use crate::stage::Stage;
+
+fn kill(running: &mut Running) {
+    running.signal(Signal::SIGKILL);
+    running.wait();
+}
+
+#[test]
+fn a_dead_server_holds_no_quota() {
+    let Some(stage) = Stage::new("dead-server", 1) else { return };
+    let gateway = stage.gateway(&["--max-connections", "2"]);
+    let mut server = stage.serve(&[]);
+    let host = stage.host(0);
+    let peer = host.peer(host.v4());
+    let _links = [peer.connect(), peer.connect()];
+    stage.await_connections(host.v4(), 2);
+    stage.assert_refused(&peer, "quota");
+    let program = stage.program_on("eth0");
+    assert!(program.is_some());
+
+    kill(&mut server);
+    // Nobody closed these connections. They stop counting with the lease.
+    stage.await_connections(host.v4(), 0);
+    gateway.event("swept");
+    assert_eq!(stage.status()["ledgers"].as_array().map(Vec::len), Some(0));
+    assert_eq!(stage.program_on("eth0"), program, "the gateway goes on");
+
+    let _server = stage.serve(&[]);
+    let links = [peer.connect(), peer.connect()];
+    stage.await_connections(host.v4(), 2);
+    stage.assert_refused(&peer, "quota");
+    links.iter().for_each(|link| link.fetch(10_000));
+    assert!(gateway.terminate().success());
+    assert_eq!(stage.program_on("eth0"), None);
+}
+
+#[test]
+fn a_stopped_server_does_not_count_until_it_goes_on() {
+    let Some(stage) = Stage::new("stopped", 1) else { return };
+    let _gateway = stage.gateway(&["--max-connections", "1"]);
+    let server = stage.serve(&[]);
+    let host = stage.host(0);
+    let peer = host.peer(host.v4());
+    let link = peer.connect();
+    stage.await_connections(host.v4(), 1);
+    server.signal(Signal::SIGSTOP);
+    stage.await_connections(host.v4(), 0);
+    let ledgers = stage.status()["ledgers"].clone();
+    assert_eq!((&ledgers[0]["alive"], &ledgers[0]["counts"]), (&true.into(), &false.into()));
+    server.signal(Signal::SIGCONT);
+    stage.await_connections(host.v4(), 1);
+    link.fetch(10_000);
+    stage.assert_refused(&peer, "quota");
+}
+
+/// What a server does whose gateway died: it serves. Its ledger is read by nobody; the next server
+/// that starts joins the next gateway.
+#[test]
+fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
+    let Some(stage) = Stage::new("dead-gateway", 1) else { return };
+    let mut gateway = stage.gateway(&["--max-connections", "2"]);
+    let server = stage.serve(&[]);
+    let host = stage.host(0);
+    let peer = host.peer(host.v4());
+    let mut links = vec![peer.connect(), peer.connect()];
+    stage.await_connections(host.v4(), 2);
+    stage.assert_refused(&peer, "quota");
+
+    let mut download = links[0].download();
+    download.read(100_000);
+    kill(&mut gateway);
+    eventually("the interface is free", || stage.program_on("eth0").is_none().then_some(()));
+    let gone = stage.equic(&["status", "--json"]);
+    assert_eq!(gone.code, Some(1), "{gone:?}");
+    // Those who are in go on, and so do their guards; what was in the way no longer is.
+    download.read(100_000);
+    drop(download);
+    links.pop().expect("two").close();
+    links.push(peer.connect());
+    links.iter().for_each(|link| link.fetch(10_000));
+
+    // The next one begins at once, on the same interface and under the same name.
+    let next = stage.gateway(&["--max-connections", "2"]);
+    assert!(stage.program_on("eth0").is_some());
+    links.iter().for_each(|link| link.fetch(10_000));
+    assert!(server.terminate().success(), "the old server ends as it should");
+    links.iter().for_each(|link| link.await_closed());
+    let _server = stage.serve(&[]);
+    let _links = [peer.connect(), peer.connect()];
+    stage.await_connections(host.v4(), 2);
+    stage.assert_refused(&peer, "quota");
+    assert!(next.terminate().success());
+    assert_eq!(stage.program_on("eth0"), None);
+}
+
+/// The program goes with the process, whatever it was doing: under a flood, too.
+#[test]
+fn a_server_with_its_own_gateway_takes_it_along() {
+    let Some(stage) = Stage::new("own", 1) else { return };
+    let args = ["serve", "--json", "--listen", "[::]:443", "--attach", "eth0", "--name"];
+    let args = [&args[..], &[&stage.name, "--max-connections", "2"]].concat();
+    let mut server = Running::start(stage.lab.server().command(crate::common::EQUIC), &args);
+    server.event("ready");
+    let host = stage.host(0);
+    let peer = host.peer(host.v6());
+    let _links = [peer.connect(), peer.connect()];
+    stage.await_connections("fd65:7175:6963:1::/64", 2);
+    stage.assert_refused(&peer, "quota");
+    kill(&mut server);
+    eventually("the interface is free", || stage.program_on("eth0").is_none().then_some(()));
+    let server = Running::start(stage.lab.server().command(crate::common::EQUIC), &args);
+    server.event("ready");
+    peer.connect().fetch(10_000);
+}

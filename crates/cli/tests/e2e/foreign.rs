@@ -1,0 +1,56 @@
+//! XDP programs that are not the gateway's.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use equic_lab::Namespace;
+
+/// Attaches a program that passes everything to an interface, so that it stays when this process
+/// ends: its id.
+pub fn attach(host: &Namespace, interface: &str) -> u64 {
+    let program = load(c"somebody_elses").expect("it loads");
+    let attached = host.run(|| {
+        let ifindex = nix::net::if_::if_nametoindex(interface).expect("the interface is there");
+        let flags = libbpf_sys::XDP_FLAGS_UPDATE_IF_NOEXIST;
+        // SAFETY: the program's descriptor lives through the call; no options are given.
+        let done = unsafe {
+            let ifindex = ifindex.cast_signed();
+            libbpf_sys::bpf_xdp_attach(ifindex, program.as_raw_fd(), flags, std::ptr::null())
+        };
+        assert_eq!(done, 0, "{}", io::Error::from_raw_os_error(-done));
+        let mut id = 0;
+        // SAFETY: `id` lives through the call.
+        let found = unsafe { libbpf_sys::bpf_xdp_query_id(ifindex.cast_signed(), 0, &raw mut id) };
+        assert_eq!(found, 0, "{}", io::Error::from_raw_os_error(-found));
+        u64::from(id)
+    });
+    attached.expect("inside")
+}
+
+/// `r0 = XDP_PASS; exit`.
+fn load(name: &CStr) -> io::Result<OwnedFd> {
+    let instruction = |code: u32, imm| libbpf_sys::bpf_insn {
+        code: code as u8,
+        imm,
+        ..libbpf_sys::bpf_insn::default()
+    };
+    let (mov, exit) = (0xb7, 0x95);
+    let instructions = [instruction(mov, 2), instruction(exit, 0)];
+    // SAFETY: name, licence and instructions live through the call; no options are given.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_XDP,
+            name.as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            instructions.as_ptr(),
+            instructions.len() as _,
+            std::ptr::null_mut(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

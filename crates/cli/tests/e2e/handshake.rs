@@ -1,0 +1,195 @@
+//! Handshakes that are under way when the quota is reached.
+//!
+//! A relay between client and server holds the server's first flight until the quota is reached.
+//! The client's answer begins with an Initial, as an opening does, but to the connection ID the
+//! server chose (RFC 9000 s.7.2): it must pass.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::common::{PATIENCE, eventually};
+use crate::stage::{Attempt, Host, Stage};
+
+type Cid = Vec<u8>;
+
+/// Hands datagrams on, once it is told to.
+struct Relay {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    open: AtomicBool,
+    /// Of the client's Initials that were handed on: (destination, source).
+    initials: Mutex<Vec<(Cid, Cid)>>,
+    /// The server's datagrams that wait.
+    held: Mutex<Vec<Vec<u8>>>,
+    client: Mutex<Option<SocketAddr>>,
+}
+
+impl Relay {
+    /// On the client's host, so that the server sees the client's address.
+    fn start(host: &Host, server: SocketAddr) -> Relay {
+        let bind = |address: SocketAddr| {
+            let socket = host.namespace.udp_socket(address).expect("a socket");
+            socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a timeout");
+            Arc::new(socket)
+        };
+        let near = bind("127.0.0.1:0".parse().expect("an address"));
+        let far = bind(SocketAddr::new(host.v4(), 0));
+        let address = near.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared::default());
+        let up = (Arc::clone(&shared), Arc::clone(&near), Arc::clone(&far));
+        let down = (Arc::clone(&shared), near, far);
+        let threads = vec![
+            std::thread::spawn(move || up.0.up(&up.1, &up.2, server)),
+            std::thread::spawn(move || down.0.down(&down.1, &down.2)),
+        ];
+        Relay { address, shared, threads }
+    }
+
+    fn release(&self) {
+        self.shared.open.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server's first flight is here: its Initial, at least.
+    fn holds(&self) -> bool {
+        !self.shared.held.lock().expect("no panic").is_empty()
+    }
+
+    fn initials(&self) -> Vec<(Cid, Cid)> {
+        self.shared.initials.lock().expect("no panic").clone()
+    }
+}
+
+impl Shared {
+    /// From the client to the server. While it is closed, only the very first datagram.
+    fn up(&self, near: &UdpSocket, far: &UdpSocket, server: SocketAddr) {
+        let mut buffer = [0; 2048];
+        while !self.stop.load(Ordering::SeqCst) {
+            let Ok((length, from)) = near.recv_from(&mut buffer) else { continue };
+            let first = self.client.lock().expect("no panic").replace(from).is_none();
+            if first || self.open.load(Ordering::SeqCst) {
+                let datagram = &buffer[..length];
+                self.initials.lock().expect("no panic").extend(initial(datagram));
+                far.send_to(datagram, server).expect("it can be sent");
+            }
+        }
+    }
+
+    fn down(&self, near: &UdpSocket, far: &UdpSocket) {
+        let mut buffer = [0; 2048];
+        while !self.stop.load(Ordering::SeqCst) {
+            if let Ok((length, _)) = far.recv_from(&mut buffer) {
+                self.held.lock().expect("no panic").push(buffer[..length].to_vec());
+            }
+            if !self.open.load(Ordering::SeqCst) {
+                continue;
+            }
+            let client = self.client.lock().expect("no panic").expect("the client spoke first");
+            for datagram in self.held.lock().expect("no panic").drain(..) {
+                near.send_to(&datagram, client).expect("it can be sent");
+            }
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The connection IDs, if the datagram begins with an Initial of version 1 (RFC 9000 s.17.2.2).
+fn initial(datagram: &[u8]) -> Option<(Cid, Cid)> {
+    if datagram.first()? & 0xb0 != 0x80 || datagram.get(1..5)? != [0, 0, 0, 1] {
+        return None;
+    }
+    let length = usize::from(*datagram.get(5)?);
+    let dcid = datagram.get(6..6 + length)?;
+    let rest = &datagram[6 + length..];
+    let scid = rest.get(1..1 + usize::from(*rest.first()?))?;
+    Some((dcid.to_vec(), scid.to_vec()))
+}
+
+#[test]
+fn the_quota_does_not_cut_off_a_handshake() {
+    let Some(stage) = Stage::new("underway", 1) else { return };
+    let _gateway = stage.gateway(&["--max-connections", "2"]);
+    let _server = stage.serve(&[]);
+    let host = stage.host(0);
+    let peer = host.peer(host.v4());
+    let first = peer.connect();
+    stage.await_connections(host.v4(), 1);
+
+    let relay = Relay::start(host, stage.target(host.v4()));
+    let through = |relay: &Relay| {
+        let local = "127.0.0.1".parse().expect("an address");
+        host.peer_via(local, "10.77.0.1".parse().expect("an address"), Some(relay.address))
+    };
+    let late = through(&relay);
+    let attempt = std::thread::scope(|scope| {
+        let attempt = scope.spawn(|| late.attempt_at(443, PATIENCE));
+        eventually("the server's first flight", || relay.holds().then_some(()));
+        // The second connection completes meanwhile; the quota is reached.
+        let second = peer.connect();
+        stage.await_connections(host.v4(), 2);
+        stage.assert_refused(&peer, "quota");
+        let (before, refused) = (stage.verdict("underway"), stage.verdict("quota"));
+        assert_eq!(relay.initials().len(), 1);
+        relay.release();
+        let attempt = attempt.join().expect("it ends");
+        assert!(stage.verdict("underway").packets > before.packets);
+        assert_eq!(stage.verdict("quota"), refused, "nothing of it was dropped");
+        second.fetch(10_000);
+        attempt
+    });
+    // The handshake went through. That the connection is one too many is for the server to say.
+    assert!(matches!(attempt, Attempt::Refused));
+    let initials = relay.initials();
+    let (opening, answer) = (&initials[0], &initials[1]);
+    assert_ne!(opening.0, answer.0, "the second Initial is to the connection ID the server chose");
+    assert_eq!(opening.1, answer.1);
+    first.fetch(10_000);
+    assert_eq!(stage.connections(host.v4()), 2);
+}
+
+/// As above, but there is room when it completes: the connection is one like others.
+#[test]
+fn a_handshake_that_was_let_in_becomes_a_connection() {
+    let Some(stage) = Stage::new("let-in", 1) else { return };
+    let _gateway = stage.gateway(&["--max-connections", "2"]);
+    let _server = stage.serve(&[]);
+    let host = stage.host(0);
+    let peer = host.peer(host.v4());
+    let first = peer.connect();
+    stage.await_connections(host.v4(), 1);
+    let relay = Relay::start(host, stage.target(host.v4()));
+    let local = "127.0.0.1".parse().expect("an address");
+    let server = "10.77.0.1".parse().expect("an address");
+    let late = host.peer_via(local, server, Some(relay.address));
+    std::thread::scope(|scope| {
+        let attempt = scope.spawn(|| late.attempt_at(443, PATIENCE));
+        eventually("the server's first flight", || relay.holds().then_some(()));
+        let second = peer.connect();
+        stage.await_connections(host.v4(), 2);
+        stage.assert_refused(&peer, "quota");
+        second.close();
+        stage.await_connections(host.v4(), 1);
+        relay.release();
+        let Attempt::Open(link) = attempt.join().expect("it ends") else { panic!("not let in") };
+        link.fetch(100_000);
+        stage.await_connections(host.v4(), 2);
+    });
+    first.fetch(10_000);
+    stage.assert_refused(&peer, "quota");
+}

@@ -1,0 +1,24 @@
+//! The gateway end to end: the `equic` command, the XDP program on real interfaces in network
+//! namespaces, real HTTP/3 servers and clients, real floods.
+//!
+//! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
+//! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
+//! (changes while it runs, dry run, strict), [`bystander`] (traffic that is none of its business),
+//! [`wiring`] (interfaces, services, servers, other XDP programs).
+//!
+//! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
+//! take turns ([`attack::turn`]). They need root; without it they say so, and fail where `CI=true`.
+
+mod attack;
+mod bystander;
+#[path = "../common/mod.rs"]
+mod common;
+mod crash;
+mod flood;
+mod foreign;
+mod handshake;
+mod live;
+mod migration;
+mod quota;
+mod stage;
+mod wiring;

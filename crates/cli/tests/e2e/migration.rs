@@ -1,0 +1,72 @@
+//! Clients that move to another address: the connection counts where the client is.
+
+use std::net::IpAddr;
+
+use equic_gateway::IpNet;
+
+use crate::stage::Stage;
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// A server reports a move once the client has stayed; this one is content with little.
+const SETTLE: [&str; 2] = ["--migration-settle", "100ms"];
+
+#[test]
+fn the_count_moves_with_the_client() {
+    let Some(stage) = Stage::new("move", 1) else { return };
+    let _gateway = stage.gateway(&["--max-connections", "2"]);
+    let _server = stage.serve(&SETTLE);
+    let host = stage.host(0);
+    let (old, new) = (address("10.77.1.1"), address("10.77.1.99"));
+    let mover = host.peer(old);
+    let links = [mover.connect(), mover.connect()];
+    stage.await_connections(old, 2);
+    stage.assert_refused(&host.peer(old), "quota");
+
+    mover.rebind(new);
+    links[0].fetch(10_000);
+    stage.await_connections(new, 1);
+    stage.await_connections(old, 1);
+    links[1].fetch(10_000);
+    stage.await_connections(new, 2);
+    stage.await_connections(old, 0);
+    // Who is gone from there does not keep others out; who came counts.
+    stage.assert_refused(&host.peer(new), "quota");
+    let others = [host.peer(old).connect(), host.peer(old).connect()];
+    stage.await_connections(old, 2);
+    links.iter().chain(&others).for_each(|link| link.fetch(10_000));
+
+    // It is counted down where it is counted.
+    let [first, second] = links;
+    first.close();
+    stage.await_connections(new, 1);
+    second.close();
+    stage.await_connections(new, 0);
+    assert_eq!(stage.connections(old), 2);
+}
+
+#[test]
+fn a_move_within_a_source_changes_nothing_and_out_of_it_does() {
+    let elsewhere: IpNet = "2001:db8:77::/64".parse().expect("a prefix");
+    let Some(stage) = Stage::with("move6", |lab| lab.client_prefix(0, elsewhere)) else { return };
+    let _gateway = stage.gateway(&["--max-connections", "1"]);
+    let _server = stage.serve(&SETTLE);
+    let host = stage.host(0);
+    let (here, there) = ("fd65:7175:6963:1::/64", "2001:db8:77::/64");
+    let mover = host.peer(address("fd65:7175:6963:1::1"));
+    let link = mover.connect();
+    stage.await_connections(here, 1);
+    mover.rebind(address("fd65:7175:6963:1::2"));
+    link.fetch(10_000);
+    stage.assert_refused(&host.peer(address("fd65:7175:6963:1::1")), "quota");
+    mover.rebind(address("2001:db8:77::9"));
+    link.fetch(10_000);
+    stage.await_connections(there, 1);
+    stage.await_connections(here, 0);
+    let other = host.peer(address("fd65:7175:6963:1::1")).connect();
+    stage.assert_refused(&host.peer(address("2001:db8:77::1")), "quota");
+    link.fetch(10_000);
+    other.fetch(10_000);
+}
