@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use equic_endpoint::{Admission, Decision, Opened, Refused};
-use equic_gateway::{Control, Guard, IpNet, ListAction, Service};
+use equic_gateway::{Control, Guard, IpNet, ListAction, Policy, Service};
 
 /// How long the gateway's lists and dry runs are taken as they were last seen.
 const FRESH: Duration = Duration::from_millis(250);
@@ -76,8 +76,12 @@ impl Bound {
     fn look(&self) -> Exempt {
         // A gateway that cannot be asked has no exemptions.
         let everybody = self.control.status().is_ok_and(|status| {
-            let dry = |index: usize| status.services.get(index).is_some_and(|s| s.config.dry_run);
-            status.dry_run || dry(self.service.index())
+            let service = status.services.get(self.service.index());
+            // Strict: whoever opens one too many is let in, and then not heard any more. A server
+            // that refused it would keep the count from ever getting there.
+            let lenient = service
+                .is_some_and(|s| s.config.dry_run || matches!(s.config.policy, Policy::Strict));
+            status.dry_run || lenient
         });
         let lists = self.control.lists().unwrap_or_default();
         let lists = lists.into_iter().map(|entry| (entry.prefix, entry.action)).collect();
