@@ -5,12 +5,11 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use equic_gateway::IpNet;
 use equic_lab::Namespace;
 use equic_lab::flood::{
-    DatagramPool, Flood, FloodReport, InitialFactory, Limits, Origin, Payload, MAX_DURATION,
+    DatagramPool, Flood, FloodReport, InitialFactory, Limits, MAX_DURATION, Origin, Payload,
 };
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
@@ -132,6 +131,3 @@ impl Drop for Underway {
         }
     }
 }
-
-/// A moment, for tests that let something go on for a while.
-pub const A_WHILE: Duration = Duration::from_millis(500);

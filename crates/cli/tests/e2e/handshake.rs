@@ -4,14 +4,14 @@
 //! The client's answer begins with an Initial, as an opening does, but to the connection ID the
 //! server chose (RFC 9000 s.7.2): it must pass.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::common::{PATIENCE, eventually};
-use crate::stage::{Attempt, Host, Stage};
+use crate::stage::{Attempt, Host, Peer, Stage};
 
 type Cid = Vec<u8>;
 
@@ -41,7 +41,7 @@ impl Relay {
             socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a timeout");
             Arc::new(socket)
         };
-        let near = bind("127.0.0.1:0".parse().expect("an address"));
+        let near = bind(([127, 0, 0, 1], 0).into());
         let far = bind(SocketAddr::new(host.v4(), 0));
         let address = near.local_addr().expect("it is bound");
         let shared = Arc::new(Shared::default());
@@ -52,6 +52,12 @@ impl Relay {
             std::thread::spawn(move || down.0.down(&down.1, &down.2)),
         ];
         Relay { address, shared, threads }
+    }
+
+    /// A client whose packets take the way through here.
+    fn peer<'a>(&self, host: &'a Host) -> Peer<'a> {
+        let [local, server] = [[127, 0, 0, 1], [10, 77, 0, 1]].map(IpAddr::from);
+        host.peer_via(local, server, Some(self.address))
     }
 
     fn release(&self) {
@@ -132,12 +138,8 @@ fn the_quota_does_not_cut_off_a_handshake() {
     stage.await_connections(host.v4(), 1);
 
     let relay = Relay::start(host, stage.target(host.v4()));
-    let through = |relay: &Relay| {
-        let local = "127.0.0.1".parse().expect("an address");
-        host.peer_via(local, "10.77.0.1".parse().expect("an address"), Some(relay.address))
-    };
-    let late = through(&relay);
-    let attempt = std::thread::scope(|scope| {
+    let late = relay.peer(host);
+    let (attempt, second) = std::thread::scope(|scope| {
         let attempt = scope.spawn(|| late.attempt_at(443, PATIENCE));
         eventually("the server's first flight", || relay.holds().then_some(()));
         // The second connection completes meanwhile; the quota is reached.
@@ -150,8 +152,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
         let attempt = attempt.join().expect("it ends");
         assert!(stage.verdict("underway").packets > before.packets);
         assert_eq!(stage.verdict("quota"), refused, "nothing of it was dropped");
-        second.fetch(10_000);
-        attempt
+        (attempt, second)
     });
     // The handshake went through. That the connection is one too many is for the server to say.
     assert!(matches!(attempt, Attempt::Refused));
@@ -159,7 +160,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
     let (opening, answer) = (&initials[0], &initials[1]);
     assert_ne!(opening.0, answer.0, "the second Initial is to the connection ID the server chose");
     assert_eq!(opening.1, answer.1);
-    first.fetch(10_000);
+    [&first, &second].iter().for_each(|link| link.fetch(10_000));
     assert_eq!(stage.connections(host.v4()), 2);
 }
 
@@ -174,10 +175,8 @@ fn a_handshake_that_was_let_in_becomes_a_connection() {
     let first = peer.connect();
     stage.await_connections(host.v4(), 1);
     let relay = Relay::start(host, stage.target(host.v4()));
-    let local = "127.0.0.1".parse().expect("an address");
-    let server = "10.77.0.1".parse().expect("an address");
-    let late = host.peer_via(local, server, Some(relay.address));
-    std::thread::scope(|scope| {
+    let late = relay.peer(host);
+    let attempt = std::thread::scope(|scope| {
         let attempt = scope.spawn(|| late.attempt_at(443, PATIENCE));
         eventually("the server's first flight", || relay.holds().then_some(()));
         let second = peer.connect();
@@ -186,10 +185,10 @@ fn a_handshake_that_was_let_in_becomes_a_connection() {
         second.close();
         stage.await_connections(host.v4(), 1);
         relay.release();
-        let Attempt::Open(link) = attempt.join().expect("it ends") else { panic!("not let in") };
-        link.fetch(100_000);
-        stage.await_connections(host.v4(), 2);
+        attempt.join().expect("it ends")
     });
-    first.fetch(10_000);
+    let Attempt::Open(link) = attempt else { panic!("not let in") };
+    stage.await_connections(host.v4(), 2);
+    [&first, &link].iter().for_each(|link| link.fetch(100_000));
     stage.assert_refused(&peer, "quota");
 }

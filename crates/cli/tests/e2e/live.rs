@@ -149,7 +149,10 @@ fn strict_drops_everything_of_a_source_over_its_limit() {
     assert_eq!(stage.verdict("quota_strict").packets, 0, "at the limit is not over it");
 
     // Its handshake completes, and with it the source is over its limit.
-    assert!(matches!(peer.attempt_at(443, Duration::from_millis(500)), Attempt::Silence));
+    // (A request may come with the end of the handshake, and so before that.)
+    let third = peer.attempt_at(443, Duration::from_millis(500));
+    assert!(!matches!(third, Attempt::Refused), "the server refused what strict lets in");
+    drop(third);
     stage.await_connections(host.v4(), 3);
     assert!(links.iter().all(|link| !link.answers()));
     assert!(stage.verdict("quota_strict").dropped > 0);

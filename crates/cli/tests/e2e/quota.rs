@@ -83,8 +83,7 @@ fn a_burst_ends_with_no_more_than_the_limit() {
     let attempts = peer.attempt_many(16, Duration::from_secs(3));
     let count = |what: fn(&Attempt) -> bool| attempts.iter().filter(|a| what(a)).count();
     let open = count(|attempt| matches!(attempt, Attempt::Open(_)));
-    let turned_away =
-        count(|attempt| matches!(attempt, Attempt::Refused | Attempt::Silence));
+    let turned_away = count(|attempt| matches!(attempt, Attempt::Refused | Attempt::Silence));
     assert_eq!((open, turned_away), (4, 12));
     stage.await_connections(host.v4(), 4);
     let before = stage.verdict("quota").dropped;
@@ -145,10 +144,8 @@ fn a_source_of_ipv6_is_a_64() {
     let host = stage.host(0);
     let peer = |text: &str| host.peer(address(text));
     let source = "fd65:7175:6963:1::/64";
-    let mut links = vec![
-        peer("fd65:7175:6963:1::1").connect(),
-        peer("fd65:7175:6963:1:ffff::2").connect(),
-    ];
+    let mut links =
+        vec![peer("fd65:7175:6963:1::1").connect(), peer("fd65:7175:6963:1:ffff::2").connect()];
     stage.await_connections(source, 2);
     stage.assert_refused(&peer("fd65:7175:6963:1::3"), "quota");
     stage.assert_refused(&peer("fd65:7175:6963:1::1"), "quota");
@@ -192,10 +189,8 @@ fn sources_are_as_wide_as_configured() {
     let _gateway = stage.gateway_with(&["--config", config]).0;
     let _server = stage.serve(&[]);
     let (host, other) = (stage.host(0), stage.host(1));
-    let links = [
-        host.peer(address("10.77.1.1")).connect(),
-        host.peer(address("10.77.1.200")).connect(),
-    ];
+    let links =
+        [host.peer(address("10.77.1.1")).connect(), host.peer(address("10.77.1.200")).connect()];
     stage.await_connections("10.77.1.0/24", 2);
     stage.assert_refused(&host.peer(address("10.77.1.77")), "quota");
     other.peer(other.v4()).connect().fetch(10_000);
