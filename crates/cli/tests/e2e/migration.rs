@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use equic_gateway::IpNet;
 
-use crate::stage::Stage;
+use crate::stage::{Peer, Stage};
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -20,15 +20,18 @@ fn the_count_moves_with_the_client() {
     let _server = stage.serve(&SETTLE);
     let host = stage.host(0);
     let (old, new) = (address("10.77.1.1"), address("10.77.1.99"));
-    let mover = host.peer(old);
-    let links = [mover.connect(), mover.connect()];
+    let movers = [host.peer(old), host.peer(old)];
+    let links = movers.each_ref().map(Peer::connect);
     stage.await_connections(old, 2);
     stage.assert_refused(&host.peer(old), "quota");
 
-    mover.rebind(new);
+    movers[0].rebind(new);
     links[0].fetch(10_000);
     stage.await_connections(new, 1);
     stage.await_connections(old, 1);
+    links[1].fetch(10_000);
+    assert_eq!((stage.connections(old), stage.connections(new)), (1, 1), "one has stayed");
+    movers[1].rebind(new);
     links[1].fetch(10_000);
     stage.await_connections(new, 2);
     stage.await_connections(old, 0);
