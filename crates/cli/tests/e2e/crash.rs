@@ -1,9 +1,11 @@
 //! Who dies, and what goes on: the server, the gateway, a server that only seemed dead.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use crate::common::{Running, eventually};
-use crate::stage::Stage;
+use crate::stage::{Attempt, Stage};
 
 fn kill(running: &mut Running) {
     running.signal(Signal::SIGKILL);
@@ -26,8 +28,7 @@ fn a_dead_server_holds_no_quota() {
     kill(&mut server);
     // Nobody closed these connections. They stop counting with the lease.
     stage.await_connections(host.v4(), 0);
-    gateway.event("swept");
-    assert_eq!(stage.status()["ledgers"].as_array().map(Vec::len), Some(0));
+    stage.await_servers(0);
     assert_eq!(stage.program_on("eth0"), program, "the gateway goes on");
 
     let _server = stage.serve(&[]);
@@ -52,6 +53,12 @@ fn a_stopped_server_does_not_count_until_it_goes_on() {
     stage.await_connections(host.v4(), 0);
     let ledgers = stage.status()["ledgers"].clone();
     assert_eq!((&ledgers[0]["alive"], &ledgers[0]["counts"]), (&true.into(), &false.into()));
+    // The program sees it the same way, and lets an Initial through to a server that sleeps.
+    let (before, refused) = (stage.verdict("new"), stage.verdict("quota"));
+    let attempt = peer.attempt_at(443, Duration::from_millis(300));
+    assert!(matches!(attempt, Attempt::Silence));
+    assert!(stage.verdict("new").packets > before.packets && stage.verdict("quota") == refused);
+    assert!(stage.status()["tallies"]["stale_ledger"].as_u64() > Some(0));
     server.signal(Signal::SIGCONT);
     stage.await_connections(host.v4(), 1);
     link.fetch(10_000);

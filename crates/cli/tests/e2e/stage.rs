@@ -142,6 +142,13 @@ impl Stage {
         });
     }
 
+    /// Waits until so many servers feed the gateway: those that died are removed.
+    pub fn await_servers(&self, count: usize) {
+        eventually(&format!("{count} servers"), || {
+            (self.status()["ledgers"].as_array()?.len() == count).then_some(())
+        });
+    }
+
     /// One attempt to connect fails, since the gateway drops it for this reason.
     pub fn assert_refused(&self, peer: &Peer, reason: &str) {
         self.assert_refused_by(peer, 0, 443, reason);

@@ -106,7 +106,7 @@ fn counts_of_two_servers_add_up_until_one_dies() {
                 [[service]]\nname = \"alt\"\nlisten = [\"8443\"]\nmax_connections = 3\n\
                 group = \"all\"\n";
     let file = config(text);
-    let gateway = stage.gateway_with(&["--config", path(&file)]).0;
+    let _gateway = stage.gateway_with(&["--config", path(&file)]).0;
     let web = stage.serve_on(443, &[]);
     let mut alt = stage.serve_on(8443, &[]);
     let host = stage.host(0);
@@ -126,7 +126,7 @@ fn counts_of_two_servers_add_up_until_one_dies() {
     alt.signal(Signal::SIGKILL);
     alt.wait();
     stage.await_connections(host.v4(), 1);
-    gateway.event("swept");
+    stage.await_servers(1);
     let more = [peer.connect_at(443), peer.connect_at(443)];
     stage.await_connections(host.v4(), 3);
     stage.assert_refused_by(&peer, 0, 443, "quota");
