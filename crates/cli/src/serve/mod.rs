@@ -24,6 +24,7 @@ use serde_json::json;
 
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::{Attachment, Running};
+use crate::gateway::limits::Limits;
 use crate::gateway::status as gateway;
 use crate::output::Journal;
 use crate::signals::{Signals, runtime};
@@ -91,6 +92,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     attachment: Attachment,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 /// What an attempt over a user-space limit gets.
@@ -217,14 +220,15 @@ struct Feeding {
 
 fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     if !args.attach.is_empty() {
-        let service = ServiceConfig {
+        let mut service = ServiceConfig {
             name: "quic".to_owned(),
             listen: vec![listener(address)],
             ..ServiceConfig::default()
         };
+        args.limits.apply(&mut service);
         let mut config = Config { services: vec![service], ..Config::default() };
         config.gateway.interfaces.clone_from(&args.attach);
-        args.attachment.apply_all(&mut config);
+        args.attachment.apply(&mut config);
         let own = args.attachment.start(&config)?;
         let control = own.gateway.control().clone();
         let service = own.gateway.ledger()?.service_at(0)?;
