@@ -44,16 +44,17 @@ pub struct Args {
     /// With --pcap: only the summary
     #[arg(long)]
     summary: bool,
-    #[command(flatten)]
-    described: Described,
-    #[command(flatten)]
-    kind: KindArgs,
     /// Another build of the program than the one inside this command
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
     /// JSON lines (schema equic.gateway.explain/1), one per packet, and a summary for --pcap
     #[arg(long)]
     json: bool,
+    // Last, because their headings hold for all that follows.
+    #[command(flatten)]
+    described: Described,
+    #[command(flatten)]
+    kind: KindArgs,
 }
 
 pub fn run(args: &Args) -> Done {
