@@ -107,9 +107,16 @@ fn what_cannot_be_done() {
     let empty = file("empty.toml", b"");
     let nowhere = file("nowhere.toml", b"[[service]]\nname = \"a\"\nlisten = [\"443\"]\n");
     let missing = directory.path().join("missing").to_str().unwrap().to_owned();
-    let config =
-        |path: &'static str| ["gateway", "explain", "--src", "192.0.2.9", "--config", path];
-    let leak = |text: &String| -> &'static str { String::leak(text.clone()) };
+    for (path, part) in [
+        (&missing, "cannot read the configuration"),
+        (&text, "text.txt: TOML parse error at line 1"),
+        (&unknown, "unknown field `max_conns`"),
+        (&range, "range.toml: line 2, column"),
+        (&empty, "[[service]]"),
+    ] {
+        let args = ["gateway", "explain", "--src", "192.0.2.9", "--config", path.as_str()];
+        check(&[(&args, FAILED, part)]);
+    }
     check(&[
         (&["gateway", "run", "--config", &nowhere], USAGE, "give -i INTERFACE"),
         (&["serve", "--root", &missing, "--listen", "[::1]:0"], FAILED, "cannot serve files from"),
