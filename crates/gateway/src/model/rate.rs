@@ -28,17 +28,19 @@ impl Rate {
     }
 
     /// Charges `units` at `now` (nanoseconds) to the bucket whose theoretical arrival time is `tat`.
-    /// Returns whether the bucket had room; `tat` moves only if it had.
+    /// Returns whether the bucket had room. If it had not, `tat` moves only when a slower rate had
+    /// left it further ahead than this one's burst.
     pub fn charge(&self, tat: &mut u64, units: u64, now: u64) -> bool {
         if self.cost_ns == 0 {
             return true;
         }
         let cost = saturate((u128::from(units) * u128::from(self.cost_ns)) >> RATE_SHIFT);
-        let t = (*tat).max(now).saturating_add(cost);
-        if t - now > self.burst_ns {
+        let ahead = tat.saturating_sub(now).min(self.burst_ns);
+        if ahead.saturating_add(cost) > self.burst_ns {
+            *tat = (*tat).min(now.saturating_add(self.burst_ns));
             return false;
         }
-        *tat = t;
+        *tat = now.saturating_add(ahead + cost);
         true
     }
 }

@@ -307,6 +307,20 @@ pub fn live_rows() -> Vec<Script> {
             .packet(v4(short(20)), Expected::Untouched)
             .live(|_| {})
             .packet(v4(short(20)), TinyShort),
+        case("a faster rate binds at once, whatever a slower one had charged")
+            .service(|service| {
+                service.new_per_source =
+                    Rate { cost_ns: (60 * SECOND) << 20, burst_ns: 60 * SECOND }
+            })
+            .packet(v4(attempt(1)), New)
+            .packet(v4(attempt(2)), RateNewSource)
+            .live(|service| service.new_per_source = Rate::per_second(1, 2))
+            .packet(v4(attempt(2)), RateNewSource)
+            .wait(SECOND - 1)
+            .packet(v4(attempt(2)), RateNewSource)
+            .wait(1)
+            .packet(v4(attempt(2)), New)
+            .packet(v4(attempt(3)), RateNewSource),
         case("the time of handshakes changes while running")
             .packet(v4(full()), New)
             .wait(SECOND)
