@@ -55,6 +55,8 @@ const TOP: &str = r#"/*
  *
  * Threads. Every function may be called from any thread at any time, also with the same handle;
  * only the call that ends a handle must be its last use. Error messages belong to the thread.
+ * The library has two threads of its own, one that tells the kernel several times a second that
+ * this process lives, one that cleans up; they block all signals.
  *
  * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks

@@ -47,6 +47,8 @@
  *
  * Threads. Every function may be called from any thread at any time, also with the same handle;
  * only the call that ends a handle must be its last use. Error messages belong to the thread.
+ * The library has two threads of its own, one that tells the kernel several times a second that
+ * this process lives, one that cleans up; they block all signals.
  *
  * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
@@ -247,8 +249,8 @@ typedef struct equic_t {
          */
         int if_index;
         /**
-         * The descriptor of the XDP program, from `equic_load` on; before, and where /proc is not
-         * mounted, -1. The library's: not to be closed.
+         * The descriptor of the XDP program from `equic_load` on, before that -1. The library's: not to
+         * be closed.
          */
         int prog_fd;
         /**
@@ -423,8 +425,7 @@ void equic_set_policy(struct equic_t *equic, int policy);
 /**
  * Loads the program and attaches it to the interface: in the driver, or behind it where the driver
  * cannot, and stderr says so. It leaves the interface when the process ends, by SIGKILL too. A
- * program of somebody else on the interface is an error, and left alone. Starts a thread that
- * tells the kernel, several times a second, that this process lives; it blocks all signals.
+ * program of somebody else on the interface is an error, and left alone.
  */
 void equic_load(struct equic_t *equic);
 
@@ -528,9 +529,7 @@ enum equic_error equic_gateway_attachment(const struct equic_gateway *gateway,
                                           struct equic_attachment *attachment);
 
 /**
- * The service of that name, to count connections to it; NULL: the only one there is. The first
- * call starts a thread that tells the kernel, several times a second, that this process lives; it
- * blocks all signals. To be released with `equic_service_release`. On failure *service is NULL.
+ * The service of that name, to count connections to it; NULL: the only one there is. To be released with `equic_service_release`. On failure *service is NULL.
  */
 enum equic_error equic_gateway_service(const struct equic_gateway *gateway,
                                        const char *name,

@@ -76,7 +76,7 @@ unsafe fn open(
         // SAFETY: not NULL; the caller's promise.
         unsafe { gateway.write(std::ptr::null_mut()) };
         let (config, object) = config()?;
-        let kind = Kind::Owned(Gateway::load(&config, object)?);
+        let kind = Kind::Owned(signals::blocked(|| Gateway::load(&config, object))?);
         let inner =
             Inner { kind, interfaces: config.gateway.interfaces, mode: config.gateway.mode };
         // SAFETY: as above.
@@ -290,9 +290,7 @@ fn fixed<const N: usize>(text: &str) -> [c_char; N] {
     array
 }
 
-/// The service of that name, to count connections to it; NULL: the only one there is. The first
-/// call starts a thread that tells the kernel, several times a second, that this process lives; it
-/// blocks all signals. To be released with `equic_service_release`. On failure *service is NULL.
+/// The service of that name, to count connections to it; NULL: the only one there is. To be released with `equic_service_release`. On failure *service is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_service(
     gateway: *const equic_gateway,

@@ -3,8 +3,9 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Runs `work` with all signals blocked in this thread. Threads it starts inherit that: the ledger's
-/// heartbeat must not take a signal that the application waits for in a thread of its own.
+/// Runs `work` with all signals blocked in this thread. Threads it starts inherit that: the
+/// heartbeat and the sweeper must not take a signal that the application waits for in a thread of
+/// its own.
 pub(crate) fn blocked<T>(work: impl FnOnce() -> T) -> T {
     let _restore = Mask::block_all();
     work()

@@ -10,6 +10,7 @@
  *
  *     cc quota.c $(pkg-config --cflags --libs equic) -o quota && sudo ./quota eth0 443 5
  */
+#define _POSIX_C_SOURCE 200809L
 #include <equic.h>
 #include <arpa/inet.h>
 #include <inttypes.h>

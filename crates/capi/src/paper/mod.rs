@@ -32,8 +32,8 @@ use crate::options::policy;
 pub struct equic_t {
     /// The interface's index.
     pub if_index: c_int,
-    /// The descriptor of the XDP program, from `equic_load` on; before, and where /proc is not
-    /// mounted, -1. The library's: not to be closed.
+    /// The descriptor of the XDP program from `equic_load` on, before that -1. The library's: not to
+    /// be closed.
     pub prog_fd: c_int,
     /// Private.
     pub id: u64,
@@ -113,8 +113,7 @@ pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
 
 /// Loads the program and attaches it to the interface: in the driver, or behind it where the driver
 /// cannot, and stderr says so. It leaves the interface when the process ends, by SIGKILL too. A
-/// program of somebody else on the interface is an error, and left alone. Starts a thread that
-/// tells the kernel, several times a second, that this process lives; it blocks all signals.
+/// program of somebody else on the interface is an error, and left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
     or_exit("equic_load", || {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -41,7 +42,7 @@ struct Running {
 /// What `equic_load` tells.
 pub(super) struct Loaded {
     pub(super) notice: Option<String>,
-    /// The program's descriptor, or -1.
+    /// The program's descriptor.
     pub(super) program: c_int,
 }
 
@@ -171,13 +172,13 @@ impl State {
             .bytes
             .as_ref()
             .map_or(ObjectSource::Embedded, |bytes| ObjectSource::Bytes(bytes.clone()));
-        let gateway = Gateway::load(&config, source).map_err(|error| object.explain(error))?;
+        let loaded = signals::blocked(|| Gateway::load(&config, source));
+        let gateway = loaded.map_err(|error| object.explain(error))?;
         // The ledger before the program: from its first packet on, there are counts to look at.
         let service = signals::blocked(|| gateway.ledger())?.service_at(0)?;
         let attached = gateway.attach(&self.interface, Mode::Auto)?;
-        let found = descriptors::of_link(attached.ifindex);
-        let link = found.as_ref().map(|found| found.link);
-        let program = found.map_or(-1, |found| found.program.unwrap_or(-1));
+        let link = descriptors::of_link(gateway.program_id(), attached.ifindex);
+        let program = gateway.program_fd().as_raw_fd();
         if let Some(link) = link {
             stop::remember(link);
         }

@@ -110,8 +110,8 @@ struct outcome run_caught(void (*body)(const void *), const void *argument)
 	}
 	close(ends[1]);
 	for (;;) {
-		ssize_t got = read(ends[0], outcome.said + length,
-				   sizeof(outcome.said) - 1 - length);
+		ssize_t got =
+			read(ends[0], outcome.said + length, sizeof(outcome.said) - 1 - length);
 
 		if (got < 0 && errno == EINTR)
 			continue;

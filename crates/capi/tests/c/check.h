@@ -11,6 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Linked with the archive: there is no libequic.so that an object could be beside. */
+#ifndef EQUIC_TEST_STATIC
+#define EQUIC_TEST_STATIC 0
+#endif
+
 struct test {
 	const char *name;
 	void (*run)(void);
