@@ -51,8 +51,8 @@ pub struct equic_options {
     pub name: *const c_char,
     /// The name of the service in settings and reports; NULL: "quic".
     pub service: *const c_char,
-    /// Where the server listens: ports and addresses, with commas or blanks between: "443", or
-    /// "192.0.2.1:443, [2001:db8::1]:443". NULL: `port`, on any address.
+    /// Where the server listens: ports and addresses, with commas or blanks between: `443`, or
+    /// `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on any address.
     pub listen: *const c_char,
     /// The UDP port, if `listen` is NULL. By default 443.
     pub port: u16,

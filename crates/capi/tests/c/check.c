@@ -45,7 +45,7 @@ static bool run_one(const char *suite, const struct test *test)
 	if (test->needs_root && geteuid() != 0) {
 		bool fatal = ci && !strcmp(ci, "true");
 
-		printf("%s %s: SKIPPED, it needs root%s\n", fatal ? "FAILED" : "SKIPPED", name,
+		printf("%s %s: it needs root%s\n", fatal ? "FAILED" : "SKIPPED", name,
 		       fatal ? ", and with CI=true nothing may be skipped" : ": run with sudo");
 		return !fatal;
 	}
