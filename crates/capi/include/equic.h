@@ -281,8 +281,8 @@ typedef struct equic_options {
          */
         const char *service;
         /**
-         * Where the server listens: ports and addresses, with commas or blanks between: "443", or
-         * "192.0.2.1:443, [2001:db8::1]:443". NULL: `port`, on any address.
+         * Where the server listens: ports and addresses, with commas or blanks between: `443`, or
+         * `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on any address.
          */
         const char *listen;
         /**

@@ -1,1 +1,28 @@
 //! Network namespaces, traffic and attacks for experiments on one machine.
+//!
+//! A [`Lab`] is a server and some clients, each in a network namespace of its own, joined by a
+//! bridge in another one; nothing of it is visible from the machine's own network. Start at
+//! [`Lab::builder`], then [`Namespace`] for running programs and code inside.
+//!
+//! * `lab`: ordering and owning a lab. `plan`: who has which address; `construct`: making it so.
+//! * `namespace`, `process`: programs, closures and sockets inside a namespace; CPU pinning.
+//! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, after a crash.
+//! * [`flood`]: attack traffic, which refuses to leave a lab. [`measure`]: what it cost.
+
+mod cleanup;
+mod construct;
+mod error;
+pub mod flood;
+mod lab;
+pub mod measure;
+mod namespace;
+pub mod plan;
+mod process;
+mod state;
+
+pub use cleanup::{Sweep, cleanup_on_signals};
+pub use error::LabError;
+pub use lab::{Lab, LabBuilder};
+pub use namespace::Namespace;
+pub use process::{pin_command, pin_thread, spawn};
+pub use state::{LabRecord, NamespaceRecord};

@@ -1,0 +1,169 @@
+//! The refusals: nothing is sent unless the calling thread is in a network namespace of a lab,
+//! towards an address of the lab, through a veth.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::FloodError;
+use super::interface::Interface;
+use crate::cleanup::{Identity, identity};
+use crate::state::NETNS_DIR;
+use crate::{Lab, plan};
+
+/// Where the calling thread is.
+const HERE: &str = "/proc/thread-self/ns/net";
+/// Where the machine's first process is: not in a lab.
+const FIRST: &str = "/proc/1/ns/net";
+/// A parameter the kernel shows in the init namespace only (`net_core_table`), and one it shows in
+/// every namespace.
+const INIT_ONLY: &str = "/proc/sys/net/core/dev_weight";
+const EVERYWHERE: &str = "/proc/sys/net/core/somaxconn";
+
+/// What the calling thread can find out about where it is.
+#[derive(Debug, Clone, Copy)]
+struct Ground {
+    here: Option<Identity>,
+    /// `None` where reading it takes more privileges than we have (proc_pid_ns(5)): the parameters
+    /// and the record's home have to do.
+    first: Option<Identity>,
+    shows_init_only: bool,
+    shows_everywhere: bool,
+}
+
+impl Ground {
+    /// `/proc/sys/net` is that of the thread that looks.
+    fn look() -> Self {
+        Self {
+            here: identity(Path::new(HERE)),
+            first: identity(Path::new(FIRST)),
+            shows_init_only: Path::new(INIT_ONLY).exists(),
+            shows_everywhere: Path::new(EVERYWHERE).exists(),
+        }
+    }
+}
+
+/// A namespace some lab's record names.
+struct Named {
+    name: String,
+    identity: Identity,
+    /// Where its lab was built from.
+    home: Identity,
+}
+
+/// The lab's namespace the calling thread is in.
+pub(super) fn check_namespace() -> Result<String, FloodError> {
+    let labs = Lab::list()?;
+    let named = labs.iter().flat_map(|record| {
+        record.names().filter_map(|name| {
+            let identity = identity(&Path::new(NETNS_DIR).join(name))?;
+            Some(Named { name: name.to_owned(), identity, home: record.home })
+        })
+    });
+    judge(Ground::look(), named)
+}
+
+fn judge(ground: Ground, mut labs: impl Iterator<Item = Named>) -> Result<String, FloodError> {
+    let unknown = |path: &str| FloodError::Unknown(format!("{path} is not readable"));
+    let here = ground.here.ok_or_else(|| unknown(HERE))?;
+    // First of all, and whatever a name in /run/netns points to.
+    if ground.shows_init_only || ground.first == Some(here) {
+        return Err(FloodError::InitNamespace);
+    }
+    if !ground.shows_everywhere {
+        // Then that the other is not shown means nothing.
+        return Err(unknown(EVERYWHERE));
+    }
+    let lab = labs.find(|named| named.identity == here).ok_or(FloodError::NotInLab)?;
+    if lab.home == here { Err(FloodError::NotInLab) } else { Ok(lab.name) }
+}
+
+/// The target has to be in the ranges that exist in labs only.
+pub(super) fn check_destination(address: IpAddr) -> Result<(), FloodError> {
+    if plan::in_range(address) { Ok(()) } else { Err(FloodError::ForeignDestination(address)) }
+}
+
+/// Should somebody have moved a real interface into the namespace.
+pub(super) fn check_interface(interface: &Interface) -> Result<(), FloodError> {
+    let driver = interface.driver()?;
+    if driver == "veth" {
+        return Ok(());
+    }
+    Err(FloodError::NotVeth { ifname: interface.name().to_owned(), driver })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INIT: Identity = (4, 1);
+    const HOME: Identity = (4, 9);
+
+    /// Names of one lab: a good one, one bound to the init namespace, one to the lab's home.
+    fn verdict(here: Identity, change: impl FnOnce(&mut Ground)) -> Result<String, FloodError> {
+        let mut ground = Ground {
+            here: Some(here),
+            first: Some(INIT),
+            shows_init_only: false,
+            shows_everywhere: true,
+        };
+        change(&mut ground);
+        let named = |name: &str, identity| Named { name: name.to_owned(), identity, home: HOME };
+        let labs =
+            [named("eqlab-a-sw", INIT), named("eqlab-a-c0", (4, 2)), named("eqlab-a-c1", HOME)];
+        judge(ground, labs.into_iter())
+    }
+
+    #[test]
+    fn a_lab_name_on_another_namespace_does_not_help() {
+        assert_eq!(verdict((4, 2), |_| ()).unwrap(), "eqlab-a-c0");
+        assert_eq!(verdict((4, 2), |ground| ground.first = None).unwrap(), "eqlab-a-c0");
+        assert!(matches!(verdict(INIT, |_| ()), Err(FloodError::InitNamespace)));
+        let hidden = |ground: &mut Ground| (ground.first, ground.shows_init_only) = (None, true);
+        assert!(matches!(verdict(INIT, hidden), Err(FloodError::InitNamespace)));
+        assert!(matches!(verdict((4, 2), hidden), Err(FloodError::InitNamespace)));
+        assert!(matches!(verdict(HOME, |_| ()), Err(FloodError::NotInLab)));
+        assert!(matches!(verdict((4, 3), |_| ()), Err(FloodError::NotInLab)));
+        // Same inode on another file system.
+        assert!(matches!(verdict((5, 2), |_| ()), Err(FloodError::NotInLab)));
+    }
+
+    #[test]
+    fn who_cannot_look_is_refused() {
+        let refused = |change: fn(&mut Ground)| {
+            matches!(verdict((4, 2), change), Err(FloodError::Unknown(_)))
+        };
+        assert!(refused(|ground| ground.here = None));
+        assert!(refused(|ground| ground.shows_everywhere = false));
+    }
+
+    #[test]
+    fn the_kernel_tells_the_init_namespace() {
+        // Every namespace but the first lacks the parameter; needs root to make one.
+        let fresh = std::thread::spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok().map(|()| Ground::look())
+        });
+        match fresh.join().unwrap() {
+            Some(ground) => {
+                assert!(!ground.shows_init_only && ground.shows_everywhere, "{ground:?}")
+            }
+            None => {
+                assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root");
+                eprintln!(
+                    "\n*** SKIPPED the_kernel_tells_the_init_namespace: run the tests as root ***\n"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn destinations_outside_the_lab_are_refused() {
+        for foreign in
+            ["127.0.0.1", "10.78.0.1", "8.8.8.8", "::1", "fd65:7175:6964::1", "::ffff:10.77.0.1"]
+        {
+            let refusal = check_destination(foreign.parse().unwrap());
+            assert!(matches!(refusal, Err(FloodError::ForeignDestination(_))), "{foreign}");
+        }
+        assert!(check_destination("10.77.0.1".parse().unwrap()).is_ok());
+        assert!(check_destination("fd65:7175:6963::1".parse().unwrap()).is_ok());
+    }
+}

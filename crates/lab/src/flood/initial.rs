@@ -1,0 +1,156 @@
+//! QUIC version 1 Initials with a real ClientHello, properly protected: a server has to decrypt
+//! them, parse TLS, agree on a key and sign before it knows anything about the sender.
+//!
+//! One ClientHello comes from rustls; what has to differ between connections (the client random,
+//! the source connection ID in the transport parameters) is written over, which nothing in a
+//! ClientHello forbids. The key share stays: the server's work is the same.
+
+use std::sync::Arc;
+
+use rand::{Rng as _, RngCore};
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::quic::{ClientConnection, Keys, Version};
+use rustls::{ClientConfig, RootCertStore, Side};
+
+use super::FloodError;
+
+/// Length of both connection IDs; a server drops Initials with less (RFC 9000 s.7.2).
+const CID_LENGTH: usize = 8;
+/// A server drops Initials in datagrams under this (RFC 9000 s.14.1).
+const DATAGRAM: usize = 1200;
+/// Bytes of packet number.
+const NUMBER_LENGTH: usize = 4;
+const TAG_LENGTH: usize = 16;
+/// Where the Random is in a ClientHello: after type, length and legacy_version (RFC 8446 s.4.1.2).
+const RANDOM: std::ops::Range<usize> = 6..38;
+/// First byte and version, two connection IDs, Token Length, Length (two bytes), packet number.
+const HEADER: usize = 5 + 2 * (1 + CID_LENGTH) + 1 + 2 + NUMBER_LENGTH;
+
+/// Makes Initials.
+#[derive(Debug)]
+pub struct InitialFactory {
+    client_hello: Vec<u8>,
+    /// Where initial_source_connection_id is in the ClientHello.
+    cid_at: usize,
+}
+
+impl InitialFactory {
+    /// Initials for a server of this name (SNI; an IP address sends none) and these protocols (ALPN,
+    /// such as `h3`): a server refuses early what it does not speak.
+    ///
+    /// # Errors
+    /// [`FloodError::Invalid`] if the name is no name or the ClientHello does not fit a datagram,
+    /// [`FloodError::Initial`] if rustls refuses.
+    pub fn new(server_name: &str, alpn: &[&str]) -> Result<Self, FloodError> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| FloodError::Invalid(format!("{server_name:?} is not a server name")))?;
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        let marker: [u8; CID_LENGTH] = rand::random();
+        let parameters = transport_parameters(marker);
+        let mut client = ClientConnection::new(Arc::new(config), Version::V1, name, parameters)?;
+        let mut client_hello = Vec::new();
+        // Only the ClientHello is there to be written: no keys yet.
+        let _ = client.write_hs(&mut client_hello);
+        let room = DATAGRAM - HEADER - TAG_LENGTH - 4;
+        if client_hello.len() > room {
+            return Err(FloodError::Invalid(format!(
+                "a ClientHello of {} bytes does not fit an Initial ({room})",
+                client_hello.len()
+            )));
+        }
+        let cid_at = client_hello
+            .windows(CID_LENGTH)
+            .rposition(|window| window == marker)
+            .filter(|_| client_hello.len() > RANDOM.end)
+            .ok_or_else(|| FloodError::Invalid("rustls made no ClientHello".into()))?;
+        Ok(Self { client_hello, cid_at })
+    }
+
+    /// Writes the datagram of a new connection over `out`: 1200 bytes.
+    ///
+    /// # Errors
+    /// [`FloodError::Initial`] if sealing fails.
+    pub fn write(&self, rng: &mut impl RngCore, out: &mut Vec<u8>) -> Result<(), FloodError> {
+        let (dcid, scid): ([u8; CID_LENGTH], [u8; CID_LENGTH]) = (rng.random(), rng.random());
+        // RFC 9000 s.17.2.2: long header, Fixed Bit, type Initial, four bytes of packet number 0.
+        out.clear();
+        out.push(0xc0 | (NUMBER_LENGTH as u8 - 1));
+        out.extend(1u32.to_be_bytes());
+        for cid in [dcid, scid] {
+            out.push(CID_LENGTH as u8);
+            out.extend(cid);
+        }
+        out.push(0);
+        let length = DATAGRAM - HEADER + NUMBER_LENGTH;
+        out.extend((0x4000 | length as u16).to_be_bytes());
+        out.extend([0; NUMBER_LENGTH]);
+        debug_assert_eq!(out.len(), HEADER);
+        // RFC 9000 s.19.6: CRYPTO at offset 0; the rest is PADDING.
+        out.extend([0x06, 0x00]);
+        out.extend((0x4000 | self.client_hello.len() as u16).to_be_bytes());
+        let hello = out.len();
+        out.extend_from_slice(&self.client_hello);
+        rng.fill_bytes(&mut out[hello..][RANDOM]);
+        out[hello + self.cid_at..][..CID_LENGTH].copy_from_slice(&scid);
+        out.resize(DATAGRAM - TAG_LENGTH, 0);
+        seal(&dcid, out)
+    }
+}
+
+/// Packet protection (RFC 9001 s.5.2 to 5.4): the tag is appended, the header masked.
+fn seal(dcid: &[u8], packet: &mut Vec<u8>) -> Result<(), FloodError> {
+    let suite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let (Some(tls13), Some(quic)) = (suite.tls13(), suite.tls13().and_then(|tls13| tls13.quic))
+    else {
+        return Err(rustls::Error::General("this rustls has no QUIC".into()).into());
+    };
+    let keys = Keys::initial(Version::V1, tls13, quic, dcid, Side::Client);
+    let (header, payload) = packet.split_at_mut(HEADER);
+    let tag = keys.local.packet.encrypt_in_place(0, header, payload)?;
+    packet.extend_from_slice(tag.as_ref());
+    let (header, payload) = packet.split_at_mut(HEADER);
+    let (first, number) = header.split_at_mut(HEADER - NUMBER_LENGTH);
+    // The sample begins four bytes after the packet number does: right after its four bytes.
+    let sample = &payload[..keys.local.header.sample_len()];
+    keys.local.header.encrypt_in_place(sample, &mut first[0], number)?;
+    Ok(())
+}
+
+/// What an ordinary client offers (RFC 9000 s.18.2).
+fn transport_parameters(scid: [u8; CID_LENGTH]) -> Vec<u8> {
+    // max_idle_timeout (ms), initial_max_data, three initial_max_stream_data, two
+    // initial_max_streams.
+    let numbers: [(u8, u32); 7] = [
+        (0x01, 30_000),
+        (0x04, 1 << 20),
+        (0x05, 1 << 18),
+        (0x06, 1 << 18),
+        (0x07, 1 << 18),
+        (0x08, 100),
+        (0x09, 100),
+    ];
+    let mut out = Vec::new();
+    for (id, value) in numbers {
+        let value = varint(value);
+        out.extend([id, value.len() as u8]);
+        out.extend(value);
+    }
+    // initial_source_connection_id
+    out.extend([0x0f, CID_LENGTH as u8]);
+    out.extend(scid);
+    out
+}
+
+/// Shortest form (RFC 9000 s.16): some servers insist. `value` is below 2^30.
+fn varint(value: u32) -> Vec<u8> {
+    match value {
+        0..0x40 => vec![value as u8],
+        0x40..0x4000 => (0x4000 | value as u16).to_be_bytes().to_vec(),
+        _ => (0x8000_0000 | value).to_be_bytes().to_vec(),
+    }
+}

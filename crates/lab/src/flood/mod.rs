@@ -1,0 +1,216 @@
+//! Attack traffic for experiments, which refuses to run anywhere but inside a lab.
+//!
+//! Start at [`Flood`]: what to send ([`Payload`]), from whom ([`Origin`]), at which server, and the
+//! [`Limits`], which are not optional. [`Flood::run`] works in the calling thread, which has to be
+//! in a namespace of a lab: call it in [`Namespace::run`](crate::Namespace::run).
+//!
+//! * `guard`: the refusals. Everything that sends asks it first.
+//! * `initial`: QUIC Initials a server has to take seriously; `payload`: pools of datagrams.
+//! * `frame`, `interface`, `emit`: frames and checksums, interfaces, sendmmsg(2).
+//! * `pace`: rates and counts. `raw`: frames of the caller's making, for tests.
+
+mod emit;
+mod error;
+pub mod frame;
+mod guard;
+mod initial;
+mod interface;
+mod pace;
+mod payload;
+mod raw;
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
+
+pub use self::error::FloodError;
+pub use self::initial::InitialFactory;
+use self::pace::{Count, Pacer};
+pub use self::payload::{DatagramPool, Payload};
+pub use self::raw::RawSender;
+
+/// The longest a flood may be asked to last.
+pub const MAX_DURATION: Duration = Duration::from_secs(3600);
+/// Datagrams per system call.
+const BATCH: usize = 64;
+/// A flood of which these many packets failed and none was sent is given up.
+const HOPELESS: u64 = 256;
+/// How often a flood that waits for its rate looks at the stop flag.
+const STOP_LOOK: Duration = Duration::from_millis(50);
+
+/// Who the datagrams claim to come from.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// UDP sockets bound to these addresses of the sender, in turn; port 0 is any port. Answers
+    /// get back to them (and are not read).
+    Sockets(Vec<SocketAddr>),
+    /// Frames made by hand, each with a random address out of `prefixes` (those of the target's
+    /// family, one as likely as another) and a random port out of `ports`.
+    Spoofed {
+        /// The interface, as a rule [`IFNAME`](crate::plan::IFNAME).
+        interface: String,
+        /// Source prefixes.
+        prefixes: Vec<IpNet>,
+        /// Source ports.
+        ports: RangeInclusive<u16>,
+    },
+}
+
+impl Origin {
+    /// Spoofed sources out of `prefixes`, through a host's interface, from unprivileged ports.
+    pub fn spoofed(prefixes: impl IntoIterator<Item = IpNet>) -> Self {
+        Self::Spoofed {
+            interface: crate::plan::IFNAME.to_owned(),
+            prefixes: prefixes.into_iter().collect(),
+            ports: 1024..=65535,
+        }
+    }
+
+    /// `count` sockets on `address`, each on a port of its own.
+    pub fn ports_of(address: IpAddr, count: usize) -> Self {
+        Self::Sockets(vec![SocketAddr::new(address, 0); count])
+    }
+}
+
+/// When a flood ends, and how fast it goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// It ends after this time, at most [`MAX_DURATION`].
+    pub duration: Duration,
+    /// It ends after this many packets, sent or failed.
+    pub packets: u64,
+    /// Packets per second on average, with bursts of at most 10 ms worth (or one batch of 64); as
+    /// fast as possible if `None`.
+    pub pps: Option<NonZeroU64>,
+}
+
+/// A flood, ready to run.
+#[derive(Debug, Clone)]
+pub struct Flood {
+    /// The victim: an address of the lab.
+    pub target: SocketAddr,
+    /// Who sends.
+    pub origin: Origin,
+    /// What is sent.
+    pub payload: Payload,
+    /// When it ends.
+    pub limits: Limits,
+    /// Decides all that is random; the same seed sends the same.
+    pub seed: u64,
+}
+
+/// What a flood did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloodReport {
+    /// Packets handed to the kernel.
+    pub sent: u64,
+    /// Packets the kernel did not take.
+    pub errors: u64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Packets sent per second, on average.
+    pub pps: f64,
+    /// The last thing the kernel said when it did not take one.
+    pub last_error: Option<String>,
+}
+
+/// How a flood is getting on, once a second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Progress {
+    /// Since the beginning, in seconds.
+    pub seconds: f64,
+    /// Packets sent so far.
+    pub sent: u64,
+    /// Packets failed so far.
+    pub errors: u64,
+    /// Packets sent per second since the last call.
+    pub pps: f64,
+}
+
+impl Flood {
+    /// Sends until a limit is reached or `stop` is set (looked at every 50 ms at least), and calls
+    /// `progress` about once a second.
+    ///
+    /// # Errors
+    /// The refusals of [`FloodError`], before anything is sent. Single packets that fail are
+    /// counted in the report; if the first 256 all fail, that is [`FloodError::System`].
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<FloodReport, FloodError> {
+        self.limits.check()?;
+        guard::check_namespace()?;
+        guard::check_destination(self.target.ip())?;
+        let mut rng = SmallRng::seed_from_u64(self.seed);
+        let mut emitter = emit::emitter(&self.origin, self.target, &mut rng)?;
+        let mut payload = payload::Source::new(&self.payload, rng);
+        let mut pacer = Pacer::new(self.limits.pps);
+        let mut count = Count::default();
+        while !stop.load(Ordering::Relaxed) {
+            let elapsed = count.begun.elapsed();
+            let left = self.limits.packets.saturating_sub(count.sent + count.errors);
+            let Some(time) = self.limits.duration.checked_sub(elapsed).filter(|t| !t.is_zero())
+            else {
+                break;
+            };
+            if left == 0 {
+                break;
+            }
+            count.tell(elapsed, progress);
+            let due = pacer.due(elapsed).min(left).min(BATCH as u64) as usize;
+            if due == 0 {
+                std::thread::sleep(pacer.wait().min(time).min(STOP_LOOK));
+                continue;
+            }
+            let batch = emitter.send(payload.take(due)?);
+            pacer.spend(batch.sent + batch.errors);
+            count.add(batch);
+            if count.sent == 0 && count.errors >= HOPELESS {
+                let source = count.last_error.unwrap_or_else(|| std::io::ErrorKind::Other.into());
+                return Err(FloodError::system(format!("send to {}", self.target), source));
+            }
+        }
+        Ok(count.report())
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), FloodError> {
+        if self.duration.is_zero() || self.duration > MAX_DURATION {
+            return Err(FloodError::Invalid(format!(
+                "a duration of {:?}; it has to be more than nothing and at most {MAX_DURATION:?}",
+                self.duration
+            )));
+        }
+        if self.packets == 0 {
+            return Err(FloodError::Invalid("a limit of 0 packets".into()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_not_optional() {
+        let good = Limits { duration: Duration::from_secs(1), packets: 1, pps: None };
+        assert!(good.check().is_ok());
+        for bad in [
+            Limits { duration: Duration::ZERO, ..good },
+            Limits { duration: MAX_DURATION + Duration::from_nanos(1), ..good },
+            Limits { packets: 0, ..good },
+        ] {
+            assert!(matches!(bad.check(), Err(FloodError::Invalid(_))), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The record of each lab under `/run/equic-lab`, written before its first namespace exists, so
+//! that whatever happens to the owner, somebody knows what to remove.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::{LabError, Namespace};
+
+/// Where the records are.
+pub(crate) const STATE_DIR: &str = "/run/equic-lab";
+/// Where namespaces have names (ip-netns(8)).
+pub(crate) const NETNS_DIR: &str = "/run/netns";
+/// What the name of every namespace of a lab begins with.
+pub(crate) const PREFIX: &str = "eqlab-";
+
+/// A lab as its record on disk tells it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LabRecord {
+    /// Unique name: what the builder was given, and a random part.
+    pub id: String,
+    /// Process that owns the lab.
+    pub pid: u32,
+    /// When that process started, in clock ticks since boot (proc_pid_stat(5), field 22).
+    pub start_ticks: u64,
+    /// Inode of the owner's PID namespace; `pid` means nothing outside it.
+    pub pid_namespace: u64,
+    /// Device and inode of the network namespace the lab was built from: outside the lab, always.
+    pub home: (u64, u64),
+    /// The switch.
+    pub switch: String,
+    /// The server, then the clients.
+    pub hosts: Vec<NamespaceRecord>,
+}
+
+/// One host of a lab, as the record tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceRecord {
+    /// Name under `/run/netns`.
+    pub name: String,
+    /// Interface that leads to the bridge.
+    pub ifname: String,
+    /// Link-layer address of that interface.
+    pub mac: [u8; 6],
+    /// First IPv4 address.
+    pub ipv4: Ipv4Addr,
+    /// First IPv6 address.
+    pub ipv6: Ipv6Addr,
+    /// Prefixes of which the host can use any address.
+    pub prefixes: Vec<IpNet>,
+}
+
+impl NamespaceRecord {
+    /// The first address of the family of `like`.
+    pub fn address_like(&self, like: IpAddr) -> IpAddr {
+        if like.is_ipv4() { self.ipv4.into() } else { self.ipv6.into() }
+    }
+
+    /// Opens the namespace, of this process' lab or of another's.
+    ///
+    /// # Errors
+    /// [`LabError::System`] if the lab is gone.
+    pub fn open(&self) -> Result<Namespace, LabError> {
+        Namespace::open(self.clone())
+    }
+}
+
+impl LabRecord {
+    /// Whether the process that made the lab still runs. Owners in another PID namespace cannot be
+    /// seen from here and count as alive.
+    pub fn owner_alive(&self) -> bool {
+        match pid_namespace() {
+            Ok(here) if here == self.pid_namespace => {
+                start_ticks(self.pid) == Some(self.start_ticks)
+            }
+            _ => true,
+        }
+    }
+
+    /// Names of all the lab's namespaces.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.hosts.iter().map(|host| host.name.as_str()).chain([self.switch.as_str()])
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        Path::new(STATE_DIR).join(format!("{}.json", self.id))
+    }
+
+    /// Writes the record; `AlreadyExists` if another lab has this id.
+    pub(crate) fn create(&self) -> Result<(), LabError> {
+        let path = self.path();
+        fs::create_dir_all(STATE_DIR)
+            .map_err(|e| LabError::file("make", Path::new(STATE_DIR), e))?;
+        let json = serde_json::to_vec_pretty(self)
+            .map_err(|e| LabError::file("write", &path, io::Error::other(e)))?;
+        let mut file =
+            fs::File::create_new(&path).map_err(|e| LabError::file("create", &path, e))?;
+        file.write_all(&json).map_err(|e| LabError::file("write", &path, e))
+    }
+
+    /// Reads one record and refuses one whose names do not belong to its id: a sweep deletes what
+    /// a record names.
+    pub(crate) fn read(path: &Path) -> Result<Self, LabError> {
+        let invalid = |message: String| LabError::Record { path: path.to_owned(), message };
+        let text = fs::read(path).map_err(|e| LabError::file("read", path, e))?;
+        let record: Self = serde_json::from_slice(&text).map_err(|e| invalid(e.to_string()))?;
+        if record.path() != path {
+            return Err(invalid(format!("it is of lab {:?}", record.id)));
+        }
+        let prefix = format!("{PREFIX}{}-", record.id);
+        for name in record.names() {
+            if !name.starts_with(&prefix) || name.contains('/') {
+                return Err(invalid(format!("namespace {name:?} is not of lab {:?}", record.id)));
+            }
+        }
+        Ok(record)
+    }
+}
+
+/// The files of all records, readable or not.
+pub(crate) fn record_paths() -> Result<Vec<PathBuf>, LabError> {
+    let entries = match fs::read_dir(STATE_DIR) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(LabError::file("list", Path::new(STATE_DIR), e)),
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|ext| ext == "json"))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Start time of a process in clock ticks since boot; `None` if there is none, or only a zombie.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_start_ticks(&stat)
+}
+
+fn parse_start_ticks(stat: &str) -> Option<u64> {
+    // The command name is in parentheses and may contain anything, parentheses included.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    // State is field 3, start time field 22.
+    fields.nth(18)?.parse().ok()
+}
+
+/// Inode of this process' PID namespace.
+pub(crate) fn pid_namespace() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_time_survives_odd_names() {
+        let rest = "1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1000 1";
+        assert_eq!(parse_start_ticks(&format!("7 (a) Z ) b) S {rest}")), Some(4711));
+        assert_eq!(parse_start_ticks(&format!("7 (a) Z {rest}")), None);
+        for broken in ["", "7 (a", "7 (a) S", "7 (a) S 1 2 3"] {
+            assert_eq!(parse_start_ticks(broken), None);
+        }
+        assert!(start_ticks(std::process::id()).is_some());
+    }
+}

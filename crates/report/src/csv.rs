@@ -1,0 +1,89 @@
+//! Rows for a spreadsheet or a statistics program: comma-separated values (RFC 4180).
+
+use std::path::Path;
+
+use serde::Serialize;
+
+/// Rows could not be turned into CSV.
+#[derive(Debug, thiserror::Error)]
+pub enum CsvError {
+    /// A row does not fit a line of cells: nested maps or lists of different lengths.
+    #[error("row {row} does not fit a CSV line: {reason}; give rows flat fields")]
+    Row {
+        /// Counted from 1, without the header.
+        row: usize,
+        /// What does not fit.
+        reason: String,
+    },
+    /// The file could not be written.
+    #[error(transparent)]
+    Write(#[from] crate::WriteError),
+}
+
+/// The rows as CSV, with the field names of the first one as a header. No rows give an empty text:
+/// the header is not known then.
+///
+/// # Errors
+/// [`CsvError::Row`] when a row has a nested map, or lists of another length than the first row's.
+pub fn to_string<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<String, CsvError> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let wrap = |row: usize, reason: String| CsvError::Row { row, reason };
+    let mut last = 0;
+    for (index, row) in rows.into_iter().enumerate() {
+        last = index + 1;
+        writer.serialize(row).map_err(|error| wrap(last, error.to_string()))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| wrap(last, error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| wrap(last, error.to_string()))
+}
+
+/// [`to_string`] into a file, replaced as a whole.
+///
+/// # Errors
+/// As [`to_string`], and [`CsvError::Write`].
+pub fn write<T: Serialize>(
+    path: impl AsRef<Path>,
+    rows: impl IntoIterator<Item = T>,
+) -> Result<(), CsvError> {
+    Ok(crate::file::write(path.as_ref(), to_string(rows)?.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Row<'a> {
+        phase: &'a str,
+        requests_per_second: f64,
+        failures: Option<u64>,
+    }
+
+    #[test]
+    fn header_quotes_and_empty_cells() {
+        let rows = [
+            Row { phase: "attack, no gateway", requests_per_second: 12.5, failures: None },
+            Row { phase: "say \"hi\"", requests_per_second: 0.1, failures: Some(3) },
+        ];
+        assert_eq!(
+            to_string(rows).unwrap(),
+            "phase,requests_per_second,failures\n\"attack, no gateway\",12.5,\n\"say \"\"hi\"\"\",0.1,3\n"
+        );
+        assert_eq!(to_string(Vec::<Row<'_>>::new()).unwrap(), "");
+    }
+
+    #[test]
+    fn rows_that_are_not_flat_say_which() {
+        let rows = [vec![1, 2], vec![1, 2, 3]];
+        let error = to_string(rows).unwrap_err();
+        assert!(error.to_string().starts_with("row 2 does not fit"), "{error}");
+    }
+
+    #[test]
+    fn writes_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.csv");
+        write(&path, [(1, "a"), (2, "b")]).unwrap();
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "1,a\n2,b\n");
+    }
+}

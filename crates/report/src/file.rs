@@ -1,0 +1,64 @@
+//! Writing a result file so that a reader never sees half of it.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A result file could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}; check that the folder exists and may be written to", path.display())]
+pub struct WriteError {
+    /// The file that was to be written.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
+/// Writes `bytes` to `path` through a temporary file beside it and a rename: whoever reads `path`
+/// finds the old content or the new, also when the writer dies in between.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let wrap = |source| WriteError { path: path.to_owned(), source };
+    let name = path.file_name().ok_or_else(|| wrap(std::io::ErrorKind::InvalidInput.into()))?;
+    let mut temporary = name.to_owned();
+    temporary.push(format!(".{}.partial", std::process::id()));
+    let temporary = path.with_file_name(temporary);
+    let written = fs::File::create(&temporary)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|source| {
+        // The rename's own error is what the caller has to know; a left-over is tidied if it can be.
+        let _ = fs::remove_file(&temporary);
+        wrap(source)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_whole_files_and_leaves_nothing_beside_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        write(&path, b"first, and longer").unwrap();
+        write(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn says_which_file_and_why() {
+        let error = write(Path::new("/nonexistent/folder/a.json"), b"x").unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/folder/a.json"), "{error}");
+        assert!(write(Path::new("/"), b"x").is_err());
+    }
+
+    #[test]
+    fn a_folder_in_the_way_leaves_no_partial_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("taken");
+        fs::create_dir_all(path.join("inside")).unwrap();
+        assert!(write(&path, b"x").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

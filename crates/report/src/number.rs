@@ -1,0 +1,266 @@
+//! Figures for people: three significant digits, a unit, a space between.
+//!
+//! Quantities that were measured go through [`si`] and its friends: `1.23 k/s`, `4.50 ms`, `12.3 MB`.
+//! Things that were counted go through [`count`], exact with thousands apart: `1,234,567`. Prefixes are
+//! decimal (k = 1,000). What is not finite, or was not measured, is [`MISSING`].
+//!
+//! Three digits everywhere keep a column comparable; a figure never rounds into a claim: 99.97 % is
+//! `>99.9 %`, not `100 %`, and 0.01 % is `<0.1 %`, not `0.0 %`.
+
+use std::time::Duration;
+
+/// Stands where there is no figure.
+pub const MISSING: &str = "-";
+
+const LARGE: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+const SMALL: [&str; 4] = ["", "m", "\u{b5}", "n"];
+
+/// `value` with three significant digits and a decimal prefix before `unit`: `si(1234.0, "/s")` is
+/// `1.23 k/s`, `si(0.0045, "s")` is `4.50 ms`, `si(12.0, "")` is `12.0`.
+#[must_use]
+pub fn si(value: f64, unit: &str) -> String {
+    if !value.is_finite() {
+        return MISSING.to_owned();
+    }
+    let (scaled, prefix) = prefixed(value);
+    join(&three_digits(scaled), &format!("{prefix}{unit}"))
+}
+
+/// A rate per second: `1.23 k/s`.
+#[must_use]
+pub fn rate(per_second: f64) -> String {
+    si(per_second, "/s")
+}
+
+/// An amount of data: `12.3 MB`; exact below 1 kB: `512 B`.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    if bytes < 1000 { format!("{bytes} B") } else { si(bytes as f64, "B") }
+}
+
+/// A bit rate: `1.23 Gbit/s`.
+#[must_use]
+pub fn bit_rate(bits_per_second: f64) -> String {
+    si(bits_per_second, "bit/s")
+}
+
+/// A duration given in seconds: `340 ns`, `4.50 ms`, `12.3 s`; from two minutes on `2 min 05 s`, from
+/// an hour on `1 h 05 min`.
+#[must_use]
+pub fn seconds(seconds: f64) -> String {
+    if !seconds.is_finite() {
+        return MISSING.to_owned();
+    }
+    let whole = seconds.abs().round();
+    if whole < 120.0 {
+        return si(seconds, "s");
+    }
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    if whole < 3600.0 {
+        return format!("{sign}{} min {:02} s", (whole / 60.0).floor(), whole % 60.0);
+    }
+    let minutes = (whole / 60.0).round();
+    format!("{sign}{} h {:02} min", (minutes / 60.0).floor(), minutes % 60.0)
+}
+
+/// A duration, as [`seconds`].
+#[must_use]
+pub fn duration(duration: Duration) -> String {
+    seconds(duration.as_secs_f64())
+}
+
+/// A count, exact: `1,234,567`.
+#[must_use]
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share of a whole, given as a fraction: `12.3 %`. Only nothing is `0 %` and only all is `100 %`.
+#[must_use]
+pub fn percent(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    if !percent.is_finite() {
+        return MISSING.to_owned();
+    }
+    if percent == 0.0 || percent == 100.0 {
+        return format!("{} %", percent.abs());
+    }
+    if percent > 0.0 && percent < 0.1 {
+        return "<0.1 %".to_owned();
+    }
+    if percent > 99.9 && percent < 100.0 {
+        return ">99.9 %".to_owned();
+    }
+    if percent.abs() < 999.5 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+/// A share of counted things; [`MISSING`] when there were none: `percent_of(1, 8)` is `12.5 %`.
+#[must_use]
+pub fn percent_of(part: u64, whole: u64) -> String {
+    percent(part as f64 / whole as f64)
+}
+
+/// How much `new` differs from `old`, relative to `old`: `+30.9 %`, `-65.0 %`; [`MISSING`] when `old`
+/// is zero.
+#[must_use]
+pub fn change(old: f64, new: f64) -> String {
+    let percent = (new - old) / old.abs() * 100.0;
+    if percent.is_finite() { format!("{percent:+.1} %") } else { MISSING.to_owned() }
+}
+
+/// Scales into the range of a decimal prefix. The range is chosen after rounding to three digits, so
+/// that 999.9 becomes `1.00 k` and not `1000`.
+fn prefixed(value: f64) -> (f64, &'static str) {
+    let magnitude = value.abs();
+    if magnitude == 0.0 {
+        return (0.0, "");
+    }
+    if magnitude >= 0.9995 {
+        let mut scaled = value;
+        let mut index = 0;
+        while scaled.abs() >= 999.5 && index + 1 < LARGE.len() {
+            scaled /= 1000.0;
+            index += 1;
+        }
+        return (scaled, LARGE[index]);
+    }
+    let mut scaled = value;
+    let mut index = 0;
+    while scaled.abs() < 0.9995 && index + 1 < SMALL.len() {
+        scaled *= 1000.0;
+        index += 1;
+    }
+    (scaled, SMALL[index])
+}
+
+/// Three significant digits where the number is from 1 to 999; whole above, two decimals below.
+fn three_digits(value: f64) -> String {
+    let magnitude = value.abs();
+    let decimals = if value == 0.0 || magnitude >= 99.95 {
+        0
+    } else if magnitude >= 9.995 {
+        1
+    } else {
+        2
+    };
+    let text = format!("{value:.decimals$}");
+    // A negative number too small to show is not "-0.00".
+    if text.trim_start_matches(['-', '0', '.']).is_empty() {
+        text.trim_start_matches('-').to_owned()
+    } else {
+        text
+    }
+}
+
+fn join(figure: &str, unit: &str) -> String {
+    if unit.is_empty() { figure.to_owned() } else { format!("{figure} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_prefix() {
+        for (value, unit, expected) in [
+            (0.0, "/s", "0 /s"),
+            (1.0, "/s", "1.00 /s"),
+            (12.0, "", "12.0"),
+            (999.4, "", "999"),
+            (999.5, "", "1.00 k"),
+            (999_499.0, "", "999 k"),
+            (999_500.0, "", "1.00 M"),
+            (1234.0, "/s", "1.23 k/s"),
+            (9.994, "", "9.99"),
+            (9.996, "", "10.0"),
+            (99.96, "", "100"),
+            (0.0045, "s", "4.50 ms"),
+            (0.9996, "s", "1.00 s"),
+            (0.000_001_5, "s", "1.50 \u{b5}s"),
+            (0.000_000_000_04, "s", "0.04 ns"),
+            (-1e-15, "s", "0.00 ns"),
+            (-1500.0, "/s", "-1.50 k/s"),
+            (1e21, "B", "1000000 PB"),
+            (f64::NAN, "/s", MISSING),
+            (f64::INFINITY, "/s", MISSING),
+        ] {
+            assert_eq!(si(value, unit), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_exact_while_small() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1000), "1.00 kB");
+        assert_eq!(bytes(12_345_678), "12.3 MB");
+        assert_eq!(bytes(u64::MAX), "18447 PB");
+        assert_eq!(bit_rate(9.87e9), "9.87 Gbit/s");
+    }
+
+    #[test]
+    fn durations_change_units_where_people_do() {
+        for (value, expected) in [
+            (0.0, "0 s"),
+            (3.4e-7, "340 ns"),
+            (12.34, "12.3 s"),
+            (119.4, "119 s"),
+            (119.6, "2 min 00 s"),
+            (125.0, "2 min 05 s"),
+            (3599.4, "59 min 59 s"),
+            (3599.6, "1 h 00 min"),
+            (3900.0, "1 h 05 min"),
+            (86_399.0, "24 h 00 min"),
+            (-125.0, "-2 min 05 s"),
+            (f64::NAN, MISSING),
+        ] {
+            assert_eq!(seconds(value), expected, "{value}");
+        }
+        assert_eq!(duration(Duration::from_micros(4500)), "4.50 ms");
+    }
+
+    #[test]
+    fn counts_keep_every_digit() {
+        for (value, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+            (100_000, "100,000"),
+        ] {
+            assert_eq!(count(value), expected);
+        }
+    }
+
+    #[test]
+    fn percentages_do_not_round_into_a_claim() {
+        for (fraction, expected) in [
+            (0.0, "0 %"),
+            (1.0, "100 %"),
+            (0.1234, "12.3 %"),
+            (0.9997, ">99.9 %"),
+            (0.999, "99.9 %"),
+            (0.0001, "<0.1 %"),
+            (2.5, "250.0 %"),
+            (12.345, "1234 %"),
+            (-0.05, "-5.0 %"),
+            (f64::NAN, MISSING),
+        ] {
+            assert_eq!(percent(fraction), expected, "{fraction}");
+        }
+        assert_eq!(percent_of(1, 8), "12.5 %");
+        assert_eq!(percent_of(0, 0), MISSING);
+        assert_eq!(change(100.0, 130.9), "+30.9 %");
+        assert_eq!(change(100.0, 35.0), "-65.0 %");
+        assert_eq!(change(-10.0, -5.0), "+50.0 %");
+        assert_eq!(change(0.0, 1.0), MISSING);
+    }
+}

@@ -1,0 +1,185 @@
+//! Grouped bars.
+
+use super::axis::{Fit, Scale};
+use super::canvas::{Anchor, Area, Canvas, Font, Stroke};
+use super::frame::{Frame, LABEL, Sign, TICK, colour};
+use super::{Axis, PlotError, Svg, drawable, extent, text};
+use crate::stats::Interval;
+
+/// One bar: a value and, where there is one, the interval it lies in.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bar {
+    value: Option<f64>,
+    interval: Option<Interval>,
+}
+
+impl Bar {
+    /// A bar of this height; without one where the value is not finite.
+    #[must_use]
+    pub fn new(value: f64) -> Self {
+        Self { value: drawable(value).then_some(value), interval: None }
+    }
+
+    /// A place without a bar: not measured.
+    #[must_use]
+    pub fn missing() -> Self {
+        Self::default()
+    }
+
+    /// The bar with an interval, drawn as a whisker.
+    #[must_use]
+    pub fn interval(mut self, interval: Interval) -> Self {
+        self.interval = (drawable(interval.low) && drawable(interval.high)).then_some(interval);
+        self
+    }
+}
+
+impl From<f64> for Bar {
+    fn from(value: f64) -> Self {
+        Self::new(value)
+    }
+}
+
+/// A bar chart: groups along the x axis, in each one bar per series. The y axis is linear and holds
+/// zero, for a bar is read by its length.
+#[derive(Clone, Debug)]
+pub struct BarPlot {
+    frame: Frame,
+    y: Axis,
+    series: Vec<String>,
+    groups: Vec<(String, Vec<Bar>)>,
+}
+
+impl BarPlot {
+    /// A chart with a title, the axis of the values and the names of the series, 1200 by 600 pixels.
+    #[must_use]
+    pub fn new<S: Into<String>>(
+        title: impl Into<String>,
+        y: Axis,
+        series: impl IntoIterator<Item = S>,
+    ) -> Self {
+        // A logarithm has no zero to stand on.
+        let y = Axis { log: false, ..y };
+        let series = series.into_iter().map(Into::into).collect();
+        Self { frame: Frame::new(title), y, series, groups: Vec::new() }
+    }
+
+    /// A line below the title.
+    #[must_use]
+    pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
+        self.frame.subtitle = subtitle.into();
+        self
+    }
+
+    /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
+    #[must_use]
+    pub fn size(mut self, width: u32, height: u32) -> Self {
+        (self.frame.width, self.frame.height) = (width, height);
+        self
+    }
+
+    /// Adds a group with one bar per series. Bars beyond the series are left out, missing ones are
+    /// [`Bar::missing`].
+    #[must_use]
+    pub fn group<B: Into<Bar>>(
+        mut self,
+        label: impl Into<String>,
+        bars: impl IntoIterator<Item = B>,
+    ) -> Self {
+        let mut bars: Vec<Bar> = bars.into_iter().map(Into::into).take(self.series.len()).collect();
+        bars.resize_with(self.series.len(), Bar::missing);
+        self.groups.push((label.into(), bars));
+        self
+    }
+
+    /// Draws the chart.
+    ///
+    /// # Errors
+    /// [`PlotError::Empty`] when no bar has a value, [`PlotError::Range`] and [`PlotError::Size`].
+    pub fn draw(&self) -> Result<Svg, PlotError> {
+        let mut canvas = self.frame.canvas()?;
+        let bars = self.groups.iter().flat_map(|(_, bars)| bars);
+        let values = bars.filter_map(|bar| {
+            let value = bar.value?;
+            let Interval { low, high } =
+                bar.interval.unwrap_or(Interval { low: value, high: value });
+            Some([value, low, high])
+        });
+        let extent =
+            extent(values.flatten()).ok_or_else(|| PlotError::Empty(self.frame.title.clone()))?;
+        let y_fit = Fit { extent, zeros: false, from_zero: true, whole_ticks: true, spacing: 58.0 };
+        let names = self.series.iter().enumerate();
+        let legend: Vec<(&str, Sign)> = names
+            .map(|(index, name)| (name.as_str(), Sign::Box(colour(index))))
+            // One series needs no legend: the axis says what it is.
+            .filter(|_| self.series.len() > 1)
+            .collect();
+        // Room for the figure over the highest bar.
+        let top = self.frame.head(&mut canvas, &legend) + 18.0;
+        // One unit of the x axis is one group.
+        let count = self.groups.len() as f64;
+        let x_axis = Axis::new("", "").range(0.0, count);
+        let x_fit = Fit { extent: (0.0, count), from_zero: false, whole_ticks: false, ..y_fit };
+        let fitted = self.frame.fit(top, 62.0, (&x_axis, x_fit), (&self.y, y_fit))?;
+        fitted.grid(&mut canvas, false);
+        for (index, (label, bars)) in self.groups.iter().enumerate() {
+            let left = fitted.x.at(index as f64);
+            let right = fitted.x.at(index as f64 + 1.0);
+            let lines = text::wrap(label, right - left - 8.0, LABEL.size, 2);
+            for (line, y) in lines.iter().zip([22.0, 39.0]) {
+                let y = fitted.plot.bottom + y;
+                canvas.text(f64::midpoint(left, right), y, line, Anchor::Middle, LABEL, true);
+            }
+            self.bars(&mut canvas, bars, Area { left, right, ..fitted.plot }, &fitted.y);
+        }
+        fitted.y_axis(&mut canvas);
+        Ok(Svg { text: canvas.finish() })
+    }
+
+    /// The bars of one group, side by side in its area.
+    fn bars(&self, canvas: &mut Canvas, bars: &[Bar], area: Area, y: &Scale) {
+        let gap = area.width() * 0.12;
+        // Wide bars are no easier to read.
+        let width = ((area.width() - 2.0 * gap) / bars.len() as f64).min(90.0);
+        let start = area.middle() - width * bars.len() as f64 / 2.0;
+        let base = y.at(0.0).clamp(area.top, area.bottom);
+        for (index, bar) in bars.iter().enumerate() {
+            let left = start + width * index as f64;
+            let right = left + width;
+            let middle = f64::midpoint(left, right);
+            let Some(value) = bar.value else {
+                canvas.rimmed_text(middle, base - 6.0, "n/a", TICK);
+                continue;
+            };
+            let end = y.at(value).clamp(area.top, area.bottom);
+            let space = (width * 0.06).min(3.0);
+            let (top, bottom) = (end.min(base), end.max(base));
+            let body = Area { left: left + space, right: right - space, top, bottom };
+            canvas.rectangle(body, colour(index));
+            let mut tip = end;
+            if let Some(Interval { low, high }) = bar.interval {
+                let low = y.at(low).clamp(area.top, area.bottom);
+                let high = y.at(high).clamp(area.top, area.bottom);
+                whisker(canvas, middle, low, high, width);
+                tip = if value < 0.0 { end.max(low) } else { end.min(high) };
+            }
+            let figure = crate::number::si(value, &self.y.unit);
+            let room = text::width(&figure, TICK.size, false);
+            let font = Font { size: if room > width * 1.05 { 11.0 } else { 13.0 }, ..LABEL };
+            // Figures that would run into each other say nothing.
+            if room * font.size / 13.0 <= width * 1.25 || bars.len() == 1 {
+                let at = if value < 0.0 { tip + 15.0 } else { tip - 6.0 };
+                canvas.rimmed_text(middle, at, &figure, font);
+            }
+        }
+    }
+}
+
+fn whisker(canvas: &mut Canvas, middle: f64, low: f64, high: f64, width: f64) {
+    let stroke = Stroke { colour: "#1f2933", width: 1.5, dashes: "" };
+    let half = (width * 0.12).min(7.0);
+    canvas.line((middle, low), (middle, high), stroke);
+    for y in [low, high] {
+        canvas.line((middle - half, y), (middle + half, y), stroke);
+    }
+}

@@ -1,0 +1,220 @@
+//! Shapes into SVG elements: the only file that knows the `svg` library.
+
+use svg::Node as _;
+use svg::node::element::{ClipPath, Description, Group, Line, Path, Rectangle, Text, Title};
+
+/// A rectangle in pixels, y downwards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Area {
+    pub left: f64,
+    pub top: f64,
+    pub right: f64,
+    pub bottom: f64,
+}
+
+impl Area {
+    pub fn width(&self) -> f64 {
+        self.right - self.left
+    }
+
+    pub fn height(&self) -> f64 {
+        self.bottom - self.top
+    }
+
+    pub fn middle(&self) -> f64 {
+        f64::midpoint(self.left, self.right)
+    }
+}
+
+/// Where a text is put relative to its point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a text looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Font {
+    pub size: f64,
+    pub bold: bool,
+    pub colour: &'static str,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stroke {
+    pub colour: &'static str,
+    pub width: f64,
+    /// SVG stroke-dasharray; empty for a solid line.
+    pub dashes: &'static str,
+}
+
+/// A picture in the making.
+pub(super) struct Canvas {
+    document: svg::Document,
+}
+
+impl Canvas {
+    /// A white picture with a title for those who cannot see it.
+    pub fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
+        // Verdana has the metrics of DejaVu Sans: the picture looks the same where either is there.
+        let mut document = svg::Document::new()
+            .set("width", width)
+            .set("height", height)
+            .set("viewBox", (0, 0, width, height))
+            .set("font-family", "'DejaVu Sans', Verdana, sans-serif")
+            .set("role", "img")
+            .add(Title::new(legal(title)));
+        if !description.is_empty() {
+            document.append(Description::new().add(svg::node::Text::new(legal(description))));
+        }
+        document.append(
+            Rectangle::new().set("width", width).set("height", height).set("fill", "#ffffff"),
+        );
+        Self { document }
+    }
+
+    pub fn rectangle(&mut self, area: Area, fill: &'static str) {
+        self.document.append(
+            Rectangle::new()
+                .set("x", round(area.left))
+                .set("y", round(area.top))
+                .set("width", round(area.width().max(0.0)))
+                .set("height", round(area.height().max(0.0)))
+                .set("fill", fill),
+        );
+    }
+
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: Stroke) {
+        let line = Line::new()
+            .set("x1", round(from.0))
+            .set("y1", round(from.1))
+            .set("x2", round(to.0))
+            .set("y2", round(to.1))
+            .set("stroke", stroke.colour)
+            .set("stroke-width", stroke.width);
+        self.document.append(if stroke.dashes.is_empty() {
+            line
+        } else {
+            line.set("stroke-dasharray", stroke.dashes)
+        });
+    }
+
+    /// Text whose baseline is at `y`. Turned a quarter to the left with `upright` false.
+    pub fn text(&mut self, x: f64, y: f64, text: &str, anchor: Anchor, font: Font, upright: bool) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let mut element = Text::new(legal(text))
+            .set("x", round(x))
+            .set("y", round(y))
+            .set("font-size", font.size)
+            .set("fill", font.colour)
+            .set("text-anchor", anchor);
+        if font.bold {
+            element = element.set("font-weight", "bold");
+        }
+        if !upright {
+            element = element.set("transform", format!("rotate(-90 {} {})", round(x), round(y)));
+        }
+        self.document.append(element);
+    }
+
+    /// Upright text in the middle over `x`, with a white rim that keeps it off lines behind it.
+    pub fn rimmed_text(&mut self, x: f64, y: f64, text: &str, font: Font) {
+        let element = Text::new(legal(text))
+            .set("x", round(x))
+            .set("y", round(y))
+            .set("font-size", font.size)
+            .set("fill", font.colour)
+            .set("text-anchor", "middle")
+            .set("stroke", "#ffffff")
+            .set("stroke-width", 3)
+            .set("stroke-linejoin", "round")
+            .set("paint-order", "stroke");
+        self.document.append(element);
+    }
+
+    /// Curves, each a list of runs of points, drawn inside `area` only.
+    pub fn curves<'a>(
+        &mut self,
+        area: Area,
+        curves: impl IntoIterator<Item = (&'a [Vec<(f64, f64)>], Stroke)>,
+    ) {
+        let clip = Rectangle::new()
+            .set("x", round(area.left))
+            .set("y", round(area.top - 2.0))
+            .set("width", round(area.width()))
+            .set("height", round(area.height() + 4.0));
+        self.document.append(ClipPath::new().set("id", "plot").add(clip));
+        let mut group = Group::new()
+            .set("clip-path", "url(#plot)")
+            .set("fill", "none")
+            .set("stroke-linejoin", "round")
+            .set("stroke-linecap", "round");
+        for (runs, stroke) in curves {
+            let path = Path::new()
+                .set("d", path(runs))
+                .set("stroke", stroke.colour)
+                .set("stroke-width", stroke.width);
+            group.append(if stroke.dashes.is_empty() {
+                path
+            } else {
+                path.set("stroke-dasharray", stroke.dashes)
+            });
+        }
+        self.document.append(group);
+    }
+
+    pub fn finish(self) -> String {
+        format!("{}\n", self.document)
+    }
+}
+
+/// The `d` attribute of a path. Points nearer than a quarter of a pixel to the one before are left
+/// out, which nobody sees, and which bounds the size of a distribution of a million values.
+fn path(runs: &[Vec<(f64, f64)>]) -> String {
+    use std::fmt::Write as _;
+    let mut d = String::new();
+    for run in runs {
+        let mut before: Option<(f64, f64)> = None;
+        for (index, &(x, y)) in run.iter().enumerate() {
+            let near =
+                before.is_some_and(|(px, py)| (x - px).abs() < 0.25 && (y - py).abs() < 0.25);
+            if near && index + 1 < run.len() {
+                continue;
+            }
+            let command = if before.is_none() { 'M' } else { 'L' };
+            // Writing to a String cannot fail.
+            let _ = write!(d, "{command}{} {}", round(x), round(y));
+            before = Some((x, y));
+        }
+        if let [(x, y)] = run[..] {
+            // A run of one point: a dot, by the round ends of a line of length zero.
+            let _ = write!(d, "L{} {}", round(x), round(y));
+        }
+    }
+    d
+}
+
+/// Two decimals of a pixel.
+fn round(value: f64) -> f64 {
+    let rounded = (value * 100.0).round() / 100.0;
+    // Not "-0".
+    if rounded == 0.0 { 0.0 } else { rounded }
+}
+
+/// XML 1.0 has no form for most control characters, not even an escape (section 2.2, Char).
+fn legal(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\t' | '\n' | '\r' => ' ',
+            '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
+            _ => c,
+        })
+        .collect()
+}

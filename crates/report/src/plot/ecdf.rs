@@ -1,0 +1,119 @@
+//! Distributions: which part of a sample is no larger than a value.
+
+use super::canvas::{Anchor, Stroke};
+use super::frame::{FOOT, Frame, Sign, TICK, stroke};
+use super::line::fit;
+use super::{Axis, PlotError, Svg};
+use crate::stats::Sample;
+
+/// A plot of empirical distributions, one step line per sample.
+#[derive(Clone, Debug)]
+pub struct EcdfPlot {
+    frame: Frame,
+    x: Axis,
+    samples: Vec<(String, Sample)>,
+}
+
+impl EcdfPlot {
+    /// A plot with a title and the axis of the values, 1200 by 600 pixels. Latencies are best seen on
+    /// a logarithmic axis.
+    #[must_use]
+    pub fn new(title: impl Into<String>, x: Axis) -> Self {
+        Self { frame: Frame::new(title), x, samples: Vec::new() }
+    }
+
+    /// A line below the title.
+    #[must_use]
+    pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
+        self.frame.subtitle = subtitle.into();
+        self
+    }
+
+    /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
+    #[must_use]
+    pub fn size(mut self, width: u32, height: u32) -> Self {
+        (self.frame.width, self.frame.height) = (width, height);
+        self
+    }
+
+    /// Adds a sample. An empty one stays in the legend, marked so.
+    #[must_use]
+    pub fn sample(mut self, label: impl Into<String>, sample: Sample) -> Self {
+        self.samples.push((label.into(), sample));
+        self
+    }
+
+    /// Draws the plot.
+    ///
+    /// # Errors
+    /// [`PlotError::Empty`] when all samples are empty, [`PlotError::NothingPositive`] and
+    /// [`PlotError::Range`] for the axis, [`PlotError::Size`].
+    pub fn draw(&self) -> Result<Svg, PlotError> {
+        let mut canvas = self.frame.canvas()?;
+        let ends = || {
+            let samples = self.samples.iter();
+            samples.flat_map(|(_, sample)| sample.sorted().iter().copied())
+        };
+        if ends().next().is_none() {
+            return Err(PlotError::Empty(self.frame.title.clone()));
+        }
+        let x_fit = fit(&self.x, ends(), false)?;
+        let y_axis = Axis::new("share of the sample", "%").range(0.0, 100.0);
+        let y_fit = fit(&y_axis, std::iter::empty(), true)?;
+        let labels: Vec<String> = self
+            .samples
+            .iter()
+            .map(|(label, sample)| match sample.len() {
+                0 => format!("{label} (no values)"),
+                n => format!("{label} (n = {})", crate::number::count(n as u64)),
+            })
+            .collect();
+        let legend: Vec<(&str, Sign)> = labels
+            .iter()
+            .enumerate()
+            .map(|(index, label)| (label.as_str(), Sign::Line(stroke(index))))
+            .collect();
+        let top = self.frame.head(&mut canvas, &legend) + 4.0;
+        let fitted = self.frame.fit(top, FOOT, (&self.x, x_fit), (&y_axis, y_fit))?;
+        fitted.grid(&mut canvas, true);
+        for (percent, name) in [(50.0, "median"), (99.0, "p99")] {
+            let y = fitted.y.at(percent);
+            let mark = Stroke { colour: "#7b8794", width: 1.0, dashes: "4 3" };
+            canvas.line((fitted.plot.left, y), (fitted.plot.right, y), mark);
+            // Below the line: above p99 is the edge.
+            canvas.text(fitted.plot.right - 4.0, y + 15.0, name, Anchor::End, TICK, true);
+        }
+        fitted.y_axis(&mut canvas);
+        fitted.x_axis(&mut canvas);
+        let curves: Vec<Vec<Vec<(f64, f64)>>> = self
+            .samples
+            .iter()
+            .map(|(_, sample)| {
+                steps(
+                    sample,
+                    |x, percent| (fitted.x.at(x), fitted.y.at(percent)),
+                    fitted.plot.right,
+                )
+            })
+            .collect();
+        let strokes = curves.iter().enumerate().rev();
+        canvas.curves(fitted.plot, strokes.map(|(index, runs)| (runs.as_slice(), stroke(index))));
+        Ok(Svg { text: canvas.finish() })
+    }
+}
+
+/// The steps of a sample in pixels: up at each value, then along to the next; the last one runs to
+/// the edge, for the share stays at all of it.
+fn steps(sample: &Sample, at: impl Fn(f64, f64) -> (f64, f64), edge: f64) -> Vec<Vec<(f64, f64)>> {
+    let mut run = Vec::new();
+    let mut share = 0.0;
+    for (value, fraction) in sample.ecdf() {
+        run.push(at(value, share * 100.0));
+        run.push(at(value, fraction * 100.0));
+        share = fraction;
+    }
+    if let Some(&(_, y)) = run.last() {
+        run.push((edge, y));
+    }
+    vec![run]
+}

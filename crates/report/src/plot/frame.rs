@@ -1,0 +1,195 @@
+//! What all plots share: size, title, legend, axes and grid, and the colours.
+
+use super::axis::{Fit, Scale};
+use super::canvas::{Anchor, Area, Canvas, Font, Stroke};
+use super::text;
+use super::{Axis, MAX_SIDE, MIN_SIDE, PlotError};
+
+const INK: &str = "#1f2933";
+const FAINT: &str = "#52606d";
+const GRID: &str = "#dde3ea";
+const AXIS: &str = "#7b8794";
+
+pub(super) const TITLE: Font = Font { size: 20.0, bold: true, colour: INK };
+pub(super) const SUBTITLE: Font = Font { size: 14.0, bold: false, colour: FAINT };
+pub(super) const LEGEND: Font = Font { size: 14.0, bold: false, colour: INK };
+pub(super) const AXIS_TITLE: Font = Font { size: 14.0, bold: false, colour: INK };
+pub(super) const TICK: Font = Font { size: 13.0, bold: false, colour: FAINT };
+pub(super) const LABEL: Font = Font { size: 13.0, bold: false, colour: INK };
+
+const MARGIN: f64 = 24.0;
+
+/// The colours of Okabe and Ito (2008) in the order of their contrast to white, without the yellow,
+/// which has none, and with a grey in place of black, which the text has.
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4a4a4a"];
+/// Of another length than the colours: 35 lines until a pair of both repeats.
+const DASHES: [&str; 5] = ["", "9 4", "2 4", "12 4 2 4", "5 3"];
+
+/// The colour of the `index`-th series.
+pub(super) fn colour(index: usize) -> &'static str {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// The line of the `index`-th series.
+pub(super) fn stroke(index: usize) -> Stroke {
+    Stroke { colour: colour(index), width: 2.25, dashes: DASHES[index % DASHES.len()] }
+}
+
+/// What is written around a plot.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    pub title: String,
+    pub subtitle: String,
+    pub width: u32,
+    pub height: u32,
+}
+
+/// The sign before an entry of the legend.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sign {
+    Line(Stroke),
+    Box(&'static str),
+}
+
+/// A plot whose head is drawn and whose axes are fitted.
+pub(super) struct Fitted {
+    /// Where the values go.
+    pub plot: Area,
+    pub x: Scale,
+    pub y: Scale,
+}
+
+impl Frame {
+    pub fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), subtitle: String::new(), width: 1200, height: 600 }
+    }
+
+    /// An empty canvas of the frame's size, with title and subtitle for screen readers.
+    pub fn canvas(&self) -> Result<Canvas, PlotError> {
+        let range = MIN_SIDE..=MAX_SIDE;
+        if !range.contains(&self.width) || !range.contains(&self.height) {
+            return Err(PlotError::Size { width: self.width, height: self.height });
+        }
+        Ok(Canvas::new(self.width, self.height, &self.title, &self.subtitle))
+    }
+
+    /// Draws title, subtitle and legend; returns the first free pixel below.
+    pub fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
+        let room = f64::from(self.width) - 2.0 * MARGIN;
+        let mut y = 14.0;
+        // A low picture has no room for a long story.
+        let lines = if self.height < 400 { 1 } else { 2 };
+        // Bold letters are wider than `wrap` reckons with.
+        for line in text::wrap(&self.title, room / 1.13, TITLE.size, 2) {
+            y += 24.0;
+            canvas.text(MARGIN, y, &line, Anchor::Start, TITLE, true);
+        }
+        for line in text::wrap(&self.subtitle, room, SUBTITLE.size, lines) {
+            y += 22.0;
+            canvas.text(MARGIN, y, &line, Anchor::Start, SUBTITLE, true);
+        }
+        y += 12.0;
+        let mut x = MARGIN;
+        if !legend.is_empty() {
+            y += 18.0;
+        }
+        for (label, sign) in legend {
+            let label = text::wrap(label, room - 40.0, LEGEND.size, 1).concat();
+            let indent = match sign {
+                Sign::Line(_) => 36.0,
+                Sign::Box(_) => 24.0,
+            };
+            let width = indent + text::width(&label, LEGEND.size, false);
+            if x > MARGIN && x + width > MARGIN + room {
+                x = MARGIN;
+                y += 22.0;
+            }
+            match sign {
+                Sign::Line(stroke) => {
+                    let thick = Stroke { width: 3.0, ..*stroke };
+                    canvas.line((x, y - 5.0), (x + 28.0, y - 5.0), thick);
+                }
+                Sign::Box(fill) => {
+                    let swatch = Area { left: x, top: y - 12.0, right: x + 16.0, bottom: y + 2.0 };
+                    canvas.rectangle(swatch, fill);
+                }
+            }
+            canvas.text(x + indent, y, &label, Anchor::Start, LEGEND, true);
+            x += width + 28.0;
+        }
+        y + 14.0
+    }
+
+    /// Fits both axes into what is left below `top`, `foot` pixels kept for the labels of the x axis.
+    pub fn fit(
+        &self,
+        top: f64,
+        foot: f64,
+        (x_axis, x_fit): (&Axis, Fit),
+        (y_axis, y_fit): (&Axis, Fit),
+    ) -> Result<Fitted, PlotError> {
+        let right = f64::from(self.width) - MARGIN - 8.0;
+        // A head that is too long for a small picture leaves a plot that is too low, not upside down.
+        let bottom = (f64::from(self.height) - foot).max(top + 40.0);
+        let y = Scale::new(y_axis, y_fit, bottom, top)?;
+        let labels = y.ticks.iter().map(|tick| text::width(&tick.label, TICK.size, false));
+        let left = MARGIN + 24.0 + labels.fold(0.0, f64::max) + 8.0;
+        let left = left.min(right - 40.0);
+        let x = Scale::new(x_axis, x_fit, left, right)?;
+        Ok(Fitted { plot: Area { left, top, right, bottom }, x, y })
+    }
+}
+
+/// Height below a plot that ticks and title of its x axis take.
+pub(super) const FOOT: f64 = 66.0;
+
+impl Fitted {
+    /// Grid lines: behind the values.
+    pub fn grid(&self, canvas: &mut Canvas, vertical: bool) {
+        let Area { left, right, top, bottom } = self.plot;
+        let stroke = |tick: &super::axis::Tick| Stroke {
+            colour: GRID,
+            width: if tick.label.is_empty() { 0.5 } else { 1.0 },
+            dashes: "",
+        };
+        for tick in &self.y.ticks {
+            canvas.line((left, tick.at), (right, tick.at), stroke(tick));
+        }
+        for tick in self.x.ticks.iter().filter(|_| vertical) {
+            canvas.line((tick.at, top), (tick.at, bottom), stroke(tick));
+        }
+    }
+
+    /// The y axis: labels and title; the line of the x axis.
+    pub fn y_axis(&self, canvas: &mut Canvas) {
+        let Area { left, right, top, bottom } = self.plot;
+        for tick in self.y.ticks.iter().filter(|tick| !tick.label.is_empty()) {
+            canvas.text(left - 8.0, tick.at + 4.5, &tick.label, Anchor::End, TICK, true);
+        }
+        let axis = Stroke { colour: AXIS, width: 1.25, dashes: "" };
+        canvas.line((left, bottom), (right, bottom), axis);
+        let room = bottom - top + 40.0;
+        let title = text::wrap(&self.y.title, room, AXIS_TITLE.size, 1).concat();
+        let middle = f64::midpoint(top, bottom);
+        canvas.text(MARGIN + 8.0, middle, &title, Anchor::Middle, AXIS_TITLE, false);
+    }
+
+    /// The x axis: ticks, labels and title.
+    pub fn x_axis(&self, canvas: &mut Canvas) {
+        let bottom = self.plot.bottom;
+        let axis = Stroke { colour: AXIS, width: 1.25, dashes: "" };
+        for tick in &self.x.ticks {
+            let length = if tick.label.is_empty() { 3.0 } else { 6.0 };
+            canvas.line((tick.at, bottom), (tick.at, bottom + length), axis);
+            canvas.text(tick.at, bottom + 21.0, &tick.label, Anchor::Middle, TICK, true);
+        }
+        self.x_title(canvas, bottom + 48.0);
+    }
+
+    /// The title of the x axis, its baseline at `y`.
+    pub fn x_title(&self, canvas: &mut Canvas, y: f64) {
+        let title = text::wrap(&self.x.title, self.plot.width(), AXIS_TITLE.size, 1).concat();
+        canvas.text(self.plot.middle(), y, &title, Anchor::Middle, AXIS_TITLE, true);
+    }
+}

@@ -1,0 +1,72 @@
+//! SVG to PNG, with the fonts of the machine.
+
+use std::sync::Arc;
+
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{self, fontdb};
+
+use super::{MAX_SIDE, MIN_SIDE, PlotError};
+
+/// Looked for in this order; the first is what the layout is made for.
+const FAMILIES: [&str; 6] =
+    ["DejaVu Sans", "Verdana", "Bitstream Vera Sans", "Noto Sans", "Liberation Sans", "Arial"];
+
+/// The fonts installed.
+pub(super) fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
+    let mut database = fontdb::Database::new();
+    database.load_system_fonts();
+    choose(database)
+}
+
+/// Makes the best font there is the one that `sans-serif` means.
+fn choose(mut database: fontdb::Database) -> Result<Arc<fontdb::Database>, PlotError> {
+    let known = FAMILIES.into_iter().map(str::to_owned).find(|family| {
+        let families = [fontdb::Family::Name(family)];
+        database.query(&fontdb::Query { families: &families, ..Default::default() }).is_some()
+    });
+    let any = || database.faces().find_map(|face| face.families.first().map(|name| name.0.clone()));
+    let family = known.or_else(any).ok_or(PlotError::NoFont)?;
+    database.set_sans_serif_family(family);
+    Ok(Arc::new(database))
+}
+
+/// Renders the SVG, `scale` pixels per SVG pixel.
+pub(super) fn render(
+    svg: &str,
+    scale: f32,
+    fonts: &Arc<fontdb::Database>,
+) -> Result<Vec<u8>, PlotError> {
+    let refused = |error: &dyn std::fmt::Display| PlotError::Render(error.to_string());
+    let options = usvg::Options { fontdb: Arc::clone(fonts), ..Default::default() };
+    let tree = usvg::Tree::from_str(svg, &options).map_err(|error| refused(&error))?;
+    // The cast saturates, NaN becomes 0: both are out of range below.
+    let side = |length: f32| (length * scale).round() as u32;
+    let (width, height) = (side(tree.size().width()), side(tree.size().height()));
+    let range = MIN_SIDE..=MAX_SIDE;
+    if !range.contains(&width) || !range.contains(&height) {
+        return Err(PlotError::Size { width, height });
+    }
+    let mut pixels = Pixmap::new(width, height).ok_or(PlotError::Size { width, height })?;
+    resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|error| refused(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_fonts_is_told_which_package_to_install() {
+        let error = choose(fontdb::Database::new()).unwrap_err();
+        assert!(matches!(error, PlotError::NoFont));
+        assert!(error.to_string().contains("fonts-dejavu-core"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_svg_is_an_error() {
+        let fonts = Arc::new(fontdb::Database::new());
+        for bad in ["", "<svg", "<html/>"] {
+            assert!(matches!(render(bad, 1.0, &fonts), Err(PlotError::Render(_))), "{bad}");
+        }
+    }
+}

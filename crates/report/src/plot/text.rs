@@ -1,0 +1,90 @@
+//! How wide a text will be, without a font at hand.
+//!
+//! SVG is laid out before a font is known, so widths are those of DejaVu Sans (and Verdana, which has
+//! the same), by classes of letters. They are right within a few per cent, and only margins and line
+//! breaks depend on them.
+
+use unicode_width::UnicodeWidthChar as _;
+
+/// Estimated width of `text` in pixels at a font size in pixels.
+pub(super) fn width(text: &str, size: f64, bold: bool) -> f64 {
+    let em: f64 = text.chars().map(advance).sum();
+    em * size * if bold { 1.13 } else { 1.0 }
+}
+
+/// Width of a character in em.
+fn advance(c: char) -> f64 {
+    match c {
+        'i' | 'l' | 'j' | '\'' => 0.28,
+        ' ' | ',' | '.' | '/' | ':' | ';' | '|' | 'I' | 'J' => 0.33,
+        'f' | '-' | '(' | ')' | '[' | ']' | 't' | 'r' => 0.40,
+        'c' | 'k' | 's' | 'z' | 'v' | 'x' | 'y' | 'L' | 'F' => 0.57,
+        'm' | 'W' | '%' | '@' => 0.97,
+        'w' | 'M' | '+' | '=' | '<' | '>' | '~' => 0.84,
+        'A'..='Z' => 0.71,
+        _ if c.is_ascii() => 0.635,
+        _ => 0.65 * c.width().unwrap_or(0) as f64,
+    }
+}
+
+/// Breaks `text` between words into at most `lines` lines no wider than `limit` pixels; what does not
+/// fit ends in an ellipsis. No text fits less than one line, even a single ellipsis.
+pub(super) fn wrap(text: &str, limit: f64, size: f64, lines: usize) -> Vec<String> {
+    let fits = |text: &str| width(text, size, false) <= limit;
+    let mut wrapped: Vec<String> = Vec::new();
+    let mut words = text.split_whitespace().peekable();
+    while words.peek().is_some() && wrapped.len() < lines {
+        let last = wrapped.len() + 1 == lines;
+        let mut line = String::new();
+        while let Some(word) = words.peek() {
+            let longer =
+                if line.is_empty() { (*word).to_owned() } else { format!("{line} {word}") };
+            // The last line takes all the rest and is cut below; a first word has no other place.
+            if !last && !line.is_empty() && !fits(&longer) {
+                break;
+            }
+            line = longer;
+            words.next();
+        }
+        wrapped.push(cut(line, &fits));
+    }
+    wrapped
+}
+
+fn cut(mut line: String, fits: &impl Fn(&str) -> bool) -> String {
+    if fits(&line) {
+        return line;
+    }
+    while line.pop().is_some() {
+        let shorter = format!("{}\u{2026}", line.trim_end());
+        if line.is_empty() || fits(&shorter) {
+            return shorter;
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaks_between_words_and_cuts_the_rest() {
+        let whole = wrap("attack, no gateway", 500.0, 13.0, 2);
+        assert_eq!(whole, ["attack, no gateway"]);
+        assert_eq!(wrap("attack, no gateway", 80.0, 13.0, 2), ["attack, no", "gateway"]);
+        let cut = wrap("attack, no gateway at all, for ever", 80.0, 13.0, 2);
+        assert_eq!(cut.len(), 2);
+        assert!(cut[1].ends_with('\u{2026}') && width(&cut[1], 13.0, false) <= 80.0, "{cut:?}");
+        assert_eq!(wrap("anything", 1.0, 13.0, 2), ["\u{2026}"]);
+        assert!(wrap("", 100.0, 13.0, 2).is_empty());
+        assert!(wrap("word", 100.0, 13.0, 0).is_empty());
+    }
+
+    #[test]
+    fn wide_and_narrow_letters() {
+        assert!(width("WWW", 10.0, false) > 2.0 * width("iii", 10.0, false));
+        assert!(width("漢", 10.0, false) > 10.0);
+        assert!(width("a", 10.0, true) > width("a", 10.0, false));
+    }
+}

@@ -1,0 +1,297 @@
+//! The envelope every result travels in: what it is, when, where and how it was made.
+//!
+//! `equic.demo/1` names the shape of `data`: the part after the slash goes up by one when a field
+//! changes its meaning or goes away; new fields alone do not change it, and readers ignore fields they
+//! do not know.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A report could not be made, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// The name of a schema is not of the form `equic.NAME/VERSION`.
+    #[error("`{0}` is not a schema name: write equic.NAME/VERSION, such as equic.demo/1")]
+    Name(String),
+    /// A point in time is not written as RFC 3339 says, in UTC.
+    #[error("`{0}` is not a time in UTC as of RFC 3339: write it as 2024-05-06T07:08:09Z")]
+    Time(String),
+    /// The data has no JSON form, such as a map whose keys are not strings.
+    #[error("the report has no JSON form: {0}")]
+    Encode(#[source] serde_json::Error),
+    /// The text is not JSON, or not the shape its schema promises.
+    #[error("not a report: {0}")]
+    Decode(#[source] serde_json::Error),
+    /// The report is another kind, or another version, than the reader knows.
+    #[error(
+        "the report is `{found}`, and `{expected}` is needed: use the release of eQUIC that wrote it"
+    )]
+    Mismatch {
+        /// What the reader knows.
+        expected: SchemaName,
+        /// What the report says it is.
+        found: SchemaName,
+    },
+    /// The file could not be written.
+    #[error(transparent)]
+    Write(#[from] crate::WriteError),
+}
+
+/// The name of a schema with its version: `equic.demo/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SchemaName(String);
+
+impl FromStr for SchemaName {
+    type Err = SchemaError;
+
+    fn from_str(text: &str) -> Result<Self, SchemaError> {
+        let parts = text.strip_prefix("equic.").and_then(|rest| rest.split_once('/'));
+        let valid = parts.is_some_and(|(name, version)| {
+            let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+            !name.is_empty()
+                && name.bytes().all(|byte| letter(byte) || b".-_".contains(&byte))
+                && !version.starts_with('0')
+                && version.bytes().all(|byte| byte.is_ascii_digit())
+                && version.parse::<u32>().is_ok()
+        });
+        if valid { Ok(Self(text.to_owned())) } else { Err(SchemaError::Name(text.to_owned())) }
+    }
+}
+
+impl TryFrom<String> for SchemaName {
+    type Error = SchemaError;
+
+    fn try_from(text: String) -> Result<Self, SchemaError> {
+        text.parse()
+    }
+}
+
+impl From<SchemaName> for String {
+    fn from(name: SchemaName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for SchemaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A point in time, written as RFC 3339 says, in UTC: `2024-05-06T07:08:09Z`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Timestamp(String);
+
+impl Timestamp {
+    /// `time` to the second. `None` before 1970 and after 9999, which RFC 3339 has no form for here.
+    #[must_use]
+    pub fn new(time: SystemTime) -> Option<Self> {
+        const YEAR_10000: u64 = 253_402_300_800;
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        (since.as_secs() < YEAR_10000)
+            .then(|| Self(humantime::format_rfc3339_seconds(time).to_string()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = SchemaError;
+
+    fn from_str(text: &str) -> Result<Self, SchemaError> {
+        match humantime::parse_rfc3339(text) {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(_) => Err(SchemaError::Time(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for Timestamp {
+    type Error = SchemaError;
+
+    fn try_from(text: String) -> Result<Self, SchemaError> {
+        text.parse()
+    }
+}
+
+impl From<Timestamp> for String {
+    fn from(time: Timestamp) -> Self {
+        time.0
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The machine a result was made on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Kernel release, as `uname -r` says.
+    pub kernel: String,
+    /// Processor architecture, as Rust names it: `x86_64`, `aarch64`.
+    pub architecture: String,
+    /// Processor model, or `unknown` where the kernel does not name it (most ARM machines).
+    pub cpu_model: String,
+    /// Logical processors online.
+    pub cores: u32,
+    /// Memory the kernel manages, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// The machine could not be described.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// A file of /proc cannot be read.
+    #[error("cannot read {}: {source}; is /proc mounted?", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file of /proc lacks what should be in it.
+    #[error("{} has no {what}", path.display())]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+}
+
+impl Machine {
+    /// This machine, from /proc.
+    ///
+    /// # Errors
+    /// [`MachineError`] where /proc is not mounted or not as Linux writes it.
+    pub fn read() -> Result<Self, MachineError> {
+        Self::read_from(Path::new("/proc"))
+    }
+
+    /// As [`Machine::read`], with a folder laid out as /proc is.
+    ///
+    /// # Errors
+    /// As [`Machine::read`].
+    pub fn read_from(proc: &Path) -> Result<Self, MachineError> {
+        let read = |name: &str| {
+            let path = proc.join(name);
+            // Lossy: firmware writes what it likes into the model name.
+            std::fs::read(&path)
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                .map_err(|source| MachineError::Read { path, source })
+        };
+        let missing = |name: &str, what| MachineError::Missing { path: proc.join(name), what };
+        let kernel = read("sys/kernel/osrelease")?.trim().to_owned();
+        let cpuinfo = read("cpuinfo")?;
+        let cores = cpuinfo.lines().filter(|line| field(line, "processor").is_some()).count();
+        if cores == 0 {
+            return Err(missing("cpuinfo", "line `processor`"));
+        }
+        let model = ["model name", "Model", "cpu model", "uarch"]
+            .iter()
+            .find_map(|name| cpuinfo.lines().find_map(|line| field(line, name)))
+            .filter(|model| !model.is_empty())
+            .unwrap_or("unknown");
+        let meminfo = read("meminfo")?;
+        let memory = meminfo
+            .lines()
+            .find_map(|line| {
+                field(line, "MemTotal")?.strip_suffix("kB")?.trim().parse::<u64>().ok()
+            })
+            .ok_or_else(|| missing("meminfo", "line `MemTotal: N kB`"))?;
+        Ok(Self {
+            kernel,
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpu_model: model.split_whitespace().collect::<Vec<_>>().join(" "),
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            memory_bytes: memory.saturating_mul(1024),
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    /// One line: `2 x Intel(R) Xeon(R) CPU, 8.35 GB, Linux 6.1.0 (x86_64)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = crate::number::bytes(self.memory_bytes);
+        let Self { kernel, architecture, cpu_model, cores, .. } = self;
+        write!(f, "{cores} x {cpu_model}, {memory}, Linux {kernel} ({architecture})")
+    }
+}
+
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let (key, value) = line.split_once(':')?;
+    (key.trim() == name).then(|| value.trim())
+}
+
+/// A result with its circumstances.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report<T> {
+    /// The shape of `data`.
+    pub schema: SchemaName,
+    /// When the measurement began.
+    pub created: Timestamp,
+    /// Where it was made.
+    pub machine: Machine,
+    /// The command line that made it, one argument each.
+    pub command: Vec<String>,
+    /// The result.
+    pub data: T,
+}
+
+impl<T: Serialize> Report<T> {
+    /// The report as indented JSON, with a newline at the end. Numbers that are not finite become
+    /// `null`, so fields that may be are to be `Option`s.
+    ///
+    /// # Errors
+    /// [`SchemaError::Encode`] when the data has no JSON form.
+    pub fn to_json(&self) -> Result<String, SchemaError> {
+        let mut text = serde_json::to_string_pretty(self).map_err(SchemaError::Encode)?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// [`Report::to_json`] into a file, replaced as a whole.
+    ///
+    /// # Errors
+    /// As [`Report::to_json`], and [`SchemaError::Write`].
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), SchemaError> {
+        Ok(crate::file::write(path.as_ref(), self.to_json()?.as_bytes())?)
+    }
+}
+
+impl<T: DeserializeOwned> Report<T> {
+    /// Reads a report of the schema `expected`. The name is looked at before the data, so a report of
+    /// another kind is called that and not a parse error.
+    ///
+    /// # Errors
+    /// [`SchemaError::Decode`] and [`SchemaError::Mismatch`].
+    pub fn from_json(text: &str, expected: &SchemaName) -> Result<Self, SchemaError> {
+        #[derive(Deserialize)]
+        struct Head {
+            schema: SchemaName,
+        }
+        let head: Head = serde_json::from_str(text).map_err(SchemaError::Decode)?;
+        if head.schema != *expected {
+            return Err(SchemaError::Mismatch { expected: expected.clone(), found: head.schema });
+        }
+        serde_json::from_str(text).map_err(SchemaError::Decode)
+    }
+}
+
+#[cfg(test)]
+#[path = "schema_tests.rs"]
+mod tests;

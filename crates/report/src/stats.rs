@@ -1,0 +1,278 @@
+//! Statistics of one sample of numbers.
+//!
+//! [`Sample`] holds the finite values, sorted; each statistic is a method that returns `None` where it
+//! has no value (an empty sample, a percentile outside 0 to 100). Definitions:
+//!
+//! * [`Sample::percentile`] interpolates linearly (type 7 of Hyndman and Fan 1996; the default of R's
+//!   `quantile` and NumPy's `percentile`): with `h = (n - 1) p / 100` counted from 0, the value at
+//!   `floor(h)`, plus `h - floor(h)` of the way to the next one.
+//! * [`Sample::nearest_rank`] is always a value that occurred: the one at rank `ceil(n p / 100)`
+//!   counted from 1. Use it for latencies, where an interpolated tail was never observed.
+//! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R:
+//!   `mad(x, constant = 1)`); multiply with [`MAD_TO_SIGMA`] to compare with a standard deviation.
+//! * [`Sample::bootstrap_95`] is the percentile bootstrap (Efron 1979).
+
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// What a median absolute deviation is multiplied with to estimate the standard deviation of a normal
+/// distribution: 1 / (the 0.75 quantile of the standard normal distribution).
+pub const MAD_TO_SIGMA: f64 = 1.482_602_218_505_602;
+
+/// How many resamples give a 95 % interval whose ends are stable to about two digits.
+pub const RESAMPLES: usize = 2_000;
+
+/// A sample: finite values in ascending order, and how many were left out because they were not finite.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    sorted: Vec<f64>,
+    left_out: usize,
+}
+
+impl FromIterator<f64> for Sample {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        let mut left_out = 0;
+        let mut sorted: Vec<f64> = values
+            .into_iter()
+            .filter(|value| {
+                left_out += usize::from(!value.is_finite());
+                value.is_finite()
+            })
+            .collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        Self { sorted, left_out }
+    }
+}
+
+impl From<&[f64]> for Sample {
+    fn from(values: &[f64]) -> Self {
+        values.iter().copied().collect()
+    }
+}
+
+impl From<&[std::time::Duration]> for Sample {
+    /// Durations in seconds.
+    fn from(values: &[std::time::Duration]) -> Self {
+        values.iter().map(std::time::Duration::as_secs_f64).collect()
+    }
+}
+
+impl Sample {
+    /// The values in ascending order.
+    #[must_use]
+    pub fn sorted(&self) -> &[f64] {
+        &self.sorted
+    }
+
+    /// How many values there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// How many values were left out because they were NaN or infinite.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// The smallest value.
+    #[must_use]
+    pub fn min(&self) -> Option<f64> {
+        self.sorted.first().copied()
+    }
+
+    /// The largest value.
+    #[must_use]
+    pub fn max(&self) -> Option<f64> {
+        self.sorted.last().copied()
+    }
+
+    /// The arithmetic mean.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        mean(&self.sorted)
+    }
+
+    /// The harmonic mean, the right one for rates over equal amounts of work. `None` unless every
+    /// value is above zero.
+    #[must_use]
+    pub fn harmonic_mean(&self) -> Option<f64> {
+        if self.min()? <= 0.0 {
+            return None;
+        }
+        let inverse: f64 = self.sorted.iter().map(|value| value.recip()).sum();
+        Some(self.len() as f64 / inverse)
+    }
+
+    /// The standard deviation of the sample (divisor n - 1). `None` under two values.
+    #[must_use]
+    pub fn standard_deviation(&self) -> Option<f64> {
+        let mean = self.mean()?;
+        if self.len() < 2 {
+            return None;
+        }
+        let squares: f64 = self.sorted.iter().map(|value| (value - mean).powi(2)).sum();
+        Some((squares / (self.len() - 1) as f64).sqrt())
+    }
+
+    /// The median: the middle value, or the mean of the middle two.
+    #[must_use]
+    pub fn median(&self) -> Option<f64> {
+        quantile(&self.sorted, 0.5)
+    }
+
+    /// The `p`-th percentile with linear interpolation (type 7), `p` from 0 to 100.
+    #[must_use]
+    pub fn percentile(&self, p: f64) -> Option<f64> {
+        quantile(&self.sorted, p / 100.0)
+    }
+
+    /// The `p`-th percentile as the nearest rank, `p` from 0 to 100; for 0 the smallest value.
+    #[must_use]
+    pub fn nearest_rank(&self, p: f64) -> Option<f64> {
+        if !(0.0..=100.0).contains(&p) {
+            return None;
+        }
+        // A hair less: 0.07 * 100 is 7.000000000000001 in binary, and its rank is 7.
+        let rank = (p * self.len() as f64 / 100.0 - 1e-9).ceil().max(1.0) as usize;
+        self.sorted.get(rank - 1).copied()
+    }
+
+    /// The median absolute deviation from the median, not scaled.
+    #[must_use]
+    pub fn mad(&self) -> Option<f64> {
+        let median = self.median()?;
+        let deviations: Sample = self.sorted.iter().map(|value| (value - median).abs()).collect();
+        deviations.median()
+    }
+
+    /// The empirical distribution: for each distinct value, ascending, the fraction of the sample that
+    /// is no larger. The last fraction is 1.
+    #[must_use]
+    pub fn ecdf(&self) -> Vec<(f64, f64)> {
+        let total = self.len() as f64;
+        let mut below = 0;
+        self.sorted
+            .chunk_by(|a, b| a == b)
+            .map(|equal| {
+                below += equal.len();
+                (equal[0], below as f64 / total)
+            })
+            .collect()
+    }
+
+    /// A 95 % interval for `statistic`: it is computed on `resamples` samples of the same size drawn
+    /// from this one with replacement, and the interval runs from the 2.5th to the 97.5th percentile
+    /// of the results (type 7). Resamples for which it is `None` are left out.
+    ///
+    /// The same generator state gives the same interval. Cost: `resamples` times drawing, sorting
+    /// and `statistic`. `None` when the sample is empty, or no resample has the statistic.
+    #[must_use]
+    pub fn bootstrap_95<R: Rng + ?Sized>(
+        &self,
+        rng: &mut R,
+        resamples: usize,
+        statistic: impl Fn(&Sample) -> Option<f64>,
+    ) -> Option<Interval> {
+        if self.is_empty() {
+            return None;
+        }
+        // u64: the draws are the same on machines of any word size.
+        let size = self.len() as u64;
+        let mut drawn = Sample { sorted: Vec::with_capacity(self.len()), left_out: 0 };
+        let results: Sample = (0..resamples)
+            .filter_map(|_| {
+                drawn.sorted.clear();
+                drawn
+                    .sorted
+                    .extend((0..size).map(|_| self.sorted[rng.random_range(0..size) as usize]));
+                drawn.sorted.sort_unstable_by(f64::total_cmp);
+                statistic(&drawn)
+            })
+            .collect();
+        Some(Interval { low: results.percentile(2.5)?, high: results.percentile(97.5)? })
+    }
+
+    /// The usual figures in one structure, for a result file. `None` for an empty sample.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        Some(Summary {
+            count: self.len() as u64,
+            min: self.min()?,
+            mean: self.mean()?,
+            median: self.median()?,
+            p90: self.nearest_rank(90.0)?,
+            p95: self.nearest_rank(95.0)?,
+            p99: self.nearest_rank(99.0)?,
+            max: self.max()?,
+            mad: self.mad()?,
+        })
+    }
+}
+
+/// An interval, ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end, in the unit of the sample.
+    pub low: f64,
+    /// Upper end, in the unit of the sample.
+    pub high: f64,
+}
+
+/// The usual figures of a sample, in its unit. The median interpolates; p90, p95 and p99 are nearest
+/// ranks, values that occurred.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many values.
+    pub count: u64,
+    /// The smallest.
+    pub min: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The median.
+    pub median: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 95th percentile.
+    pub p95: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+    /// The median absolute deviation, not scaled.
+    pub mad: f64,
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    let n = values.len() as f64;
+    let sum: f64 = values.iter().sum();
+    // Finite values may add up to more than f64 holds; their mean does not.
+    Some(if sum.is_finite() { sum / n } else { values.iter().map(|value| value / n).sum() })
+}
+
+fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
+    if sorted.is_empty() || !(0.0..=1.0).contains(&fraction) {
+        return None;
+    }
+    let h = (sorted.len() - 1) as f64 * fraction;
+    let below = sorted[h.floor() as usize];
+    let above = sorted[h.ceil() as usize];
+    let between = h - h.floor();
+    // Weighted, not `below + (above - below) * between`: the difference may overflow. The clamp takes
+    // back what rounding adds.
+    Some(((1.0 - between) * below + between * above).clamp(below, above))
+}
+
+#[cfg(test)]
+#[path = "stats_tests.rs"]
+mod tests;

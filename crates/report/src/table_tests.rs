@@ -1,0 +1,101 @@
+use super::*;
+use unicode_width::UnicodeWidthStr as _;
+
+fn table() -> Table {
+    let mut table = Table::new([
+        Column::text("phase"),
+        Column::number("requests").unit("1/s"),
+        Column::number("median"),
+    ]);
+    table.row(["clients alone, before anything happens to them", "1,234", "4.50 ms"]);
+    table.row(["Grüße, 漢字", "7", "120 ms"]);
+    table
+}
+
+fn widths(text: &str) -> Vec<usize> {
+    text.lines().map(|line| line.width()).collect()
+}
+
+#[test]
+fn lines_are_equally_wide_in_columns_of_the_terminal() {
+    for unicode in [true, false] {
+        let text = table().render(Style { unicode, ..Style::plain() });
+        let widths = widths(&text);
+        assert!(widths.iter().all(|width| *width == widths[0]), "{widths:?}\n{text}");
+        assert!(text.ends_with('\n') && !text.contains('\x1b'), "{text}");
+        assert_eq!(text.contains('─'), unicode);
+    }
+}
+
+#[test]
+fn numbers_end_in_one_column_and_carry_their_unit() {
+    let text = table().render(Style::plain());
+    let end = |needle: &str| {
+        let line = text.lines().find(|line| line.contains(needle)).unwrap();
+        line[..line.find(needle).unwrap() + needle.len()].width()
+    };
+    assert_eq!(end("1,234"), end(" 7"));
+    assert_eq!(end("1,234"), end("1/s"));
+    assert_eq!(end("4.50 ms"), end("120 ms"));
+}
+
+#[test]
+fn text_wraps_to_the_width_and_numbers_do_not() {
+    for width in [34, 40, 60, 80] {
+        let text = table().render(Style { width: Some(width), ..Style::plain() });
+        assert!(widths(&text).iter().all(|line| *line <= usize::from(width)), "{width}\n{text}");
+        for whole in ["1,234", "4.50 ms", "120 ms"] {
+            assert!(text.contains(whole), "{width}\n{text}");
+        }
+    }
+    // Narrower than the numbers: nothing is lost, whatever it looks like.
+    let text = table().render(Style { width: Some(1), ..Style::plain() });
+    assert!(text.contains("1,234") && text.contains("4.50 ms"), "{text}");
+}
+
+#[test]
+fn rows_are_fitted_to_the_columns() {
+    let mut table = Table::new([Column::text("a"), Column::text("b")]);
+    table.row(["1"]).row(["2", "3", "too many"]);
+    let text = table.title("Two rows").render(Style::plain());
+    assert!(text.starts_with("Two rows\n") && !text.contains("too many"), "{text}");
+    assert_eq!(Table::new([]).render(Style::plain()), "");
+    let headers = Table::new([Column::text("only")]);
+    assert!(headers.is_empty() && headers.render(Style::plain()).contains("only"));
+}
+
+#[test]
+fn a_cell_cannot_drive_the_terminal() {
+    let mut table = Table::new([Column::text("name\x07")]);
+    table.row(["\x1b[2Jgone\r", "x"]);
+    table.row(["a\u{202e}b\u{9b}31m"]);
+    let text = table.render(Style::plain());
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    assert!(text.contains("\\u{1b}[2Jgone\\r") && text.contains("\\u{202e}"), "{text}");
+}
+
+#[test]
+fn bold_only_where_styling_is_asked_for() {
+    let mut table = Table::new([Column::text("a")]).title("T");
+    table.row([Cell::new("b").tone(Tone::Strong)]);
+    let text = table.render(Style { colour: true, ..Style::plain() });
+    assert_eq!(text.matches("\x1b[1m").count(), 3, "title, header, cell: {text:?}");
+    assert!(!table.render(Style::plain()).contains('\x1b'));
+}
+
+#[test]
+fn the_surroundings_decide_the_style() {
+    let decide = Style::decide;
+    let utf8 = Some("en_GB.UTF-8");
+    assert_eq!(
+        decide(true, false, false, utf8, Some(80)),
+        Style { colour: true, unicode: true, width: Some(80) }
+    );
+    assert!(!decide(true, true, false, utf8, None).colour, "NO_COLOR");
+    assert!(!decide(true, false, true, utf8, None).colour, "TERM=dumb");
+    assert!(!decide(false, false, false, utf8, None).colour, "a pipe");
+    assert!(!decide(true, false, false, Some("de_DE.ISO-8859-1"), None).unicode);
+    assert!(decide(true, false, false, Some("C"), None).unicode);
+    assert!(decide(true, false, false, Some("C.utf8"), None).unicode);
+    assert_eq!(decide(true, false, false, None, Some(0)).width, None);
+}
