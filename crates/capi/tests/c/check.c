@@ -52,6 +52,7 @@ static bool run_one(const char *suite, const struct test *test)
 	fflush(stdout);
 	child = fork();
 	if (child == 0) {
+		alarm(300); /* nothing waits that long */
 		test->run();
 		exit(0);
 	}

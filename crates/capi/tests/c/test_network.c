@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,8 +40,10 @@ static pid_t start_listing(void)
 	fflush(stdout);
 	child = fork();
 	CHECK(child >= 0);
-	if (child == 0)
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
 		run_listing(NULL);
+	}
 	return child;
 }
 
@@ -253,6 +256,7 @@ static void children_do_not_hold_it(void)
 		if (worker != 0) {
 			CHECK(write(ends[1], &worker, sizeof(worker)) == sizeof(worker));
 		}
+		alarm(120); /* should the test fail */
 		for (;;)
 			pause();
 	}
@@ -277,9 +281,11 @@ static void children_do_not_end_it(void)
 	fflush(stdout);
 	worker = fork();
 	CHECK(worker >= 0);
-	if (worker == 0)
+	if (worker == 0) {
+		alarm(120); /* should the test fail */
 		for (;;)
 			pause();
+	}
 	CHECK(kill(worker, SIGTERM) == 0);
 	/* By the callback, not by the signal. Its status is not asked for: the threads of the
 	 * parent are not in a child, so valgrind calls what only they knew of lost. */
