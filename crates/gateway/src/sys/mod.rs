@@ -166,3 +166,19 @@ mod tests {
         assert!(version > (4, 0), "{release}");
     }
 }
+
+/// Runs `work` with every signal blocked: threads it starts inherit that.
+pub(crate) fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` initialises `all`; `pthread_sigmask` reads it and initialises `before`.
+    // None of them fails with these arguments.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = work();
+    // SAFETY: `before` was initialised above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
