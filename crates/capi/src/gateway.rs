@@ -10,7 +10,6 @@ use crate::arguments::{give, handle, optional_text, text};
 use crate::error::{Failure, Result, boundary, boundary_or, equic_error};
 use crate::options::{equic_options, mode, to_config};
 use crate::service::equic_service;
-use crate::signals;
 
 /// A gateway: the XDP program, its services, its lists. Made by `equic_gateway_open` and its
 /// siblings, ended by `equic_gateway_close`.
@@ -41,7 +40,7 @@ impl Inner {
 
     fn ledger(&self) -> Result<Ledger> {
         match &self.kind {
-            Kind::Owned(gateway) => Ok(signals::blocked(|| gateway.ledger())?),
+            Kind::Owned(gateway) => Ok(gateway.ledger()?),
             Kind::Joined(_, ledger) => Ok(ledger.clone()),
         }
     }
@@ -76,7 +75,7 @@ unsafe fn open(
         // SAFETY: not NULL; the caller's promise.
         unsafe { gateway.write(std::ptr::null_mut()) };
         let (config, object) = config()?;
-        let kind = Kind::Owned(signals::blocked(|| Gateway::load(&config, object))?);
+        let kind = Kind::Owned(Gateway::load(&config, object)?);
         let inner =
             Inner { kind, interfaces: config.gateway.interfaces, mode: config.gateway.mode };
         // SAFETY: as above.
@@ -142,7 +141,7 @@ pub unsafe extern "C" fn equic_gateway_join(
             unsafe { (optional_text(selector, "selector")?, optional_text(name, "name")?) };
         let control = Control::open(selector)?;
         let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
-        let ledger = signals::blocked(|| control.join(&name))?;
+        let ledger = control.join(&name)?;
         let inner =
             Inner { kind: Kind::Joined(control, ledger), interfaces: Vec::new(), mode: Mode::Auto };
         // SAFETY: as above.

@@ -15,7 +15,6 @@
 )]
 
 mod arguments;
-mod signals;
 
 // In the header's order, which is the order of these lines.
 mod error;

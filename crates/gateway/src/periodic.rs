@@ -35,7 +35,7 @@ impl Periodic {
             }
         };
         // The application's signals are for the application's threads.
-        let spawned = crate::sys::with_signals_blocked(|| {
+        let spawned = crate::sys::signals::blocked(|| {
             std::thread::Builder::new().name(name.to_owned()).spawn(run)
         });
         let thread =

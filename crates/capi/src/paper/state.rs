@@ -15,7 +15,6 @@ use super::equic_t;
 use super::settings::Settings;
 use super::{descriptors, object, stop};
 use crate::error::{Failure, Result, equic_error};
-use crate::signals;
 
 /// One interface, from `equic_get_interface` to `equic_unload` or the end of the process.
 pub(super) struct State {
@@ -172,10 +171,10 @@ impl State {
             .bytes
             .as_ref()
             .map_or(ObjectSource::Embedded, |bytes| ObjectSource::Bytes(bytes.clone()));
-        let loaded = signals::blocked(|| Gateway::load(&config, source));
+        let loaded = Gateway::load(&config, source);
         let gateway = loaded.map_err(|error| object.explain(error))?;
         // The ledger before the program: from its first packet on, there are counts to look at.
-        let service = signals::blocked(|| gateway.ledger())?.service_at(0)?;
+        let service = gateway.ledger()?.service_at(0)?;
         let attached = gateway.attach(&self.interface, Mode::Auto)?;
         let link = descriptors::of_link(gateway.program_id(), attached.ifindex);
         let program = gateway.program_fd().as_raw_fd();

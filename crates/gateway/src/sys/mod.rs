@@ -3,6 +3,7 @@
 //! * `map.rs`: BPF maps with Rust types for keys and values;
 //! * `region.rs`: memory shared with the kernel or other processes;
 //! * `ids.rs`: programs, links and maps of the whole system, by their ids;
+//! * `signals.rs`: threads that take none of the application's signals;
 //! * `log.rs`: what libbpf and the verifier say while something is loaded;
 //! * here: the clock, capabilities, interfaces, processes.
 
@@ -10,6 +11,7 @@ pub(crate) mod ids;
 pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod region;
+pub(crate) mod signals;
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -165,20 +167,4 @@ mod tests {
         let (release, version) = kernel();
         assert!(version > (4, 0), "{release}");
     }
-}
-
-/// Runs `work` with every signal blocked: threads it starts inherit that.
-pub(crate) fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` initialises `all`; `pthread_sigmask` reads it and initialises `before`.
-    // None of them fails with these arguments.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let result = work();
-    // SAFETY: `before` was initialised above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    result
 }
