@@ -142,10 +142,11 @@ struct equic_listener {
 	__u8 reserved;
 };
 
-/* A source: an address cut to its prefix. IPv4 as ::ffff:a.b.c.d. */
+/* Key of the LRU map `sources`: an address cut to its prefix, as one service sees it. IPv4 as
+ * ::ffff:a.b.c.d. */
 struct equic_source {
 	__u8 addr[16];
-	__u32 group;
+	__u32 service;
 };
 
 /* Value of the LRU map `sources`. */
@@ -177,7 +178,7 @@ struct equic_handshake_key {
 	struct equic_cid scid;
 	__u16 port; /* network order */
 	__u16 service;
-	__u32 reserved;
+	__u32 family; /* 4 or 6: an IPv6 header may say ::ffff:a.b.c.d too */
 };
 
 struct equic_handshake {
