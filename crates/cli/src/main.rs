@@ -1,2 +1,86 @@
-//! The `equic` command.
-fn main() {}
+//! `equic`: the command. Start reading at [`Command`], then at the room of each subcommand:
+//!
+//! * [`gateway`]: run a gateway, look into one, change it, ask it what it would do;
+//! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
+//! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
+//! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
+//!   2 wrong usage).
+
+mod failure;
+mod gateway;
+mod get;
+mod lab;
+mod output;
+mod serve;
+mod signals;
+mod trust;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use failure::Done;
+
+/// QUIC servers protected in the kernel, and experiments with them.
+#[derive(Parser)]
+#[command(name = "equic", version, max_term_width = 80)]
+#[command(after_help = "`equic COMMAND --help` tells the rest.
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+EQUIC_LOG=debug shows on standard error what the libraries do.")]
+struct Equic {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Drop abusive traffic to a QUIC server in the kernel; watch, steer
+    #[command(subcommand)]
+    Gateway(gateway::Command),
+    /// Serve files over HTTP/3, telling a gateway who is connected
+    Serve(Box<serve::Args>),
+    /// Fetch URLs over HTTP/3
+    Get(get::Args),
+    /// Make network namespaces, load and attacks for experiments
+    #[command(subcommand)]
+    Lab(lab::Command),
+}
+
+fn main() -> ExitCode {
+    let equic = match Equic::try_parse() {
+        Ok(equic) => equic,
+        Err(error) => return usage(&error),
+    };
+    start_log();
+    let done: Done = match equic.command {
+        Command::Gateway(command) => gateway::run(command),
+        Command::Serve(args) => serve::run(&args),
+        Command::Get(args) => get::run(&args),
+        Command::Lab(command) => lab::run(command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Help and version go to standard output, everything else is wrong usage.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed pipe: whoever asked has read enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    output::notice(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    ExitCode::from(2)
+}
+
+fn start_log() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("EQUIC_LOG").unwrap_or_else(|_| EnvFilter::new("off"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}

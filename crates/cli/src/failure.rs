@@ -1,0 +1,93 @@
+//! How a command fails: what is said on standard error, and the exit code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// It could not be done: exit code 1.
+    Failed {
+        /// What failed and why.
+        message: String,
+        /// What mends it, on a line of its own.
+        mend: Option<String>,
+    },
+    /// It was asked for in a way that makes no sense: exit code 2.
+    Usage(String),
+    /// Whoever read the output has gone, so there is nobody left to tell: exit code 0.
+    ClosedPipe,
+}
+
+/// A result of a command.
+pub type Done<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// Exit code 1, for the reason given.
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure::Failed { message: message.into(), mend: None }
+    }
+
+    /// The same with a line that says what mends it.
+    pub fn mend(self, mend: impl Into<String>) -> Failure {
+        match self {
+            Failure::Failed { message, .. } => Failure::Failed { message, mend: Some(mend.into()) },
+            other => other,
+        }
+    }
+
+    /// `what: why`.
+    pub fn because(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
+        Failure::new(format!("{what}: {why}"))
+    }
+
+    /// The same with what it is about in front, unless it is in there already.
+    pub fn about(self, what: &str) -> Failure {
+        match self {
+            Failure::Failed { message, mend } if !message.contains(what) => {
+                Failure::Failed { message: format!("{what}: {message}"), mend }
+            }
+            other => other,
+        }
+    }
+
+    /// Exit code 2, for the reason given.
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure::Usage(message.into())
+    }
+
+    /// Says it on standard error and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            Failure::ClosedPipe => ExitCode::SUCCESS,
+            Failure::Failed { .. } => {
+                crate::output::notice(self);
+                ExitCode::from(1)
+            }
+            Failure::Usage(_) => {
+                crate::output::notice(self);
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Failed { message, mend: None } => f.write_str(message),
+            Failure::Failed { message, mend: Some(mend) } => write!(f, "{message}\n  {mend}"),
+            Failure::Usage(message) => {
+                write!(f, "{message}\n  `--help` behind any command lists what it takes")
+            }
+            Failure::ClosedPipe => Ok(()),
+        }
+    }
+}
+
+/// The libraries' errors say what failed, why, and the mend; nothing is to be added.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::new(error.to_string())
+    }
+}

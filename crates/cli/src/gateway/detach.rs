@@ -1,0 +1,34 @@
+//! `equic gateway detach`.
+
+use equic_gateway::Control;
+use serde_json::json;
+
+use crate::failure::Done;
+use crate::output;
+
+/// Takes a gateway off its interfaces, whichever process runs it; that process then ends.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which one: an interface, its name, or its program's id; needed where several run
+    selector: Option<String>,
+    /// Only off this interface
+    #[arg(short, long, value_name = "IF")]
+    interface: Option<String>,
+    /// JSON (schema equic.gateway.detach/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    let interfaces = Control::open(args.selector.as_deref())?.detach(args.interface.as_deref())?;
+    if args.json {
+        return output::json("equic.gateway.detach/1", json!({ "interfaces": interfaces }));
+    }
+    if interfaces.is_empty() {
+        return output::line("it was attached to no interface");
+    }
+    for interface in &interfaces {
+        output::line(format_args!("detached from {}", interface.label()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! Packets of a capture file: pcap or pcapng, with Ethernet frames.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
+
+use crate::failure::{Done, Failure};
+
+const BUFFER: usize = 64 * 1024;
+/// A block longer than this is not a packet of any network.
+const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
+
+/// One packet of a capture.
+pub struct Captured<'a> {
+    /// Counted from 1, as packet analysers do.
+    pub number: u64,
+    /// When it was captured, since 1970; `None` where the file does not tell.
+    pub time: Option<Duration>,
+    /// As much of the frame as was captured.
+    pub data: &'a [u8],
+    /// How long the frame was, in bytes.
+    pub length: usize,
+}
+
+/// Hands every packet of a file (`-`: standard input) to `each`, in order.
+pub fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
+    if path == Path::new("-") {
+        return read_from(io::stdin(), each).map_err(|e| e.of("standard input"));
+    }
+    let name = path.display().to_string();
+    let file =
+        File::open(path).map_err(|e| Failure::because(format_args!("cannot open {name}"), e))?;
+    read_from(file, each).map_err(|e| e.of(&name))
+}
+
+/// What is wrong with a file, or what `each` had to say.
+#[derive(Debug)]
+enum Wrong {
+    File(String, &'static str),
+    Each(Failure),
+}
+
+impl Wrong {
+    fn of(self, name: &str) -> Failure {
+        match self {
+            Wrong::File(why, mend) => {
+                Failure::because(format_args!("cannot read {name}"), why).mend(mend)
+            }
+            Wrong::Each(failure) => failure,
+        }
+    }
+}
+
+const NOT_A_CAPTURE: &str = "write one with `tcpdump -i INTERFACE -w FILE udp`";
+const NOT_ETHERNET: &str =
+    "capture on one Ethernet interface (`tcpdump -i eth0`), not on `any` or a tunnel";
+const DAMAGED: &str = "the packets before this were judged; capture again for the rest";
+
+/// Reads until the buffer is full: the parser wants to see the whole first block at once.
+struct Full<R>(R);
+
+impl<R: Read> Read for Full<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.0.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+fn read_from(
+    source: impl Read + Send,
+    mut each: impl FnMut(Captured<'_>) -> Done,
+) -> Result<(), Wrong> {
+    let mut reader = create_reader(BUFFER, Full(source)).map_err(|error| match error {
+        PcapError::Eof => Wrong::File("it is empty".to_owned(), NOT_A_CAPTURE),
+        PcapError::ReadError => Wrong::File("reading it failed".to_owned(), "is it a file?"),
+        _ => Wrong::File("it is neither pcap nor pcapng".to_owned(), NOT_A_CAPTURE),
+    })?;
+    let mut state = State::default();
+    let mut capacity = BUFFER;
+    loop {
+        let next = match reader.next() {
+            Ok((length, block)) => {
+                state.block(&block, &mut each)?;
+                Next::Consume(length)
+            }
+            Err(PcapError::Eof) => return Ok(()),
+            Err(PcapError::Incomplete(_)) => Next::Refill,
+            Err(PcapError::BufferTooSmall) => Next::Grow,
+            Err(PcapError::UnexpectedEof) => return Err(state.damaged("it ends inside a packet")),
+            Err(PcapError::ReadError) => return Err(state.damaged("reading it failed")),
+            Err(_) => return Err(state.damaged("what follows is not a packet")),
+        };
+        match next {
+            Next::Consume(length) => reader.consume(length),
+            Next::Refill => refill(reader.as_mut(), &state)?,
+            Next::Grow => {
+                refill(reader.as_mut(), &state)?;
+                if reader.reader_exhausted() {
+                    return Err(state.damaged("it ends inside a packet"));
+                }
+                capacity *= 2;
+                if capacity > LONGEST_BLOCK || !reader.grow(capacity) {
+                    return Err(state.damaged("what follows is too long to be a packet"));
+                }
+                refill(reader.as_mut(), &state)?;
+            }
+        }
+    }
+}
+
+enum Next {
+    Consume(usize),
+    Refill,
+    Grow,
+}
+
+fn refill(reader: &mut dyn PcapReaderIterator, state: &State) -> Result<(), Wrong> {
+    reader.refill().map_err(|_| state.damaged("reading it failed"))
+}
+
+/// One interface of a capture.
+#[derive(Clone, Copy)]
+struct Interface {
+    link: Linktype,
+    /// Units of time per second.
+    resolution: u64,
+    /// Seconds to add.
+    offset: i64,
+}
+
+#[derive(Default)]
+struct State {
+    packets: u64,
+    interfaces: Vec<Interface>,
+}
+
+impl State {
+    fn damaged(&self, why: &str) -> Wrong {
+        Wrong::File(format!("after packet {}, {why}", self.packets), DAMAGED)
+    }
+
+    fn block(
+        &mut self,
+        block: &PcapBlockOwned<'_>,
+        each: &mut impl FnMut(Captured<'_>) -> Done,
+    ) -> Result<(), Wrong> {
+        match block {
+            PcapBlockOwned::LegacyHeader(header) => {
+                let resolution =
+                    if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+                // The upper bits say how many bytes of frame checksum there are.
+                let link = Linktype(header.network.0 & 0xffff);
+                self.interfaces = vec![Interface { link, resolution, offset: 0 }];
+            }
+            PcapBlockOwned::Legacy(packet) => {
+                let interface = self.ethernet(0)?;
+                let fraction = u64::from(packet.ts_usec) * (1_000_000_000 / interface.resolution);
+                let time =
+                    Duration::from_secs(packet.ts_sec.into()) + Duration::from_nanos(fraction);
+                self.packet(Some(time), packet.data, packet.origlen, each)?;
+            }
+            PcapBlockOwned::NG(Block::SectionHeader(_)) => self.interfaces.clear(),
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                self.interfaces.push(Interface {
+                    link: interface.linktype,
+                    resolution: interface.ts_resolution().filter(|&r| r > 0).unwrap_or(1_000_000),
+                    offset: interface.if_tsoffset,
+                });
+            }
+            PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                let interface = self.ethernet(packet.if_id as usize)?;
+                let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+                let time = interface.time(units);
+                self.packet(time, packet.packet_data(), packet.origlen, each)?;
+            }
+            PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+                self.ethernet(0)?;
+                self.packet(None, packet.packet_data(), packet.origlen, each)?;
+            }
+            PcapBlockOwned::NG(_) => {}
+        }
+        Ok(())
+    }
+
+    fn ethernet(&self, interface: usize) -> Result<Interface, Wrong> {
+        let Some(found) = self.interfaces.get(interface) else {
+            return Err(self.damaged("a packet names an interface that the file does not describe"));
+        };
+        if found.link != Linktype::ETHERNET {
+            let name = found.link.to_string();
+            let why = format!("its link type is {name}, not Ethernet");
+            return Err(Wrong::File(why, NOT_ETHERNET));
+        }
+        Ok(*found)
+    }
+
+    fn packet(
+        &mut self,
+        time: Option<Duration>,
+        data: &[u8],
+        length: u32,
+        each: &mut impl FnMut(Captured<'_>) -> Done,
+    ) -> Result<(), Wrong> {
+        self.packets += 1;
+        let length = (length as usize).max(data.len());
+        each(Captured { number: self.packets, time, data, length }).map_err(Wrong::Each)
+    }
+}
+
+impl Interface {
+    fn time(self, units: u64) -> Option<Duration> {
+        let seconds = (units / self.resolution).checked_add_signed(self.offset)?;
+        let rest =
+            u128::from(units % self.resolution) * 1_000_000_000 / u128::from(self.resolution);
+        Some(Duration::new(seconds, u32::try_from(rest).ok()?))
+    }
+}
+
+#[cfg(test)]
+#[path = "capture_tests.rs"]
+mod tests;

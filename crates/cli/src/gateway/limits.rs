@@ -1,0 +1,96 @@
+//! The limits of a gateway with one service, as flags.
+
+use std::time::Duration;
+
+use clap::Args;
+use equic_gateway::{Fragments, Policy, Rate, ServiceConfig, parse_duration};
+
+/// One flag per key of `[[service]]` that limits something.
+#[derive(Args)]
+#[command(next_help_heading = "Limits of the service (in a file: docs/equic.example.toml)")]
+pub struct Limits {
+    /// At max-connections: `new` refuses new connections, `strict` every packet
+    #[arg(long)]
+    policy: Option<Policy>,
+    /// Simultaneous connections per source
+    #[arg(long, value_name = "N")]
+    max_connections: Option<u32>,
+    /// New connections per source, as `20/s burst 40`
+    #[arg(long, value_name = "RATE")]
+    new_per_source: Option<Rate>,
+    /// New connections of all sources together
+    #[arg(long, value_name = "RATE")]
+    new_per_service: Option<Rate>,
+    /// Packets per source
+    #[arg(long, value_name = "RATE")]
+    packets_per_source: Option<Rate>,
+    /// UDP payload bytes per source, as `10MB/s burst 1MB`
+    #[arg(long, value_name = "RATE")]
+    bytes_per_source: Option<Rate>,
+    /// How long a handshake that was let in may take
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    handshake_timeout: Option<Duration>,
+    /// Later IP fragments: `pass`, `follow` the first one, or `drop`
+    #[arg(long)]
+    fragments: Option<Fragments>,
+    /// Drop packets whose Fixed Bit is zero
+    #[arg(long)]
+    require_fixed_bit: bool,
+    /// Drop QUIC versions other than 1 and 2
+    #[arg(long)]
+    refuse_unknown_versions: bool,
+    /// The port dials out too: Retry and Version Negotiation are legitimate
+    #[arg(long)]
+    also_client: bool,
+}
+
+impl Limits {
+    /// Sets what was given.
+    pub fn apply(&self, service: &mut ServiceConfig) {
+        fn set<T: Copy>(place: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *place = value;
+            }
+        }
+        set(&mut service.policy, self.policy);
+        set(&mut service.max_connections, self.max_connections);
+        set(&mut service.new_per_source, self.new_per_source);
+        set(&mut service.new_per_service, self.new_per_service);
+        set(&mut service.packets_per_source, self.packets_per_source);
+        set(&mut service.bytes_per_source, self.bytes_per_source);
+        set(&mut service.handshake_timeout, self.handshake_timeout);
+        set(&mut service.fragments, self.fragments);
+        service.require_fixed_bit |= self.require_fixed_bit;
+        service.refuse_unknown_versions |= self.refuse_unknown_versions;
+        service.also_client |= self.also_client;
+    }
+}
+
+/// What limits a service, in a few words.
+pub fn describe(service: &ServiceConfig) -> String {
+    let mut parts = Vec::new();
+    if service.max_connections > 0 {
+        let strict = if service.policy == Policy::Strict { " (strict)" } else { "" };
+        parts.push(format!("{} connections per source{strict}", service.max_connections));
+    }
+    for (rate, what) in [
+        (service.new_per_source, "new per source"),
+        (service.new_per_service, "new in all"),
+        (service.packets_per_source, "packets per source"),
+        (service.bytes_per_source, "bytes per source"),
+    ] {
+        if !rate.is_off() {
+            parts.push(format!("{rate} {what}"));
+        }
+    }
+    if parts.is_empty() {
+        parts.push("no limits: only malformed packets are dropped".to_owned());
+    }
+    if service.dry_run {
+        parts.push("dry run".to_owned());
+    }
+    if !service.enabled {
+        parts.push("not enabled".to_owned());
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,121 @@
+//! `equic gateway deny`, `allow`, `forget` and `lists`.
+
+use std::time::Duration;
+
+use clap::Args;
+use equic_gateway::{IpNet, ListAction, parse_duration, parse_prefix};
+use equic_report::table::{Cell, Column, Table, Tone};
+use serde_json::json;
+
+use super::Target;
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// The longest matching prefix wins; deny and allow share one list.
+#[derive(Args)]
+pub struct Add {
+    /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
+    #[arg(required = true, value_parser = parse_prefix)]
+    prefix: Vec<IpNet>,
+    /// How long, as 90s, 10m, 2h or 7d; without it, until the gateway ends
+    #[arg(long = "for", value_name = "DURATION", value_parser = lifetime)]
+    lifetime: Option<Duration>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Takes entries off the lists, whichever they are on.
+#[derive(Args)]
+pub struct Forget {
+    /// An address or a prefix, as it was given
+    #[arg(required = true, value_parser = parse_prefix)]
+    prefix: Vec<IpNet>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Shows both lists.
+#[derive(Args)]
+pub struct Show {
+    #[command(flatten)]
+    target: Target,
+    /// JSON (schema equic.gateway.lists/1)
+    #[arg(long)]
+    json: bool,
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(Duration::ZERO) => Err("it would end before it begins: use `forget`".to_owned()),
+        Ok(lifetime) => Ok(lifetime),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub fn deny(args: &Add) -> Done {
+    let control = args.target.open()?;
+    for prefix in &args.prefix {
+        control.deny(*prefix, args.lifetime)?;
+        output::line(said("denied", *prefix, args.lifetime))?;
+    }
+    Ok(())
+}
+
+pub fn allow(args: &Add) -> Done {
+    let control = args.target.open()?;
+    for prefix in &args.prefix {
+        control.allow(*prefix, args.lifetime)?;
+        output::line(said("allowed", *prefix, args.lifetime))?;
+    }
+    Ok(())
+}
+
+fn said(what: &str, prefix: IpNet, lifetime: Option<Duration>) -> String {
+    match lifetime {
+        Some(lifetime) => {
+            format!("{what}: {prefix} for {}", equic_gateway::format_duration(lifetime))
+        }
+        None => format!("{what}: {prefix}"),
+    }
+}
+
+pub fn forget(args: &Forget) -> Done {
+    let control = args.target.open()?;
+    let mut missing = Vec::new();
+    for prefix in &args.prefix {
+        if control.forget(*prefix)? {
+            output::line(format_args!("forgotten: {prefix}"))?;
+        } else {
+            missing.push(prefix.to_string());
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::because("on neither list", missing.join(", "))
+        .mend("`equic gateway lists` shows the prefixes as they were given"))
+}
+
+pub fn show(args: &Show) -> Done {
+    let entries = args.target.open()?.lists()?;
+    if args.json {
+        return output::json("equic.gateway.lists/1", json!({ "entries": entries }));
+    }
+    if entries.is_empty() {
+        return output::line("nobody is denied, nobody is allowed more than others");
+    }
+    let mut table =
+        Table::new([Column::text("prefix"), Column::text("list"), Column::number("expires in")]);
+    for entry in entries {
+        let list = match entry.action {
+            ListAction::Deny => Cell::new("deny").tone(Tone::Bad),
+            ListAction::Allow => Cell::new("allow").tone(Tone::Good),
+        };
+        let left = entry.expires_in.map_or_else(
+            || "never".to_owned(),
+            |left| equic_report::number::seconds(left.as_secs_f64().ceil()),
+        );
+        table.row([Cell::new(entry.prefix.to_string()), list, Cell::new(left)]);
+    }
+    output::table(&table)
+}

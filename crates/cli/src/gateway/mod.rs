@@ -1,0 +1,79 @@
+//! `equic gateway`: the gateway from the operator's side.
+//!
+//! `run` loads, attaches and looks after one ([`run`], over [`attach`] and [`limits`]); everything
+//! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
+//! [`lists`], [`set`], [`detach`]. [`explain`] asks the real program about packets.
+
+pub mod attach;
+mod detach;
+mod explain;
+pub mod limits;
+mod lists;
+mod reasons;
+mod run;
+mod set;
+mod sources;
+pub mod status;
+
+use clap::{Args, Subcommand};
+use equic_gateway::Control;
+
+use crate::failure::Done;
+
+/// The subcommands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Load the program, attach it, and look after it until Ctrl-C
+    Run(Box<run::Args>),
+    /// What is protected and how; what was passed and dropped and why
+    Status(status::Args),
+    /// Top talkers: who sends and holds how much
+    Sources(sources::Args),
+    /// Drop every packet of an address or prefix
+    Deny(lists::Add),
+    /// Exempt an address or prefix from quotas and rates
+    Allow(lists::Add),
+    /// Take an address or prefix off the list it is on
+    Forget(lists::Forget),
+    /// What was denied and allowed, and for how long
+    Lists(lists::Show),
+    /// Change limits while it runs
+    Set(set::Args),
+    /// What would happen to this packet, or to those of a capture
+    Explain(Box<explain::Args>),
+    /// Every reason for a verdict, and what it means
+    Reasons(reasons::Args),
+    /// Take a running gateway off its interfaces
+    Detach(detach::Args),
+}
+
+/// Carries one out.
+pub fn run(command: Command) -> Done {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Sources(args) => sources::run(&args),
+        Command::Deny(args) => lists::deny(&args),
+        Command::Allow(args) => lists::allow(&args),
+        Command::Forget(args) => lists::forget(&args),
+        Command::Lists(args) => lists::show(&args),
+        Command::Set(args) => set::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Reasons(args) => reasons::run(&args),
+        Command::Detach(args) => detach::run(&args),
+    }
+}
+
+/// Which of the running gateways is meant.
+#[derive(Args)]
+pub struct Target {
+    /// Which gateway, where several run: an interface, its name, or its program's id
+    #[arg(long, value_name = "SELECTOR")]
+    gateway: Option<String>,
+}
+
+impl Target {
+    fn open(&self) -> Done<Control> {
+        Ok(Control::open(self.gateway.as_deref())?)
+    }
+}

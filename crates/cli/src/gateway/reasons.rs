@@ -1,0 +1,32 @@
+//! `equic gateway reasons`.
+
+use equic_gateway::Reason;
+use equic_report::table::{Column, Table};
+use serde_json::json;
+
+use crate::failure::Done;
+use crate::output;
+
+/// Every verdict has one of these reasons; counters, events and `explain` name them.
+#[derive(clap::Args)]
+pub struct Args {
+    /// JSON (schema equic.gateway.reasons/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    if args.json {
+        let reasons: Vec<_> = Reason::all()
+            .map(|r| json!({ "reason": r, "drops": r.drops(), "meaning": r.meaning() }))
+            .collect();
+        return output::json("equic.gateway.reasons/1", json!({ "reasons": reasons }));
+    }
+    let mut table =
+        Table::new([Column::text("reason"), Column::text("verdict"), Column::text("meaning")]);
+    for reason in Reason::all() {
+        let verdict = if reason.drops() { "drop" } else { "pass" };
+        table.row([reason.name(), verdict, reason.meaning()]);
+    }
+    output::table(&table)
+}

@@ -1,0 +1,49 @@
+//! `equic gateway set`.
+
+use equic_gateway::Setting;
+use equic_report::table::{Column, Table};
+use serde_json::json;
+
+use super::Target;
+use crate::failure::Done;
+use crate::output;
+
+/// Changes settings of a running gateway; all are checked before the first one is changed.
+#[derive(clap::Args)]
+#[command(
+    after_help = "A key of a service may have the service's name in front: web.max_connections=100.
+Without it, it is set for every service. dry_run, lease and events alone are the gateway's."
+)]
+pub struct Args {
+    /// For example max_connections=100, `new_per_source=20/s burst 40`, policy=strict, dry_run=off
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
+    settings: Vec<Setting>,
+    #[command(flatten)]
+    target: Target,
+    /// JSON (schema equic.gateway.set/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    let control = args.target.open()?;
+    // Keys and values were checked when the arguments were read; what is left are the names.
+    for setting in &args.settings {
+        if let Some(name) = &setting.service {
+            super::status::check_service(&control, name)?;
+        }
+    }
+    let mut changes = Vec::new();
+    for setting in &args.settings {
+        changes.extend(control.apply(setting)?);
+    }
+    if args.json {
+        return output::json("equic.gateway.set/1", json!({ "changes": changes }));
+    }
+    let mut table = Table::new(["service", "setting", "was", "is"].map(Column::text));
+    for change in changes {
+        let service = change.service.unwrap_or_else(|| "(gateway)".to_owned());
+        table.row([service, change.key.to_owned(), change.old, change.new]);
+    }
+    output::table(&table)
+}

@@ -1,0 +1,90 @@
+//! Everything the command writes goes through here.
+//!
+//! Reports go to standard output and fail with [`Failure::ClosedPipe`] once nobody reads it. What a
+//! long-running command has to say goes through a [`Journal`], which a closed pipe does not stop: a
+//! gateway protects its server whether or not somebody watches. Notices go to standard error.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use equic_report::table::{Style, Table};
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+
+/// Writes text as it is.
+pub fn text(text: impl Display) -> Done {
+    bytes(text.to_string().as_bytes())
+}
+
+/// Writes bytes as they are.
+pub fn bytes(bytes: &[u8]) -> Done {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ClosedPipe),
+        Err(error) => Err(Failure::because("cannot write to standard output", error)),
+    }
+}
+
+/// Writes a line.
+pub fn line(line: impl Display) -> Done {
+    text(format_args!("{line}\n"))
+}
+
+/// Writes a table, in colours where they are wanted.
+pub fn table(table: &Table) -> Done {
+    text(table.render(Style::stdout()))
+}
+
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: &'a str,
+    #[serde(flatten)]
+    data: T,
+}
+
+/// Writes a JSON document with its schema; `data` is a structure, or a map.
+pub fn json<T: Serialize>(schema: &str, data: T) -> Done {
+    let text = serde_json::to_string_pretty(&Document { schema, data });
+    line(text.map_err(|error| no_json(schema, &error))?)
+}
+
+/// Writes the same on one line.
+pub fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
+    let text = serde_json::to_string(&Document { schema, data });
+    line(text.map_err(|error| no_json(schema, &error))?)
+}
+
+fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
+    Failure::because(format_args!("{schema} has no JSON form"), error)
+}
+
+/// Says something beside the report, behind the command's name. Nobody listening is no error.
+pub fn notice(message: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "equic: {message}");
+}
+
+/// Whether standard output is a terminal.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// The lines of a command that runs until it is ended: text, or JSON with a schema.
+pub struct Journal {
+    json: bool,
+    schema: &'static str,
+}
+
+impl Journal {
+    /// Every line carries `schema` when it is JSON.
+    pub fn new(json: bool, schema: &'static str) -> Journal {
+        Journal { json, schema }
+    }
+
+    /// Writes a line of text, or the same as data.
+    pub fn entry<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
+        // Nobody reads, or the disk is full: the command's work is something else.
+        let _ = if self.json { json_line(self.schema, data()) } else { line(text) };
+    }
+}
