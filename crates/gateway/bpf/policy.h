@@ -150,9 +150,10 @@ static __noinline __u32 judge_opening(struct packet *p, volatile struct equic_se
 
 	/* A source without an attempt that can still be under way needs no look: this is what a
 	 * flood over the quota comes down to. */
-	handshake_key(p, &key);
-	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
+	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns) {
+		handshake_key(p, &key);
 		attempt = bpf_map_lookup_elem(&handshakes, &key);
+	}
 	if (attempt && under_way(p, attempt, allowed_ns))
 		return EQUIC_REASON_UNDERWAY;
 	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID)
@@ -172,6 +173,7 @@ static __noinline __u32 judge_opening(struct packet *p, volatile struct equic_se
 			    &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 			return EQUIC_REASON_RATE_NEW_SERVICE;
 	}
+	handshake_key(p, &key);
 	let_in(p, &key, attempt);
 	if (state)
 		state->let_in_ns = p->now;
