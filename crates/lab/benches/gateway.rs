@@ -142,7 +142,7 @@ fn paths() -> Result<Vec<Path>> {
 
     // A source that opened nothing for that long is not looked up among the handshakes: the state a
     // flood over the quota is in once it lasts.
-    let limit = [("max_connections", "4"), ("handshake_timeout", "1ms")];
+    let limit = [("max_connections", "4"), ("handshake_timeout", "100ms")];
     let strict = [("max_connections", "4"), ("policy", "strict")];
     let denied =
         Path::new("denied source", Some("denied"), Some(6.0), &FEATURES, one(short_header()))?;
