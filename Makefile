@@ -3,7 +3,7 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,3 +40,6 @@ header: ## generate crates/capi/include/equic.h again
 clean: ## remove what was built
 	@$(CARGO) clean
 	@rm -rf out
+
+bench-gateway: root setup ## ns per packet and per connection, as ratios to a null program
+	@$(CARGO) bench --quiet -p equic-lab --bench gateway

@@ -58,7 +58,7 @@ static long add_ledger(__u32 index, void *arg)
 	volatile struct equic_ledger_header *header;
 	struct ledger_sum *sum = arg;
 	__u32 owners = control.owner_mask >> (index & 31);
-	__u32 key = index, zero = 0;
+	__u32 key = index, zero = 0, count;
 	void *ledger;
 	__u64 beat;
 
@@ -77,8 +77,10 @@ static long add_ledger(__u32 index, void *arg)
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	sum->count += bucket_count(ledger, sum->first, sum);
-	sum->count += bucket_count(ledger, sum->second, sum);
+	count = bucket_count(ledger, sum->first, sum);
+	if (!count)
+		count = bucket_count(ledger, sum->second, sum);
+	sum->count += count;
 	return 0;
 }
 
@@ -95,7 +97,11 @@ static __noinline __u32 connections(const struct equic_source *source, __u32 gro
 	sum.second = (sum.first ^ (__u32)mix(sum.tag)) & load.ledger_mask;
 	if (sum.second == sum.first)
 		sum.second = sum.first ^ 1;
-	bpf_loop(EQUIC_MAX_OWNERS, add_ledger, &sum, 0);
+	/* One server is the rule: it is not worth a loop. */
+	if (control.owner_mask == 1)
+		add_ledger(0, &sum);
+	else
+		bpf_loop(EQUIC_MAX_OWNERS, add_ledger, &sum, 0);
 	return sum.count;
 }
 
