@@ -1,0 +1,90 @@
+//! The hooks: who may connect, who is connected, who has moved.
+//!
+//! The server calls them in this order. [`Admission::incoming`] for every connection attempt, before
+//! any handshake work, from one task: it must be quick and must not block. [`Admission::opened`] once
+//! the handshake is complete, so that the client is known to receive at its address (a spoofed one
+//! never gets here). [`Opened::moved`] when the client migrates. Dropping the [`Opened`] means the
+//! connection is closed, in whatever way: closed by either side, timed out, reset, or failed.
+//!
+//! Addresses are canonical: an IPv4 client of a dual-stack socket is given as IPv4.
+
+use std::net::SocketAddr;
+
+/// Decides which connections a server takes, and is told what becomes of them.
+pub trait Admission: Send + Sync {
+    /// Asked per connection attempt, before the handshake. With [`Decision::Retry`] a client that
+    /// answers is asked about again, and let in if the answer is `Retry` once more.
+    fn incoming(&self, peer: SocketAddr) -> Decision;
+
+    /// Told that a handshake is complete. The returned value lives as long as the connection.
+    ///
+    /// # Errors
+    /// [`Refused`] closes the connection with the application error it holds.
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused>;
+}
+
+/// One open connection; dropped when it is closed.
+pub trait Opened: Send {
+    /// The client's address has changed (RFC 9000 s.9).
+    fn moved(&mut self, to: SocketAddr);
+}
+
+/// What to do with a connection attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// Start the handshake.
+    Accept,
+    /// Answer with CONNECTION_CLOSE, CONNECTION_REFUSED (RFC 9000 s.20.1).
+    Refuse,
+    /// Answer nothing.
+    Ignore,
+    /// Answer with a Retry packet: the client has to prove its address first (RFC 9000 s.8.1.2).
+    Retry,
+}
+
+/// Why a connection is closed right after its handshake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("connection refused with application error {code:#x}: {reason}")]
+pub struct Refused {
+    /// Application error code; for HTTP/3 one of RFC 9114 s.8.1.
+    pub code: u32,
+    /// Reason phrase, sent to the client; at most a few hundred bytes arrive.
+    pub reason: String,
+}
+
+impl Refused {
+    /// H3_EXCESSIVE_LOAD with a reason phrase.
+    pub fn excessive_load(reason: impl Into<String>) -> Self {
+        Self { code: crate::h3_code::EXCESSIVE_LOAD, reason: reason.into() }
+    }
+}
+
+/// Lets everybody in and counts nobody.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoQuota;
+
+struct Nobody;
+
+impl Opened for Nobody {
+    fn moved(&mut self, _to: SocketAddr) {}
+}
+
+impl Admission for NoQuota {
+    fn incoming(&self, _peer: SocketAddr) -> Decision {
+        Decision::Accept
+    }
+
+    fn opened(&self, _peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        Ok(Box::new(Nobody))
+    }
+}
+
+impl<A: Admission + ?Sized> Admission for std::sync::Arc<A> {
+    fn incoming(&self, peer: SocketAddr) -> Decision {
+        (**self).incoming(peer)
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        (**self).opened(peer)
+    }
+}

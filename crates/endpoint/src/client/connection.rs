@@ -1,0 +1,295 @@
+//! A connection of the client, and the responses on it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use h3::client::{RequestStream, SendRequest};
+use h3::error::StreamError;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use quinn::{ConnectionError, VarInt};
+use tokio::time::Instant;
+
+use super::{ClientError, Target, in_time};
+use crate::h3_code;
+
+/// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
+const MAX_FIELD_SECTION: u64 = 64 * 1024;
+
+/// An open connection; clones are the same one. It is closed when the last clone, and the last
+/// [`Response`] on it, is dropped.
+#[derive(Clone)]
+pub struct Connection {
+    shared: Arc<Shared>,
+    send: SendRequest<h3_quinn::OpenStreams, Bytes>,
+}
+
+struct Shared {
+    quic: quinn::Connection,
+    target: Target,
+    peer: SocketAddr,
+    handshake: Duration,
+    timeout: Option<Duration>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.quic.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+    }
+}
+
+impl Shared {
+    /// Says what a stream's error comes from: if the connection is gone, why it is.
+    fn error(&self, error: &StreamError) -> ClientError {
+        match self.quic.close_reason() {
+            Some(source) if !matches!(source, ConnectionError::LocallyClosed) => {
+                ClientError::Lost { peer: self.peer, source }
+            }
+            _ => ClientError::Http { peer: self.peer, reason: error.to_string() },
+        }
+    }
+}
+
+impl Connection {
+    pub(super) async fn new(
+        quic: quinn::Connection,
+        target: Target,
+        peer: SocketAddr,
+        handshake: Duration,
+        timeout: Option<Duration>,
+    ) -> Result<Self, ClientError> {
+        let transport = h3_quinn::Connection::new(quic.clone());
+        let shared = Arc::new(Shared { quic, target, peer, handshake, timeout });
+        let mut builder = h3::client::builder();
+        builder.max_field_section_size(MAX_FIELD_SECTION).send_grease(false);
+        let start = Instant::now();
+        let deadline = timeout.and_then(|limit| start.checked_add(limit));
+        let (mut driver, send) = in_time(deadline, start, "handshake", async {
+            builder.build::<_, _, Bytes>(transport).await.map_err(|error| {
+                match shared.quic.close_reason() {
+                    Some(source) => ClientError::Lost { peer, source },
+                    None => ClientError::Http { peer, reason: error.to_string() },
+                }
+            })
+        })
+        .await?;
+        // Ends when the connection is closed, by either side.
+        tokio::spawn(async move {
+            let reason = driver.wait_idle().await;
+            tracing::debug!(%peer, %reason, "connection closed");
+        });
+        Ok(Self { shared, send })
+    }
+
+    /// GETs a path (with query), which must begin with a slash. The response's body has yet to come.
+    ///
+    /// # Errors
+    /// A connection that is, or gets, closed; a server that does not keep to HTTP/3; no response
+    /// within [`super::ClientConfig::timeout`].
+    pub async fn get(&self, path: &PathAndQuery) -> Result<Response, ClientError> {
+        self.request(Method::GET, path).await
+    }
+
+    /// As [`get`](Self::get), with any method and an empty body.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn request(
+        &self,
+        method: Method,
+        path: &PathAndQuery,
+    ) -> Result<Response, ClientError> {
+        let deadline = self.shared.timeout.and_then(|limit| Instant::now().checked_add(limit));
+        self.request_until(method, path, deadline).await
+    }
+
+    pub(crate) async fn request_until(
+        &self,
+        method: Method,
+        path: &PathAndQuery,
+        deadline: Option<Instant>,
+    ) -> Result<Response, ClientError> {
+        let start = Instant::now();
+        let wrong =
+            |e: http::Error| ClientError::Path { path: path.to_string(), reason: e.to_string() };
+        let uri = self.shared.target.uri(path).map_err(wrong)?;
+        let is_head = method == Method::HEAD;
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::USER_AGENT, concat!("equic/", env!("CARGO_PKG_VERSION")))
+            .body(())
+            .map_err(wrong)?;
+        let mut send = self.send.clone();
+        let (head, stream) = in_time(deadline, start, "request", async {
+            let exchange = async {
+                let mut stream = send.send_request(request).await?;
+                stream.finish().await?;
+                loop {
+                    let head = stream.recv_response().await?;
+                    // Interim responses come before the final one (RFC 9114 s.4.1).
+                    if !head.status().is_informational() {
+                        return Ok((head, stream));
+                    }
+                }
+            };
+            exchange.await.map_err(|error| self.shared.error(&error))
+        })
+        .await?;
+        let announced = match head.headers().get(header::CONTENT_LENGTH) {
+            Some(value) if !is_head => value.to_str().ok().and_then(|v| v.parse().ok()),
+            _ => None,
+        };
+        let (parts, ()) = head.into_parts();
+        Ok(Response {
+            status: parts.status,
+            headers: parts.headers,
+            timing: Timing {
+                handshake: self.shared.handshake,
+                first_byte: start.elapsed(),
+                total: None,
+            },
+            received: 0,
+            announced,
+            start,
+            deadline,
+            stream,
+            connection: self.clone(),
+        })
+    }
+
+    /// The server's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.shared.peer
+    }
+
+    /// How long the handshake took.
+    pub fn handshake(&self) -> Duration {
+        self.shared.handshake
+    }
+
+    /// Whether requests can still be sent.
+    pub fn is_open(&self) -> bool {
+        self.shared.quic.close_reason().is_none()
+    }
+
+    /// Waits until the connection is closed, by either side, and says why.
+    pub async fn closed(&self) -> ConnectionError {
+        self.shared.quic.closed().await
+    }
+
+    /// Closes the connection now, with H3_NO_ERROR; responses under way fail.
+    pub fn close(&self) {
+        self.shared.quic.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+    }
+
+    /// Round-trip time as QUIC estimates it now.
+    pub fn rtt(&self) -> Duration {
+        self.shared.quic.rtt()
+    }
+}
+
+/// How long the parts of an exchange took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The handshake of the connection, whether this request or an earlier one waited for it.
+    pub handshake: Duration,
+    /// From sending the request to the response's header fields.
+    pub first_byte: Duration,
+    /// From sending the request to the end of the body; none while it has not come.
+    pub total: Option<Duration>,
+}
+
+/// A response: status and header fields, and the body as it comes.
+pub struct Response {
+    /// Status code.
+    pub status: StatusCode,
+    /// Header fields.
+    pub headers: HeaderMap,
+    timing: Timing,
+    received: u64,
+    announced: Option<u64>,
+    start: Instant,
+    deadline: Option<Instant>,
+    stream: RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>,
+    connection: Connection,
+}
+
+impl Response {
+    /// The next piece of the body; none at its end.
+    ///
+    /// # Errors
+    /// A connection or stream that is closed, a timeout, a body of another length than announced.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
+        if self.timing.total.is_some() {
+            return Ok(None);
+        }
+        let stream = &mut self.stream;
+        let shared = &self.connection.shared;
+        let data = in_time(self.deadline, self.start, "request", async {
+            let data = stream.recv_data().await.map_err(|error| shared.error(&error))?;
+            Ok(data.map(|mut data| data.copy_to_bytes(data.remaining())))
+        })
+        .await?;
+        self.received += data.as_ref().map_or(0, |data| data.len() as u64);
+        let ended = data.is_none();
+        match self.announced {
+            Some(announced)
+                if self.received > announced || (ended && self.received < announced) =>
+            {
+                return Err(ClientError::Length { received: self.received, announced });
+            }
+            _ => {}
+        }
+        if ended {
+            self.timing.total = Some(self.start.elapsed());
+        }
+        Ok(data)
+    }
+
+    /// Reads the body to its end and throws it away; returns its length in bytes.
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk).
+    pub async fn drain(&mut self) -> Result<u64, ClientError> {
+        while self.chunk().await?.is_some() {}
+        Ok(self.received)
+    }
+
+    /// Reads the body into memory, up to `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk), and a body over the limit.
+    pub async fn body(&mut self, limit: u64) -> Result<Bytes, ClientError> {
+        let mut body = BytesMut::new();
+        while let Some(data) = self.chunk().await? {
+            if self.received > limit {
+                return Err(ClientError::TooLarge { limit });
+            }
+            body.extend_from_slice(&data);
+        }
+        Ok(body.freeze())
+    }
+
+    /// Bytes of body received so far.
+    pub fn bytes(&self) -> u64 {
+        self.received
+    }
+
+    /// `content-length` of the response, if it is one to expect.
+    pub fn announced(&self) -> Option<u64> {
+        self.announced
+    }
+
+    /// How long things took; complete after the body's end.
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// The connection the response came on.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}

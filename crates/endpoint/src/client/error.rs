@@ -1,0 +1,176 @@
+//! What can go wrong for a client, and how that counts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use quinn::ConnectionError;
+
+use crate::certificate::CertificateError;
+use crate::h3_code;
+
+/// A request failed, or could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The URL cannot be used.
+    #[error("cannot use the URL {url:?}: {reason}")]
+    Url {
+        /// As given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The path of a request cannot be used.
+    #[error("cannot ask for the path {path:?}: {reason}")]
+    Path {
+        /// As given.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The host has no address that can be reached.
+    #[error("cannot resolve {host}: {reason}")]
+    Resolve {
+        /// Host of the URL.
+        host: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// The source address cannot be used.
+    #[error("cannot send from {address}: {source}")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The CA file cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The idle timeout cannot be expressed in QUIC.
+    #[error("idle timeout of {0:?} is out of range: under 2^62 milliseconds")]
+    IdleTimeout(Duration),
+    /// The connection could not even be tried.
+    #[error("cannot connect to {peer}: {source}")]
+    Start {
+        /// The server's address.
+        peer: SocketAddr,
+        /// What QUIC said.
+        source: quinn::ConnectError,
+    },
+    /// The handshake failed.
+    #[error("cannot connect to {peer}: {source}{}", mend(source))]
+    Handshake {
+        /// The server's address.
+        peer: SocketAddr,
+        /// What QUIC said.
+        source: ConnectionError,
+    },
+    /// The connection was lost.
+    #[error("the connection to {peer} was lost: {source}")]
+    Lost {
+        /// The server's address.
+        peer: SocketAddr,
+        /// What QUIC said.
+        source: ConnectionError,
+    },
+    /// HTTP/3 failed, on the connection or the request's stream.
+    #[error("the exchange with {peer} failed: {reason}")]
+    Http {
+        /// The server's address.
+        peer: SocketAddr,
+        /// What HTTP/3 said.
+        reason: String,
+    },
+    /// The body ended early, or went on for too long.
+    #[error("the body has {received} bytes, the server announced {announced}")]
+    Length {
+        /// Bytes received.
+        received: u64,
+        /// `content-length` of the response.
+        announced: u64,
+    },
+    /// The body is larger than the caller wanted.
+    #[error("the body is larger than {limit} bytes")]
+    TooLarge {
+        /// What the caller allowed.
+        limit: u64,
+    },
+    /// It took too long.
+    #[error("{what} timed out after {after:.1?}")]
+    Timeout {
+        /// "handshake" or "request".
+        what: &'static str,
+        /// How long it had been going on.
+        after: Duration,
+    },
+}
+
+fn mend(error: &ConnectionError) -> &'static str {
+    match error {
+        ConnectionError::TransportError(error) if is_crypto(error.code) => {
+            " (if the certificate is not trusted: --ca FILE, a fingerprint, or --insecure)"
+        }
+        ConnectionError::TimedOut => " (no answer: is a QUIC server listening there?)",
+        _ => "",
+    }
+}
+
+/// CRYPTO_ERROR, 0x0100 to 0x01ff (RFC 9001 s.4.8).
+fn is_crypto(code: quinn::TransportErrorCode) -> bool {
+    u64::from(code) >> 8 == 1
+}
+
+/// How a failure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The server said no: CONNECTION_REFUSED, or H3_EXCESSIVE_LOAD.
+    Refused,
+    /// There was no answer, or none in time.
+    Timeout,
+    /// Anything else, by kind.
+    Error(&'static str),
+}
+
+impl ClientError {
+    /// Whether the server refused, fell silent, or something broke.
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Timeout { .. } => Failure::Timeout,
+            Self::Handshake { source, .. } | Self::Lost { source, .. } => of_connection(source),
+            Self::Url { .. } | Self::Path { .. } => Failure::Error("url"),
+            Self::Resolve { .. } => Failure::Error("resolve"),
+            Self::Bind { .. } => Failure::Error("bind"),
+            Self::Certificate(_) => Failure::Error("certificate"),
+            Self::IdleTimeout(_) | Self::Start { .. } => Failure::Error("config"),
+            Self::Http { .. } => Failure::Error("http"),
+            Self::Length { .. } | Self::TooLarge { .. } => Failure::Error("length"),
+        }
+    }
+}
+
+fn of_connection(error: &ConnectionError) -> Failure {
+    match error {
+        ConnectionError::TimedOut => Failure::Timeout,
+        ConnectionError::ConnectionClosed(close)
+            if close.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            Failure::Refused
+        }
+        ConnectionError::ApplicationClosed(close)
+            if close.error_code.into_inner() == u64::from(h3_code::EXCESSIVE_LOAD) =>
+        {
+            Failure::Refused
+        }
+        ConnectionError::TransportError(error) if is_crypto(error.code) => Failure::Error("tls"),
+        ConnectionError::ConnectionClosed(close) if is_crypto(close.error_code) => {
+            Failure::Error("tls")
+        }
+        ConnectionError::TransportError(_) => Failure::Error("protocol"),
+        ConnectionError::VersionMismatch => Failure::Error("version"),
+        ConnectionError::Reset => Failure::Error("reset"),
+        ConnectionError::ConnectionClosed(_)
+        | ConnectionError::ApplicationClosed(_)
+        | ConnectionError::LocallyClosed => Failure::Error("closed"),
+        ConnectionError::CidsExhausted => Failure::Error("config"),
+    }
+}

@@ -1,0 +1,275 @@
+//! The HTTP/3 client.
+//!
+//! A [`Client`] is a UDP socket and what it trusts; [`Client::connect`] opens a [`Connection`],
+//! [`Connection::get`] asks for something on it, and the [`Response`]'s body comes in chunks.
+//! [`Client::get`] does the three at once and keeps the connection for the next time.
+//! [`Client::rebind`] moves the client, with its connections, to another address.
+//!
+//! `target` reads URLs, `connection` holds requests and responses, `error` says what failed and
+//! whether the server refused, fell silent, or broke.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Endpoint, EndpointConfig, IdleTimeout, TokioRuntime, TransportConfig, VarInt};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use crate::tls::Trust;
+use crate::{h3_code, socket, tls};
+
+mod connection;
+mod error;
+mod target;
+
+pub use connection::{Connection, Response, Timing};
+pub use error::{ClientError, Failure};
+pub use target::Target;
+
+/// How a client connects.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Which servers are believed.
+    pub trust: Trust,
+    /// Source address and port; none: any of either family, port chosen by the system.
+    pub bind: Option<SocketAddr>,
+    /// Where to send packets, instead of what the URL's host resolves to.
+    pub connect_to: Option<SocketAddr>,
+    /// Time for one handshake, or for one request with its response; none: no limit but idleness.
+    pub timeout: Option<Duration>,
+    /// A connection is given up after this long without a packet; zero: never.
+    pub idle_timeout: Duration,
+    /// A packet is sent after this much silence, so that the connection stays open.
+    pub keep_alive: Option<Duration>,
+    /// SO_RCVBUF of the socket, bytes; none: the system's default.
+    pub receive_buffer: Option<usize>,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            trust: Trust::System,
+            bind: None,
+            connect_to: None,
+            timeout: Some(Duration::from_secs(30)),
+            idle_timeout: Duration::from_secs(30),
+            keep_alive: None,
+            receive_buffer: None,
+        }
+    }
+}
+
+/// TLS and transport settings, made once and shared by any number of clients.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared(quinn::ClientConfig);
+
+impl Prepared {
+    pub(crate) fn new(config: &ClientConfig) -> Result<Self, ClientError> {
+        let idle = IdleTimeout::try_from(config.idle_timeout)
+            .map_err(|_| ClientError::IdleTimeout(config.idle_timeout))?;
+        let mut transport = TransportConfig::default();
+        transport
+            .max_idle_timeout(
+                Some(idle).filter(|_| config.idle_timeout >= Duration::from_millis(1)),
+            )
+            .keep_alive_interval(config.keep_alive)
+            .max_concurrent_bidi_streams(VarInt::from_u32(0))
+            .max_concurrent_uni_streams(VarInt::from_u32(8))
+            .datagram_receive_buffer_size(None);
+        let tls = tls::client(&config.trust)?;
+        let mut quic = quinn::ClientConfig::new(Arc::new(tls));
+        quic.transport_config(Arc::new(transport));
+        Ok(Self(quic))
+    }
+}
+
+/// An HTTP/3 client; clones share socket and connections.
+#[derive(Clone)]
+pub struct Client {
+    endpoint: Endpoint,
+    config: Arc<ClientConfig>,
+    quic: Prepared,
+    kept: Arc<Mutex<HashMap<Target, Connection>>>,
+}
+
+impl Client {
+    /// Binds a socket. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, a CA file that cannot be read.
+    pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
+        let quic = Prepared::new(&config)?;
+        Self::with(Arc::new(config), quic)
+    }
+
+    pub(crate) fn with(config: Arc<ClientConfig>, quic: Prepared) -> Result<Self, ClientError> {
+        let wildcard = (Ipv6Addr::UNSPECIFIED, 0).into();
+        let socket = match config.bind {
+            Some(address) => bind(address, &config)?,
+            // A system without IPv6.
+            None => bind(wildcard, &config)
+                .or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into(), &config))?,
+        };
+        let address = config.bind.unwrap_or(wildcard);
+        let runtime = Arc::new(TokioRuntime);
+        let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)
+            .map_err(|source| ClientError::Bind { address, source })?;
+        Ok(Self { endpoint, config, quic, kept: Arc::default() })
+    }
+
+    /// The source address, with the port that was chosen.
+    ///
+    /// # Errors
+    /// What the system says about the socket.
+    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Connections of this socket that are open, being opened or being closed.
+    pub fn open_connections(&self) -> usize {
+        self.endpoint.open_connections()
+    }
+
+    /// Opens a connection to a URL's host and port.
+    ///
+    /// # Errors
+    /// A URL that is not https, a host that does not resolve, a handshake that fails, is refused or
+    /// takes longer than [`ClientConfig::timeout`].
+    pub async fn connect(&self, url: &str) -> Result<Connection, ClientError> {
+        let (target, _) = Target::parse(url)?;
+        self.open(&target).await
+    }
+
+    /// Opens a connection to where a target resolves.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn open(&self, target: &Target) -> Result<Connection, ClientError> {
+        let peer = self.resolve(target).await?;
+        self.open_at(target, peer, self.deadline()).await
+    }
+
+    pub(crate) async fn open_at(
+        &self,
+        target: &Target,
+        peer: SocketAddr,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
+        let start = Instant::now();
+        let connecting = self
+            .endpoint
+            .connect_with(self.quic.0.clone(), peer, target.server_name())
+            .map_err(|source| ClientError::Start { peer, source })?;
+        let quic = in_time(deadline, start, "handshake", async {
+            connecting.await.map_err(|source| ClientError::Handshake { peer, source })
+        })
+        .await?;
+        let handshake = start.elapsed();
+        Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
+    }
+
+    /// Where a target's packets go: the first address of a family the socket can reach.
+    ///
+    /// # Errors
+    /// A host that does not resolve, or only to addresses of the other family.
+    pub async fn resolve(&self, target: &Target) -> Result<SocketAddr, ClientError> {
+        if let Some(address) = self.config.connect_to {
+            return Ok(address);
+        }
+        let unresolved = |reason| ClientError::Resolve { host: target.host().to_owned(), reason };
+        let local = self.endpoint.local_addr().map_err(|e| unresolved(e.to_string()))?;
+        let reachable = |peer: &SocketAddr| match (local.ip(), peer.ip()) {
+            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => true,
+            (IpAddr::V6(own), IpAddr::V4(_)) => own.is_unspecified(),
+            (IpAddr::V4(_), IpAddr::V6(_)) => false,
+        };
+        tokio::net::lookup_host((target.host(), target.port()))
+            .await
+            .map_err(|e| unresolved(e.to_string()))?
+            .find(reachable)
+            .ok_or_else(|| unresolved(format!("no address that {} can send to", local.ip())))
+    }
+
+    /// GETs a URL, on the connection kept from the last time if it is still open.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect) and [`Connection::get`].
+    pub async fn get(&self, url: &str) -> Result<Response, ClientError> {
+        let (target, path) = Target::parse(url)?;
+        let mut kept = self.kept.lock().await;
+        let connection = match kept.get(&target) {
+            Some(connection) if connection.is_open() => connection.clone(),
+            _ => {
+                let connection = self.open(&target).await?;
+                kept.insert(target, connection.clone());
+                connection
+            }
+        };
+        drop(kept);
+        connection.get(&path).await
+    }
+
+    /// Moves to another source address; open connections migrate with the next packet they send
+    /// (RFC 9000 s.9). The new address must be of the same family.
+    ///
+    /// # Errors
+    /// An address that cannot be bound; the old socket stays.
+    pub fn rebind(&self, address: SocketAddr) -> Result<(), ClientError> {
+        let socket = bind(address, &self.config)?;
+        self.endpoint.rebind(socket).map_err(|source| ClientError::Bind { address, source })
+    }
+
+    /// Closes all connections and waits, a second at most, until the servers should know.
+    pub async fn close(&self) {
+        self.kept.lock().await.clear();
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+
+    /// Closes all connections without waiting; they linger in the background.
+    pub(crate) fn abandon(&self) {
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.config.timeout.and_then(|limit| Instant::now().checked_add(limit))
+    }
+}
+
+fn bind(address: SocketAddr, config: &ClientConfig) -> Result<std::net::UdpSocket, ClientError> {
+    socket::bind(address, config.receive_buffer)
+        .map_err(|source| ClientError::Bind { address, source })
+}
+
+/// Runs a step until a deadline; `start` is when what the deadline is for began.
+pub(crate) async fn in_time<T>(
+    deadline: Option<Instant>,
+    start: Instant,
+    what: &'static str,
+    step: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    match deadline {
+        None => step.await,
+        Some(deadline) => timeout_at(deadline, step)
+            .await
+            .unwrap_or_else(|_| Err(ClientError::Timeout { what, after: start.elapsed() })),
+    }
+}
+
+/// Reads `--insecure`, `--ca FILE` and a fingerprint into a [`Trust`]; the first of fingerprint, CA
+/// and insecure that is given wins.
+pub fn trust(
+    insecure: bool,
+    ca: Option<PathBuf>,
+    fingerprint: Option<crate::Fingerprint>,
+) -> Trust {
+    match (fingerprint, ca, insecure) {
+        (Some(fingerprint), ..) => Trust::Fingerprint(fingerprint),
+        (None, Some(path), _) => Trust::Ca(path),
+        (None, None, true) => Trust::Insecure,
+        (None, None, false) => Trust::System,
+    }
+}

@@ -1,0 +1,114 @@
+//! URLs, as far as an HTTP/3 client needs them.
+
+use http::Uri;
+use http::uri::PathAndQuery;
+
+use super::ClientError;
+
+/// The host and port of an `https` URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// As it stands in the URL: an IPv6 address in brackets, the port if it was given.
+    authority: String,
+    host: String,
+    port: u16,
+}
+
+impl Target {
+    /// Splits a URL into its target and its path with query.
+    ///
+    /// # Errors
+    /// What is not an absolute `https` URL, or holds a user name.
+    pub fn parse(url: &str) -> Result<(Self, PathAndQuery), ClientError> {
+        let wrong =
+            |reason: &str| ClientError::Url { url: url.to_owned(), reason: reason.to_owned() };
+        let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| wrong(&e.to_string()))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(wrong("it must begin with https://"));
+        }
+        let Some(authority) = uri.authority() else { return Err(wrong("it has no host")) };
+        if authority.as_str().contains('@') {
+            return Err(wrong("it must not hold a user name"));
+        }
+        let host = authority.host();
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Err(wrong("it has no host"));
+        }
+        let port = match (authority.port_u16(), authority.port()) {
+            (Some(port), _) => port,
+            (None, Some(_)) => return Err(wrong("its port is not between 0 and 65535")),
+            // `host:` without digits, and `host:99999`, are not ports at all.
+            (None, None) if authority.as_str().len() != authority.host().len() => {
+                return Err(wrong("its port is not between 0 and 65535"));
+            }
+            (None, None) => 443,
+        };
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = Self { authority: authority.as_str().to_owned(), host: host.to_owned(), port };
+        Ok((target, path))
+    }
+
+    /// Host name, or address without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// UDP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What the certificate has to be for.
+    pub(super) fn server_name(&self) -> &str {
+        &self.host
+    }
+
+    /// The URL of a path at this target.
+    pub(super) fn uri(&self, path: &PathAndQuery) -> Result<Uri, http::Error> {
+        Uri::builder()
+            .scheme("https")
+            .authority(self.authority.as_str())
+            .path_and_query(path.clone())
+            .build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_split() {
+        for (url, host, port, path) in [
+            ("https://example.org", "example.org", 443, "/"),
+            ("https://example.org:4433/a?b=c", "example.org", 4433, "/a?b=c"),
+            ("https://[::1]:1/x", "::1", 1, "/x"),
+            ("https://192.0.2.1/", "192.0.2.1", 443, "/"),
+        ] {
+            let (target, rest) = Target::parse(url).unwrap();
+            assert_eq!((target.host(), target.port(), rest.as_str()), (host, port, path), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_url_says_why() {
+        for url in [
+            "",
+            "example.org",
+            "/path",
+            "http://example.org/",
+            "https://",
+            "https:///x",
+            "https://user@example.org/",
+            "https://example.org:99999/",
+            "https://example.org:x/",
+            "https://example.org:/",
+            "https://exa mple.org/",
+            "https://[::1/",
+        ] {
+            let error = Target::parse(url).unwrap_err();
+            assert!(matches!(error, ClientError::Url { .. }), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Taking connection attempts, and the end of the server.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Endpoint, Incoming, VarInt};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{Context, Server, ServerError, ServerStats, connection};
+use crate::admission::Decision;
+use crate::h3_code;
+
+/// How long the last CONNECTION_CLOSE frames may take to leave.
+const CLOSING: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(
+    server: &Server,
+    shutdown: impl Future<Output = ()>,
+) -> Result<ServerStats, ServerError> {
+    let mut connections = JoinSet::new();
+    let lost = serve(server, &mut connections, shutdown).await.is_err();
+
+    // Without a configuration the endpoint takes no new connections.
+    server.endpoint.set_server_config(None);
+    server.draining.send_replace(true);
+    let all_closed = async { while connections.join_next().await.is_some() {} };
+    // Whoever is not done in time is cut off, which is what the limit is for.
+    let _ = timeout(server.context.limits.grace, all_closed).await;
+    server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), b"server shutting down");
+    connections.shutdown().await;
+    let _ = timeout(CLOSING, server.endpoint.wait_idle()).await;
+    if lost { Err(ServerError::Lost) } else { Ok(server.context.stats.snapshot()) }
+}
+
+async fn serve(
+    server: &Server,
+    connections: &mut JoinSet<()>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Lost> {
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(()),
+            Some(_) = connections.join_next() => {}
+            incoming = server.endpoint.accept() => {
+                let incoming = incoming.ok_or(Lost)?;
+                if let Some((incoming, permit)) = decide(&server.context, incoming) {
+                    let context = Arc::clone(&server.context);
+                    let draining = server.draining.subscribe();
+                    connections.spawn(connection::run(context, incoming, permit, draining));
+                }
+            }
+        }
+    }
+}
+
+struct Lost;
+
+/// Carries out the admission's decision; returns what goes on to a handshake.
+fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemaphorePermit)> {
+    let counters = &context.stats.0;
+    counters.attempts.add(1);
+    let peer = connection::canonical(incoming.remote_address());
+    match context.admission.incoming(peer) {
+        Decision::Ignore => {
+            counters.ignored.add(1);
+            incoming.ignore();
+            return None;
+        }
+        Decision::Refuse => {
+            counters.refused.add(1);
+            incoming.refuse();
+            return None;
+        }
+        Decision::Retry if incoming.may_retry() => {
+            counters.retried.add(1);
+            // Fails only for what may_retry() rules out; the attempt is then refused.
+            let _ = incoming.retry();
+            return None;
+        }
+        Decision::Accept | Decision::Retry => {}
+    }
+    match Arc::clone(&context.handshakes).try_acquire_owned() {
+        Ok(permit) => Some((incoming, permit)),
+        Err(_) => {
+            counters.overloaded.add(1);
+            incoming.ignore();
+            None
+        }
+    }
+}
+
+impl Drop for Server {
+    /// A server that is dropped without having run closes what it holds.
+    fn drop(&mut self) {
+        Endpoint::close(&self.endpoint, VarInt::from_u32(h3_code::NO_ERROR), b"");
+    }
+}

@@ -1,0 +1,169 @@
+//! What can be set on a server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use crate::admission::{Admission, NoQuota};
+use crate::certificate::{CertificateError, Identity};
+
+/// Called once per answered request, from the connection's task: it must not block.
+pub type RequestLog = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
+
+/// One answered request.
+#[derive(Clone, Debug)]
+pub struct RequestRecord {
+    /// Address of the client when the request came.
+    pub peer: SocketAddr,
+    /// Number of the connection, from 1, in the order they were opened.
+    pub connection: u64,
+    /// Number of the request on its connection, from 1.
+    pub request: u64,
+    /// Its method.
+    pub method: Method,
+    /// Its path and query as sent: percent-encoded, chosen by the client, at most
+    /// [`Limits::max_field_section_size`] bytes.
+    pub path: String,
+    /// The status answered.
+    pub status: StatusCode,
+    /// Bytes of body handed to QUIC.
+    pub bytes: u64,
+    /// From the end of the request's headers to the end of the response.
+    pub duration: Duration,
+    /// Whether the whole response was handed to QUIC.
+    pub complete: bool,
+}
+
+/// What to bind, what to serve, whom to ask.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Address and port; port 0 lets the system choose, `[::]` takes IPv4 too.
+    pub listen: SocketAddr,
+    /// Directory whose files are served; none: only the built-in resources.
+    pub root: Option<PathBuf>,
+    /// Certificate and key.
+    pub identity: IdentitySource,
+    /// Who may connect.
+    pub admission: Arc<dyn Admission>,
+    /// Limits that keep one client from taking everything.
+    pub limits: Limits,
+    /// Called per answered request.
+    pub log: Option<RequestLog>,
+    /// SO_RCVBUF of the socket, bytes; none: the system's default.
+    pub receive_buffer: Option<usize>,
+}
+
+impl ServerConfig {
+    /// A server with a fresh self-signed certificate, no files, no quota and default limits.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            root: None,
+            identity: IdentitySource::SelfSigned { names: Vec::new(), directory: None },
+            admission: Arc::new(NoQuota),
+            limits: Limits::default(),
+            log: None,
+            receive_buffer: None,
+        }
+    }
+}
+
+/// Where certificate and key come from.
+#[derive(Clone, Debug)]
+pub enum IdentitySource {
+    /// Made on the spot; kept in, and taken again from, `directory` if there is one.
+    SelfSigned {
+        /// DNS names and addresses; empty: localhost, the loopback addresses and the listen address.
+        names: Vec<String>,
+        /// Where `cert.pem` and `key.pem` live.
+        directory: Option<PathBuf>,
+    },
+    /// PEM files.
+    Files {
+        /// Certificate chain, leaf first.
+        certificate: PathBuf,
+        /// Private key.
+        key: PathBuf,
+    },
+}
+
+impl IdentitySource {
+    pub(super) fn resolve(&self, listen: SocketAddr) -> Result<Identity, CertificateError> {
+        match self {
+            Self::Files { certificate, key } => Identity::from_pem_files(certificate, key),
+            Self::SelfSigned { names, directory } => {
+                let names = if names.is_empty() { default_names(listen) } else { names.clone() };
+                match directory {
+                    Some(directory) => Identity::load_or_create(directory, &names),
+                    None => Identity::self_signed(&names),
+                }
+            }
+        }
+    }
+}
+
+fn default_names(listen: SocketAddr) -> Vec<String> {
+    let mut names = ["localhost", "127.0.0.1", "::1"].map(String::from).to_vec();
+    let own = listen.ip().to_canonical();
+    if !own.is_unspecified() && !names.contains(&own.to_string()) {
+        names.push(own.to_string());
+    }
+    names
+}
+
+/// Limits of a server. The defaults suit a public server on a small machine.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// A connection is dropped after this long without a packet. Under a millisecond: never.
+    pub idle_timeout: Duration,
+    /// A handshake is given up after this long.
+    pub handshake_timeout: Duration,
+    /// Handshakes under way at once; attempts beyond are ignored.
+    pub max_handshakes: usize,
+    /// Requests under way at once on a connection.
+    pub max_concurrent_streams: u32,
+    /// Size of a request's header fields as RFC 9114 s.4.2.2 counts them, bytes.
+    pub max_field_section_size: u64,
+    /// Largest N of `/bytes/N`.
+    pub max_bytes: u64,
+    /// Unacknowledged bytes a connection may hold in memory.
+    pub send_window: u64,
+    /// A request whose headers do not arrive, or whose response is not taken, for this long is given up.
+    pub stall_timeout: Duration,
+    /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD.
+    pub max_malformed: u32,
+    /// How long requests under way may take after the shutdown began.
+    pub grace: Duration,
+    /// How often a connection's address is looked at, besides at every request.
+    pub check_interval: Duration,
+    /// How long a client must have stayed at a new IP address before it is reported as moved.
+    ///
+    /// QUIC gives up on an address that does not prove itself after three probe timeouts, 3.1 s for
+    /// a client of average round-trip time (RFC 9000 s.8.2.4). Staying longer than that without
+    /// a new challenge means the address is real, so that nobody is counted at an address it only
+    /// claims. (A client that announces a huge max_ack_delay stretches this, to under a minute.)
+    /// Zero reports at first sight. A new port of the same address is always reported at once.
+    pub migration_settle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            max_handshakes: 4096,
+            max_concurrent_streams: 100,
+            max_field_section_size: 16 * 1024,
+            max_bytes: 1 << 30,
+            send_window: 1 << 20,
+            stall_timeout: Duration::from_secs(30),
+            max_malformed: 16,
+            grace: Duration::from_secs(5),
+            check_interval: Duration::from_secs(1),
+            migration_settle: Duration::from_secs(4),
+        }
+    }
+}

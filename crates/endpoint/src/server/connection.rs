@@ -1,0 +1,210 @@
+//! One connection, from its handshake to its close.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quinn::{Incoming, VarInt};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::Context;
+use super::presence::Presence;
+use super::respond::{self, Outcome};
+use crate::h3_code;
+
+type H3Connection = h3::server::Connection<h3_quinn::Connection, Bytes>;
+
+/// An IPv4 client of a dual-stack socket, as IPv4.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// What the requests of a connection share.
+pub(super) struct Peer {
+    pub context: Arc<Context>,
+    pub number: u64,
+    requests: AtomicU64,
+    quic: quinn::Connection,
+    presence: Presence,
+}
+
+impl Peer {
+    pub fn address(&self) -> SocketAddr {
+        canonical(self.quic.remote_address())
+    }
+
+    /// Looks whether the client has migrated; returns its address.
+    fn observe(&self) -> SocketAddr {
+        let address = self.address();
+        let challenges = self.quic.stats().frame_tx.path_challenge;
+        if self.presence.observe(address, challenges, Instant::now()) {
+            self.context.stats.0.moved.add(1);
+        }
+        address
+    }
+}
+
+/// Gives the guard back when the connection's task ends, by a panic too.
+struct Release(Arc<Peer>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.presence.release();
+        self.0.context.stats.0.closed.add(1);
+    }
+}
+
+pub(super) async fn run(
+    context: Arc<Context>,
+    incoming: Incoming,
+    permit: OwnedSemaphorePermit,
+    draining: watch::Receiver<bool>,
+) {
+    let Some(quic) = handshake(&context, incoming).await else {
+        context.stats.0.handshakes_failed.add(1);
+        return;
+    };
+    drop(permit);
+    let address = canonical(quic.remote_address());
+    let opened = match context.admission.opened(address) {
+        Ok(opened) => opened,
+        Err(refused) => {
+            context.stats.0.refused_late.add(1);
+            quic.close(VarInt::from_u32(refused.code), refused.reason.as_bytes());
+            return;
+        }
+    };
+    let number = context.stats.0.opened.add(1);
+    let presence = Presence::new(opened, address, context.limits.migration_settle);
+    let peer = Arc::new(Peer { context, number, requests: AtomicU64::new(0), quic, presence });
+    let release = Release(Arc::clone(&peer));
+    tokio::select! {
+        // First, so that the guard goes as soon as the connection is closed.
+        biased;
+        reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
+        () = watch_over(&peer) => {}
+        () = serve(&peer, draining) => {}
+    }
+    // Whatever is not closed yet is closed without error; the requests under way were dropped.
+    peer.quic.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+    drop(release);
+}
+
+async fn handshake(context: &Context, incoming: Incoming) -> Option<quinn::Connection> {
+    let address = incoming.remote_address();
+    let connecting = match incoming.accept() {
+        Ok(connecting) => connecting,
+        Err(error) => {
+            tracing::debug!(%address, %error, "handshake failed");
+            return None;
+        }
+    };
+    match timeout(context.limits.handshake_timeout, connecting).await {
+        Ok(Ok(quic)) => Some(quic),
+        Ok(Err(error)) => {
+            tracing::debug!(%address, %error, "handshake failed");
+            None
+        }
+        Err(_) => {
+            tracing::debug!(%address, "handshake took too long");
+            None
+        }
+    }
+}
+
+/// Looks at the client's address and at what it sends; returns when it sends too much.
+///
+/// HTTP/3 frames are collected in memory before they are understood, so a client could fill the
+/// memory with one endless HEADERS frame. Flow control does not help, as reading renews it.
+async fn watch_over(peer: &Peer) {
+    let mut tick = interval(peer.context.limits.check_interval.max(Duration::from_millis(10)));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let start = Instant::now();
+    loop {
+        tick.tick().await;
+        peer.observe();
+        let stats = peer.quic.stats();
+        // Some to begin with, some for each request, acknowledgements for what is sent to the
+        // client, and packets that keep the connection alive.
+        let budget = (4 << 20)
+            + peer.requests.load(Ordering::Relaxed) * (2 << 10)
+            + stats.udp_tx.bytes / 2
+            + start.elapsed().as_secs() * (4 << 10);
+        if stats.udp_rx.bytes > budget {
+            peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), b"too much received");
+            return;
+        }
+    }
+}
+
+/// Answers requests until the client or the server has had enough.
+async fn serve(peer: &Arc<Peer>, mut draining: watch::Receiver<bool>) {
+    let limits = &peer.context.limits;
+    let transport = h3_quinn::Connection::new(peer.quic.clone());
+    let mut builder = h3::server::builder();
+    builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
+    // Opens streams, which a client without room for them would hold up for ever.
+    let h3 = timeout(limits.handshake_timeout, builder.build(transport)).await;
+    let Ok(Ok(mut h3)): Result<Result<H3Connection, _>, _> = h3 else { return };
+    let mut requests = JoinSet::new();
+    let mut malformed = 0;
+    // Has GOAWAY been sent? May requests still come?
+    let (mut going_away, mut accepting) = (false, true);
+    loop {
+        tokio::select! {
+            () = begun(&mut draining), if !going_away => {
+                going_away = true;
+                if !matches!(timeout(limits.stall_timeout, h3.shutdown(0)).await, Ok(Ok(()))) {
+                    return;
+                }
+            }
+            Some(done) = requests.join_next() => {
+                if !matches!(done, Ok(Outcome::Answered)) {
+                    peer.context.stats.0.failed.add(1);
+                }
+                malformed += u32::from(matches!(done, Ok(Outcome::Malformed)));
+                if malformed > limits.max_malformed {
+                    peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), b"malformed requests");
+                    return;
+                }
+            }
+            next = h3.accept(), if accepting => match next {
+                Ok(Some(resolver)) => {
+                    let number = peer.requests.fetch_add(1, Ordering::Relaxed) + 1;
+                    let address = peer.observe();
+                    requests.spawn(respond::run(Arc::clone(peer), address, number, resolver));
+                }
+                // The client has sent GOAWAY, and has been sent one.
+                Ok(None) => (going_away, accepting) = (true, false),
+                // The client closed the connection, or h3 did because of what it sent.
+                Err(_) => return,
+            },
+            () = silence(&peer.quic), if going_away && requests.is_empty() => return,
+        }
+    }
+}
+
+async fn begun(draining: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone, which ends its connections too.
+    let _ = draining.wait_for(|&draining| draining).await;
+}
+
+/// Waits until the last responses have reached the client, as closing throws away what has not.
+///
+/// h3 does not tell when a stream is acknowledged. While something is missing QUIC probes at least
+/// once a probe timeout, so silence for longer means that all has arrived.
+async fn silence(quic: &quinn::Connection) {
+    let mut sent = quic.stats().udp_tx.datagrams;
+    loop {
+        sleep(Duration::from_millis(100) + 4 * quic.rtt()).await;
+        let now = quic.stats().udp_tx.datagrams;
+        if now == sent {
+            return;
+        }
+        sent = now;
+    }
+}

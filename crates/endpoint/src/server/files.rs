@@ -1,0 +1,228 @@
+//! From a request's path to an open file under the root, and never to one outside.
+//!
+//! The kernel does the guarding: openat2(2) with RESOLVE_BENEATH refuses `..`, absolute links and
+//! links that lead out, without the race of looking first and opening later.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
+const INDEX: &str = "index.html";
+
+/// The directory whose files are served, held open.
+pub(super) struct Root {
+    directory: Arc<File>,
+}
+
+/// What a path leads to.
+pub(super) enum Found {
+    File {
+        file: File,
+        length: u64,
+        content_type: &'static str,
+    },
+    /// A directory, asked for without the slash at the end.
+    Directory,
+    /// Nothing to serve: missing, not allowed, a device, or outside of the root.
+    Nothing,
+    /// The path is not percent-encoding.
+    Malformed,
+    Failed(io::Error),
+}
+
+impl Root {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let directory = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).bits())
+            .open(path)?;
+        // Shows now, not at the first request, whether the kernel has openat2.
+        open_beneath(&directory, Path::new("."))?;
+        Ok(Self { directory: Arc::new(directory) })
+    }
+
+    /// Finds the file for the path of a URL: it begins with a slash, and is percent-encoded.
+    pub async fn find(&self, path: &str) -> Found {
+        let (path, slash) = match relative(path) {
+            Ok(Some(parts)) => parts,
+            Ok(None) => return Found::Nothing,
+            Err(Malformed) => return Found::Malformed,
+        };
+        let directory = Arc::clone(&self.directory);
+        match tokio::task::spawn_blocking(move || look_up(&directory, path, slash)).await {
+            Ok(found) => found,
+            Err(error) => Found::Failed(io::Error::other(error)),
+        }
+    }
+}
+
+fn look_up(root: &File, mut path: PathBuf, slash: bool) -> Found {
+    if slash {
+        path.push(INDEX);
+    }
+    match open_beneath(root, &path) {
+        Ok((file, metadata)) if metadata.is_file() => {
+            Found::File { file, length: metadata.len(), content_type: content_type(&path) }
+        }
+        Ok((_, metadata)) if metadata.is_dir() && !slash => Found::Directory,
+        Ok(_) => Found::Nothing,
+        Err(error) => match error {
+            // EXDEV: would leave the root. ENXIO: a socket, or a FIFO. EAGAIN: renamed meanwhile.
+            Errno::ENOENT
+            | Errno::ENOTDIR
+            | Errno::EACCES
+            | Errno::EXDEV
+            | Errno::ELOOP
+            | Errno::ENAMETOOLONG
+            | Errno::ENXIO
+            | Errno::EAGAIN => Found::Nothing,
+            other => Found::Failed(other.into()),
+        },
+    }
+}
+
+fn open_beneath(root: &File, path: &Path) -> Result<(File, Metadata), Errno> {
+    let how = OpenHow::new()
+        // Without O_NONBLOCK opening a FIFO would wait for a writer.
+        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let file = File::from(openat2(root, path, how)?);
+    let metadata = file
+        .metadata()
+        .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    Ok((file, metadata))
+}
+
+#[derive(Debug, PartialEq)]
+struct Malformed;
+
+/// Decodes a URL's path: relative to the root, and whether it ends in a slash. None for what no
+/// file can be called: empty and dot segments, slashes and NULs that were encoded.
+fn relative(path: &str) -> Result<Option<(PathBuf, bool)>, Malformed> {
+    let Some(path) = path.strip_prefix('/') else { return Ok(None) };
+    let mut segments: Vec<&str> = path.split('/').collect();
+    let slash = segments.last().is_some_and(|last| last.is_empty());
+    if slash {
+        segments.pop();
+    }
+    let mut relative = PathBuf::new();
+    for segment in segments {
+        let name = decode(segment)?;
+        if matches!(name.as_slice(), b"" | b"." | b"..")
+            || name.iter().any(|b| matches!(b, b'/' | 0))
+        {
+            return Ok(None);
+        }
+        relative.push(OsString::from_vec(name));
+    }
+    Ok(Some((relative, slash)))
+}
+
+/// Percent-decoding (RFC 3986 s.2.1), strictly.
+fn decode(segment: &str) -> Result<Vec<u8>, Malformed> {
+    let mut decoded = Vec::with_capacity(segment.len());
+    let mut bytes = segment.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16)).ok_or(Malformed);
+        decoded.push((digit()? << 4 | digit()?) as u8);
+    }
+    Ok(decoded)
+}
+
+fn content_type(path: &Path) -> &'static str {
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+    match extension.as_str() {
+        "html" | "htm" => "text/html; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "txt" | "log" | "toml" => "text/plain; charset=utf-8",
+        "md" => "text/markdown; charset=utf-8",
+        "csv" => "text/csv; charset=utf-8",
+        "json" | "map" => "application/json",
+        "xml" => "application/xml",
+        "pdf" => "application/pdf",
+        "wasm" => "application/wasm",
+        "zip" => "application/zip",
+        "gz" => "application/gzip",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "avif" => "image/avif",
+        "ico" => "image/vnd.microsoft.icon",
+        "woff2" => "font/woff2",
+        "woff" => "font/woff",
+        "mp4" => "video/mp4",
+        "webm" => "video/webm",
+        "mp3" => "audio/mpeg",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Option<(String, bool)> {
+        let (path, slash) = relative(text).unwrap()?;
+        Some((path.to_str().unwrap().to_owned(), slash))
+    }
+
+    #[test]
+    fn paths_decode_to_names_beneath() {
+        assert_eq!(path("/"), Some((String::new(), true)));
+        assert_eq!(path("/a/b.txt"), Some(("a/b.txt".into(), false)));
+        assert_eq!(path("/a/"), Some(("a".into(), true)));
+        assert_eq!(path("/sp%20ace%2Etxt"), Some(("sp ace.txt".into(), false)));
+        assert_eq!(path("/..."), Some(("...".into(), false)));
+    }
+
+    #[test]
+    fn what_leads_elsewhere_leads_nowhere() {
+        for text in [
+            "",
+            "a",
+            "//",
+            "//a",
+            "/a//b",
+            "/.",
+            "/..",
+            "/../a",
+            "/a/../b",
+            "/%2e%2e/a",
+            "/%2E./a",
+            "/.%2e",
+            "/a%2fb",
+            "/..%2fa",
+            "/a%00",
+            "/%2Fetc/passwd",
+            "/%00",
+        ] {
+            assert_eq!(path(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn broken_percent_encoding_is_malformed() {
+        for text in ["/%", "/%2", "/%zz", "/a%2", "/%%20", "/%+1"] {
+            assert_eq!(relative(text), Err(Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn double_encoding_is_decoded_once() {
+        assert_eq!(path("/%252e%252e/a"), Some(("%2e%2e/a".into(), false)));
+    }
+}

@@ -1,0 +1,183 @@
+//! The HTTP/3 server.
+//!
+//! `config` says what can be set, `accept` takes connection attempts and shuts down, `connection`
+//! runs one connection from handshake to close, `presence` keeps the admission guard honest,
+//! `respond` answers one request, `files` finds a file under the root, `stats` counts.
+//!
+//! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
+//! and the files under [`ServerConfig::root`]; the first two hide files of the same name. HEAD
+//! wherever GET; every other method is 405.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Endpoint, EndpointConfig, IdleTimeout, TokioRuntime, TransportConfig, VarInt};
+use tokio::sync::{Semaphore, watch};
+
+use crate::certificate::{CertificateError, Fingerprint};
+use crate::{socket, tls};
+
+mod accept;
+mod config;
+mod connection;
+mod files;
+mod presence;
+mod respond;
+mod stats;
+
+pub use config::{IdentitySource, Limits, RequestLog, RequestRecord, ServerConfig};
+pub use stats::{ServerStats, StatsHandle};
+
+/// A server could not be made, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The root directory cannot be served.
+    #[error("cannot serve files from {}: {source}", path.display())]
+    Root {
+        /// The directory asked for.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Certificate or key cannot be made, read or used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// A limit is outside what QUIC can express.
+    #[error("{what} of {value} is out of range: {range}")]
+    Limit {
+        /// Which limit.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        range: &'static str,
+    },
+    /// The server's socket or runtime is gone.
+    #[error("the socket of the server failed; the log has the reason")]
+    Lost,
+}
+
+/// A bound HTTP/3 server; serves while [`run`](Self::run) is awaited.
+pub struct Server {
+    endpoint: Endpoint,
+    context: Arc<Context>,
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    receive_buffer: usize,
+    draining: watch::Sender<bool>,
+}
+
+/// What the connections of a server share.
+struct Context {
+    admission: Arc<dyn crate::Admission>,
+    files: Option<files::Root>,
+    limits: Limits,
+    log: Option<RequestLog>,
+    stats: StatsHandle,
+    handshakes: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Binds the socket, reads or makes the certificate, opens the root. Serves nothing yet, but
+    /// attempts that arrive from now on wait for [`run`](Self::run).
+    ///
+    /// Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// See [`ServerError`]: address in use, no such directory, unreadable certificate, senseless limit.
+    pub fn bind(config: ServerConfig) -> Result<Self, ServerError> {
+        let identity = config.identity.resolve(config.listen)?;
+        let files = match &config.root {
+            Some(path) => Some(
+                files::Root::open(path)
+                    .map_err(|source| ServerError::Root { path: path.clone(), source })?,
+            ),
+            None => None,
+        };
+        let mut quic = quinn::ServerConfig::with_crypto(Arc::new(tls::server(&identity)?));
+        quic.transport_config(Arc::new(transport(&config.limits)?));
+        let bind_error = |source| ServerError::Bind { address: config.listen, source };
+        let socket = socket::bind(config.listen, config.receive_buffer).map_err(bind_error)?;
+        let receive_buffer = socket::receive_buffer(&socket).map_err(bind_error)?;
+        let address = socket.local_addr().map_err(bind_error)?;
+        let endpoint =
+            Endpoint::new(EndpointConfig::default(), Some(quic), socket, Arc::new(TokioRuntime))
+                .map_err(bind_error)?;
+        let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
+        Ok(Self {
+            endpoint,
+            context: Arc::new(Context {
+                admission: config.admission,
+                files,
+                limits: config.limits,
+                log: config.log,
+                stats: StatsHandle::default(),
+                handshakes: Arc::new(Semaphore::new(handshakes)),
+            }),
+            address,
+            fingerprint: identity.fingerprint(),
+            receive_buffer,
+            draining: watch::Sender::new(false),
+        })
+    }
+
+    /// The address the socket is bound to, with the port the system chose if none was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// SHA-256 of the certificate clients will see.
+    pub fn certificate_fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Bytes of receive buffer the kernel granted (it doubles what is asked for, and limits it).
+    pub fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// The counters, readable while the server runs and after.
+    pub fn stats(&self) -> StatsHandle {
+        self.context.stats.clone()
+    }
+
+    /// Serves until `shutdown` is ready, then lets requests under way finish for up to
+    /// [`Limits::grace`], closes every connection and returns the final counters.
+    ///
+    /// # Errors
+    /// [`ServerError::Lost`] when the socket fails.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ServerStats, ServerError> {
+        accept::run(&self, shutdown).await
+    }
+}
+
+/// The transport parameters of a server (RFC 9000 s.18.2).
+fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
+    let idle = IdleTimeout::try_from(limits.idle_timeout).map_err(|_| ServerError::Limit {
+        what: "idle timeout",
+        value: format!("{:?}", limits.idle_timeout),
+        range: "under 2^62 milliseconds",
+    })?;
+    let mut transport = TransportConfig::default();
+    transport
+        // Zero means no timeout on the wire (RFC 9000 s.18.2), and connections that are never forgotten.
+        .max_idle_timeout(Some(idle).filter(|_| limits.idle_timeout >= Duration::from_millis(1)))
+        .max_concurrent_bidi_streams(VarInt::from_u32(limits.max_concurrent_streams))
+        // Control, QPACK encoder, QPACK decoder (RFC 9114 s.6.2), and some to grease with.
+        .max_concurrent_uni_streams(VarInt::from_u32(8))
+        .stream_receive_window(VarInt::from_u32(64 * 1024))
+        .receive_window(VarInt::from_u32(256 * 1024))
+        .send_window(limits.send_window)
+        .datagram_receive_buffer_size(None);
+    Ok(transport)
+}

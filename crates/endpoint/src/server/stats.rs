@@ -1,0 +1,97 @@
+//! What a server counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+/// Counters of a server at one moment. All but `open` only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServerStats {
+    /// Connection attempts that reached the server (a Retry makes two of one).
+    pub attempts: u64,
+    /// Attempts the admission refused.
+    pub refused: u64,
+    /// Attempts the admission ignored.
+    pub ignored: u64,
+    /// Attempts answered with Retry.
+    pub retried: u64,
+    /// Attempts ignored because too many handshakes were under way.
+    pub overloaded: u64,
+    /// Handshakes that were started and failed or timed out.
+    pub handshakes_failed: u64,
+    /// Handshakes completed and then refused by the admission.
+    pub refused_late: u64,
+    /// Connections opened.
+    pub opened: u64,
+    /// Connections open now.
+    pub open: u64,
+    /// Migrations reported to the admission.
+    pub moved: u64,
+    /// Requests answered, whatever the status.
+    pub requests: u64,
+    /// Requests given up: malformed, or the client went away or stalled.
+    pub failed: u64,
+    /// Bytes of response bodies handed to QUIC.
+    pub bytes: u64,
+}
+
+/// Reads the counters of a server; cheap to clone, outlives the server.
+#[derive(Clone, Debug, Default)]
+pub struct StatsHandle(pub(super) Arc<Counters>);
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub attempts: Counter,
+    pub refused: Counter,
+    pub ignored: Counter,
+    pub retried: Counter,
+    pub overloaded: Counter,
+    pub handshakes_failed: Counter,
+    pub refused_late: Counter,
+    pub opened: Counter,
+    pub closed: Counter,
+    pub moved: Counter,
+    pub requests: Counter,
+    pub failed: Counter,
+    pub bytes: Counter,
+}
+
+impl StatsHandle {
+    /// The counters now. Each is exact; they are not read in one instant.
+    pub fn snapshot(&self) -> ServerStats {
+        let counters = &*self.0;
+        // `closed` first: a connection opened in between must not make `open` negative.
+        let closed = counters.closed.get();
+        let opened = counters.opened.get();
+        ServerStats {
+            attempts: counters.attempts.get(),
+            refused: counters.refused.get(),
+            ignored: counters.ignored.get(),
+            retried: counters.retried.get(),
+            overloaded: counters.overloaded.get(),
+            handshakes_failed: counters.handshakes_failed.get(),
+            refused_late: counters.refused_late.get(),
+            opened,
+            open: opened.saturating_sub(closed),
+            moved: counters.moved.get(),
+            requests: counters.requests.get(),
+            failed: counters.failed.get(),
+            bytes: counters.bytes.get(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds and returns the new value.
+    pub fn add(&self, n: u64) -> u64 {
+        self.0.fetch_add(n, Ordering::AcqRel) + n
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,142 @@
+//! From certificates and trust to quinn's configurations. TLS 1.3 only, ALPN `h3` only, no 0-RTT.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::certificate::{CertificateError, Fingerprint, Identity, read_certificates};
+
+const ALPN: &[u8] = b"h3";
+
+/// Which servers a client believes.
+#[derive(Clone, Debug, Default)]
+pub enum Trust {
+    /// Those with a certificate of a root the system trusts.
+    #[default]
+    System,
+    /// Those with a certificate of, or exactly as, one in this PEM file.
+    Ca(PathBuf),
+    /// The one with exactly this certificate, whatever its name and validity.
+    Fingerprint(Fingerprint),
+    /// Any. The server still has to hold the key of the certificate it shows.
+    Insecure,
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn unusable(error: impl std::fmt::Display) -> CertificateError {
+    CertificateError::Unusable(error.to_string())
+}
+
+/// TLS for a server.
+pub(crate) fn server(identity: &Identity) -> Result<QuicServerConfig, CertificateError> {
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unusable)?
+        .with_no_client_auth()
+        .with_single_cert(identity.chain.clone(), identity.key.clone_key())
+        .map_err(unusable)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.max_early_data_size = 0;
+    config.try_into().map_err(unusable)
+}
+
+/// TLS for a client. Without session resumption: every connection is a full handshake, so that
+/// connections cost the server the same and can be compared.
+pub(crate) fn client(trust: &Trust) -> Result<QuicClientConfig, CertificateError> {
+    let provider = provider();
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unusable)?;
+    let pinned = match trust {
+        Trust::System | Trust::Ca(_) => None,
+        Trust::Fingerprint(fingerprint) => Some(Pinned { pin: Some(*fingerprint), provider }),
+        Trust::Insecure => Some(Pinned { pin: None, provider }),
+    };
+    let mut config = match pinned {
+        Some(pinned) => builder.dangerous().with_custom_certificate_verifier(Arc::new(pinned)),
+        None => builder.with_root_certificates(roots(trust)?),
+    }
+    .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    config.try_into().map_err(unusable)
+}
+
+fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
+    let mut roots = RootCertStore::empty();
+    match trust {
+        Trust::Ca(path) => {
+            for certificate in read_certificates(path)? {
+                roots.add(certificate).map_err(|e| CertificateError::Pem {
+                    what: "usable certificate",
+                    path: path.clone(),
+                    reason: e.to_string(),
+                })?;
+            }
+        }
+        // Systems carry a few roots that no library can parse; none at all shows at the handshake.
+        _ => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    Ok(roots)
+}
+
+/// Accepts one certificate by its fingerprint, or any, and checks that the server holds its key.
+#[derive(Debug)]
+struct Pinned {
+    pin: Option<Fingerprint>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.pin {
+            Some(pin) if pin != Fingerprint::of(end_entity) => {
+                Err(rustls::CertificateError::ApplicationVerificationFailure.into())
+            }
+            _ => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
