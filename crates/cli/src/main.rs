@@ -8,7 +8,12 @@
 
 mod failure;
 mod gateway;
+mod get;
+mod lab;
 mod output;
+mod serve;
+mod signals;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -30,6 +35,13 @@ enum Command {
     /// Drop abusive traffic to a QUIC server in the kernel (XDP); watch and steer it
     #[command(subcommand)]
     Gateway(gateway::Command),
+    /// Serve files over HTTP/3, telling a gateway who is connected
+    Serve(Box<serve::Args>),
+    /// Fetch URLs over HTTP/3
+    Get(get::Args),
+    /// Make network namespaces, load and attacks for experiments on this machine
+    #[command(subcommand)]
+    Lab(lab::Command),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +52,9 @@ fn main() -> ExitCode {
     start_log();
     let done: Done = match equic.command {
         Command::Gateway(command) => gateway::run(command),
+        Command::Serve(args) => serve::run(&args),
+        Command::Get(args) => get::run(&args),
+        Command::Lab(command) => lab::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

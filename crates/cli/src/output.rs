@@ -14,8 +14,13 @@ use crate::failure::{Done, Failure};
 
 /// Writes text as it is.
 pub fn text(text: impl Display) -> Done {
+    bytes(text.to_string().as_bytes())
+}
+
+/// Writes bytes as they are.
+pub fn bytes(bytes: &[u8]) -> Done {
     let mut stdout = io::stdout().lock();
-    match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ClosedPipe),
         Err(error) => Err(Failure::because("cannot write to standard output", error)),

@@ -2,16 +2,27 @@
 //!
 //! The header is the only definition and carries the comments; read it there. Addresses and ports
 //! are in network order, everything else in host order; times are nanoseconds of `CLOCK_MONOTONIC`.
-#![allow(missing_docs, non_camel_case_types, non_upper_case_globals, clippy::all)]
+#![allow(missing_docs, non_camel_case_types, non_upper_case_globals)]
+#![allow(clippy::all, clippy::undocumented_unsafe_blocks, reason = "generated")]
 
 /// A value the kernel and this process exchange byte by byte.
 ///
 /// # Safety
 /// The type is `repr(C)`, every bit pattern of its size is a valid value, and it has no padding
 /// that a hash of its bytes would see.
-pub unsafe trait Pod: Copy + Default + 'static {}
+pub unsafe trait Pod: Copy + 'static {
+    /// The value whose bytes are all zero.
+    fn zeroed() -> Self {
+        // SAFETY: every bit pattern is a value, this one too.
+        unsafe { std::mem::zeroed() }
+    }
+}
 
 // SAFETY: an integer is its bytes.
 unsafe impl Pod for u32 {}
+// SAFETY: an integer is its bytes.
+unsafe impl Pod for u64 {}
+// SAFETY: an array is its elements, one after the other.
+unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 
 include!(concat!(env!("OUT_DIR"), "/abi.rs"));

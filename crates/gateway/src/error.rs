@@ -52,7 +52,9 @@ pub enum Error {
         interface: String,
     },
     /// The driver cannot run the program, and native mode was asked for.
-    #[error("the driver of `{interface}` refuses the program in native mode ({source}): use mode `generic` or `auto`")]
+    #[error(
+        "the driver of `{interface}` refuses the program in native mode ({source}): use mode `generic` or `auto`"
+    )]
     NativeRefused {
         /// The interface's name.
         interface: String,
@@ -78,7 +80,9 @@ pub enum Error {
         why: String,
     },
     /// The program and this library were built from different versions of `abi.h`.
-    #[error("{what} speaks version {found} of the gateway's interface, this library version {expected}: use the command and the library of the same release as the gateway")]
+    #[error(
+        "{what} speaks version {found} of the gateway's interface, this library version {expected}: use the command and the library of the same release as the gateway"
+    )]
     AbiVersion {
         /// The object file, or the running program.
         what: String,
@@ -126,13 +130,17 @@ pub enum Error {
         known: Vec<String>,
     },
     /// As many processes feed the gateway as it has room for.
-    #[error("all {slots} places for servers of this gateway are taken: end one of them (`equic gateway status` lists them)")]
+    #[error(
+        "all {slots} places for servers of this gateway are taken: end one of them (`equic gateway status` lists them)"
+    )]
     NoFreeLedger {
         /// How many there are.
         slots: u32,
     },
     /// The deny/allow list of that family is full.
-    #[error("the deny/allow list for IPv{family} is full ({entries} entries): forget some, or start the gateway with a larger `acl_entries`")]
+    #[error(
+        "the deny/allow list for IPv{family} is full ({entries} entries): forget some, or start the gateway with a larger `acl_entries`"
+    )]
     ListFull {
         /// 4 or 6.
         family: u8,
@@ -190,7 +198,9 @@ impl Error {
     /// The `errno` behind it, if there is one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
-            Error::System { source, .. } | Error::NativeRefused { source, .. } => source.raw_os_error(),
+            Error::System { source, .. } | Error::NativeRefused { source, .. } => {
+                source.raw_os_error()
+            }
             Error::NotPermitted { .. } => Some(libc::EPERM),
             Error::NoSuchInterface { .. } => Some(libc::ENODEV),
             Error::InterfaceBusy { .. } | Error::AlreadyAttached { .. } => Some(libc::EBUSY),
@@ -230,7 +240,7 @@ pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
         .map(|name| (strsim::jaro_winkler(wanted, name), name))
-        .filter(|(score, _)| *score > 0.8)
+        .filter(|(score, name)| *score > 0.8 || strsim::levenshtein(wanted, name) <= 1)
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()

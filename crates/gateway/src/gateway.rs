@@ -1,26 +1,331 @@
-use std::path::PathBuf;
+//! A gateway that this process owns: load, attach, judge packets by hand.
+
+use std::os::fd::AsFd;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
 use serde::Serialize;
-use crate::{Config, Result, Mode, Ledger, Control, Reason};
-pub enum ObjectSource { Embedded, Path(PathBuf), Bytes(Vec<u8>) }
-#[derive(Default)] pub struct LoadOptions { pub test_clock: bool, pub explain: bool, pub seed: Option<u64> }
-pub struct Gateway { }
-#[derive(Serialize)] pub struct Attached { pub ifindex: u32, pub interface: String, pub native: bool, pub notice: Option<String> }
-impl Gateway {
-    pub fn load(config: &Config, object: ObjectSource) -> Result<Gateway> { unreachable!() }
-    pub fn load_with(config: &Config, object: ObjectSource, options: LoadOptions) -> Result<Gateway> { unreachable!() }
-    pub fn attach(&self, interface: &str, mode: Mode) -> Result<Attached> { unreachable!() }
-    pub fn detach(&self, interface: &str) -> Result<()> { unreachable!() }
-    pub fn attached(&self) -> Vec<Attached> { unreachable!() }
-    /// One per process: every call gives the same ledger.
-    pub fn ledger(&self) -> Result<Ledger> { unreachable!() }
-    pub fn control(&self) -> &Control { unreachable!() }
-    pub fn set_clock(&self, now: Duration) { unreachable!() }
-    pub fn test_run(&self, packet: &[u8], ifindex: Option<u32>) -> Result<TestRun> { unreachable!() }
-    pub fn judge(&self, packet: &[u8]) -> Result<Judgement> { unreachable!() }
+
+use crate::abi;
+use crate::config::{Config, Mode, c_name, nanos};
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::ledger::membership::Membership;
+use crate::ledger::{Ledger, services_of};
+use crate::object::{self, Loaded, ObjectSource, Plan};
+use crate::periodic::Periodic;
+use crate::sys;
+use crate::sys::ids;
+use crate::sys::region::atomic;
+
+/// How a gateway is loaded beside its configuration: for tests and `explain`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LoadOptions {
+    /// The program takes the time from [`Gateway::set_clock`]; starts at the present.
+    pub test_clock: bool,
+    /// The program writes down how it judged, for [`Gateway::judge`].
+    pub explain: bool,
+    /// Seed of the ledger's hash; none: random.
+    pub seed: Option<u64>,
 }
-pub enum Action { Aborted, Drop, Pass, Tx, Redirect, Other(u32) }
-pub struct TestRun { pub action: Action, pub duration: Duration }
-#[derive(Serialize)] pub struct Judgement { /// None: not to a service
- pub verdict: Option<Verdict>, pub dropped: bool }
-#[derive(Serialize)] pub struct Verdict { pub reason: Reason, pub service: String, pub source: String, pub connections: u32, pub version: Option<u32>, pub dcid: String, pub scid: String }
+
+impl LoadOptions {
+    /// For [`Gateway::judge`]: explanations, and a clock that only [`Gateway::set_clock`] moves.
+    pub fn explain() -> LoadOptions {
+        LoadOptions { test_clock: true, explain: true, seed: None }
+    }
+}
+
+/// Where a gateway is attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Attached {
+    /// The interface's index.
+    pub ifindex: u32,
+    /// Its name when it was attached.
+    pub interface: String,
+    /// In the driver, or behind it (generic).
+    pub native: bool,
+    /// What the operator should know: why it is not native, for example.
+    pub notice: Option<String>,
+}
+
+#[derive(Debug)]
+struct Link {
+    attached: Attached,
+    // Closing the last descriptor of a link takes the program off the interface.
+    _fd: OwnedFd,
+}
+
+/// A gateway loaded by this process. It leaves its interfaces when this is dropped, and when the
+/// process ends, by SIGKILL too.
+#[derive(Debug)]
+pub struct Gateway {
+    links: Mutex<Vec<Link>>,
+    // After the links: nothing is swept or counted for a program that is gone.
+    sweeper: Option<Periodic>,
+    ledger: Mutex<Option<Ledger>>,
+    copied: Option<Membership>,
+    judging: Mutex<()>,
+    control: Control,
+    program: OwnedFd,
+}
+
+impl Gateway {
+    /// Loads the program with this configuration. It decides nothing until it is attached.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] without `CAP_BPF` and `CAP_NET_ADMIN`; [`Error::BadObject`],
+    /// [`Error::AbiVersion`], [`Error::KernelTooOld`], [`Error::Verifier`], [`Error::Config`].
+    pub fn load(config: &Config, object: ObjectSource) -> Result<Gateway> {
+        Gateway::load_with(config, object, LoadOptions::default())
+    }
+
+    /// As [`Gateway::load`], with options.
+    ///
+    /// # Errors
+    /// As [`Gateway::load`].
+    pub fn load_with(
+        config: &Config,
+        object: ObjectSource,
+        options: LoadOptions,
+    ) -> Result<Gateway> {
+        config.validate()?;
+        let failed = |error| Error::system("choosing a seed", error);
+        let seed = options.seed.map_or_else(sys::random_u64, Ok).map_err(failed)?;
+        let mut plan = Plan::of(config, seed);
+        plan.load.test_clock = options.test_clock.into();
+        plan.load.explain = options.explain.into();
+        let loaded = object::load(&object, &plan)?;
+        fill(&loaded, config)?;
+        let mut gateway = Gateway::of(loaded);
+        for net in &config.deny {
+            gateway.control.deny(*net, None)?;
+        }
+        for net in &config.allow {
+            gateway.control.allow(*net, None)?;
+        }
+        if !options.test_clock && !options.explain {
+            gateway.sweeper = Some(sweeper(gateway.control.clone())?);
+        }
+        Ok(gateway)
+    }
+
+    pub(crate) fn of(loaded: Loaded) -> Gateway {
+        Gateway {
+            links: Mutex::default(),
+            sweeper: None,
+            ledger: Mutex::default(),
+            copied: None,
+            judging: Mutex::default(),
+            control: Control::of(loaded.maps, loaded.id),
+            program: loaded.program,
+        }
+    }
+
+    pub(crate) fn keep(&mut self, copied: Membership) {
+        self.copied = Some(copied);
+    }
+
+    /// Attaches the program to an interface of this process's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchInterface`]; [`Error::InterfaceBusy`] when another XDP program is there (it
+    /// stays); [`Error::NativeRefused`] in mode `native`; [`Error::AlreadyAttached`].
+    pub fn attach(&self, interface: &str, mode: Mode) -> Result<Attached> {
+        let ifindex = sys::interface_index(interface)?;
+        let mut links = lock(&self.links);
+        if links.iter().any(|link| link.attached.ifindex == ifindex) {
+            return Err(Error::AlreadyAttached { interface: interface.to_owned() });
+        }
+        let (fd, native, notice) = match mode {
+            Mode::Native => (
+                self.link(ifindex, true).map_err(|e| native_error(interface, ifindex, e))?,
+                true,
+                None,
+            ),
+            Mode::Generic => (
+                self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?,
+                false,
+                None,
+            ),
+            Mode::Auto => match self.link(ifindex, true) {
+                Ok(fd) => (fd, true, None),
+                Err(error) if is_busy(&error) => return Err(busy_or(interface, ifindex, error)),
+                Err(error) => {
+                    let fd =
+                        self.link(ifindex, false).map_err(|e| busy_or(interface, ifindex, e))?;
+                    let notice = format!(
+                        "the driver of `{interface}` cannot run the program ({error}): attached in generic mode, \
+                         which works the same and costs more per packet"
+                    );
+                    (fd, false, Some(notice))
+                }
+            },
+        };
+        let attached = Attached { ifindex, interface: interface.to_owned(), native, notice };
+        links.push(Link { attached: attached.clone(), _fd: fd });
+        Ok(attached)
+    }
+
+    fn link(&self, ifindex: u32, native: bool) -> std::io::Result<OwnedFd> {
+        let flags =
+            if native { libbpf_sys::XDP_FLAGS_DRV_MODE } else { libbpf_sys::XDP_FLAGS_SKB_MODE };
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+            flags,
+            ..Default::default()
+        };
+        // SAFETY: the program's descriptor and the options live through the call.
+        let returned = unsafe {
+            libbpf_sys::bpf_link_create(
+                self.program.as_raw_fd(),
+                ifindex as i32,
+                libbpf_sys::BPF_XDP,
+                &raw const options,
+            )
+        };
+        let fd = sys::check(returned)?;
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Takes the program off one interface.
+    ///
+    /// # Errors
+    /// [`Error::NotAttached`].
+    pub fn detach(&self, interface: &str) -> Result<()> {
+        let mut links = lock(&self.links);
+        let before = links.len();
+        links.retain(|link| link.attached.interface != interface);
+        if links.len() == before {
+            return Err(Error::NotAttached { interface: interface.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Where it is attached.
+    pub fn attached(&self) -> Vec<Attached> {
+        lock(&self.links).iter().map(|link| link.attached.clone()).collect()
+    }
+
+    /// The ledger of this process; every call gives the same one.
+    ///
+    /// # Errors
+    /// [`Error::NoFreeLedger`], or when memory is short.
+    pub fn ledger(&self) -> Result<Ledger> {
+        let mut ledger = lock(&self.ledger);
+        if let Some(ledger) = &*ledger {
+            return Ok(ledger.clone());
+        }
+        let joined = self.control.join(&process_name())?;
+        *ledger = Some(joined.clone());
+        Ok(joined)
+    }
+
+    /// Policy, counters and lists of this gateway.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// The kernel's id of the program.
+    pub fn program_id(&self) -> u32 {
+        self.control.program_id()
+    }
+
+    /// The program itself, to pass on or to run.
+    pub fn program_fd(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// Sets the program's clock (time since boot, as `CLOCK_MONOTONIC` counts it). Without
+    /// [`LoadOptions::test_clock`] the program does not look at it.
+    pub fn set_clock(&self, now: Duration) {
+        let control = self.control.maps().control.pointer();
+        atomic!(AtomicU64, control, clock_ns)
+            .store(nanos(now), std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(crate) fn judging(&self) -> MutexGuard<'_, ()> {
+        lock(&self.judging)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Cleans up after dead servers and expired list entries, once a second.
+fn sweeper(control: Control) -> Result<Periodic> {
+    Periodic::start("equic-sweeper", move || {
+        match control.sweep() {
+            Ok(swept) if swept.ledgers + swept.list_entries > 0 => tracing::debug!(?swept, "swept"),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "sweeping"),
+        }
+        Duration::from_secs(1)
+    })
+}
+
+/// What `status` calls the ledger of this process.
+fn process_name() -> String {
+    std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned()
+}
+
+/// Writes the configuration into the maps, before anything is attached.
+fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
+    let maps = &loaded.maps;
+    maps.services.write(services_of(config));
+    maps.control.write(control_of(config));
+    for (listener, service) in config.listeners() {
+        maps.listeners
+            .put(&listener, &service)
+            .map_err(|error| Error::system("writing the listeners", error))?;
+    }
+    Ok(())
+}
+
+fn control_of(config: &Config) -> abi::equic_control {
+    let (pid, now) = (std::process::id(), sys::monotonic_ns());
+    abi::equic_control {
+        magic: abi::EQUIC_ABI_MAGIC,
+        version: abi::EQUIC_ABI_VERSION,
+        owner_pid: pid,
+        owner_mask: 0,
+        lease_ns: nanos(config.gateway.lease),
+        clock_ns: now,
+        created_ns: now,
+        events: config.gateway.events.to_abi(),
+        acl_used: 0,
+        dry_run: config.gateway.dry_run.into(),
+        owner_start_ticks: sys::start_ticks(pid).unwrap_or(0),
+        name: c_name(&config.gateway.name),
+    }
+}
+
+/// EEXIST: a program is there in the other mode.
+fn is_busy(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+}
+
+fn busy_or(interface: &str, ifindex: u32, error: std::io::Error) -> Error {
+    if !is_busy(&error) {
+        return Error::system(format!("attaching to `{interface}`"), error);
+    }
+    let program_id = ids::attached_program(ifindex).ok().flatten().map(|(id, _)| id);
+    let program = program_id.and_then(|id| ids::program_by_id(id).ok().flatten());
+    Error::InterfaceBusy {
+        interface: interface.to_owned(),
+        program_id,
+        program_name: program.map(|p| p.name),
+    }
+}
+
+fn native_error(interface: &str, ifindex: u32, error: std::io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => {
+            busy_or(interface, ifindex, error)
+        }
+        _ => Error::NativeRefused { interface: interface.to_owned(), source: error },
+    }
+}

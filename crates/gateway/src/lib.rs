@@ -1,22 +1,52 @@
-//! XDP gateway for QUIC servers: quotas, rates and lists enforced in the kernel, driven live by the server.
-// Signatures first: bodies follow.
-#![allow(unused, missing_docs, clippy::all)]
+//! XDP gateway for QUIC servers: quotas, rates and lists enforced in the kernel, driven live by the
+//! server.
+//!
+//! An operator loads a [`Gateway`] from a [`Config`] and attaches it to interfaces; the server opens
+//! its [`Ledger`] (in the same process, or from another one through [`Control::join`]) and holds a
+//! [`Guard`] per connection. The XDP program drops what breaks the limits before the kernel
+//! allocates anything; docs/policy.md says what it decides.
+//!
+//! * `bpf/`: the program in C; `bpf/abi.h` is what it shares with this library ([`abi`]);
+//! * [`config`], [`quantity`]: what an operator writes; [`reason`]: what the program answers;
+//! * `object`, [`Gateway`]: loading and attaching; `judge`: the program run by hand on packets;
+//! * [`ledger`]: connection counts in shared memory;
+//! * [`control`]: everything about a running gateway, from any process;
+//! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
+//!
+//! Start reading with [`Gateway`], then `ledger/table.rs`.
+
 pub mod abi;
 pub mod config;
 pub mod control;
 pub mod error;
-pub mod gateway;
 pub mod ledger;
 pub mod quantity;
 pub mod reason;
+
+mod gateway;
+mod judge;
+mod maps;
+mod object;
+mod periodic;
+mod prefix;
 mod sys;
-pub use config::{Config, GatewayConfig, ServiceConfig, Listen, Mode, Policy, Fragments, ConfigError, parse_prefix};
-pub use control::{Control, Found, Status, CounterRow, SourceRow, Change, ListEntry, ListAction, SortBy, Events, Event};
+
+pub use config::{
+    Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, Policy, ServiceConfig,
+    Setting, parse_prefix,
+};
+pub use control::{
+    Change, Control, CounterRow, Event, Events, Found, Interface, LedgerStatus, ListAction,
+    ListEntry, Owner, ServiceStatus, SortBy, SourceRow, Status, Swept, TableStatus, Tallies,
+};
 pub use error::{Error, Result};
-pub use gateway::{Gateway, ObjectSource, LoadOptions, Attached, Action, Judgement, TestRun, Verdict};
+pub use gateway::{Attached, Gateway, LoadOptions};
 pub use ipnet::IpNet;
+pub use judge::{Action, Judgement, TestRun, Verdict};
 pub use ledger::{Guard, Ledger, Opened, Service};
-pub use quantity::{Rate, parse_duration, format_duration};
+pub use object::{ObjectSource, embedded_object};
+pub use quantity::{Rate, format_duration, parse_duration, parse_size};
 pub use reason::Reason;
+
 /// The name of the XDP program in the kernel.
 pub const PROGRAM_NAME: &str = "equic_gateway";

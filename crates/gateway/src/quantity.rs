@@ -135,7 +135,8 @@ impl Rate {
     }
 }
 
-const RATE: &str = "a rate: write for example `20/s`, `20/s burst 40`, `300/min`, `10MB/s burst 1MB` or `off`";
+const RATE: &str =
+    "a rate: write for example `20/s`, `20/s burst 40`, `300/min`, `10MB/s burst 1MB` or `off`";
 
 impl FromStr for Rate {
     type Err = QuantityError;
@@ -245,7 +246,8 @@ impl fmt::Display for DisplaySize {
     }
 }
 
-const DURATION: &str = "a duration: write for example `250ms`, `1s`, `1.5s`, `10m`, `2h`, `1d` or `1h30m`";
+const DURATION: &str =
+    "a duration: write for example `250ms`, `1s`, `1.5s`, `10m`, `2h`, `1d` or `1h30m`";
 const UNITS: [(&str, u64); 8] = [
     ("ms", 1_000_000),
     ("us", 1_000),
@@ -312,7 +314,9 @@ pub fn format_duration(duration: Duration) -> String {
 
 /// For `#[serde(with = "duration")]`: a duration written as text.
 pub(crate) mod duration {
-    use super::{Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration};
+    use super::{
+        Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration,
+    };
 
     pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&format_duration(*value))

@@ -27,7 +27,19 @@ fn rates_read_and_print() {
 
 #[test]
 fn bad_rates_say_what_is_right() {
-    for text in ["", "20", "/s", "20/", "20/day", "x/s", "20/s burst", "20/s burst x", "-1/s", "1.5/s", "20/s 40"] {
+    for text in [
+        "",
+        "20",
+        "/s",
+        "20/",
+        "20/day",
+        "x/s",
+        "20/s burst",
+        "20/s burst x",
+        "-1/s",
+        "1.5/s",
+        "20/s 40",
+    ] {
         let error = text.parse::<Rate>().expect_err(text).to_string();
         assert!(error.contains("20/s burst 40"), "{text}: {error}");
     }
@@ -53,7 +65,16 @@ fn a_burst_lets_exactly_that_many_through() {
 
 #[test]
 fn rates_survive_the_kernel() {
-    for text in ["20/s burst 40", "300/min", "1/h", "7/min burst 3", "10MB/s burst 1MB", "off", "1/s", "999983/s burst 12"] {
+    for text in [
+        "20/s burst 40",
+        "300/min",
+        "1/h",
+        "7/min burst 3",
+        "10MB/s burst 1MB",
+        "off",
+        "1/s",
+        "999983/s burst 12",
+    ] {
         let rate: Rate = text.parse().unwrap();
         let back = Rate::from_abi(rate.to_abi());
         assert!((back.units_per_second() - rate.units_per_second()).abs() < 1e-6, "{text} {back}");
@@ -86,7 +107,19 @@ fn durations_read_and_print() {
         assert_eq!(format_duration(duration), shown, "{text}");
         assert_eq!(parse_duration(shown), Ok(duration), "{text}");
     }
-    for text in ["", "10", "s", "1x", "1.s", ".5s", "-1s", "1 2s3", "99999999999d", "1.1.1s", "1.0000000001s"] {
+    for text in [
+        "",
+        "10",
+        "s",
+        "1x",
+        "1.s",
+        ".5s",
+        "-1s",
+        "1 2s3",
+        "99999999999d",
+        "1.1.1s",
+        "1.0000000001s",
+    ] {
         assert!(parse_duration(text).is_err(), "{text}");
     }
 }

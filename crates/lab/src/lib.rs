@@ -4,12 +4,13 @@
 //! bridge in another one; nothing of it is visible from the machine's own network. Start at
 //! [`Lab::builder`], then [`Namespace`] for running programs and code inside.
 //!
-//! * `plan`: who has which address; the lines given to `ip`. `lab`: building and owning a lab.
+//! * `lab`: ordering and owning a lab. `plan`: who has which address; `construct`: making it so.
 //! * `namespace`, `process`: programs, closures and sockets inside a namespace; CPU pinning.
 //! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, after a crash.
 //! * [`flood`]: attack traffic, which refuses to leave a lab. [`measure`]: what it cost.
 
 mod cleanup;
+mod construct;
 mod error;
 pub mod flood;
 mod lab;

@@ -11,13 +11,16 @@ use crate::output;
 pub struct Args {
     /// Which one: an interface, its name, or its program's id; needed where several run
     selector: Option<String>,
+    /// Only off this interface
+    #[arg(short, long, value_name = "IF")]
+    interface: Option<String>,
     /// JSON (schema equic.gateway.detach/1)
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> Done {
-    let interfaces = Control::open(args.selector.as_deref())?.detach()?;
+    let interfaces = Control::open(args.selector.as_deref())?.detach(args.interface.as_deref())?;
     if args.json {
         return output::json("equic.gateway.detach/1", json!({ "interfaces": interfaces }));
     }
@@ -25,8 +28,7 @@ pub fn run(args: &Args) -> Done {
         return output::line("it was attached to no interface");
     }
     for interface in &interfaces {
-        let name = interface.name.clone().unwrap_or_else(|| format!("interface {}", interface.ifindex));
-        output::line(format_args!("detached from {name}"))?;
+        output::line(format_args!("detached from {}", interface.label()))?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ mod reasons;
 mod run;
 mod set;
 mod sources;
-mod status;
+pub mod status;
 
 use clap::{Args, Subcommand};
 use equic_gateway::Control;

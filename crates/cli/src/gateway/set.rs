@@ -1,6 +1,6 @@
 //! `equic gateway set`.
 
-use equic_gateway::config::Setting;
+use equic_gateway::Setting;
 use equic_report::table::{Column, Table};
 use serde_json::json;
 
@@ -14,8 +14,8 @@ use crate::output;
 Without it, it is set for every service. dry_run, lease and events alone are the gateway's.")]
 pub struct Args {
     /// For example max_connections=100, `new_per_source=20/s burst 40`, policy=strict, dry_run=off
-    #[arg(value_name = "KEY=VALUE", required = true, value_parser = pair)]
-    settings: Vec<Pair>,
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
+    settings: Vec<Setting>,
     #[command(flatten)]
     target: Target,
     /// JSON (schema equic.gateway.set/1)
@@ -23,31 +23,17 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Clone)]
-struct Pair {
-    setting: Setting,
-    key: String,
-    value: String,
-}
-
-fn pair(text: &str) -> Result<Pair, equic_gateway::ConfigError> {
-    let setting = Setting::parse_pair(text)?;
-    let (key, value) = text.split_once('=').unwrap_or((text, ""));
-    Ok(Pair { setting, key: key.trim().to_owned(), value: value.trim().to_owned() })
-}
-
 pub fn run(args: &Args) -> Done {
     let control = args.target.open()?;
     // Keys and values were checked when the arguments were read; what is left are the names.
-    let status = control.status()?;
-    for pair in &args.settings {
-        if let Some(name) = &pair.setting.service {
-            super::status::service(&status, name)?;
+    for setting in &args.settings {
+        if let Some(name) = &setting.service {
+            super::status::check_service(&control, name)?;
         }
     }
     let mut changes = Vec::new();
-    for pair in &args.settings {
-        changes.extend(control.set(&pair.key, &pair.value)?);
+    for setting in &args.settings {
+        changes.extend(control.apply(setting)?);
     }
     if args.json {
         return output::json("equic.gateway.set/1", json!({ "changes": changes }));
@@ -55,7 +41,7 @@ pub fn run(args: &Args) -> Done {
     let mut table = Table::new(["service", "setting", "was", "is"].map(Column::text));
     for change in changes {
         let service = change.service.unwrap_or_else(|| "(gateway)".to_owned());
-        table.row([service, change.key, change.old, change.new]);
+        table.row([service, change.key.to_owned(), change.old, change.new]);
     }
     output::table(&table)
 }

@@ -147,7 +147,10 @@ fn check(config: &Config) -> Result<(), Complaint<'static>> {
         return Err(Complaint {
             path: vec![Step::Key("service")],
             key: "service".to_owned(),
-            message: format!("{} services; a gateway has 1 to {known}: write a [[service]]", config.services.len()),
+            message: format!(
+                "{} services; a gateway has 1 to {known}: write a [[service]]",
+                config.services.len()
+            ),
         });
     }
     let mut names = HashMap::new();
@@ -165,7 +168,10 @@ fn check(config: &Config) -> Result<(), Complaint<'static>> {
         for listen in &service.listen {
             for addr in listen.addresses() {
                 if let Some(other) = listeners.insert(addr, service.name.as_str()) {
-                    return Err(complain("listen", format!("{} is taken already, by `{other}`", shown(addr))));
+                    return Err(complain(
+                        "listen",
+                        format!("{} is taken already, by `{other}`", shown(addr)),
+                    ));
                 }
             }
         }
@@ -211,7 +217,10 @@ fn check_gateway(gateway: &GatewayConfig) -> Result<(), Complaint<'static>> {
     check_lease(gateway.lease).map_err(|message| complain("lease", message))?;
     for (index, name) in gateway.interfaces.iter().enumerate() {
         if name.is_empty() || name.len() > 15 || name.contains(['/', ' ', '\0']) {
-            return Err(complain("interfaces", format!("`{name}` is not the name of an interface")));
+            return Err(complain(
+                "interfaces",
+                format!("`{name}` is not the name of an interface"),
+            ));
         }
         if gateway.interfaces[..index].contains(name) {
             return Err(complain("interfaces", format!("`{name}` is named twice")));
@@ -227,7 +236,10 @@ pub(super) fn check_lease(lease: Duration) -> Result<(), String> {
 pub(super) fn check_service(service: &ServiceConfig) -> Result<(), (&'static str, String)> {
     check_name(&service.name, false).map_err(|message| ("name", message))?;
     if service.listen.is_empty() {
-        return Err(("listen", "a service listens somewhere: write for example listen = [\"443\"]".to_owned()));
+        return Err((
+            "listen",
+            "a service listens somewhere: write for example listen = [\"443\"]".to_owned(),
+        ));
     }
     check_limits(service)?;
     if let Some(group) = &service.group {
@@ -240,8 +252,27 @@ pub(super) fn check_service(service: &ServiceConfig) -> Result<(), (&'static str
 pub(super) fn check_limits(service: &ServiceConfig) -> Result<(), (&'static str, String)> {
     let timeouts = Duration::from_millis(100)..=Duration::from_secs(600);
     range(service.handshake_timeout, timeouts, |v| format_duration(*v))
-        .map_err(|message| ("handshake_timeout", message))
+        .map_err(|message| ("handshake_timeout", message))?;
+    let bytes = service.bytes_per_source;
+    if !bytes.is_off() && bytes.burst() < LARGEST_USUAL_PACKET {
+        let message = format!(
+            "a burst of {} bytes would refuse every packet that is larger: write a burst of \
+             {LARGEST_USUAL_PACKET} or more, for example `10MB/s burst 64KiB`",
+            bytes.burst()
+        );
+        return Err(("bytes_per_source", message));
+    }
+    if !bytes.is_off() && bytes.units_per_second() < SLOWEST_BYTES {
+        let message = format!("{bytes} is out of range: {SLOWEST_BYTES}/s or more");
+        return Err(("bytes_per_source", message));
+    }
+    Ok(())
 }
+
+/// UDP payload of a full Ethernet frame, rounded up.
+const LARGEST_USUAL_PACKET: u64 = 1_500;
+/// Below, the program's 64-bit product of bytes and their cost could run over.
+const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (dots && b == b'.');
@@ -250,12 +281,18 @@ fn check_name(name: &str, dots: bool) -> Result<(), String> {
         return Err(format!("`{name}` is not a name: 1 to 31 letters, digits, `-`, `_`{dot}"));
     }
     if !dots && (name == "gateway" || name.bytes().all(|b| b.is_ascii_digit())) {
-        return Err(format!("`{name}` cannot be a service's name: it means something else in settings"));
+        return Err(format!(
+            "`{name}` cannot be a service's name: it means something else in settings"
+        ));
     }
     Ok(())
 }
 
-fn range<T: PartialOrd>(value: T, allowed: RangeInclusive<T>, show: impl Fn(&T) -> String) -> Result<(), String> {
+fn range<T: PartialOrd>(
+    value: T,
+    allowed: RangeInclusive<T>,
+    show: impl Fn(&T) -> String,
+) -> Result<(), String> {
     if allowed.contains(&value) {
         return Ok(());
     }

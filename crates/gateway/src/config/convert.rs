@@ -11,7 +11,8 @@ use crate::quantity::Rate;
 /// Buckets of 8 slots so that `sources` fit: the table is at most 80 % full with them.
 pub(crate) fn buckets_for(sources: u32) -> u32 {
     let slots = u64::from(sources) * 5 / 4;
-    u32::try_from(slots.div_ceil(abi::EQUIC_SLOTS.into()).next_power_of_two().max(2)).unwrap_or(1 << 31)
+    u32::try_from(slots.div_ceil(abi::EQUIC_SLOTS.into()).next_power_of_two().max(2))
+        .unwrap_or(1 << 31)
 }
 
 /// An address as the kernel has it: IPv4 as ::ffff:a.b.c.d.
@@ -53,7 +54,10 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-const FLAGS: [(u32, fn(&mut ServiceConfig) -> &mut bool); 5] = [
+/// The field of a configuration that a flag stands for.
+type Field = fn(&mut ServiceConfig) -> &mut bool;
+
+const FLAGS: [(u32, Field); 5] = [
     (abi::EQUIC_SERVICE_ENABLED, |s| &mut s.enabled),
     (abi::EQUIC_SERVICE_DRY_RUN, |s| &mut s.dry_run),
     (abi::EQUIC_SERVICE_REQUIRE_FIXED_BIT, |s| &mut s.require_fixed_bit),
@@ -65,7 +69,8 @@ impl ServiceConfig {
     /// As the program reads it, in quota group `group`.
     pub(crate) fn to_abi(&self, group: u32) -> abi::equic_service {
         let mut copy = self.clone();
-        let flags = FLAGS.iter().filter(|(_, field)| *field(&mut copy)).fold(0, |all, (bit, _)| all | bit);
+        let flags =
+            FLAGS.iter().filter(|(_, field)| *field(&mut copy)).fold(0, |all, (bit, _)| all | bit);
         abi::equic_service {
             flags,
             group,
@@ -120,11 +125,14 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
 impl Config {
     /// The quota group of each service: the index of the first service of the same group.
     pub(crate) fn groups(&self) -> Vec<u32> {
-        let first = |group: &str| self.services.iter().position(|s| s.group.as_deref() == Some(group));
+        let first =
+            |group: &str| self.services.iter().position(|s| s.group.as_deref() == Some(group));
         self.services
             .iter()
             .enumerate()
-            .map(|(index, service)| service.group.as_deref().and_then(first).unwrap_or(index) as u32)
+            .map(|(index, service)| {
+                service.group.as_deref().and_then(first).unwrap_or(index) as u32
+            })
             .collect()
     }
 
@@ -141,7 +149,10 @@ impl GatewayConfig {
     /// What the program is loaded with.
     pub(crate) fn to_load(&self, seed: u64) -> abi::equic_load {
         let v4 = u32::MAX.checked_shl(32 - u32::from(self.source_prefix_v4)).unwrap_or(0);
-        let v6 = u128::MAX.checked_shl(128 - u32::from(self.source_prefix_v6)).unwrap_or(0).to_be_bytes();
+        let v6 = u128::MAX
+            .checked_shl(128 - u32::from(self.source_prefix_v6))
+            .unwrap_or(0)
+            .to_be_bytes();
         // "As laid over the address bytes": words in memory order.
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| v6[at + i]));
         abi::equic_load {

@@ -124,7 +124,9 @@ impl Setting {
         let (found, _) = KEYS.into_iter().find(|(_, known)| *known == name).ok_or_else(unknown)?;
         let for_gateway = service == Some("gateway");
         let gateways = matches!(found, Key::DryRun | Key::Lease | Key::Events);
-        if (for_gateway && !gateways) || (service.is_some() && !for_gateway && found.of_gateway_only()) {
+        if (for_gateway && !gateways)
+            || (service.is_some() && !for_gateway && found.of_gateway_only())
+        {
             return Err(unknown());
         }
         let service = service.filter(|_| !for_gateway).map(str::to_owned);

@@ -21,8 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::{Rate, duration};
 
 pub use check::ConfigError;
-pub(crate) use convert::{buckets_for, service_from_abi};
+pub(crate) use convert::{
+    address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
+};
 pub use keys::{Key, Setting};
+pub(crate) use types::canonical_prefix;
 pub use types::{Fragments, Listen, Mode, Policy, parse_prefix};
 
 /// A whole gateway.

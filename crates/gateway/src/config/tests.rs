@@ -78,8 +78,16 @@ fn services_survive_the_kernel() {
 fn errors_name_line_and_key() {
     let cases = [
         ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\nmax_conns = 5\n", 4, "max_conns"),
-        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\nnew_per_source = \"20\"\n", 4, "20/s burst 40"),
-        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\npolicy = \"soft\"\n", 4, "`new` or `strict`"),
+        (
+            "[[service]]\nname = \"a\"\nlisten = [\"443\"]\nnew_per_source = \"20\"\n",
+            4,
+            "20/s burst 40",
+        ),
+        (
+            "[[service]]\nname = \"a\"\nlisten = [\"443\"]\npolicy = \"soft\"\n",
+            4,
+            "`new` or `strict`",
+        ),
         ("[[service]]\nname = \"a\"\nlisten = [\"eth0\"]\n", 3, "192.0.2.1:443"),
         ("[[service]]\nname = \"a\"\nlisten = [70000]\n", 3, "port"),
         ("[[service]]\nname = \"a\"\nlisten = [\"0\"]\n", 3, "1 to 65535"),
@@ -87,16 +95,32 @@ fn errors_name_line_and_key() {
         ("[[service]]\nname = \"a b\"\nlisten = [\"443\"]\n", 2, "not a name"),
         ("[[service]]\nname = \"gateway\"\nlisten = [\"443\"]\n", 2, "something else"),
         ("[[service]]\nlisten = [\"443\"]\n", 1, "not a name"),
-        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"a\"\nlisten = [\"444\"]\n", 5, "two services"),
-        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"b\"\nlisten = [\"[::]:443\"]\n", 6, "any IPv6, port 443"),
-        ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\nhandshake_timeout = \"1h\"\n", 4, "100ms to 10m"),
+        (
+            "[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"a\"\nlisten = [\"444\"]\n",
+            5,
+            "two services",
+        ),
+        (
+            "[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"b\"\nlisten = [\"[::]:443\"]\n",
+            6,
+            "any IPv6, port 443",
+        ),
+        (
+            "[[service]]\nname = \"a\"\nlisten = [\"443\"]\nhandshake_timeout = \"1h\"\n",
+            4,
+            "100ms to 10m",
+        ),
         ("[gateway]\nsources = 5\n", 2, "64 to 16777216"),
         ("[gateway]\nsource_prefix_v6 = 129\n", 2, "16 to 128"),
         ("[gateway]\nlease = \"1\"\n", 2, "`250ms`"),
         ("[gateway]\nlease = \"1ms\"\n", 2, "100ms to 1m"),
         ("[gateway]\ninterfaces = [\"a/b\"]\n", 2, "interface"),
         ("deny = [\"192.0.2.1/24\"]\n", 1, "write 192.0.2.0/24 or 192.0.2.1"),
-        ("deny = [\"192.0.2.0/24\"]\nallow = [\"192.0.2.0/24\"]\n[[service]]\nname = \"a\"\nlisten = [\"443\"]\n", 1, "both lists"),
+        (
+            "deny = [\"192.0.2.0/24\"]\nallow = [\"192.0.2.0/24\"]\n[[service]]\nname = \"a\"\nlisten = [\"443\"]\n",
+            1,
+            "both lists",
+        ),
         ("deny = \n", 1, "TOML parse error"),
     ];
     for (text, want, part) in cases {
@@ -143,6 +167,8 @@ fn settings() {
         ("web.policy", "x", "`web.policy`: `x` is not a policy"),
         ("enabled", "maybe", "true"),
         ("handshake_timeout", "1h", "out of range"),
+        ("bytes_per_source", "1000/s", "burst of 1000 bytes"),
+        ("bytes_per_source", "63/s burst 64KiB", "64/s or more"),
         ("lease", "1ns", "out of range"),
         ("web.lease", "1s", "no setting `web.lease`"),
         ("gateway.policy", "new", "no setting"),
@@ -154,7 +180,7 @@ fn settings() {
     assert!(Setting::parse_pair("policy").unwrap_err().to_string().contains("KEY=VALUE"));
     assert_eq!(Setting::parse_pair("web.policy=new").unwrap().service.as_deref(), Some("web"));
     for key in Key::all() {
-        assert_eq!(Setting::parse(key.name(), "zzz").is_err(), true);
+        assert!(Setting::parse(key.name(), "zzz").is_err());
     }
 }
 
@@ -166,9 +192,17 @@ fn listeners_and_prefixes() {
     let mapped: Listen = "[::ffff:192.0.2.1]:443".parse().unwrap();
     assert_eq!(mapped, "192.0.2.1:443".parse().unwrap());
     let key = listener("192.0.2.1:443".parse().unwrap());
-    assert_eq!((key.addr, key.port, key.family), ([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1], 443u16.to_be(), 4));
+    assert_eq!(
+        (key.addr, key.port, key.family),
+        ([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1], 443u16.to_be(), 4)
+    );
     assert_eq!(listener("0.0.0.0:443".parse().unwrap()).addr, [0; 16]);
-    for (text, shown) in [("192.0.2.7", "192.0.2.7/32"), ("2001:db8::/32", "2001:db8::/32"), ("::ffff:1.2.3.4", "1.2.3.4/32"), ("0.0.0.0/0", "0.0.0.0/0")] {
+    for (text, shown) in [
+        ("192.0.2.7", "192.0.2.7/32"),
+        ("2001:db8::/32", "2001:db8::/32"),
+        ("::ffff:1.2.3.4", "1.2.3.4/32"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+    ] {
         assert_eq!(parse_prefix(text).unwrap().to_string(), shown);
     }
     for text in ["", "192.0.2", "192.0.2.0/33", "fe80::1%eth0", "x/8", "10.0.0.1/8"] {
@@ -178,7 +212,8 @@ fn listeners_and_prefixes() {
 
 #[test]
 fn masks_and_sizes() {
-    let gateway = GatewayConfig { source_prefix_v4: 24, source_prefix_v6: 56, ..GatewayConfig::default() };
+    let gateway =
+        GatewayConfig { source_prefix_v4: 24, source_prefix_v6: 56, ..GatewayConfig::default() };
     let load = gateway.to_load(9);
     assert_eq!(load.v4_mask.to_ne_bytes(), [255, 255, 255, 0]);
     assert_eq!(load.v6_mask[0].to_ne_bytes(), [255, 255, 255, 255, 255, 255, 255, 0]);

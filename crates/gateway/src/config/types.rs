@@ -72,7 +72,13 @@ pub enum Mode {
     Generic,
 }
 
-named!(Mode, "a mode: `auto`, `native` or `generic`", Auto = "auto", Native = "native", Generic = "generic");
+named!(
+    Mode,
+    "a mode: `auto`, `native` or `generic`",
+    Auto = "auto",
+    Native = "native",
+    Generic = "generic"
+);
 
 /// What happens when a source has as many connections as its quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -216,7 +222,12 @@ pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
         })?
     };
     if net != net.trunc() {
-        let expected = format!("a prefix, bits behind /{} are set: write {} or {}", net.prefix_len(), net.trunc(), net.addr());
+        let expected = format!(
+            "a prefix, bits behind /{} are set: write {} or {}",
+            net.prefix_len(),
+            net.trunc(),
+            net.addr()
+        );
         return Err(wrong(whole, &expected));
     }
     Ok(canonical_prefix(net))

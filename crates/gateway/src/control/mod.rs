@@ -1,39 +1,115 @@
-use std::time::Duration;
-use serde::Serialize;
-use ipnet::IpNet;
-use crate::*;
-pub struct Control {}
-#[derive(Serialize)] pub struct Found { pub program_id: u32, pub name: String, pub owner_pid: u32, pub interfaces: Vec<Interface> }
-#[derive(Serialize)] pub struct Interface { pub ifindex: u32, pub name: Option<String>, pub native: Option<bool> }
-#[derive(Serialize)] pub struct Status {}
-#[derive(Serialize)] pub struct CounterRow { pub service: String, pub reason: Reason, pub packets: u64, pub bytes: u64, pub dropped: u64 }
-#[derive(Serialize)] pub struct SourceRow { pub source: String, pub services: Vec<String>, pub connections: u32, pub packets: u64, pub bytes: u64, pub drops: u64 }
-#[derive(Serialize)] pub struct Change { pub service: Option<String>, pub key: String, pub old: String, pub new: String }
-#[derive(Serialize)] pub struct ListEntry { pub prefix: IpNet, pub action: ListAction, pub expires_in: Option<Duration> }
-#[derive(Serialize)] pub enum ListAction { Deny, Allow }
-pub enum SortBy { Packets, Bytes, Drops, Connections }
-pub struct Events {}
-#[derive(Serialize)] pub struct Event {}
-impl Events { pub fn poll(&mut self, _timeout: Duration) -> Result<Vec<Event>> { unreachable!() } }
-impl Control {
-    pub fn find() -> Result<Vec<Found>> { unreachable!() }
-    /// by interface name, gateway name or program id
-    pub fn open(selector: Option<&str>) -> Result<Control> { unreachable!() }
-    pub fn status(&self) -> Result<Status> { unreachable!() }
-    pub fn counters(&self) -> Result<Vec<CounterRow>> { unreachable!() }
-    pub fn sources(&self, top: usize, by: SortBy) -> Result<Vec<SourceRow>> { unreachable!() }
-    pub fn set(&self, key: &str, value: &str) -> Result<Vec<Change>> { unreachable!() }
-    pub fn deny(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> { unreachable!() }
-    pub fn allow(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> { unreachable!() }
-    pub fn forget(&self, prefix: IpNet) -> Result<bool> { unreachable!() }
-    pub fn lists(&self) -> Result<Vec<ListEntry>> { unreachable!() }
-    pub fn join(&self, name: &str) -> Result<Ledger> { unreachable!() }
-    /// removes ledgers of dead servers, expired list entries
-    pub fn sweep(&self) -> Result<Swept> { unreachable!() }
-    /// takes the program off its interfaces; only our own links
-    pub fn detach(&self) -> Result<Vec<Interface>> { unreachable!() }
-    pub fn events(&self) -> Result<Events> { unreachable!() }
-    /// a fresh unattached copy with all state, for `judge`
-    pub fn snapshot(&self, object: ObjectSource) -> Result<Gateway> { unreachable!() }
+//! A running gateway from outside: the control plane over its maps.
+//!
+//! [`Control`] is a handle on the maps of one gateway, this process's (`Gateway::control`) or another
+//! process's ([`Control::open`], which needs `CAP_SYS_ADMIN`). Everything the command `equic gateway`
+//! shows or changes goes through it, and everything it returns can be written as JSON.
+//!
+//! * `discover.rs`: finding running gateways, taking them off;
+//! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
+//! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
+//! * `settings.rs`, `lists.rs`: what may change while it runs;
+//! * `events.rs`: sampled drops as they happen;
+//! * `snapshot.rs`: a copy to try packets on.
+
+mod counters;
+mod discover;
+mod events;
+mod lists;
+mod members;
+mod settings;
+mod snapshot;
+mod sources;
+mod status;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use crate::abi;
+use crate::config::from_c_name;
+use crate::error::{Error, Result};
+use crate::ledger::service_names;
+use crate::ledger::table::Memory;
+use crate::maps::Maps;
+use crate::prefix::ip_of;
+
+pub use counters::{CounterRow, Tallies};
+pub use discover::{Found, Interface};
+pub use events::{Event, Events};
+pub use lists::{ListAction, ListEntry};
+pub use members::Swept;
+pub use settings::Change;
+pub use sources::{SortBy, SourceRow};
+pub use status::{LedgerStatus, Owner, ServiceStatus, Status, TableStatus};
+
+/// A handle on a gateway's maps. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Control {
+    maps: Arc<Maps>,
+    program: u32,
+    state: Arc<Mutex<State>>,
 }
-#[derive(Serialize)] pub struct Swept { pub ledgers: u32, pub list_entries: u32 }
+
+/// What a handle remembers between calls.
+#[derive(Debug, Default)]
+struct State {
+    /// Ledgers that are mapped already, by map id.
+    ledgers: HashMap<u32, Arc<Memory>>,
+    /// Places that were claimed but empty, and since when (monotonic nanoseconds).
+    claimed: HashMap<u32, u64>,
+}
+
+impl Control {
+    pub(crate) fn of(maps: Maps, program: u32) -> Control {
+        Control { maps: Arc::new(maps), program, state: Arc::default() }
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// The kernel's id of the program.
+    pub fn program_id(&self) -> u32 {
+        self.program
+    }
+
+    /// The gateway's name.
+    pub fn name(&self) -> String {
+        from_c_name(&self.maps.control.read().name)
+    }
+
+    /// The services' names, by index.
+    pub fn service_names(&self) -> Vec<String> {
+        service_names(&self.maps.services.read())
+    }
+
+    /// The name of a service; its number if it has none.
+    pub(crate) fn service_name(&self, index: u32) -> String {
+        let names = self.service_names();
+        names.get(index as usize).cloned().unwrap_or_else(|| index.to_string())
+    }
+
+    /// Where the services listen: (address, index of the service), unspecified addresses meaning any
+    /// of the family.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn listeners(&self) -> Result<Vec<(SocketAddr, usize)>> {
+        let entries = self.maps.listeners.entries().map_err(reading("the listeners"))?;
+        let mut all: Vec<(SocketAddr, usize)> =
+            entries.iter().map(|(key, index)| (listener_addr(key), *index as usize)).collect();
+        all.sort_by_key(|(addr, index)| (*index, addr.is_ipv6(), *addr));
+        Ok(all)
+    }
+}
+
+fn listener_addr(key: &abi::equic_listener) -> SocketAddr {
+    let any = key.addr == [0; 16] && key.family == 4;
+    let ip = if any { std::net::Ipv4Addr::UNSPECIFIED.into() } else { ip_of(key.addr) };
+    SocketAddr::new(ip, u16::from_be(key.port))
+}
+
+/// For `map_err`: what could not be read.
+fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
+    move |error| Error::system(format!("reading {what}"), error)
+}

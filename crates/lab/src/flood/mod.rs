@@ -7,13 +7,15 @@
 //! * `guard`: the refusals. Everything that sends asks it first.
 //! * `initial`: QUIC Initials a server has to take seriously; `payload`: pools of datagrams.
 //! * `frame`, `interface`, `emit`: frames and checksums, interfaces, sendmmsg(2).
-//! * `raw`: frames of the caller's making, for tests.
+//! * `pace`: rates and counts. `raw`: frames of the caller's making, for tests.
 
 mod emit;
+mod error;
 pub mod frame;
 mod guard;
 mod initial;
 mod interface;
+mod pace;
 mod payload;
 mod raw;
 
@@ -21,17 +23,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
+pub use self::error::FloodError;
 pub use self::initial::InitialFactory;
+use self::pace::{Count, Pacer};
 pub use self::payload::{DatagramPool, Payload};
 pub use self::raw::RawSender;
-use crate::LabError;
 
 /// The longest a flood may be asked to last.
 pub const MAX_DURATION: Duration = Duration::from_secs(3600);
@@ -41,65 +44,6 @@ const BATCH: usize = 64;
 const HOPELESS: u64 = 256;
 /// How often a flood that waits for its rate looks at the stop flag.
 const STOP_LOOK: Duration = Duration::from_millis(50);
-
-/// Why a flood did not start, or could not go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FloodError {
-    /// The calling thread is in the machine's own network.
-    #[error(
-        "refused: this thread is in the init network namespace; floods run inside a lab only \
-         (Namespace::run, or a program started by Namespace::command)"
-    )]
-    InitNamespace,
-    /// The calling thread is in some namespace, but no lab made it.
-    #[error(
-        "refused: this thread's network namespace belongs to no lab; floods run inside a lab only"
-    )]
-    NotInLab,
-    /// Which namespace is which could not be told.
-    #[error("refused: cannot tell which network namespace this is: {0}")]
-    Unknown(String),
-    /// The target is not an address of the lab.
-    #[error(
-        "refused: {0} is not an address of the lab; floods go to {v4} and {v6} only",
-        v4 = crate::plan::ipv4_range(),
-        v6 = crate::plan::ipv6_range()
-    )]
-    ForeignDestination(IpAddr),
-    /// Frames may leave through veth only.
-    #[error("refused: interface {ifname} is {driver:?}, not veth; frames stay inside the lab")]
-    NotVeth {
-        /// The interface.
-        ifname: String,
-        /// Its driver; empty if it has no name.
-        driver: String,
-    },
-    /// The flood as described makes no sense.
-    #[error("cannot flood: {0}")]
-    Invalid(String),
-    /// No Initial could be made.
-    #[error("cannot make a QUIC Initial: {0}")]
-    Initial(#[from] rustls::Error),
-    /// The system refused.
-    #[error("cannot {what}: {source}")]
-    System {
-        /// The operation, with its object.
-        what: String,
-        /// The system's answer.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The records of labs could not be read.
-    #[error(transparent)]
-    Lab(#[from] LabError),
-}
-
-impl FloodError {
-    fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
-        Self::System { what: what.into(), source: source.into() }
-    }
-}
 
 /// Who the datagrams claim to come from.
 #[derive(Debug, Clone)]
@@ -253,116 +197,9 @@ impl Limits {
     }
 }
 
-struct Count {
-    begun: Instant,
-    sent: u64,
-    errors: u64,
-    last_error: Option<std::io::Error>,
-    told_at: Duration,
-    told_sent: u64,
-}
-
-impl Default for Count {
-    fn default() -> Self {
-        let told_at = Duration::ZERO;
-        Self { begun: Instant::now(), sent: 0, errors: 0, last_error: None, told_at, told_sent: 0 }
-    }
-}
-
-impl Count {
-    fn add(&mut self, batch: emit::Batch) {
-        self.sent += batch.sent;
-        self.errors += batch.errors;
-        if batch.error.is_some() {
-            self.last_error = batch.error;
-        }
-    }
-
-    fn tell(&mut self, elapsed: Duration, progress: &mut dyn FnMut(&Progress)) {
-        let since = elapsed.saturating_sub(self.told_at);
-        if since < Duration::from_secs(1) {
-            return;
-        }
-        progress(&Progress {
-            seconds: elapsed.as_secs_f64(),
-            sent: self.sent,
-            errors: self.errors,
-            pps: (self.sent - self.told_sent) as f64 / since.as_secs_f64(),
-        });
-        (self.told_at, self.told_sent) = (elapsed, self.sent);
-    }
-
-    fn report(self) -> FloodReport {
-        let seconds = self.begun.elapsed().as_secs_f64();
-        FloodReport {
-            sent: self.sent,
-            errors: self.errors,
-            seconds,
-            pps: if seconds > 0.0 { self.sent as f64 / seconds } else { 0.0 },
-            last_error: self.last_error.map(|e| e.to_string()),
-        }
-    }
-}
-
-/// A token bucket in packets.
-struct Pacer {
-    /// `None`: no limit.
-    pps: Option<f64>,
-    burst: f64,
-    credit: f64,
-    filled_at: Duration,
-}
-
-impl Pacer {
-    fn new(pps: Option<NonZeroU64>) -> Self {
-        let pps = pps.map(|pps| pps.get() as f64);
-        let burst = (pps.unwrap_or_default() / 100.0).max(BATCH as f64);
-        // The first packet goes at once.
-        Self { pps, burst, credit: 1.0, filled_at: Duration::ZERO }
-    }
-
-    /// Packets that may be sent at `elapsed`.
-    fn due(&mut self, elapsed: Duration) -> u64 {
-        let Some(pps) = self.pps else { return u64::MAX };
-        let since = elapsed.saturating_sub(self.filled_at).as_secs_f64();
-        self.filled_at = elapsed;
-        self.credit = (self.credit + since * pps).min(self.burst);
-        self.credit as u64
-    }
-
-    fn spend(&mut self, packets: u64) {
-        self.credit -= packets as f64;
-    }
-
-    /// Until the next packet is due.
-    fn wait(&self) -> Duration {
-        let missing = (1.0 - self.credit).max(0.0);
-        Duration::try_from_secs_f64(missing / self.pps.unwrap_or(f64::INFINITY))
-            .unwrap_or(STOP_LOOK)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// In virtual time: a second at each rate, in steps of 100 µs and with a stall of 200 ms.
-    #[test]
-    fn the_pacer_keeps_its_rate_and_does_not_catch_up_after_a_stall() {
-        for pps in [1u64, 7, 1000, 100_000] {
-            let mut pacer = Pacer::new(NonZeroU64::new(pps));
-            let (mut smooth, mut stalled) = (0, 0);
-            for step in 0..=10_000u64 {
-                let due = pacer.due(Duration::from_micros(100 * step));
-                pacer.spend(due);
-                smooth += due;
-            }
-            assert!(smooth.abs_diff(pps) <= 1 + pps / 1000, "{smooth} at {pps}");
-            stalled += pacer.due(Duration::from_millis(1200));
-            assert!(stalled <= (pps / 100).max(64), "{stalled} at {pps}");
-        }
-        assert_eq!(Pacer::new(None).due(Duration::ZERO), u64::MAX);
-    }
 
     #[test]
     fn limits_are_not_optional() {

@@ -1,0 +1,169 @@
+//! The packet that flags describe.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use clap::Args;
+use equic_gateway::{Config, Listen};
+
+use super::frame::{Fragment, Frame};
+use super::quic::{Hex, Kind, Packet, Version, connection_id};
+use crate::failure::{Done, Failure};
+
+/// What is left open is what a client of the first service would send.
+#[derive(Args)]
+#[command(next_help_heading = "The packet")]
+pub struct Described {
+    /// Source address
+    #[arg(long, value_name = "ADDR")]
+    src: Option<IpAddr>,
+    /// Destination address; without it, the service's
+    #[arg(long, value_name = "ADDR")]
+    dst: Option<IpAddr>,
+    /// Source port
+    #[arg(long, value_name = "PORT")]
+    sport: Option<u16>,
+    /// Destination port; without it, the service's
+    #[arg(long, value_name = "PORT")]
+    dport: Option<u16>,
+    #[command(flatten)]
+    kind: KindArgs,
+    /// 1, 2, or a number as 0xff00001d
+    #[arg(long, value_name = "VERSION")]
+    quic_version: Option<Version>,
+    /// Destination Connection ID
+    #[arg(long, value_name = "HEX", value_parser = connection_id)]
+    dcid: Option<Hex>,
+    /// Source Connection ID
+    #[arg(long, value_name = "HEX", value_parser = connection_id)]
+    scid: Option<Hex>,
+    /// Bytes of token in an Initial or Retry
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=60_000))]
+    token: Option<u16>,
+    /// Bytes of UDP payload
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=65_000))]
+    size: Option<u16>,
+    /// VLAN tags, the outer one first
+    #[arg(long, value_name = "ID", num_args = 1..=4, value_parser = clap::value_parser!(u16).range(..=4095))]
+    vlan: Vec<u16>,
+    /// Only this fragment of it (the later one comes after the first)
+    #[arg(long, value_enum)]
+    fragment: Option<Fragment>,
+    /// As if the source held so many connections more
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    connections: Option<u32>,
+}
+
+/// An Initial, unless one of these is given.
+#[derive(Args)]
+#[group(multiple = false)]
+struct KindArgs {
+    /// It opens a connection (the default)
+    #[arg(long)]
+    initial: bool,
+    /// Handshake packet
+    #[arg(long)]
+    handshake: bool,
+    /// 0-RTT packet
+    #[arg(long = "0rtt")]
+    zero_rtt: bool,
+    /// Short header: a packet of an established connection
+    #[arg(long)]
+    short: bool,
+    /// Version Negotiation packet
+    #[arg(long)]
+    version_negotiation: bool,
+    /// Retry packet
+    #[arg(long)]
+    retry: bool,
+}
+
+impl KindArgs {
+    fn kind(&self) -> Kind {
+        let chosen = [
+            (self.handshake, Kind::Handshake),
+            (self.zero_rtt, Kind::ZeroRtt),
+            (self.short, Kind::Short),
+            (self.version_negotiation, Kind::VersionNegotiation),
+            (self.retry, Kind::Retry),
+        ];
+        chosen.into_iter().find(|(given, _)| *given).map_or(Kind::Initial, |(_, kind)| kind)
+    }
+}
+
+/// Documentation prefixes (RFC 5737, RFC 3849): an address nobody has.
+const SOMEBODY: (Ipv4Addr, Ipv6Addr) =
+    (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+
+impl Described {
+    /// The frames to judge, in order.
+    pub fn frames(&self, config: &Config) -> Done<Vec<Vec<u8>>> {
+        let packet = Packet {
+            kind: self.kind.kind(),
+            version: self.quic_version.unwrap_or(Version(1)),
+            dcid: self.dcid.clone().map_or_else(|| (1..=8).collect(), |hex| hex.0),
+            scid: self.scid.clone().map_or_else(|| (9..=16).collect(), |hex| hex.0),
+            token: self.token.unwrap_or(0).into(),
+            size: self.size.map(usize::from),
+        };
+        let (src, dst) = self.addresses(config)?;
+        let frame = Frame {
+            src: src.ip(),
+            dst: dst.ip(),
+            sport: src.port(),
+            dport: dst.port(),
+            vlans: self.vlan.clone(),
+        };
+        Ok(frame.build(&packet.payload(), self.fragment))
+    }
+
+    /// Service, peer and number of connections to pretend.
+    pub fn connections(&self, config: &Config) -> Done<Option<(usize, SocketAddr, u32)>> {
+        let Some(count) = self.connections else { return Ok(None) };
+        let (src, dst) = self.addresses(config)?;
+        let service = service_at(config, dst).ok_or_else(|| {
+            Failure::usage(format!("--connections: no service listens on {dst}"))
+        })?;
+        Ok(Some((service, src, count)))
+    }
+
+    fn addresses(&self, config: &Config) -> Done<(SocketAddr, SocketAddr)> {
+        let src = self.src.ok_or_else(|| {
+            Failure::usage("whose packet? give --src ADDR, or --pcap FILE or --hex BYTES")
+        })?;
+        // An IPv4-mapped address never is on a wire.
+        let src = src.to_canonical();
+        let listeners = config.services.iter().flat_map(|service| service.listen.iter());
+        let wanted = |addr: &SocketAddr| {
+            addr.is_ipv4() == src.is_ipv4()
+                && self.dport.is_none_or(|port| addr.port() == port)
+                && self.dst.is_none_or(|dst| addr.ip() == dst || addr.ip().is_unspecified())
+        };
+        let listener =
+            listeners.flat_map(|listen: &Listen| listen.addresses()).find(wanted);
+        let any: IpAddr = if src.is_ipv4() { SOMEBODY.0.into() } else { SOMEBODY.1.into() };
+        let there = listener.map(|addr| addr.ip()).filter(|ip| !ip.is_unspecified());
+        let dst = self.dst.map(|dst| dst.to_canonical()).or(there).unwrap_or(any);
+        if dst.is_ipv4() != src.is_ipv4() {
+            return Err(Failure::usage(format!("{src} and {dst} are not of one family")));
+        }
+        let port = self.dport.or_else(|| listener.map(|addr| addr.port())).ok_or_else(|| {
+            Failure::usage(format!("no service is reached from {src}: give --dst and --dport"))
+        })?;
+        Ok((SocketAddr::new(src, self.sport.unwrap_or(50_000)), SocketAddr::new(dst, port)))
+    }
+}
+
+/// The service that listens there; an exact address goes before any.
+fn service_at(config: &Config, dst: SocketAddr) -> Option<usize> {
+    let find = |wanted: SocketAddr| {
+        config
+            .services
+            .iter()
+            .position(|service| service.listen.iter().any(|l| l.addresses().any(|a| a == wanted)))
+    };
+    let any: IpAddr = match dst {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    find(dst).or_else(|| find(SocketAddr::new(any, dst.port())))
+}

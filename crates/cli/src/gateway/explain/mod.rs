@@ -1,0 +1,162 @@
+//! `equic gateway explain`: the real program, asked about packets that never were on a wire.
+//!
+//! [`described`] makes a frame of flags ([`quic`] and [`frame`]); [`capture`] reads files; the
+//! gateway is a copy of the running one with all its state, or one made of a configuration file,
+//! attached to nothing. [`report`] says what came of it.
+
+mod capture;
+mod described;
+mod frame;
+mod quic;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use equic_gateway::{Config, Gateway, Guard, LoadOptions};
+
+use self::described::Described;
+use self::quic::Hex;
+use self::report::{Judged, Report};
+use super::Target;
+use super::attach::object;
+use crate::failure::{Done, Failure};
+
+/// Says what would happen to a packet and why; nothing is sent, and a running gateway is not changed.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  equic gateway explain --src 192.0.2.7 --initial
+  equic gateway explain --config equic.toml --connections 100 --src 192.0.2.7
+  equic gateway explain --pcap attack.pcap --summary")]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Ask a gateway made of this file, instead of the running one
+    #[arg(long, value_name = "FILE", conflicts_with = "gateway")]
+    config: Option<PathBuf>,
+    /// Judge every packet of this pcap or pcapng file (`-`: standard input)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Described", "hex"])]
+    pcap: Option<PathBuf>,
+    /// Judge this Ethernet frame, given in hex
+    #[arg(long, value_name = "BYTES", conflicts_with = "Described")]
+    hex: Option<Hex>,
+    /// With --pcap: only the summary
+    #[arg(long, requires = "pcap")]
+    summary: bool,
+    #[command(flatten)]
+    described: Described,
+    /// Another build of the program than the one inside this command
+    #[arg(long, value_name = "FILE")]
+    object: Option<PathBuf>,
+    /// JSON lines (schema equic.gateway.explain/1), one per packet, and a summary for --pcap
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    let subject = Subject::load(args)?;
+    let mut report = Report::new(args.json, args.summary);
+    if let Some(path) = &args.pcap {
+        return judge_capture(&subject, path, report);
+    }
+    if let Some(Hex(frame)) = &args.hex {
+        let judgement = subject.gateway.judge(frame)?;
+        return report.single(&Judged::new(&judgement, frame.len()));
+    }
+    let frames = args.described.frames(&subject.config)?;
+    let _held = subject.hold(&args.described)?;
+    let mut last = None;
+    for frame in &frames {
+        last = Some((subject.gateway.judge(frame)?, frame.len()));
+    }
+    match last {
+        Some((judgement, length)) => report.single(&Judged::new(&judgement, length)),
+        None => Err(Failure::usage("no packet is described")),
+    }
+}
+
+/// Whom the packets are shown to.
+struct Subject {
+    gateway: Gateway,
+    /// Its services, for what the flags leave open.
+    config: Config,
+}
+
+impl Subject {
+    fn load(args: &Args) -> Done<Subject> {
+        let object = object(args.object.as_ref());
+        if let Some(path) = &args.config {
+            let config = Config::read(path)?;
+            let gateway = Gateway::load_with(&config, object, LoadOptions::explain())?;
+            return Ok(Subject { gateway, config });
+        }
+        let control = args.target.open()?;
+        let config = super::status::services(&control.status()?);
+        Ok(Subject { gateway: control.snapshot(object)?, config })
+    }
+
+    /// Lets the source hold as many connections as the flags say.
+    fn hold(&self, described: &Described) -> Done<Vec<Guard>> {
+        let Some((service, peer, count)) = described.connections(&self.config)? else {
+            return Ok(Vec::new());
+        };
+        let service = self.gateway.ledger()?.service_at(service)?;
+        Ok((0..count).map(|_| service.opened(peer)).collect())
+    }
+}
+
+/// The packets come as far apart as they were captured, the first one now.
+fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Done {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map_err(|error| Failure::because("cannot read the clock", error))?;
+    let mut clock = Clock { now: now.into(), first: None };
+    let read = capture::read(path, |packet| {
+        if let Some(time) = packet.time {
+            subject.gateway.set_clock(clock.at(time));
+        }
+        let judgement = subject.gateway.judge(packet.data)?;
+        report.packet(&Judged::captured(&judgement, &packet))
+    });
+    match read {
+        // What was judged before the damage is worth knowing.
+        Err(failed @ Failure::Failed { .. }) if report.packets() > 0 => {
+            report.summary()?;
+            Err(failed)
+        }
+        Err(failure) => Err(failure),
+        Ok(()) => report.summary(),
+    }
+}
+
+/// From the time of a capture to that of the program.
+struct Clock {
+    now: Duration,
+    /// The first packet's time, and the program's then.
+    first: Option<(Duration, Duration)>,
+}
+
+impl Clock {
+    fn at(&mut self, captured: Duration) -> Duration {
+        let (first, began) = *self.first.get_or_insert((captured, self.now));
+        // Packets of several interfaces are not always in order; the program's time never goes back.
+        self.now = self.now.max(began.saturating_add(captured.saturating_sub(first)));
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_follows_the_capture_and_never_goes_back() {
+        let s = Duration::from_secs;
+        let mut clock = Clock { now: s(1000), first: None };
+        assert_eq!(clock.at(s(50)), s(1000));
+        assert_eq!(clock.at(s(53)), s(1003));
+        assert_eq!(clock.at(s(51)), s(1003));
+        assert_eq!(clock.at(s(40)), s(1003));
+        assert_eq!(clock.at(s(60)), s(1010));
+    }
+}

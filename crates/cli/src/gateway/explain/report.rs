@@ -1,0 +1,202 @@
+//! What came of the packets: one answer, or a line each and a summary.
+
+use std::collections::BTreeMap;
+
+use equic_gateway::{Action, Judgement, Reason, Verdict};
+use equic_report::number;
+use equic_report::table::{Cell, Column, Table, Tone};
+use serde::Serialize;
+use serde_json::json;
+
+use super::capture::Captured;
+use crate::failure::Done;
+use crate::output;
+
+const SCHEMA: &str = "equic.gateway.explain/1";
+
+/// One packet and its verdict.
+#[derive(Serialize)]
+pub struct Judged<'a> {
+    /// Its number in a capture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packet: Option<u64>,
+    /// Bytes judged.
+    length: usize,
+    /// Whether the capture has only the front part of the frame.
+    cut: bool,
+    verdict: &'static str,
+    /// What it would be without the dry run.
+    drops: bool,
+    meaning: &'static str,
+    #[serde(flatten)]
+    details: Option<&'a Verdict>,
+}
+
+const UNTOUCHED: &str = "not to a protected service: passes untouched";
+
+impl<'a> Judged<'a> {
+    pub fn new(judgement: &'a Judgement, length: usize) -> Judged<'a> {
+        let details = judgement.verdict.as_ref();
+        Judged {
+            packet: None,
+            length,
+            cut: false,
+            verdict: match judgement.action {
+                Action::Drop => "drop",
+                Action::Pass => "pass",
+                Action::Aborted => "aborted",
+                Action::Other(_) => "other",
+            },
+            drops: details.is_some_and(|details| details.reason.drops()),
+            meaning: details.map_or(UNTOUCHED, |details| details.reason.meaning()),
+            details,
+        }
+    }
+
+    pub fn captured(judgement: &'a Judgement, packet: &Captured<'_>) -> Judged<'a> {
+        Judged {
+            packet: Some(packet.number),
+            cut: packet.length > packet.data.len(),
+            ..Judged::new(judgement, packet.data.len())
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        self.details.map_or("-", |details| details.reason.name())
+    }
+
+    /// The verdict, with what a dry run hides.
+    fn shown(&self) -> String {
+        if self.drops && self.verdict == "pass" {
+            "pass (dry run; else drop)".to_owned()
+        } else {
+            self.verdict.to_owned()
+        }
+    }
+}
+
+/// Says it all.
+pub struct Report {
+    json: bool,
+    only_summary: bool,
+    packets: u64,
+    cut: u64,
+    /// By the reason's number; packets that are nobody's business last.
+    tally: BTreeMap<(u32, &'static str), Tally>,
+}
+
+#[derive(Default)]
+struct Tally {
+    reason: Option<Reason>,
+    packets: u64,
+    bytes: u64,
+    dropped: u64,
+}
+
+impl Report {
+    pub fn new(json: bool, only_summary: bool) -> Report {
+        Report { json, only_summary, packets: 0, cut: 0, tally: BTreeMap::new() }
+    }
+
+    /// How many packets there were so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// The answer about one packet.
+    pub fn single(&mut self, judged: &Judged<'_>) -> Done {
+        if self.json {
+            return output::json_line(SCHEMA, judged);
+        }
+        let Some(details) = judged.details else {
+            return output::line(format_args!("{}: {}", judged.verdict, judged.meaning));
+        };
+        output::line(format_args!("{}: {}, {}", judged.shown(), details.reason, judged.meaning))?;
+        let mut rows = vec![
+            ("service", details.service.clone()),
+            ("source", details.source.clone()),
+            ("connections", format!("{} of the source", details.connections)),
+        ];
+        if let Some(version) = details.version {
+            rows.push(("version", format!("{version:#010x}")));
+        }
+        for (name, id) in [("dcid", &details.dcid), ("scid", &details.scid)] {
+            if !id.is_empty() {
+                rows.push((name, id.clone()));
+            }
+        }
+        for (name, value) in rows {
+            output::line(format_args!("  {name:<12} {value}"))?;
+        }
+        Ok(())
+    }
+
+    /// One packet of many.
+    pub fn packet(&mut self, judged: &Judged<'_>) -> Done {
+        self.packets += 1;
+        self.cut += u64::from(judged.cut);
+        let reason = judged.details.map(|details| details.reason);
+        let key = (reason.map_or(u32::MAX, Reason::number), judged.verdict);
+        let tally = self.tally.entry(key).or_default();
+        tally.reason = reason;
+        tally.packets += 1;
+        tally.bytes += judged.length as u64;
+        tally.dropped += u64::from(judged.verdict == "drop");
+        if self.only_summary {
+            return Ok(());
+        }
+        if self.json {
+            return output::json_line(SCHEMA, judged);
+        }
+        let source = judged.details.map_or("", |details| details.source.as_str());
+        let cut = if judged.cut { "  (cut short by the capture)" } else { "" };
+        output::line(format_args!(
+            "{:>6}  {:<4}  {:<19}  {source}{cut}",
+            judged.packet.unwrap_or(self.packets),
+            judged.verdict,
+            judged.reason(),
+        ))
+    }
+
+    /// How many packets there were for each reason.
+    pub fn summary(&self) -> Done {
+        if self.json {
+            let reasons: Vec<_> = self
+                .tally
+                .values()
+                .map(|t| {
+                    json!({ "reason": t.reason, "packets": t.packets, "bytes": t.bytes, "dropped": t.dropped })
+                })
+                .collect();
+            let data = json!({ "summary": { "packets": self.packets, "cut": self.cut, "reasons": reasons } });
+            return output::json_line(SCHEMA, data);
+        }
+        let mut table = Table::new([
+            Column::text("reason"),
+            Column::number("packets"),
+            Column::number("bytes"),
+            Column::number("dropped"),
+            Column::text("meaning"),
+        ])
+        .title(format!("{} packets", number::count(self.packets)));
+        for tally in self.tally.values() {
+            let name = tally.reason.map_or("-", Reason::name);
+            let tone = if tally.dropped > 0 { Tone::Bad } else { Tone::Normal };
+            table.row([
+                Cell::new(name),
+                Cell::new(number::count(tally.packets)),
+                Cell::new(number::bytes(tally.bytes)),
+                Cell::new(number::count(tally.dropped)).tone(tone),
+                Cell::new(tally.reason.map_or(UNTOUCHED, Reason::meaning)).tone(Tone::Faint),
+            ]);
+        }
+        output::table(&table)?;
+        if self.cut > 0 {
+            output::notice(format_args!(
+                "{} packets are cut short by the capture and may be judged otherwise than whole ones: capture with `tcpdump -s 0`",
+                number::count(self.cut)
+            ));
+        }
+        Ok(())
+    }
+}

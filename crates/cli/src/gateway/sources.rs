@@ -1,0 +1,96 @@
+//! `equic gateway sources`.
+
+use clap::ValueEnum;
+use equic_gateway::SortBy;
+use equic_report::number;
+use equic_report::table::{Cell, Column, Table, Tone};
+use serde_json::json;
+
+use super::Target;
+use crate::failure::Done;
+use crate::output;
+
+/// Shows who sends and who holds connections. A source is an address, or the prefix configured.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many
+    #[arg(long, value_name = "N", default_value = "20")]
+    top: usize,
+    /// What comes first
+    #[arg(long, value_enum, default_value = "packets")]
+    by: By,
+    #[command(flatten)]
+    target: Target,
+    /// JSON (schema equic.gateway.sources/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// An order.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum By {
+    /// Packets seen
+    Packets,
+    /// Payload seen
+    Bytes,
+    /// Packets refused
+    Drops,
+    /// Connections open
+    Connections,
+}
+
+pub fn run(args: &Args) -> Done {
+    let by = match args.by {
+        By::Packets => SortBy::Packets,
+        By::Bytes => SortBy::Bytes,
+        By::Drops => SortBy::Drops,
+        By::Connections => SortBy::Connections,
+    };
+    let sources = args.target.open()?.sources(args.top, by)?;
+    if args.json {
+        return output::json("equic.gateway.sources/1", json!({ "sources": sources }));
+    }
+    if sources.is_empty() {
+        return output::line("nobody has sent anything yet");
+    }
+    let mut table = Table::new([
+        Column::text("source"),
+        Column::text("services"),
+        Column::number("connections"),
+        Column::number("packets"),
+        Column::number("payload"),
+        Column::number("refused"),
+        Column::number("last packet"),
+        Column::text("last reason"),
+        Column::text("state"),
+    ]);
+    for row in sources {
+        let (state, refused) = (row.state(), row.drops > 0);
+        let tone = match state {
+            "denied" | "at limit" => Tone::Bad,
+            "allowed" => Tone::Good,
+            _ => Tone::Normal,
+        };
+        let missing = || number::MISSING.to_owned();
+        let ago = row
+            .last_seen_ms
+            .map_or_else(missing, |ms| format!("{} ago", number::seconds(ms as f64 / 1000.0)));
+        let reason = row.last_reason.map_or_else(missing, |reason| reason.to_string());
+        let connections = match row.limit {
+            0 => row.connections.to_string(),
+            limit => format!("{} of {limit}", row.connections),
+        };
+        table.row([
+            Cell::new(row.source),
+            Cell::new(row.services.join(", ")),
+            Cell::new(connections),
+            Cell::new(number::count(row.packets)),
+            Cell::new(number::bytes(row.bytes)),
+            Cell::new(number::count(row.drops)).tone(if refused { Tone::Bad } else { Tone::Normal }),
+            Cell::new(ago),
+            Cell::new(reason),
+            Cell::new(state).tone(tone),
+        ]);
+    }
+    output::table(&table)
+}

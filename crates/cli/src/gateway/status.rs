@@ -1,0 +1,210 @@
+//! `equic gateway status`.
+
+use equic_gateway::{Config, Control, Error, LedgerStatus, ServiceStatus, Status, TableStatus};
+use equic_report::number;
+use equic_report::table::{Cell, Column, Table, Tone};
+use serde_json::json;
+
+use super::Target;
+use super::limits::describe;
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// Shows a running gateway: where it is, what it protects, what it passed and dropped and why.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Only list the gateways that run
+    #[arg(long, conflicts_with = "gateway")]
+    list: bool,
+    /// JSON (schema equic.gateway.status/1; with --list equic.gateway.list/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    if args.list {
+        return list(args.json);
+    }
+    let status = args.target.open()?.status()?;
+    if args.json {
+        return output::json("equic.gateway.status/1", status);
+    }
+    head(&status)?;
+    for service in &status.services {
+        show_service(service)?;
+    }
+    ledgers(&status.ledgers)?;
+    tables(&status.tables)?;
+    tallies(&status)
+}
+
+fn list(json: bool) -> Done {
+    let found = Control::find()?;
+    if json {
+        return output::json("equic.gateway.list/1", json!({ "gateways": found }));
+    }
+    if found.is_empty() {
+        return output::line("no gateway is running");
+    }
+    found.iter().try_for_each(|one| output::line(one.describe()))
+}
+
+fn head(status: &Status) -> Done {
+    let gone = if status.owner.alive { "" } else { " (ended)" };
+    output::line(format_args!(
+        "gateway `{}`: program {}, process {}{gone}, up {}",
+        status.name,
+        status.program_id,
+        status.owner.pid,
+        number::seconds(status.uptime_s)
+    ))?;
+    for interface in &status.interfaces {
+        let mode = match interface.native {
+            Some(true) => "native",
+            Some(false) => "generic",
+            None => "in another network namespace",
+        };
+        output::line(format_args!("  on {}, {mode}", interface.label()))?;
+    }
+    if status.interfaces.is_empty() {
+        output::line("  on no interface: nothing is protected")?;
+    }
+    if status.dry_run {
+        output::line("  dry run: nothing is dropped")?;
+    }
+    Ok(())
+}
+
+fn show_service(service: &ServiceStatus) -> Done {
+    let listen: Vec<String> = service.config.listen.iter().map(ToString::to_string).collect();
+    let title = format!(
+        "\nservice {} on {}: {}",
+        service.config.name,
+        listen.join(", "),
+        describe(&service.config)
+    );
+    if service.verdicts.is_empty() {
+        return output::line(format_args!("{title}\n  no packets yet"));
+    }
+    let mut table = Table::new([
+        Column::text("reason"),
+        Column::number("packets"),
+        Column::number("share"),
+        Column::number("payload"),
+        Column::number("dropped"),
+    ])
+    .title(title);
+    for row in &service.verdicts {
+        let tone = match (row.reason.drops(), row.dropped) {
+            (false, _) => Tone::Good,
+            // Would be dropped but for the dry run.
+            (true, 0) => Tone::Warning,
+            (true, _) => Tone::Bad,
+        };
+        table.row([
+            Cell::new(row.reason.name()).tone(tone),
+            Cell::new(number::count(row.packets)),
+            Cell::new(number::percent_of(row.packets, service.packets)),
+            Cell::new(number::bytes(row.bytes)),
+            Cell::new(number::count(row.dropped)),
+        ]);
+    }
+    table.row([
+        Cell::new("all").tone(Tone::Strong),
+        Cell::new(number::count(service.packets)).tone(Tone::Strong),
+        Cell::default(),
+        Cell::new(number::bytes(service.bytes)).tone(Tone::Strong),
+        Cell::new(number::count(service.dropped)).tone(Tone::Strong),
+    ]);
+    output::table(&table)
+}
+
+fn ledgers(ledgers: &[LedgerStatus]) -> Done {
+    if ledgers.is_empty() {
+        return output::line("\nno server tells it about connections: quotas have nothing to count");
+    }
+    let mut table = Table::new([
+        Column::text("server"),
+        Column::number("process"),
+        Column::number("connections"),
+        Column::number("sources"),
+        Column::number("opened"),
+        Column::text("state"),
+    ])
+    .title("\nservers that feed it");
+    for ledger in ledgers {
+        let state = match (ledger.alive, ledger.counts) {
+            (true, true) => Cell::new("counts").tone(Tone::Good),
+            (true, false) => Cell::new("silent: does not count").tone(Tone::Bad),
+            (false, true) => Cell::new("ended, counts until its lease is over").tone(Tone::Warning),
+            (false, false) => Cell::new("ended").tone(Tone::Faint),
+        };
+        table.row([
+            Cell::new(&ledger.name),
+            Cell::new(ledger.pid.to_string()),
+            Cell::new(number::count(ledger.connections)),
+            Cell::new(number::count(ledger.sources)),
+            Cell::new(number::count(ledger.opened)),
+            state,
+        ]);
+    }
+    output::table(&table)
+}
+
+fn tables(tables: &[TableStatus]) -> Done {
+    let mut table = Table::new([
+        Column::text("table"),
+        Column::number("entries"),
+        Column::number("of"),
+        Column::number("full"),
+    ])
+    .title("\ntables");
+    for one in tables {
+        let tone = if one.entries * 10 >= one.capacity * 9 { Tone::Warning } else { Tone::Normal };
+        table.row([
+            Cell::new(one.name),
+            Cell::new(number::count(one.entries)),
+            Cell::new(number::count(one.capacity)),
+            Cell::new(number::percent_of(one.entries, one.capacity)).tone(tone),
+        ]);
+    }
+    output::table(&table)
+}
+
+/// Only what occurred.
+fn tallies(status: &Status) -> Done {
+    let tallies = &status.tallies;
+    let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();
+    let rows = [
+        (tallies.sources_evicted, "sources pushed out of their table by newer ones"),
+        (tallies.handshakes_evicted, "handshakes pushed out or replaced by newer ones"),
+        (overflow, "connections that found no room in a ledger"),
+        (tallies.deep_headers, "packets with more IPv6 extension headers than are walked"),
+        (tallies.events_lost, "drop events lost"),
+        (tallies.stale_ledger, "look-ups without the counts of a silent server"),
+        (tallies.contended, "packets refused because CPUs were in each other's way"),
+        (tallies.nonlinear, "packets passed because their headers were out of reach"),
+    ];
+    for (count, what) in rows.into_iter().filter(|(count, _)| *count > 0) {
+        output::line(format_args!("{:>12} {what}", number::count(count)))?;
+    }
+    Ok(())
+}
+
+/// The services as a configuration.
+pub fn services(status: &Status) -> Config {
+    let services = status.services.iter().map(|service| service.config.clone()).collect();
+    Config { services, ..Config::default() }
+}
+
+/// Says so when a gateway has no service of this name.
+pub fn check_service(control: &Control, name: &str) -> Done {
+    let known = control.service_names();
+    if known.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let error = Error::NoSuchService { name: name.to_owned(), similar: Vec::new(), known };
+    Err(Failure::from(error))
+}

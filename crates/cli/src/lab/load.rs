@@ -1,0 +1,169 @@
+//! HTTP/3 clients by the hundred.
+
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+use equic_endpoint::load::{self, Hold, JsonLines, Load, Sockets, Summary};
+use equic_gateway::parse_duration;
+use equic_report::number;
+use serde_json::json;
+
+use crate::failure::{Done, Failure};
+use crate::output::Journal;
+use crate::signals::{Signals, runtime};
+use crate::trust::TrustArgs;
+
+/// Which clients.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Well-behaved: a connection, a request, close, again
+    Well(Common),
+    /// Greedy: many connections from each client, held open, opened anew when they end
+    Parallel {
+        #[command(flatten)]
+        common: Common,
+        /// Connections each client has at once
+        #[arg(long, value_name = "N", default_value = "100")]
+        connections: usize,
+    },
+}
+
+/// What both kinds have.
+#[derive(clap::Args)]
+pub struct Common {
+    /// https://HOST[:PORT]/PATH
+    url: String,
+    /// Number of clients
+    #[arg(long, value_name = "N", default_value = "1")]
+    clients: usize,
+    /// Addresses to send from, in turn; without it, the host's own
+    #[arg(long, value_name = "ADDR")]
+    from: Vec<IpAddr>,
+    /// Requests on each connection
+    #[arg(long, value_name = "N", default_value = "1")]
+    requests: u32,
+    /// Keep a connection open for so long after its requests (`parallel`: until it is closed)
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    hold: Option<Duration>,
+    /// Pause between connections
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    think: Duration,
+    /// Pause after a connection that failed
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10ms")]
+    retry_pause: Duration,
+    /// Time for a request, and the handshake before it
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5s")]
+    timeout: Duration,
+    /// How long to go on; without it or --count, until Ctrl-C
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How many requests to make in all
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Which connections share a UDP socket
+    #[arg(long, value_enum, default_value = "connection")]
+    socket_per: SocketPer,
+    /// Send the packets there, whatever the URL's host resolves to
+    #[arg(long, value_name = "ADDR:PORT")]
+    connect: Option<SocketAddr>,
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Write one JSON line per request to this file
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
+    /// Worker threads; one per CPU if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// The result as one JSON line (schema equic.lab.load/1)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SocketPer {
+    /// Each of a client's connections has a source port of its own
+    Connection,
+    /// All connections of a client share one
+    Client,
+}
+
+pub fn run(command: &Command) -> Done {
+    let (common, connections) = match command {
+        Command::Well(common) => (common, None),
+        Command::Parallel { common, connections } => (common, Some(*connections)),
+    };
+    let load = describe(common, connections);
+    let samples = common
+        .samples
+        .as_ref()
+        .map(|path| {
+            File::create(path).map(JsonLines::new).map_err(|error| {
+                Failure::because(format_args!("cannot write {}", path.display()), error)
+            })
+        })
+        .transpose()?;
+    let threads = common.threads.map(usize::from);
+    let summary = runtime(threads)?.block_on(async {
+        let mut signals = Signals::new()?;
+        let stop = async move { drop(signals.next().await) };
+        match samples {
+            Some(samples) => Ok::<_, Failure>(load::run(load, samples, stop).await?),
+            None => Ok(load::run(load, (), stop).await?),
+        }
+    })?;
+    let journal = Journal::new(common.json, "equic.lab.load/1");
+    journal.entry(say(&summary), || json!({ "event": "done", "summary": summary }));
+    Ok(())
+}
+
+fn describe(common: &Common, connections: Option<usize>) -> Load {
+    let mut load = match connections {
+        None => Load::sequential(&common.url, common.clients),
+        Some(connections) => Load::parallel(&common.url, common.clients, connections),
+    };
+    load.trust = common.trust.trust();
+    load.connect_to = common.connect;
+    load.sources.clone_from(&common.from);
+    load.requests = common.requests;
+    if let Some(hold) = common.hold {
+        load.hold = if hold.is_zero() { Hold::No } else { Hold::For(hold) };
+    }
+    load.think = common.think;
+    load.retry_pause = common.retry_pause;
+    load.timeout = common.timeout;
+    load.duration = common.duration;
+    load.count = common.count;
+    load.sockets = match common.socket_per {
+        SocketPer::Connection => Sockets::PerConnection,
+        SocketPer::Client => Sockets::PerClient,
+    };
+    load
+}
+
+fn say(summary: &Summary) -> String {
+    let ms = |value: Option<f64>| {
+        value.map_or_else(|| number::MISSING.to_owned(), |ms| number::seconds(ms / 1000.0))
+    };
+    let mut text = format!(
+        "{} requests in {}: {} went well ({}), median {}, p99 {}",
+        number::count(summary.requests),
+        number::seconds(summary.elapsed_s),
+        number::count(summary.ok),
+        number::rate(summary.rps),
+        ms(summary.median_ms),
+        ms(summary.p99_ms),
+    );
+    for (count, what) in [
+        (summary.refused, "refused"),
+        (summary.timeouts, "timed out"),
+        (summary.errors, "failed otherwise"),
+    ] {
+        if count > 0 {
+            text += &format!("; {} {what}", number::count(count));
+        }
+    }
+    text
+}

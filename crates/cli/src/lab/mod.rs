@@ -1,0 +1,46 @@
+//! `equic lab`: network namespaces on one machine, and what is let loose in them.
+//!
+//! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
+//! attack traffic, which the library refuses to do anywhere but inside a lab.
+
+mod flood;
+mod hosts;
+mod load;
+
+use clap::Subcommand;
+
+use crate::failure::Done;
+
+/// The subcommands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make a lab and keep it until Ctrl-C or `lab down`
+    Up(hosts::Up),
+    /// Remove a lab, by ending the process that keeps it
+    Down(hosts::Down),
+    /// The labs on this machine
+    List(hosts::List),
+    /// Run a program on a host of a lab
+    Exec(hosts::Exec),
+    /// Remove what labs left behind whose process was killed
+    Sweep(hosts::Sweep),
+    /// Send attack traffic; refused outside a lab
+    #[command(subcommand)]
+    Flood(flood::Command),
+    /// Make HTTP/3 requests and measure each
+    #[command(subcommand)]
+    Load(load::Command),
+}
+
+/// Carries one out.
+pub fn run(command: Command) -> Done {
+    match command {
+        Command::Up(args) => hosts::up(&args),
+        Command::Down(args) => hosts::down(&args),
+        Command::List(args) => hosts::list(&args),
+        Command::Exec(args) => hosts::exec(&args),
+        Command::Sweep(args) => hosts::sweep(&args),
+        Command::Flood(command) => flood::run(&command),
+        Command::Load(command) => load::run(&command),
+    }
+}

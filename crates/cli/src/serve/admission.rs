@@ -1,0 +1,128 @@
+//! The endpoint's hooks over the gateway's ledger: all a server does to be protected.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use equic_endpoint::{Admission, Decision, Opened, Refused};
+use equic_gateway::{Control, Guard, IpNet, ListAction, Service};
+
+/// How long the gateway's lists and dry runs are taken as they were last seen.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// Counts connections in a gateway's ledger; the gateway does the rest.
+#[derive(Default)]
+pub struct GatewayAdmission {
+    bound: OnceLock<Bound>,
+    refused: AtomicU64,
+}
+
+struct Bound {
+    service: Service,
+    control: Control,
+    exempt: Mutex<Option<(Instant, Exempt)>>,
+}
+
+/// Whom the gateway would not stop, whatever the count says.
+#[derive(Clone, Default)]
+struct Exempt {
+    everybody: bool,
+    lists: Vec<(IpNet, ListAction)>,
+}
+
+impl GatewayAdmission {
+    /// Says where to count; until then, and if it never happens, nobody is counted.
+    pub fn bind(&self, service: Service, control: Control) {
+        // Twice would be a mistake of this command; the first then holds.
+        let _ = self.bound.set(Bound { service, control, exempt: Mutex::default() });
+    }
+
+    /// Connections refused after their handshake: they began before others filled the quota.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Admission for GatewayAdmission {
+    fn incoming(&self, _peer: SocketAddr) -> Decision {
+        // What should not have come this far was dropped before the kernel saw it.
+        Decision::Accept
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        let Some(bound) = self.bound.get() else { return Ok(Box::new(Uncounted)) };
+        let guard = bound.service.opened(peer);
+        if guard.over_limit() && !bound.exempts(peer) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            let reason = format!("{} connections of your address are open", bound.service.limit());
+            return Err(Refused::excessive_load(reason));
+        }
+        Ok(Box::new(Counted(guard)))
+    }
+}
+
+impl Bound {
+    /// Only asked about connections over the limit, so it may look into the gateway now and then.
+    fn exempts(&self, peer: SocketAddr) -> bool {
+        let mut seen = self.exempt.lock().unwrap_or_else(PoisonError::into_inner);
+        let exempt = match &mut *seen {
+            Some((at, exempt)) if at.elapsed() < FRESH => exempt,
+            stale => &mut stale.insert((Instant::now(), self.look())).1,
+        };
+        exempt.covers(peer)
+    }
+
+    fn look(&self) -> Exempt {
+        // A gateway that cannot be asked has no exemptions.
+        let everybody = self.control.status().is_ok_and(|status| {
+            let dry = |index: usize| status.services.get(index).is_some_and(|s| s.config.dry_run);
+            status.dry_run || dry(self.service.index())
+        });
+        let lists = self.control.lists().unwrap_or_default();
+        let lists = lists.into_iter().map(|entry| (entry.prefix, entry.action)).collect();
+        Exempt { everybody, lists }
+    }
+}
+
+impl Exempt {
+    fn covers(&self, peer: SocketAddr) -> bool {
+        let address = peer.ip().to_canonical();
+        let longest = self
+            .lists
+            .iter()
+            .filter(|(prefix, _)| prefix.contains(&address))
+            .max_by_key(|(prefix, _)| prefix.prefix_len());
+        self.everybody || longest.is_some_and(|(_, action)| matches!(action, ListAction::Allow))
+    }
+}
+
+struct Counted(Guard);
+
+impl Opened for Counted {
+    fn moved(&mut self, to: SocketAddr) {
+        self.0.moved(to);
+    }
+}
+
+struct Uncounted;
+
+impl Opened for Uncounted {
+    fn moved(&mut self, _to: SocketAddr) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_decides() {
+        let lists = [("192.0.2.0/24", ListAction::Allow), ("192.0.2.7/32", ListAction::Deny)]
+            .map(|(prefix, action)| (prefix.parse().unwrap(), action));
+        let exempt = Exempt { everybody: false, lists: lists.to_vec() };
+        let covers = |peer: &str| exempt.covers(peer.parse().unwrap());
+        assert!(covers("192.0.2.1:4") && covers("[::ffff:192.0.2.1]:4"));
+        assert!(!covers("192.0.2.7:4") && !covers("198.51.100.1:4") && !covers("[2001:db8::1]:4"));
+        assert!(Exempt { everybody: true, ..exempt }.covers("192.0.2.7:4".parse().unwrap()));
+    }
+}

@@ -1,0 +1,320 @@
+//! `equic serve`: an HTTP/3 server that tells a gateway who is connected.
+//!
+//! The gateway is one that runs already (`--gateway`), or one this process attaches (`--attach`);
+//! [`admission`] binds its ledger to the endpoint's hooks. `--user-quota` is the same policy without
+//! a gateway, in the application: the baseline of the experiments.
+
+mod admission;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use equic_endpoint::{
+    Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
+    UserSpaceQuota,
+};
+use equic_gateway::{Config, Control, Listen, Rate, Service, ServiceConfig, parse_duration, parse_size};
+use equic_report::number;
+use serde_json::json;
+
+use crate::failure::{Done, Failure};
+use crate::gateway::attach::{Attachment, Running};
+use crate::gateway::status as gateway;
+use crate::output::{self, Journal};
+use crate::signals::{Signals, runtime};
+use admission::GatewayAdmission;
+
+/// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
+#[derive(clap::Args)]
+// The flags of an attachment mean nothing without one.
+#[command(mut_group("Attachment", |group| group.requires("attach")))]
+#[command(mut_group("Limits", |group| group.requires("attach")))]
+pub struct Args {
+    /// Where to listen; `[::]` takes IPv4 too, port 0 lets the system choose
+    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:4433")]
+    listen: SocketAddr,
+    /// Directory whose files are served
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Certificate chain (PEM); without it, a self-signed one is made
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Keep the self-signed certificate in this directory, and take it from there next time
+    #[arg(long, value_name = "DIR", conflicts_with = "cert")]
+    cert_dir: Option<PathBuf>,
+    /// Names and addresses of the self-signed certificate
+    #[arg(long, value_name = "NAME", conflicts_with = "cert")]
+    cert_name: Vec<String>,
+    /// Feed the gateway that runs on this machine; where several do: interface, name or program id
+    #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
+    gateway: Option<Option<String>>,
+    /// The gateway's service this server is; without it, the one that has its address
+    #[arg(long, value_name = "NAME", requires = "gateway")]
+    service: Option<String>,
+    /// Attach a gateway to these interfaces, in this process
+    #[arg(long, value_name = "IF", num_args = 1..)]
+    attach: Vec<String>,
+    /// Instead of a gateway: connections per source, counted in the application
+    #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "attach"])]
+    user_quota: Option<u32>,
+    /// Instead of a gateway: new connections per source, as `20/s burst 40`
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "attach"])]
+    user_rate: Option<Rate>,
+    /// What an attempt over these limits gets
+    #[arg(long, value_enum, default_value = "ignore")]
+    user_at_limit: UserAtLimit,
+    /// A connection is dropped after this long without a packet
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
+    idle_timeout: Duration,
+    /// Handshakes under way at once; attempts beyond are ignored
+    #[arg(long, value_name = "N", default_value = "4096")]
+    max_handshakes: usize,
+    /// Receive buffer of the socket, as 4MB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    receive_buffer: Option<u64>,
+    /// Worker threads; one per CPU if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Print every request
+    #[arg(long)]
+    log: bool,
+    /// JSON lines (schema equic.serve/1): the first says where it listens, the last what it did
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    attachment: Attachment,
+}
+
+/// What an attempt over a user-space limit gets.
+#[derive(Clone, Copy, ValueEnum)]
+enum UserAtLimit {
+    /// Nothing
+    Ignore,
+    /// CONNECTION_REFUSED
+    Refuse,
+}
+
+pub fn run(args: &Args) -> Done {
+    runtime(args.threads.map(usize::from))?.block_on(serve(args))
+}
+
+async fn serve(args: &Args) -> Done {
+    let mut signals = Signals::new()?;
+    let journal = Journal::new(args.json, "equic.serve/1");
+    let bound = Arc::new(GatewayAdmission::default());
+    let quota = user_quota(args)?;
+    let server = Server::bind(config(args, &bound, quota.clone())?)?;
+    // Only now: with port 0, this is when the port is known.
+    let feeding = feed(args, server.local_addr())?;
+    if let Some(feeding) = &feeding {
+        bound.bind(feeding.service.clone(), feeding.control.clone());
+    }
+    announce(&server, feeding.as_ref(), &journal);
+    let stats = server.run(async move { drop(signals.next().await) }).await;
+    // The ledger goes before the gateway, and the gateway before anything is said.
+    let over_limit = bound.refused();
+    drop((bound, feeding));
+    let stats = stats?;
+    let turned_away = stats.refused + stats.ignored + stats.overloaded + stats.refused_late;
+    journal.entry(
+        format_args!(
+            "served {} requests ({}) on {} connections; {} attempts turned away",
+            number::count(stats.requests),
+            number::bytes(stats.bytes),
+            number::count(stats.opened),
+            number::count(turned_away),
+        ),
+        || {
+            let quota = quota.map(|quota| {
+                json!({ "over_quota": quota.over_quota(), "over_rate": quota.over_rate() })
+            });
+            json!({
+                "event": "stopped", "connections": stats.opened, "requests": stats.requests,
+                "bytes": stats.bytes, "refused": turned_away, "over_limit": over_limit,
+                "user_quota": quota, "stats": stats,
+            })
+        },
+    );
+    Ok(())
+}
+
+fn config(
+    args: &Args,
+    bound: &Arc<GatewayAdmission>,
+    quota: Option<Arc<UserSpaceQuota>>,
+) -> Done<ServerConfig> {
+    let mut config = ServerConfig::new(args.listen);
+    config.root.clone_from(&args.root);
+    config.identity = match (&args.cert, &args.key) {
+        (Some(certificate), Some(key)) => {
+            IdentitySource::Files { certificate: certificate.clone(), key: key.clone() }
+        }
+        _ => IdentitySource::SelfSigned {
+            names: args.cert_name.clone(),
+            directory: args.cert_dir.clone(),
+        },
+    };
+    config.admission = match quota {
+        Some(quota) => quota,
+        None if args.gateway.is_some() || !args.attach.is_empty() => {
+            Arc::clone(bound) as Arc<dyn Admission>
+        }
+        None => Arc::new(NoQuota),
+    };
+    config.limits.idle_timeout = args.idle_timeout;
+    config.limits.max_handshakes = args.max_handshakes;
+    if let Some(bytes) = args.receive_buffer {
+        let bytes = usize::try_from(bytes)
+            .map_err(|_| Failure::usage("that receive buffer is larger than memory"))?;
+        config.receive_buffer = Some(bytes);
+    }
+    if args.log {
+        let journal = Journal::new(args.json, "equic.serve/1");
+        config.log = Some(Arc::new(move |record| log(&journal, record)));
+    }
+    Ok(config)
+}
+
+fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {
+    let rate = args.user_rate.filter(|rate| !rate.is_off());
+    if args.user_quota.is_none() && rate.is_none() {
+        return Ok(None);
+    }
+    let config = QuotaConfig {
+        max_connections: args.user_quota.unwrap_or(0),
+        new_per_source: rate.map(|rate| equic_endpoint::Rate {
+            per_second: rate.units_per_second(),
+            burst: u32::try_from(rate.burst()).unwrap_or(u32::MAX),
+        }),
+        at_limit: match args.user_at_limit {
+            UserAtLimit::Ignore => AtLimit::Ignore,
+            UserAtLimit::Refuse => AtLimit::Refuse,
+        },
+        ..QuotaConfig::default()
+    };
+    Ok(Some(Arc::new(UserSpaceQuota::new(config)?)))
+}
+
+/// The gateway a server feeds, for as long as it runs.
+struct Feeding {
+    control: Control,
+    service: Service,
+    /// The gateway of this process.
+    own: Option<Running>,
+}
+
+fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
+    if !args.attach.is_empty() {
+        let service = ServiceConfig {
+            name: "quic".to_owned(),
+            listen: vec![listener(address)],
+            ..ServiceConfig::default()
+        };
+        let mut config = Config { services: vec![service], ..Config::default() };
+        config.gateway.interfaces.clone_from(&args.attach);
+        args.attachment.apply_all(&mut config);
+        let own = args.attachment.start(&config)?;
+        let control = own.gateway.control().clone();
+        let service = own.gateway.ledger()?.service_at(0)?;
+        return Ok(Some(Feeding { control, service, own: Some(own) }));
+    }
+    let Some(selector) = &args.gateway else { return Ok(None) };
+    let control = Control::open(selector.as_deref())?;
+    let index = match &args.service {
+        Some(name) => {
+            gateway::check_service(&control, name)?;
+            control.service_names().iter().position(|known| known == name)
+        }
+        None => Some(service_at(&control, address)?),
+    };
+    let ledger = control.join("equic serve")?;
+    let service = ledger.service_at(index.unwrap_or_default())?;
+    Ok(Some(Feeding { control, service, own: None }))
+}
+
+/// A socket on `[::]` takes IPv4 too: that is what a bare port means to the gateway.
+fn listener(address: SocketAddr) -> Listen {
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        Listen::Port(address.port())
+    } else {
+        Listen::Addr(SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
+}
+
+/// The gateway's service whose packets come to this address.
+fn service_at(control: &Control, address: SocketAddr) -> Done<usize> {
+    let listeners = control.listeners()?;
+    let own: Vec<SocketAddr> = listener(address).addresses().collect();
+    let exact = listeners.iter().find(|(at, _)| own.contains(at));
+    let found = exact.or_else(|| {
+        listeners.iter().find(|(at, _)| {
+            let same_family = own.iter().any(|own| own.is_ipv4() == at.is_ipv4());
+            at.port() == address.port() && at.ip().is_unspecified() && same_family
+        })
+    });
+    found.map(|(_, index)| *index).ok_or_else(|| {
+        let known: Vec<String> = listeners.iter().map(|(at, _)| at.to_string()).collect();
+        Failure::because(
+            format_args!("gateway `{}` has no service on {address}", control.name()),
+            format_args!("it protects {}", known.join(", ")),
+        )
+        .mend("listen there, or name the service with --service")
+    })
+}
+
+fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {
+    let (address, fingerprint) = (server.local_addr(), server.certificate_fingerprint());
+    let mut text = format!("serving HTTP/3 on {address}\ncertificate {fingerprint}");
+    let mut gateway = None;
+    if let Some(feeding) = feeding {
+        let (name, program) = (feeding.control.name(), feeding.control.program_id());
+        let service = feeding.service.name();
+        let whose = if feeding.own.is_some() { "own" } else { "running" };
+        text += &format!("\nfeeding the {whose} gateway `{name}`, service {service}");
+        let attached = feeding.own.as_ref().map(|own| &own.attached);
+        for one in attached.into_iter().flatten() {
+            let mode = if one.native { "native" } else { "generic" };
+            text += &format!("\n  on {}, {mode}", one.interface);
+        }
+        gateway = Some(json!({
+            "name": name, "program_id": program, "service": service, "attached": attached,
+        }));
+    }
+    let pin = format!("\n`equic get --pin {fingerprint} https://localhost:{}/health`", address.port());
+    journal.entry(text + &pin, || {
+        json!({
+            "event": "ready", "address": address, "port": address.port(), "pid": std::process::id(),
+            "fingerprint": fingerprint.to_string(), "receive_buffer": server.receive_buffer(),
+            "gateway": gateway,
+        })
+    });
+}
+
+fn log(journal: &Journal, record: &RequestRecord) {
+    let RequestRecord { peer, method, path, status, bytes, duration, complete, .. } = record;
+    let cut = if *complete { "" } else { ", not to the end" };
+    journal.entry(
+        // A path is chosen by the client: nothing in it may drive the terminal.
+        format_args!(
+            "{peer} {method} {} {} {} in {}{cut}",
+            path.escape_debug(),
+            status.as_u16(),
+            number::bytes(*bytes),
+            number::duration(*duration)
+        ),
+        || {
+            json!({
+                "event": "request", "peer": peer, "connection": record.connection,
+                "request": record.request, "method": method.as_str(), "path": path,
+                "status": status.as_u16(), "bytes": bytes,
+                "duration_ms": duration.as_micros() as f64 / 1000.0, "complete": complete,
+            })
+        },
+    );
+}

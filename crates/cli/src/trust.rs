@@ -1,0 +1,28 @@
+//! Which servers a client believes, as flags.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use equic_endpoint::{Fingerprint, Trust};
+
+/// The system's roots, unless one of these is given.
+#[derive(Args)]
+#[group(multiple = false)]
+pub struct TrustArgs {
+    /// Believe any certificate
+    #[arg(long)]
+    insecure: bool,
+    /// Believe the certificates in this PEM file
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Believe the certificate with this SHA-256 fingerprint, as `equic serve` prints it
+    #[arg(long, value_name = "FINGERPRINT")]
+    pin: Option<Fingerprint>,
+}
+
+impl TrustArgs {
+    /// What was chosen.
+    pub fn trust(&self) -> Trust {
+        equic_endpoint::client::trust(self.insecure, self.ca.clone(), self.pin)
+    }
+}

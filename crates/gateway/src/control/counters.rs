@@ -1,0 +1,133 @@
+//! Verdicts and tallies, added up over the CPUs.
+
+use serde::Serialize;
+
+use super::{Control, reading};
+use crate::abi;
+use crate::error::Result;
+use crate::reason::Reason;
+
+/// How often a service's packets were judged so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CounterRow {
+    /// The service's name.
+    pub service: String,
+    /// The service's index.
+    pub service_index: u32,
+    /// The verdict's reason.
+    pub reason: Reason,
+    /// Packets judged so.
+    pub packets: u64,
+    /// Their UDP payload.
+    pub bytes: u64,
+    /// Packets really dropped: fewer than `packets` in a dry run, none if the reason passes.
+    pub dropped: u64,
+}
+
+/// What is counted beside verdicts, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Tallies {
+    /// Entries put into `sources`.
+    pub sources_created: u64,
+    /// Entries put into `handshakes`.
+    pub handshakes_created: u64,
+    /// Sources pushed out by newer ones.
+    pub sources_evicted: u64,
+    /// Handshakes pushed out by newer ones, or replaced by a later attempt of the same client.
+    pub handshakes_evicted: u64,
+    /// Packets with more IPv6 extension headers than are walked.
+    pub deep_headers: u64,
+    /// Drop events that found the ring full.
+    pub events_lost: u64,
+    /// Look-ups that left out a ledger because its lease had run out.
+    pub stale_ledger: u64,
+    /// Packets refused because a bucket changed hands too often.
+    pub contended: u64,
+    /// Packets passed because their headers were outside the frame's linear part.
+    pub nonlinear: u64,
+}
+
+/// All of it, read at once.
+pub(super) struct Counted {
+    pub(super) rows: Vec<CounterRow>,
+    pub(super) tallies: Tallies,
+    pub(super) sources: usize,
+    pub(super) handshakes: usize,
+}
+
+impl Control {
+    /// The verdicts that occurred, by service and reason.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn counters(&self) -> Result<Vec<CounterRow>> {
+        self.rows(&self.totals()?)
+    }
+
+    /// What is counted beside verdicts.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn tallies(&self) -> Result<Tallies> {
+        Ok(self.counted()?.tallies)
+    }
+
+    pub(super) fn counted(&self) -> Result<Counted> {
+        // The entries first: one created in between must not count as evicted... rather as there.
+        let totals = self.totals()?;
+        let sources = self.maps.sources.entries().map_err(reading("the sources"))?.len();
+        let handshakes = self.maps.handshakes.entries().map_err(reading("the handshakes"))?.len();
+        let tally = |which: u32| {
+            totals.get((abi::EQUIC_TALLY_BASE + which) as usize).map_or(0, |c| c.packets)
+        };
+        let sources_created = tally(abi::EQUIC_TALLY_SOURCES_CREATED);
+        let handshakes_created = tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
+        let tallies = Tallies {
+            sources_created,
+            handshakes_created,
+            sources_evicted: sources_created.saturating_sub(sources as u64),
+            handshakes_evicted: handshakes_created.saturating_sub(handshakes as u64),
+            deep_headers: tally(abi::EQUIC_TALLY_DEEP_HEADERS),
+            events_lost: tally(abi::EQUIC_TALLY_EVENTS_LOST),
+            stale_ledger: tally(abi::EQUIC_TALLY_STALE_LEDGER),
+            contended: tally(abi::EQUIC_TALLY_CONTENDED),
+            nonlinear: tally(abi::EQUIC_TALLY_NONLINEAR),
+        };
+        Ok(Counted { rows: self.rows(&totals)?, tallies, sources, handshakes })
+    }
+
+    /// Every element of `counters`, added up over the CPUs.
+    fn totals(&self) -> Result<Vec<abi::equic_counter>> {
+        let (cpus, values) = self.maps.counters.read_all().map_err(reading("the counters"))?;
+        let sum = |all: abi::equic_counter, one: &abi::equic_counter| abi::equic_counter {
+            packets: all.packets + one.packets,
+            bytes: all.bytes + one.bytes,
+            dropped: all.dropped + one.dropped,
+        };
+        Ok(values
+            .chunks(cpus)
+            .map(|chunk| chunk.iter().fold(abi::equic_counter::default(), sum))
+            .collect())
+    }
+
+    fn rows(&self, totals: &[abi::equic_counter]) -> Result<Vec<CounterRow>> {
+        let mut rows = Vec::new();
+        for (index, name) in self.service_names().into_iter().enumerate() {
+            for reason in Reason::all() {
+                let at = index * abi::EQUIC_REASONS_MAX as usize + reason.number() as usize;
+                let Some(counter) = totals.get(at).filter(|counter| counter.packets != 0) else {
+                    continue;
+                };
+                rows.push(CounterRow {
+                    service: name.clone(),
+                    service_index: index as u32,
+                    reason,
+                    packets: counter.packets,
+                    bytes: counter.bytes,
+                    dropped: counter.dropped,
+                });
+            }
+        }
+        Ok(rows)
+    }
+}

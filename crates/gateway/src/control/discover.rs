@@ -1,0 +1,179 @@
+//! Finding running gateways, and taking them off their interfaces.
+
+use serde::Serialize;
+use std::os::fd::AsFd;
+
+use super::{Control, reading};
+use crate::config::from_c_name;
+use crate::error::{Error, Result};
+use crate::maps::Maps;
+use crate::sys;
+use crate::sys::ids;
+
+/// A gateway that runs on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// The kernel's id of the program.
+    pub program_id: u32,
+    /// The gateway's name.
+    pub name: String,
+    /// The process that loaded it.
+    pub owner_pid: u32,
+    /// Whether that process runs (as far as can be seen from this pid namespace).
+    pub owner_alive: bool,
+    /// Where it is attached.
+    pub interfaces: Vec<Interface>,
+}
+
+/// An interface a gateway is attached to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its name; none when it is in another network namespace.
+    pub name: Option<String>,
+    /// In the driver, or behind it; none when it is in another network namespace.
+    pub native: Option<bool>,
+}
+
+impl Found {
+    /// One line for a person who has to choose.
+    pub fn describe(&self) -> String {
+        let interfaces: Vec<String> = self.interfaces.iter().map(Interface::label).collect();
+        let place =
+            if interfaces.is_empty() { "nothing".to_owned() } else { interfaces.join(" and ") };
+        format!("`{}` on {place} (program {}, pid {})", self.name, self.program_id, self.owner_pid)
+    }
+
+    fn matches(&self, selector: &str) -> bool {
+        self.name == selector
+            || self.interfaces.iter().any(|i| i.name.as_deref() == Some(selector))
+            || selector.parse() == Ok(self.program_id)
+    }
+}
+
+impl Interface {
+    /// Its name, or its number where it has none here.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| format!("interface {}", self.ifindex))
+    }
+}
+
+impl Control {
+    /// Every gateway on this machine, by program id. Copies that only explain packets are not
+    /// gateways.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] when the only gateways
+    /// there are belong to another release.
+    pub fn find() -> Result<Vec<Found>> {
+        Ok(find_all()?.into_iter().map(|(found, _)| found).collect())
+    }
+
+    /// The gateway with this interface, name or program id; without, the only one there is.
+    ///
+    /// # Errors
+    /// [`Error::NoGateway`], [`Error::NoSuchGateway`], [`Error::ManyGateways`], and those of
+    /// [`Control::find`].
+    pub fn open(selector: Option<&str>) -> Result<Control> {
+        let all = find_all()?;
+        if all.is_empty() {
+            return Err(Error::NoGateway);
+        }
+        let names =
+            |all: &[(Found, Control)]| all.iter().map(|(found, _)| found.describe()).collect();
+        let running: Vec<String> = names(&all);
+        let mut matching: Vec<(Found, Control)> = match selector {
+            Some(selector) => {
+                all.into_iter().filter(|(found, _)| found.matches(selector)).collect()
+            }
+            None => all,
+        };
+        match (matching.len(), selector) {
+            (1, _) => Ok(matching.remove(0).1),
+            (0, Some(selector)) => {
+                Err(Error::NoSuchGateway { selector: selector.to_owned(), running })
+            }
+            _ => Err(Error::ManyGateways { running: names(&matching) }),
+        }
+    }
+
+    /// Where it is attached.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn interfaces(&self) -> Result<Vec<Interface>> {
+        let links = ids::xdp_links(self.program).map_err(reading("the links of the program"))?;
+        Ok(links.iter().filter(|link| link.ifindex != 0).map(|link| self.interface(link)).collect())
+    }
+
+    fn interface(&self, link: &ids::XdpLink) -> Interface {
+        // The number may belong to another interface in this network namespace.
+        let here = ids::attached_program(link.ifindex).ok().flatten();
+        let native = here.filter(|(program, _)| *program == self.program).map(|(_, native)| native);
+        let name = native.and_then(|_| sys::interface_name(link.ifindex));
+        Interface { ifindex: link.ifindex, name, native }
+    }
+
+    /// Takes the program off its interfaces, or off the one of this name: exactly its own links, no
+    /// other program's. The process that loaded it keeps running.
+    ///
+    /// # Errors
+    /// [`Error::NotAttached`] when it is not on that interface; [`Error::NotPermitted`].
+    pub fn detach(&self, interface: Option<&str>) -> Result<Vec<Interface>> {
+        let links = ids::xdp_links(self.program).map_err(reading("the links of the program"))?;
+        let mut detached = Vec::new();
+        for link in links.iter().filter(|link| link.ifindex != 0) {
+            let there = self.interface(link);
+            if interface.is_some_and(|name| there.name.as_deref() != Some(name)) {
+                continue;
+            }
+            let failed = |error| {
+                Error::system(format!("detaching link {} from {}", link.id, there.label()), error)
+            };
+            ids::detach(link.fd.as_fd()).map_err(failed)?;
+            detached.push(there);
+        }
+        match interface {
+            Some(name) if detached.is_empty() => {
+                Err(Error::NotAttached { interface: name.to_owned() })
+            }
+            _ => Ok(detached),
+        }
+    }
+
+    fn found(&self) -> Result<Found> {
+        let control = self.maps.control.read();
+        Ok(Found {
+            program_id: self.program,
+            name: from_c_name(&control.name),
+            owner_pid: control.owner_pid,
+            owner_alive: sys::alive(control.owner_pid, control.owner_start_ticks),
+            interfaces: self.interfaces()?,
+        })
+    }
+}
+
+fn find_all() -> Result<Vec<(Found, Control)>> {
+    let programs = ids::programs_named(crate::PROGRAM_NAME)
+        .map_err(|error| Error::system("looking for running gateways", error))?;
+    let (mut all, mut strange) = (Vec::new(), None);
+    for program in programs {
+        match Maps::of_program(&program) {
+            Ok(maps) if maps.load.explain != 0 || maps.load.test_clock != 0 => {}
+            Ok(maps) => {
+                let control = Control::of(maps, program.id);
+                all.push((control.found()?, control));
+            }
+            // It ended between being listed and being looked at, or is not ours.
+            Err(error @ (Error::ForeignProgram { .. } | Error::AbiVersion { .. })) => {
+                strange = Some(error)
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match strange {
+        Some(error @ Error::AbiVersion { .. }) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
+}

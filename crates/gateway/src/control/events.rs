@@ -1,0 +1,151 @@
+//! Sampled drops as they happen.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Control;
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::judge::hex;
+use crate::prefix::ip_of;
+use crate::reason::Reason;
+use crate::sys;
+
+/// A packet that was dropped (in a dry run: would have been).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// The interface it came in on.
+    pub ifindex: u32,
+    /// From whom.
+    pub from: SocketAddr,
+    /// To whom.
+    pub to: SocketAddr,
+    /// The service's name.
+    pub service: String,
+    /// Why.
+    pub reason: Reason,
+    /// Whether it was dropped; not in a dry run.
+    pub dropped: bool,
+    /// UDP payload bytes.
+    pub length: u16,
+    /// First byte of the payload.
+    pub first_byte: u8,
+    /// The QUIC version; none for short headers.
+    pub version: Option<u32>,
+    /// Destination Connection ID, in hex.
+    pub dcid: String,
+}
+
+/// The stream of events of one gateway. Each event goes to one reader: two at a time share them.
+#[derive(Debug)]
+pub struct Events {
+    ring: NonNull<libbpf_sys::ring_buffer>,
+    // The ring calls back with a pointer to it: it must not move.
+    heard: Box<Heard>,
+    // Keeps the maps, and with them the ring's descriptor.
+    control: Control,
+}
+
+// SAFETY: the ring and the queue belong to this value alone and are used only through `&mut self`.
+unsafe impl Send for Events {}
+
+/// What came out of the ring and was not taken yet.
+#[derive(Debug, Default)]
+struct Heard(VecDeque<abi::equic_event>);
+
+/// How many events may wait to be taken; beyond that the oldest go.
+const WAITING: usize = 65_536;
+
+/// libbpf calls this for every event in the ring, from within `poll`.
+unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
+    if size as usize >= size_of::<abi::equic_event>() {
+        // SAFETY: `heard` is the queue given to `ring_buffer__new`, borrowed by nobody while `poll`
+        // runs; `data` has `size` bytes, and any bytes are an event.
+        unsafe {
+            let Heard(heard) = &mut *heard.cast::<Heard>();
+            if heard.len() == WAITING {
+                heard.pop_front();
+            }
+            heard.push_back(data.cast::<abi::equic_event>().read_unaligned());
+        }
+    }
+    0
+}
+
+impl Control {
+    /// Listens to the gateway's drop events.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn events(&self) -> Result<Events> {
+        let mut heard = Box::new(Heard::default());
+        // SAFETY: the queue is boxed and lives as long as the ring; the callback has the right type.
+        let ring = unsafe {
+            libbpf_sys::ring_buffer__new(
+                self.maps.events.as_raw_fd(),
+                Some(hear),
+                (&raw mut *heard).cast(),
+                std::ptr::null(),
+            )
+        };
+        let ring = NonNull::new(ring).ok_or_else(|| Error::last_os("listening to events"))?;
+        Ok(Events { ring, heard, control: self.clone() })
+    }
+}
+
+impl Events {
+    /// The events that are there, or that come within `timeout`; none when it passes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Event>> {
+        let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: the ring is valid until it is dropped, and `&mut self` makes this the only user.
+        match sys::check(unsafe { libbpf_sys::ring_buffer__poll(self.ring.as_ptr(), ms) }) {
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                return Err(Error::system("waiting for events", error));
+            }
+            _ => {}
+        }
+        let names = self.control.service_names();
+        Ok(self.heard.0.drain(..).filter_map(|event| typed(&event, &names)).collect())
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // SAFETY: made by `ring_buffer__new`, and not used again.
+        unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
+    }
+}
+
+fn typed(event: &abi::equic_event, names: &[String]) -> Option<Event> {
+    let addr = |bytes: [u8; 16], port: u16| -> SocketAddr {
+        let ip: IpAddr = ip_of(bytes);
+        SocketAddr::new(ip, u16::from_be(port))
+    };
+    Some(Event {
+        time_ns: event.time_ns,
+        ifindex: event.ifindex,
+        from: addr(event.src, event.sport),
+        to: addr(event.dst, event.dport),
+        service: names
+            .get(usize::from(event.service))
+            .cloned()
+            .unwrap_or_else(|| event.service.to_string()),
+        reason: Reason::from_number(event.reason.into())?,
+        dropped: event.dropped != 0,
+        length: event.length,
+        first_byte: event.first_byte,
+        version: (event.version != 0).then_some(event.version),
+        dcid: hex(&event.dcid),
+    })
+}

@@ -1,0 +1,178 @@
+//! Joining a gateway with a ledger, reading everybody's ledgers, removing those of the dead.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Control, reading};
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::gateway::lock;
+use crate::ledger::membership::{Membership, Places};
+use crate::ledger::source::Keying;
+use crate::ledger::table::Memory;
+use crate::ledger::{Ledger, write_header};
+use crate::sys;
+use crate::sys::ids;
+use crate::sys::map::create_mappable_array;
+
+/// A ledger whose process is dead, or seems so, is removed when its lease has run out; one whose
+/// process seems to live (in this pid namespace) only this long after that.
+const STOPPED_FOR_GOOD_NS: u64 = 10_000_000_000;
+/// How long a place may be claimed without a ledger in it: moving in takes microseconds.
+const MOVING_IN_NS: u64 = 5_000_000_000;
+
+/// What [`Control::sweep`] removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Swept {
+    /// Ledgers of dead processes.
+    pub ledgers: u32,
+    /// Expired entries of the deny and allow lists.
+    pub list_entries: u32,
+}
+
+/// One ledger of the gateway.
+pub(super) struct Member {
+    pub(super) slot: u32,
+    pub(super) id: u32,
+    pub(super) memory: Arc<Memory>,
+    pub(super) header: abi::equic_ledger_header,
+    pub(super) age_ns: u64,
+    pub(super) alive: bool,
+    pub(super) counts: bool,
+}
+
+impl Control {
+    /// Makes a ledger for this process and takes a place in the gateway for it; `name` is what
+    /// `status` calls it. It stays valid when this handle is gone and when privileges are dropped:
+    /// opening and closing connections need none.
+    ///
+    /// # Errors
+    /// [`Error::NoFreeLedger`]; [`Error::NotPermitted`] without `CAP_BPF`.
+    pub fn join(&self, name: &str) -> Result<Ledger> {
+        let failed = |error| Error::system("making a ledger", error);
+        let (membership, memory) = self.join_with(name)?;
+        let keying = Keying::new(&self.maps.load);
+        lock(&self.state).ledgers.insert(membership.ledger_id(), Arc::clone(&memory));
+        let ledger = Ledger::joined(membership, memory, keying, Arc::clone(&self.maps.services));
+        ledger.map_err(|error| match error {
+            Error::System { source, .. } => failed(source),
+            other => other,
+        })
+    }
+
+    /// A ledger without a heartbeat.
+    pub(super) fn join_with(&self, name: &str) -> Result<(Membership, Arc<Memory>)> {
+        let failed = |error| Error::system("making a ledger", error);
+        let buckets = Keying::new(&self.maps.load).buckets();
+        let size = size_of::<abi::equic_ledger_bucket>();
+        let map = create_mappable_array("equic_ledger", size, buckets + 1).map_err(failed)?;
+        let memory = Arc::new(Memory::of_map(map.as_fd(), buckets, true).map_err(failed)?);
+        write_header(&memory, name, buckets);
+        let membership = Membership::join(self.places().map_err(failed)?, map)?;
+        Ok((membership, memory))
+    }
+
+    fn places(&self) -> io::Result<Places> {
+        Ok(Places::new(self.maps.ledgers()?, Arc::clone(&self.maps.control)))
+    }
+
+    /// Every ledger of the gateway. Those that cannot be opened (gone meanwhile) are left out.
+    pub(super) fn members(&self) -> Result<Vec<Member>> {
+        let failed = reading("the ledgers");
+        let taken = self.places().and_then(|places| places.taken()).map_err(&failed)?;
+        let lease = self.maps.control.read().lease_ns;
+        let now = sys::monotonic_ns();
+        let mut members = Vec::new();
+        for (slot, id) in taken {
+            let Some(id) = id else { continue };
+            let Some(memory) = self.memory(id).map_err(&failed)? else { continue };
+            let header = memory.read_header();
+            let age_ns = now.saturating_sub(header.heartbeat_ns);
+            let alive = sys::alive(header.pid, header.start_ticks);
+            members.push(Member {
+                slot,
+                id,
+                memory,
+                header,
+                age_ns,
+                alive,
+                counts: age_ns <= lease,
+            });
+        }
+        lock(&self.state).ledgers.retain(|id, _| members.iter().any(|member| member.id == *id));
+        Ok(members)
+    }
+
+    /// A ledger, mapped; None if it is gone.
+    fn memory(&self, id: u32) -> io::Result<Option<Arc<Memory>>> {
+        if let Some(memory) = lock(&self.state).ledgers.get(&id) {
+            return Ok(Some(Arc::clone(memory)));
+        }
+        let Some(map) = ids::map_by_id(id)? else { return Ok(None) };
+        let buckets = Keying::new(&self.maps.load).buckets();
+        let memory = Arc::new(Memory::of_map(map.as_fd(), buckets, false)?);
+        lock(&self.state).ledgers.insert(id, Arc::clone(&memory));
+        Ok(Some(memory))
+    }
+
+    /// Removes the ledgers of processes that are dead and list entries that have expired. The
+    /// process that owns the gateway does so every second.
+    ///
+    /// # Errors
+    /// What the kernel says; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn sweep(&self) -> Result<Swept> {
+        let list_entries = self.sweep_lists()?;
+        Ok(Swept { ledgers: self.sweep_ledgers()?, list_entries })
+    }
+
+    fn sweep_ledgers(&self) -> Result<u32> {
+        let failed = reading("the ledgers");
+        let places = self.places().map_err(&failed)?;
+        let lease = self.maps.control.read().lease_ns;
+        let mut removed = 0;
+        for member in self.members()? {
+            let stopped = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS);
+            if !member.counts && (!member.alive || stopped) {
+                removed += u32::from(places.empty(member.slot, member.id).map_err(&failed)?);
+            }
+        }
+        self.give_back_claimed(&places).map_err(&failed)?;
+        Ok(removed)
+    }
+
+    /// Frees places whose process died between claiming them and moving in.
+    fn give_back_claimed(&self, places: &Places) -> io::Result<()> {
+        let taken = places.taken()?;
+        let (now, mut state) = (sys::monotonic_ns(), lock(&self.state));
+        let empty = |slot: &u32| taken.contains(&(*slot, None));
+        state.claimed.retain(|slot, _| empty(slot));
+        for (slot, _) in taken.iter().filter(|(_, ledger)| ledger.is_none()) {
+            let since = *state.claimed.entry(*slot).or_insert(now);
+            if now.saturating_sub(since) > MOVING_IN_NS {
+                places.give_back(*slot)?;
+                state.claimed.remove(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the ledgers of a process that has ended, without waiting for the lease: for whoever
+    /// waits for it (`waitpid`). How many there were. Does nothing while the process runs.
+    ///
+    /// # Errors
+    /// What the kernel says; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn remove_ledgers_of(&self, pid: u32) -> Result<u32> {
+        let failed = reading("the ledgers");
+        let places = self.places().map_err(&failed)?;
+        let mut removed = 0;
+        for member in self.members()? {
+            if member.header.pid == pid && !member.alive {
+                removed += u32::from(places.empty(member.slot, member.id).map_err(&failed)?);
+            }
+        }
+        Ok(removed)
+    }
+}

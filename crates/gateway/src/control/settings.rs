@@ -1,0 +1,136 @@
+//! Settings that change while the gateway runs: each is a store into mapped memory.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use serde::Serialize;
+
+use super::Control;
+use crate::abi;
+use crate::config::{GatewayConfig, Key, Setting, from_c_name, nanos, service_from_abi};
+use crate::error::Result;
+use crate::ledger::{no_such_service, service_names};
+use crate::quantity::Rate;
+use crate::sys::region::atomic;
+
+/// Stores the two words of a rate so that the program, which reads the cost first, never sees a rate
+/// that is on with the burst of one that is off.
+macro_rules! store_rate {
+    ($live:expr, $field:ident, $rate:expr) => {{
+        let rate: abi::equic_rate = $rate;
+        let cost = atomic!(AtomicU64, $live, $field.cost_ns);
+        let burst = atomic!(AtomicU64, $live, $field.burst_ns);
+        if rate.cost_ns == 0 {
+            cost.store(0, Release);
+        } else {
+            burst.store(rate.burst_ns, Release);
+            cost.store(rate.cost_ns, Release);
+        }
+    }};
+}
+
+/// What a setting did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The service; none: the gateway.
+    pub service: Option<String>,
+    /// What was set.
+    pub key: &'static str,
+    /// What it was.
+    pub old: String,
+    /// What it is.
+    pub new: String,
+}
+
+impl Control {
+    /// Changes a setting: `max_connections` of every service, `web.max_connections` of one; the
+    /// keys are [`Key`]. The program goes by it with its next packet.
+    ///
+    /// # Errors
+    /// [`crate::Error::Config`] for keys and values that are none, [`crate::Error::NoSuchService`].
+    pub fn set(&self, key: &str, value: &str) -> Result<Vec<Change>> {
+        self.apply(&Setting::parse(key, value)?)
+    }
+
+    /// Changes a setting that was read already.
+    ///
+    /// # Errors
+    /// As [`Control::set`].
+    pub fn apply(&self, setting: &Setting) -> Result<Vec<Change>> {
+        if setting.is_for_gateway() {
+            return Ok(vec![self.apply_gateway(setting)?]);
+        }
+        let services = self.maps.services.read();
+        let names = service_names(&services);
+        if let Some(wanted) = setting.service.as_ref().filter(|wanted| !names.contains(wanted)) {
+            return Err(no_such_service(wanted, names));
+        }
+        let mut changes = Vec::new();
+        for (index, live) in services.iter().enumerate().take(names.len()) {
+            let name = from_c_name(&live.name);
+            if setting.service.as_ref().is_some_and(|wanted| *wanted != name) {
+                continue;
+            }
+            let mut config = service_from_abi(live);
+            let old = setting.key.show(&config);
+            setting.apply(&mut config)?;
+            let new = setting.key.show(&config);
+            self.store(index, setting.key, live, &config.to_abi(live.group));
+            changes.push(Change { service: Some(name), key: setting.key.name(), old, new });
+        }
+        Ok(changes)
+    }
+
+    /// Stores one setting of one service, and nothing else of it.
+    fn store(&self, index: usize, key: Key, old: &abi::equic_service, new: &abi::equic_service) {
+        // SAFETY: `index` comes from iterating the array, so the pointer stays inside it.
+        let live = unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
+        match key {
+            Key::Enabled
+            | Key::DryRun
+            | Key::RequireFixedBit
+            | Key::RefuseUnknownVersions
+            | Key::AlsoClient => {
+                // Only the bits that change: another process may be changing others.
+                let flags = atomic!(AtomicU32, live, flags);
+                flags.fetch_or(new.flags & !old.flags, Relaxed);
+                flags.fetch_and(!(old.flags & !new.flags), Relaxed);
+            }
+            Key::Policy => atomic!(AtomicU8, live, policy).store(new.policy, Relaxed),
+            Key::Fragments => atomic!(AtomicU8, live, fragments).store(new.fragments, Relaxed),
+            Key::MaxConnections => {
+                atomic!(AtomicU32, live, max_connections).store(new.max_connections, Relaxed);
+            }
+            Key::HandshakeTimeout => {
+                atomic!(AtomicU64, live, handshake_ns).store(new.handshake_ns, Relaxed);
+            }
+            Key::NewPerSource => store_rate!(live, new_per_source, new.new_per_source),
+            Key::PacketsPerSource => store_rate!(live, packets_per_source, new.packets_per_source),
+            Key::BytesPerSource => store_rate!(live, bytes_per_source, new.bytes_per_source),
+            Key::NewPerService => store_rate!(live, new_per_service, new.new_per_service),
+            Key::Lease | Key::Events => {}
+        }
+    }
+
+    fn apply_gateway(&self, setting: &Setting) -> Result<Change> {
+        let live = self.maps.control.read();
+        let mut config = GatewayConfig {
+            dry_run: live.dry_run != 0,
+            lease: std::time::Duration::from_nanos(live.lease_ns),
+            events: Rate::from_abi(live.events),
+            ..GatewayConfig::default()
+        };
+        let old = setting.key.show_gateway(&config);
+        setting.apply_gateway(&mut config)?;
+        let control = self.maps.control.pointer();
+        match setting.key {
+            Key::DryRun => {
+                atomic!(AtomicU32, control, dry_run).store(config.dry_run.into(), Relaxed)
+            }
+            Key::Lease => atomic!(AtomicU64, control, lease_ns).store(nanos(config.lease), Relaxed),
+            Key::Events => store_rate!(control, events, config.events.to_abi()),
+            _ => {}
+        }
+        let new = setting.key.show_gateway(&config);
+        Ok(Change { service: None, key: setting.key.name(), old, new })
+    }
+}

@@ -1,0 +1,80 @@
+//! A copy of a running gateway, to try packets on without touching the original.
+
+use super::lists::action_of;
+use super::{Control, reading};
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::gateway::Gateway;
+use crate::ledger::source::{Keying, Source};
+use crate::ledger::table::Table;
+use crate::object::{self, ObjectSource, Plan};
+use crate::sys;
+
+impl Control {
+    /// Loads the program once more, attached to nothing, with everything this gateway knows at this
+    /// moment: services, lists, sources, handshakes, and the connection counts of all servers. Its
+    /// clock stands still at the present; `Gateway::set_clock` moves it.
+    ///
+    /// # Errors
+    /// Those of [`Gateway::load`] and of reading the maps.
+    pub fn snapshot(&self, object: ObjectSource) -> Result<Gateway> {
+        let maps = &self.maps;
+        let connections = self.connections()?;
+        let writing = |error| Error::system("copying the gateway", error);
+        let mut load = abi::equic_load { test_clock: 1, explain: 1, ..maps.load };
+        // One ledger takes what several held.
+        let ledgers = self.members()?.len().max(1).next_power_of_two() as u32;
+        load.ledger_mask = (load.ledger_mask + 1).saturating_mul(ledgers) - 1;
+        let plan = Plan {
+            load,
+            listeners: maps.listeners.max_entries(),
+            acl_entries: maps.acl4.max_entries(),
+            sources: maps.sources.max_entries(),
+            handshakes: maps.handshakes.max_entries(),
+        };
+        let mut copy = Gateway::of(object::load(&object, &plan)?);
+        let to = copy.control().clone();
+        let now = sys::monotonic_ns();
+        to.maps.control.write(abi::equic_control {
+            clock_ns: now,
+            created_ns: now,
+            // The copied counts have no heartbeat, and the clock may be moved far.
+            lease_ns: u64::MAX,
+            owner_mask: 0,
+            owner_pid: std::process::id(),
+            owner_start_ticks: sys::start_ticks(std::process::id()).unwrap_or(0),
+            ..maps.control.read()
+        });
+        to.maps.services.write(maps.services.read());
+        to.maps.rates.write(maps.rates.read());
+        for (key, value) in maps.listeners.entries().map_err(reading("the listeners"))? {
+            to.maps.listeners.put(&key, &value).map_err(writing)?;
+        }
+        for (key, value) in maps.sources.entries().map_err(reading("the sources"))? {
+            to.maps.sources.put(&key, &value).map_err(writing)?;
+        }
+        for (key, value) in maps.handshakes.entries().map_err(reading("the handshakes"))? {
+            to.maps.handshakes.put(&key, &value).map_err(writing)?;
+        }
+        for (prefix, entry) in self.raw_lists()? {
+            to.put(prefix, action_of(&entry), entry.expires_ns)?;
+        }
+        if !connections.is_empty() {
+            copy.keep(to.join_counted(&connections)?);
+        }
+        Ok(copy)
+    }
+
+    /// A ledger with these counts, which stays as it is.
+    fn join_counted(
+        &self,
+        counts: &std::collections::HashMap<Source, u32>,
+    ) -> Result<crate::ledger::membership::Membership> {
+        let (membership, memory) = self.join_with("snapshot")?;
+        let table = Table::new(memory, Keying::new(&self.maps.load));
+        for (source, count) in counts {
+            table.set(*source, *count);
+        }
+        Ok(membership)
+    }
+}

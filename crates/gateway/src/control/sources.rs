@@ -1,0 +1,162 @@
+//! Who talks: the sources with the most packets, bytes, drops or connections.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::{Control, ListAction, reading};
+use crate::abi;
+use crate::config::service_from_abi;
+use crate::error::Result;
+use crate::ledger::source::Source;
+use crate::prefix::{prefix_text, source_prefix};
+use crate::reason::Reason;
+use crate::sys;
+
+/// What comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SortBy {
+    /// Packets seen.
+    #[default]
+    Packets,
+    /// UDP payload seen.
+    Bytes,
+    /// Packets whose verdict was a drop.
+    Drops,
+    /// Connections open.
+    Connections,
+}
+
+impl std::str::FromStr for SortBy {
+    type Err = crate::quantity::QuantityError;
+
+    fn from_str(text: &str) -> std::result::Result<SortBy, Self::Err> {
+        match text {
+            "packets" => Ok(SortBy::Packets),
+            "bytes" => Ok(SortBy::Bytes),
+            "drops" => Ok(SortBy::Drops),
+            "connections" => Ok(SortBy::Connections),
+            _ => Err(crate::quantity::QuantityError {
+                text: text.to_owned(),
+                expected: "an order: `packets`, `bytes`, `drops` or `connections`".to_owned(),
+            }),
+        }
+    }
+}
+
+/// One source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SourceRow {
+    /// Its prefix; a single address without its length.
+    pub source: String,
+    /// The services it is counted for together.
+    pub services: Vec<String>,
+    /// Connections open, over all servers that feed the gateway.
+    pub connections: u32,
+    /// The smallest quota among the services; 0: none.
+    pub limit: u32,
+    /// Packets since its entry was made.
+    pub packets: u64,
+    /// Their UDP payload.
+    pub bytes: u64,
+    /// Packets whose verdict was a drop (dry run included).
+    pub drops: u64,
+    /// Milliseconds since its entry was made; none: no entry.
+    pub first_seen_ms: Option<u64>,
+    /// Milliseconds since its last packet; none: no entry.
+    pub last_seen_ms: Option<u64>,
+    /// How its last packet was judged; none: no entry.
+    pub last_reason: Option<Reason>,
+    /// Whether its prefix is on a list.
+    pub listed: Option<ListAction>,
+}
+
+impl SourceRow {
+    /// `denied`, `allowed`, `at limit` or nothing: what will happen to its next connection.
+    pub fn state(&self) -> &'static str {
+        match self.listed {
+            Some(ListAction::Deny) => "denied",
+            Some(ListAction::Allow) => "allowed",
+            None if self.limit != 0 && self.connections >= self.limit => "at limit",
+            None => "",
+        }
+    }
+}
+
+impl Control {
+    /// The first `top` sources in this order. Statistics are those of the LRU table: a source that was
+    /// pushed out of it began again.
+    ///
+    /// # Errors
+    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn sources(&self, top: usize, by: SortBy) -> Result<Vec<SourceRow>> {
+        let mut connections: HashMap<Source, u32> = self.connections()?;
+        let states = self.maps.sources.entries().map_err(reading("the sources"))?;
+        let mut all: Vec<(Source, Option<abi::equic_source_state>, u32)> = states
+            .into_iter()
+            .map(|(key, state)| {
+                let source = Source::of_bytes(key.addr, key.group);
+                let count = connections.remove(&source).unwrap_or(0);
+                (source, Some(state), count)
+            })
+            .collect();
+        all.extend(connections.into_iter().map(|(source, count)| (source, None, count)));
+        all.sort_by_key(|(source, state, count)| {
+            let state = state.unwrap_or_default();
+            let rank = match by {
+                SortBy::Packets => state.packets,
+                SortBy::Bytes => state.bytes,
+                SortBy::Drops => state.drops,
+                SortBy::Connections => (*count).into(),
+            };
+            (Reverse(rank), Reverse(state.packets), source.addr())
+        });
+        all.truncate(top);
+        let (lists, services, now) =
+            (self.lists()?, self.maps.services.read(), sys::monotonic_ns());
+        let ms_since = |then: u64| now.saturating_sub(then) / 1_000_000;
+        Ok(all
+            .into_iter()
+            .map(|(source, state, connections)| {
+                let prefix = source_prefix(source.addr(), &self.maps.load);
+                let in_group = || {
+                    services
+                        .iter()
+                        .filter(|s| s.name[0] != 0 && s.group == source.group)
+                        .map(service_from_abi)
+                };
+                let listed = lists.iter().filter(|entry| entry.prefix.contains(&prefix));
+                SourceRow {
+                    source: prefix_text(prefix),
+                    services: in_group().map(|service| service.name).collect(),
+                    connections,
+                    limit: in_group()
+                        .map(|s| s.max_connections)
+                        .filter(|max| *max != 0)
+                        .min()
+                        .unwrap_or(0),
+                    packets: state.map_or(0, |state| state.packets),
+                    bytes: state.map_or(0, |state| state.bytes),
+                    drops: state.map_or(0, |state| state.drops),
+                    first_seen_ms: state.map(|state| ms_since(state.first_ns)),
+                    last_seen_ms: state.map(|state| ms_since(state.last_ns)),
+                    last_reason: state.and_then(|state| Reason::from_number(state.last_reason)),
+                    listed: listed.max_by_key(|e| e.prefix.prefix_len()).map(|entry| entry.action),
+                }
+            })
+            .collect())
+    }
+
+    /// Connections of every source, over all ledgers that count.
+    pub(super) fn connections(&self) -> Result<HashMap<Source, u32>> {
+        let mut all: HashMap<Source, u32> = HashMap::new();
+        for member in self.members()?.iter().filter(|member| member.counts) {
+            for entry in member.memory.entries() {
+                let count = all.entry(entry.source).or_default();
+                *count = count.saturating_add(entry.count);
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,251 @@
+//! The gateway as a whole, for `equic gateway status`.
+
+use serde::Serialize;
+
+use super::{Control, CounterRow, Interface, Tallies};
+use crate::abi;
+use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
+use crate::error::Result;
+use crate::quantity::{Rate, format_duration};
+use crate::sys;
+
+/// The state of a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// The gateway's name.
+    pub name: String,
+    /// The kernel's id of the program.
+    pub program_id: u32,
+    /// Version of the interface between program and user space.
+    pub abi_version: u32,
+    /// The process that loaded it.
+    pub owner: Owner,
+    /// Seconds since it was loaded.
+    pub uptime_s: f64,
+    /// Whether nothing is dropped.
+    pub dry_run: bool,
+    /// How long a server's counts hold after its last sign of life.
+    pub lease: String,
+    /// Drop events per CPU.
+    pub events: Rate,
+    /// Where it is attached.
+    pub interfaces: Vec<Interface>,
+    /// The services.
+    pub services: Vec<ServiceStatus>,
+    /// The servers that feed it.
+    pub ledgers: Vec<LedgerStatus>,
+    /// How full its tables are.
+    pub tables: Vec<TableStatus>,
+    /// What is counted beside verdicts.
+    pub tallies: Tallies,
+}
+
+/// The process that loaded a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Owner {
+    /// Its process id, in its pid namespace.
+    pub pid: u32,
+    /// Whether it runs, as far as can be seen from this pid namespace.
+    pub alive: bool,
+}
+
+/// One service: settings and totals.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServiceStatus {
+    /// Its index.
+    pub index: u32,
+    /// Its settings, as in the configuration.
+    #[serde(flatten)]
+    pub config: ServiceConfig,
+    /// Packets to it.
+    pub packets: u64,
+    /// Their UDP payload.
+    pub bytes: u64,
+    /// Packets dropped.
+    pub dropped: u64,
+    /// Packets whose verdict was a drop: more than `dropped` in a dry run.
+    pub would_drop: u64,
+    /// By reason.
+    pub verdicts: Vec<CounterRow>,
+}
+
+/// One server that feeds the gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LedgerStatus {
+    /// Its place.
+    pub slot: u32,
+    /// What it calls itself.
+    pub name: String,
+    /// Its process id, in its pid namespace.
+    pub pid: u32,
+    /// Whether it runs, as far as can be seen from this pid namespace.
+    pub alive: bool,
+    /// Whether its counts count: its last sign of life is younger than the lease.
+    pub counts: bool,
+    /// Milliseconds since its last sign of life.
+    pub heartbeat_age_ms: u64,
+    /// Connections open.
+    pub connections: u64,
+    /// Sources with connections.
+    pub sources: u64,
+    /// Connections opened since it joined.
+    pub opened: u64,
+    /// Connections that found no slot since it joined.
+    pub overflow: u64,
+}
+
+/// How full a table is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TableStatus {
+    /// Its name.
+    pub name: &'static str,
+    /// Entries in it.
+    pub entries: u64,
+    /// Entries it has room for.
+    pub capacity: u64,
+}
+
+impl Control {
+    /// Everything there is to say about the gateway.
+    ///
+    /// # Errors
+    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn status(&self) -> Result<Status> {
+        let control = self.maps.control.read();
+        let counted = self.counted()?;
+        let table = |name, entries: usize, capacity: u32| TableStatus {
+            name,
+            entries: entries as u64,
+            capacity: capacity.into(),
+        };
+        let lists = self.lists()?;
+        let v4 = lists.iter().filter(|entry| entry.prefix.addr().is_ipv4()).count();
+        let ledgers = self.ledgers()?;
+        let slots = (self.maps.load.ledger_mask + 1) * abi::EQUIC_SLOTS;
+        let used = ledgers.iter().map(|ledger| ledger.sources).max().unwrap_or(0);
+        let tables = vec![
+            table("sources", counted.sources, self.maps.sources.max_entries()),
+            table("handshakes", counted.handshakes, self.maps.handshakes.max_entries()),
+            table("ledger (fullest)", used as usize, slots),
+            table("acl4", v4, self.maps.acl4.max_entries()),
+            table("acl6", lists.len() - v4, self.maps.acl6.max_entries()),
+        ];
+        Ok(Status {
+            name: from_c_name(&control.name),
+            program_id: self.program,
+            abi_version: control.version,
+            owner: Owner {
+                pid: control.owner_pid,
+                alive: sys::alive(control.owner_pid, control.owner_start_ticks),
+            },
+            uptime_s: sys::monotonic_ns().saturating_sub(control.created_ns) as f64 / 1e9,
+            dry_run: control.dry_run != 0,
+            lease: format_duration(std::time::Duration::from_nanos(control.lease_ns)),
+            events: Rate::from_abi(control.events),
+            interfaces: self.interfaces()?,
+            services: self.services_with(&counted.rows)?,
+            ledgers,
+            tables,
+            tallies: counted.tallies,
+        })
+    }
+
+    /// The servers that feed the gateway.
+    ///
+    /// # Errors
+    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn ledgers(&self) -> Result<Vec<LedgerStatus>> {
+        Ok(self
+            .members()?
+            .iter()
+            .map(|member| LedgerStatus {
+                slot: member.slot,
+                name: from_c_name(&member.header.name),
+                pid: member.header.pid,
+                alive: member.alive,
+                counts: member.counts,
+                heartbeat_age_ms: member.age_ns / 1_000_000,
+                connections: member.header.connections,
+                sources: member.memory.entries().count() as u64,
+                opened: member.header.opened,
+                overflow: member.header.overflow,
+            })
+            .collect())
+    }
+
+    /// The services as they are set now.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn services(&self) -> Result<Vec<ServiceConfig>> {
+        let listeners = self.listeners()?;
+        let services = self.maps.services.read();
+        let live = services.iter().take_while(|service| service.name[0] != 0);
+        let groups: Vec<u32> = live.clone().map(|service| service.group).collect();
+        Ok(live
+            .enumerate()
+            .map(|(index, service)| {
+                let mut config = service_from_abi(service);
+                let own = listeners.iter().filter(|(_, of)| *of == index).map(|(addr, _)| *addr);
+                config.listen = joined(own.collect());
+                // The name the configuration gave the group is not kept: its first service's is.
+                let shared = groups.iter().filter(|group| **group == service.group).count() > 1;
+                config.group = shared.then(|| self.service_name(service.group));
+                config
+            })
+            .collect())
+    }
+
+    /// A configuration that would make this gateway again, as far as the maps tell.
+    pub(super) fn config(&self) -> Result<Config> {
+        Ok(Config { services: self.services()?, ..Config::default() })
+    }
+
+    fn services_with(&self, rows: &[CounterRow]) -> Result<Vec<ServiceStatus>> {
+        let services = self.config()?.services.into_iter().enumerate();
+        Ok(services
+            .map(|(index, config)| {
+                let index = index as u32;
+                let verdicts: Vec<CounterRow> =
+                    rows.iter().filter(|row| row.service_index == index).cloned().collect();
+                ServiceStatus {
+                    index,
+                    config,
+                    packets: verdicts.iter().map(|row| row.packets).sum(),
+                    bytes: verdicts.iter().map(|row| row.bytes).sum(),
+                    dropped: verdicts.iter().map(|row| row.dropped).sum(),
+                    would_drop: verdicts
+                        .iter()
+                        .filter(|r| r.reason.drops())
+                        .map(|r| r.packets)
+                        .sum(),
+                    verdicts,
+                }
+            })
+            .collect())
+    }
+}
+
+/// Any IPv4 and any IPv6 address with the same port are a bare port again.
+fn joined(addresses: Vec<std::net::SocketAddr>) -> Vec<Listen> {
+    let both = |port: u16| {
+        let any = |v4: bool| {
+            addresses
+                .iter()
+                .any(|a| a.ip().is_unspecified() && a.port() == port && a.is_ipv4() == v4)
+        };
+        any(true) && any(false)
+    };
+    let mut listen: Vec<Listen> = Vec::new();
+    for addr in &addresses {
+        let one = if addr.ip().is_unspecified() && both(addr.port()) {
+            Listen::Port(addr.port())
+        } else {
+            Listen::Addr(*addr)
+        };
+        if !listen.contains(&one) {
+            listen.push(one);
+        }
+    }
+    listen
+}

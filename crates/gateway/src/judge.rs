@@ -1,0 +1,176 @@
+//! Packets judged by hand: the real program, run on bytes that never were on a wire.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::gateway::Gateway;
+use crate::prefix::source_text;
+use crate::reason::Reason;
+use crate::sys;
+
+/// What an XDP program says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// The program failed; this one never does.
+    Aborted,
+    /// The packet is gone.
+    Drop,
+    /// The packet goes on to the kernel.
+    Pass,
+    /// Anything else; this program never says it.
+    Other(u32),
+}
+
+/// One run of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TestRun {
+    /// What it said.
+    pub action: Action,
+    /// How long it took, as the kernel measured, on average over the repetitions.
+    pub duration: Duration,
+}
+
+/// What happens to a packet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Judgement {
+    /// What the program said.
+    pub action: Action,
+    /// How it came to that; none when the packet is not to a service.
+    pub verdict: Option<Verdict>,
+}
+
+/// How the program came to its decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Why.
+    pub reason: Reason,
+    /// Whether the packet was dropped; not when the reason drops but the run is dry.
+    pub dropped: bool,
+    /// The service's name.
+    pub service: String,
+    /// The service's index.
+    pub service_index: u32,
+    /// The source's prefix.
+    pub source: String,
+    /// Connections of the source, where the program looked them up; else 0.
+    pub connections: u32,
+    /// The QUIC version of a long header; none for short headers and what is not QUIC.
+    pub version: Option<u32>,
+    /// Destination Connection ID, in hex, as far as the program read it.
+    pub dcid: String,
+    /// Source Connection ID, in hex, as far as the program read it.
+    pub scid: String,
+}
+
+/// BPF_PROG_TEST_RUN wants an Ethernet header at least.
+const SHORTEST: usize = 14;
+/// More than any packet: what the kernel takes depends on its page size and MAX_SKB_FRAGS.
+const LONGEST: usize = 65_535 + 64;
+
+impl Gateway {
+    /// Runs the program on a frame, as if it came in on the interface with this index (none: on
+    /// no particular one). Everything happens as with a packet from the wire, counters included.
+    ///
+    /// # Errors
+    /// [`Error::BadPacket`] for frames under 14 or over 65,599 bytes; [`Error::NoSuchInterface`];
+    /// what the kernel says otherwise.
+    pub fn test_run(&self, frame: &[u8], ifindex: Option<u32>) -> Result<TestRun> {
+        self.test_run_repeat(frame, ifindex, 1)
+    }
+
+    /// As [`Gateway::test_run`], `repeat` times in a row; the last action counts.
+    ///
+    /// # Errors
+    /// As [`Gateway::test_run`].
+    pub fn test_run_repeat(
+        &self,
+        frame: &[u8],
+        ifindex: Option<u32>,
+        repeat: u32,
+    ) -> Result<TestRun> {
+        let bad = |why| Error::BadPacket { length: frame.len(), why };
+        if frame.len() < SHORTEST {
+            return Err(bad("an Ethernet frame has 14 bytes or more"));
+        }
+        if frame.len() > LONGEST {
+            return Err(bad("no packet is that long"));
+        }
+        let context = libbpf_sys::xdp_md {
+            data_end: frame.len() as u32,
+            ingress_ifindex: ifindex.unwrap_or(0),
+            ..Default::default()
+        };
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
+            repeat: i32::try_from(repeat.max(1)).unwrap_or(i32::MAX),
+            ..Default::default()
+        };
+        if ifindex.is_some() {
+            options.ctx_in = (&raw const context).cast();
+            options.ctx_size_in = size_of_val(&context) as u32;
+        }
+        // SAFETY: frame and context live through the call, with the sizes given.
+        let returned = unsafe {
+            libbpf_sys::bpf_prog_test_run_opts(self.program_fd().as_raw_fd(), &raw mut options)
+        };
+        sys::check(returned).map_err(|error| match (ifindex, error.raw_os_error()) {
+            (Some(index), Some(libc::ENODEV)) => {
+                Error::NoSuchInterface { name: format!("number {index}"), similar: Vec::new() }
+            }
+            _ => Error::system("running the program on a packet", error),
+        })?;
+        let action = match options.retval {
+            libbpf_sys::XDP_ABORTED => Action::Aborted,
+            libbpf_sys::XDP_DROP => Action::Drop,
+            libbpf_sys::XDP_PASS => Action::Pass,
+            other => Action::Other(other),
+        };
+        Ok(TestRun { action, duration: Duration::from_nanos(options.duration.into()) })
+    }
+
+    /// Runs the program on a frame and says how it decided. State changes as with a packet from the
+    /// wire: judge the same opening Initial twice, and the second is `underway`. The gateway has to
+    /// be loaded with [`crate::LoadOptions::explain`] (as snapshots are): without, there is never a
+    /// verdict.
+    ///
+    /// A frame too short for an Ethernet header passes, as it does on an interface.
+    ///
+    /// # Errors
+    /// As [`Gateway::test_run`].
+    pub fn judge(&self, frame: &[u8]) -> Result<Judgement> {
+        if frame.len() < SHORTEST {
+            return Ok(Judgement { action: Action::Pass, verdict: None });
+        }
+        let _one = self.judging();
+        let maps = self.control().maps();
+        maps.explain.write(abi::equic_explain::default());
+        let action = self.test_run(frame, None)?.action;
+        let explain = maps.explain.read();
+        let reason = Reason::from_number(explain.reason).filter(|_| explain.packets != 0);
+        let verdict = reason.map(|reason| Verdict {
+            reason,
+            dropped: explain.dropped != 0,
+            service: self.control().service_name(explain.service),
+            service_index: explain.service,
+            source: source_text(explain.source.addr, &maps.load),
+            connections: explain.count,
+            version: (explain.version != 0).then_some(explain.version),
+            dcid: hex(&explain.dcid),
+            scid: hex(&explain.scid),
+        });
+        Ok(Judgement { action, verdict })
+    }
+}
+
+/// A connection ID in hex.
+pub(crate) fn hex(cid: &abi::equic_cid) -> String {
+    let len = usize::from(cid.len).min(cid.bytes.len());
+    cid.bytes[..len].iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,103 @@
+//! From an address to a source, and from a source to its place in the table.
+
+use std::net::IpAddr;
+
+use crate::abi;
+use crate::config::address_bytes;
+
+/// Who counts as one: an address cut to its prefix, in a quota group. The words are the address
+/// bytes as they lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Source {
+    pub(crate) words: [u64; 2],
+    pub(crate) group: u32,
+}
+
+/// How addresses are cut and hashed: what the program was loaded with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keying {
+    seed: u64,
+    v4_mask: u32,
+    v6_mask: [u64; 2],
+    bucket_mask: u32,
+}
+
+/// Where a source's slot can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) tag: u32,
+    pub(crate) first: u32,
+    pub(crate) second: u32,
+    /// Which of the locks guards this source.
+    pub(crate) stripe: usize,
+}
+
+/// As many locks as keep threads out of each other's way.
+pub(crate) const STRIPES: usize = 256;
+
+impl Source {
+    /// The bytes of `::ffff:a.b.c.d` or of an IPv6 address.
+    pub(crate) fn addr(&self) -> [u8; 16] {
+        let mut addr = [0; 16];
+        addr[..8].copy_from_slice(&self.words[0].to_ne_bytes());
+        addr[8..].copy_from_slice(&self.words[1].to_ne_bytes());
+        addr
+    }
+
+    pub(crate) fn of_bytes(addr: [u8; 16], group: u32) -> Source {
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| addr[at + i]));
+        Source { words: [word(0), word(8)], group }
+    }
+}
+
+impl Keying {
+    pub(crate) fn new(load: &abi::equic_load) -> Keying {
+        Keying {
+            seed: load.seed,
+            v4_mask: load.v4_mask,
+            v6_mask: load.v6_mask,
+            bucket_mask: load.ledger_mask,
+        }
+    }
+
+    pub(crate) fn buckets(&self) -> u32 {
+        self.bucket_mask + 1
+    }
+
+    /// Cuts an address to its prefix. An IPv4-mapped IPv6 address is the IPv4 address.
+    pub(crate) fn source(&self, ip: IpAddr, group: u32) -> Source {
+        let mut addr = address_bytes(ip);
+        let v4 = ip.to_canonical().is_ipv4();
+        if v4 {
+            let mask = self.v4_mask.to_ne_bytes();
+            addr[12..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+        }
+        let mut source = Source::of_bytes(addr, group);
+        if !v4 {
+            source.words[0] &= self.v6_mask[0];
+            source.words[1] &= self.v6_mask[1];
+        }
+        source
+    }
+
+    /// docs/policy.md, "The ledger".
+    pub(crate) fn place(&self, source: &Source) -> Place {
+        let [lo, hi] = source.words.map(u64::from_le);
+        let h = mix(mix(mix(self.seed ^ lo) ^ hi) ^ u64::from(source.group));
+        let tag = (h >> 32) as u32 | 1;
+        let first = h as u32 & self.bucket_mask;
+        let mut second = (first ^ mix(tag.into()) as u32) & self.bucket_mask;
+        if second == first {
+            second = first ^ 1;
+        }
+        Place { tag, first, second, stripe: (h >> 40) as usize % STRIPES }
+    }
+}
+
+fn mix(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}

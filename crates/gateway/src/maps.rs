@@ -1,0 +1,158 @@
+//! The maps of one gateway, typed: made from a freshly loaded object or found by their ids.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::ledger::Services;
+use crate::sys::ids;
+use crate::sys::map::{Map, PerCpuArray, first_value, map_info};
+use crate::sys::region::Shared;
+
+/// Everything the program and user space share.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    pub(crate) load: abi::equic_load,
+    pub(crate) control: Arc<Shared<abi::equic_control>>,
+    pub(crate) services: Arc<Shared<Services>>,
+    pub(crate) rates: Shared<abi::equic_service_rates>,
+    pub(crate) explain: Shared<abi::equic_explain>,
+    pub(crate) listeners: Map<abi::equic_listener, u32>,
+    pub(crate) acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
+    pub(crate) acl6: Map<abi::equic_acl6_key, abi::equic_acl_entry>,
+    pub(crate) sources: Map<abi::equic_source, abi::equic_source_state>,
+    pub(crate) handshakes: Map<abi::equic_handshake_key, abi::equic_handshake>,
+    pub(crate) counters: PerCpuArray<abi::equic_counter>,
+    pub(crate) events: OwnedFd,
+    pub(crate) ledgers: OwnedFd,
+}
+
+/// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
+pub(crate) const NAMES: [&str; 13] = [
+    ".data.control",
+    ".data.services",
+    ".data.rates",
+    ".data.explain",
+    ".rodata",
+    "listeners",
+    "acl4",
+    "acl6",
+    "sources",
+    "handshakes",
+    "counters",
+    "events",
+    "ledgers",
+];
+
+/// The name in [`NAMES`] that a map of the kernel or of an object stands for.
+pub(crate) fn known_name(name: &str) -> Option<&'static str> {
+    if name.ends_with(".rodata") {
+        return Some(".rodata");
+    }
+    // The kernel keeps 15 characters of a name.
+    NAMES.into_iter().find(|known| *known == name || (name.len() == 15 && known.starts_with(name)))
+}
+
+impl Maps {
+    /// From a function that gives the maps by name. `what` names the program in errors.
+    pub(crate) fn new(
+        what: &str,
+        program: u32,
+        mut get: impl FnMut(&str) -> Option<OwnedFd>,
+    ) -> Result<Maps> {
+        let foreign = |why: String| Error::ForeignProgram { program, why };
+        let mut take =
+            |name: &str| get(name).ok_or_else(|| foreign(format!("it has no map `{name}`")));
+        let wrong = |name: &'static str| {
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::InvalidData => foreign(format!("its map `{name}` has {error}")),
+                _ => Error::system(format!("opening the map `{name}`"), error),
+            }
+        };
+        let control = take(".data.control")?;
+        check_version(
+            what,
+            program,
+            &first_value(control.as_fd()).map_err(wrong(".data.control"))?,
+        )?;
+        let rodata = take(".rodata")?;
+        Ok(Maps {
+            load: load_of(&rodata).map_err(wrong(".rodata"))?,
+            control: Arc::new(shared(&control).map_err(wrong(".data.control"))?),
+            services: Arc::new(shared(&take(".data.services")?).map_err(wrong(".data.services"))?),
+            rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
+            explain: shared(&take(".data.explain")?).map_err(wrong(".data.explain"))?,
+            listeners: Map::new(take("listeners")?).map_err(wrong("listeners"))?,
+            acl4: Map::new(take("acl4")?).map_err(wrong("acl4"))?,
+            acl6: Map::new(take("acl6")?).map_err(wrong("acl6"))?,
+            sources: Map::new(take("sources")?).map_err(wrong("sources"))?,
+            handshakes: Map::new(take("handshakes")?).map_err(wrong("handshakes"))?,
+            counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
+            events: take("events")?,
+            ledgers: take("ledgers")?,
+        })
+    }
+
+    /// The maps of a program that is loaded, by the ids the kernel lists for it.
+    pub(crate) fn of_program(program: &ids::Program) -> Result<Maps> {
+        let mut found: Vec<(&'static str, OwnedFd)> = Vec::new();
+        for id in &program.maps {
+            let failed =
+                |error| Error::system(format!("opening map {id} of program {}", program.id), error);
+            let Some(fd) = ids::map_by_id(*id).map_err(failed)? else { continue };
+            let info = map_info(fd.as_fd()).map_err(failed)?;
+            if let Some(name) = known_name(&crate::config::from_c_name(&info.name)) {
+                found.push((name, fd));
+            }
+        }
+        Maps::new("the running gateway", program.id, |name| {
+            let index = found.iter().position(|(known, _)| *known == name)?;
+            Some(found.swap_remove(index).1)
+        })
+    }
+
+    /// A second descriptor of the map `ledgers`, typed.
+    pub(crate) fn ledgers(&self) -> io::Result<Map<u32, u32>> {
+        Map::new(self.ledgers.try_clone()?)
+    }
+}
+
+/// Magic and version stand first in `struct equic_control`, in every version of it.
+pub(crate) fn check_version(what: &str, program: u32, control: &[u8]) -> Result<()> {
+    let word = |at: usize| Some(u32::from_ne_bytes(control.get(at..at + 4)?.try_into().ok()?));
+    match (word(0), word(4)) {
+        (Some(abi::EQUIC_ABI_MAGIC), Some(abi::EQUIC_ABI_VERSION)) => Ok(()),
+        (Some(abi::EQUIC_ABI_MAGIC), Some(found)) => Err(Error::AbiVersion {
+            what: what.to_owned(),
+            found,
+            expected: abi::EQUIC_ABI_VERSION,
+        }),
+        _ => Err(Error::ForeignProgram {
+            program,
+            why: "its control data has no magic number".to_owned(),
+        }),
+    }
+}
+
+fn shared<T: abi::Pod>(fd: &OwnedFd) -> io::Result<Shared<T>> {
+    let size = map_info(fd.as_fd())?.value_size as usize;
+    if size != size_of::<T>() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("values of {size} bytes")));
+    }
+    Shared::of_map(fd.as_fd(), true)
+}
+
+/// `load` is the only variable of the program in `.rodata`.
+fn load_of(rodata: &OwnedFd) -> io::Result<abi::equic_load> {
+    let bytes = first_value(rodata.as_fd())?;
+    if bytes.len() != size_of::<abi::equic_load>().next_multiple_of(8) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("values of {} bytes", bytes.len()),
+        ));
+    }
+    // SAFETY: there are enough bytes, and any bytes are an `equic_load`.
+    Ok(unsafe { bytes.as_ptr().cast::<abi::equic_load>().read_unaligned() })
+}

@@ -1,0 +1,210 @@
+//! From an object file to a loaded program: open, check, set what is fixed before loading, load.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
+
+use crate::abi;
+use crate::config::{Config, buckets_for};
+use crate::error::{Error, Result};
+use crate::maps::{Maps, NAMES, check_version, known_name};
+use crate::sys;
+use crate::sys::ids;
+use crate::sys::log::{self, listen};
+use crate::sys::map::create_mappable_array;
+
+/// Alignment for the ELF parser.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static EMBEDDED: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/gateway.bpf.o")));
+
+/// The compiled XDP program that belongs to this library.
+pub fn embedded_object() -> &'static [u8] {
+    &EMBEDDED.0
+}
+
+/// Where the XDP program comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ObjectSource {
+    /// This library brings it along.
+    #[default]
+    Embedded,
+    /// A file, as the build leaves it.
+    Path(PathBuf),
+    /// The bytes of such a file.
+    Bytes(Vec<u8>),
+}
+
+impl ObjectSource {
+    fn name(&self) -> String {
+        match self {
+            ObjectSource::Embedded => "the embedded object".to_owned(),
+            ObjectSource::Path(path) => format!("`{}`", path.display()),
+            ObjectSource::Bytes(_) => "the object".to_owned(),
+        }
+    }
+
+    fn read(&self) -> Result<Vec<u8>> {
+        match self {
+            ObjectSource::Embedded => Ok(embedded_object().to_vec()),
+            ObjectSource::Bytes(bytes) => Ok(bytes.clone()),
+            ObjectSource::Path(path) => std::fs::read(path)
+                .map_err(|error| self.bad(format!("it cannot be read ({error})"))),
+        }
+    }
+
+    fn bad(&self, why: impl Into<String>) -> Error {
+        Error::BadObject { object: self.name(), why: why.into() }
+    }
+}
+
+/// What is fixed once the program is loaded.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) load: abi::equic_load,
+    pub(crate) listeners: u32,
+    pub(crate) acl_entries: u32,
+    pub(crate) sources: u32,
+    pub(crate) handshakes: u32,
+}
+
+impl Plan {
+    pub(crate) fn of(config: &Config, seed: u64) -> Plan {
+        debug_assert!(buckets_for(config.gateway.ledger_sources).is_power_of_two());
+        Plan {
+            load: config.gateway.to_load(seed),
+            listeners: config.listeners().count().max(64) as u32,
+            acl_entries: config.gateway.acl_entries,
+            sources: config.gateway.sources,
+            handshakes: config.gateway.handshakes,
+        }
+    }
+
+    fn max_entries(&self, map: &str) -> Option<u32> {
+        Some(match map {
+            "listeners" => self.listeners,
+            "acl4" | "acl6" => self.acl_entries,
+            "sources" => self.sources,
+            "handshakes" => self.handshakes,
+            _ => return None,
+        })
+    }
+}
+
+/// A loaded program and its maps. The descriptors keep both in the kernel.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) program: OwnedFd,
+    pub(crate) id: u32,
+    pub(crate) maps: Maps,
+}
+
+/// Loads the program; nothing is attached.
+pub(crate) fn load(source: &ObjectSource, plan: &Plan) -> Result<Loaded> {
+    let bytes = source.read()?;
+    if !bytes.starts_with(b"\x7fELF") {
+        return Err(source.bad("it is not an ELF file"));
+    }
+    let (opened, heard) = listen(|| {
+        let mut builder = ObjectBuilder::default();
+        builder.name("equic")?.open_memory(&bytes)
+    });
+    let mut opened =
+        opened.map_err(|_| source.bad(format!("libbpf says: {}", log::last_line(&heard))))?;
+    check(source, &opened)?;
+    sys::raise_memlock();
+    let template = prepare(source, &mut opened, plan)?;
+    let (loaded, heard) = listen(|| opened.load());
+    drop(template);
+    collect(source, &loaded.map_err(|error| why_not(&error, &heard))?)
+}
+
+/// Is it our program, of our version?
+fn check(source: &ObjectSource, object: &OpenObject) -> Result<()> {
+    if !object.progs().any(|program| program.name() == OsStr::new(crate::PROGRAM_NAME)) {
+        return Err(source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)));
+    }
+    for name in NAMES {
+        let map = object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(name));
+        let Some(map) = map else { return Err(source.bad(format!("it has no map `{name}`"))) };
+        if name == ".data.control" {
+            let control = map.initial_value().unwrap_or_default();
+            check_version(&source.name(), 0, control).map_err(|error| match error {
+                Error::ForeignProgram { why, .. } => source.bad(why),
+                other => other,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets sizes and read-only data. The returned descriptor must live until the object is loaded.
+fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &Plan) -> Result<OwnedFd> {
+    let failed = |error: io::Error| Error::system("making the maps of the gateway", error);
+    let refused = |error: libbpf_rs::Error| failed(io::Error::other(error));
+    let entries = plan.load.ledger_mask + 2;
+    let bucket = size_of::<abi::equic_ledger_bucket>();
+    let template = create_mappable_array("equic_ledger", bucket, entries).map_err(failed)?;
+    for mut map in object.maps_mut() {
+        let Some(name) = map.name().to_str().and_then(known_name) else { continue };
+        if let Some(entries) = plan.max_entries(name) {
+            map.set_max_entries(entries).map_err(refused)?;
+        }
+        if name == "ledgers" {
+            map.set_inner_map_fd(template.as_fd()).map_err(refused)?;
+        }
+        if name == ".rodata" {
+            let value = map.initial_value_mut().unwrap_or_default();
+            if value.len() != size_of::<abi::equic_load>() {
+                return Err(source.bad(format!("its read-only data has {} bytes", value.len())));
+            }
+            // SAFETY: the value has the size of `equic_load`, and its bytes are plain integers.
+            unsafe { value.as_mut_ptr().cast::<abi::equic_load>().write_unaligned(plan.load) };
+        }
+    }
+    Ok(template)
+}
+
+/// Takes what is needed out of the loaded object, which is closed afterwards.
+fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
+    let failed = |error: io::Error| Error::system("keeping the loaded program", error);
+    let program = object
+        .progs()
+        .find(|program| program.name() == OsStr::new(crate::PROGRAM_NAME))
+        .ok_or_else(|| source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)))?;
+    let program = program.as_fd().try_clone_to_owned().map_err(failed)?;
+    let id = ids::program_info(program.as_fd()).map_err(failed)?.id;
+    let maps = Maps::new(&source.name(), id, |wanted| {
+        let map =
+            object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(wanted))?;
+        map.as_fd().try_clone_to_owned().ok()
+    })?;
+    Ok(Loaded { program, id, maps })
+}
+
+/// What kept the kernel from loading it.
+fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
+    let (running, version) = sys::kernel();
+    if version < (5, 18) {
+        let feature = "multi-buffer XDP (`xdp.frags`)";
+        return Error::KernelTooOld { feature, needs: "5.18", running };
+    }
+    if let Some(log) = log::verifier_log(heard).filter(|log| !log.is_empty()) {
+        return Error::Verifier {
+            line: log::last_useful_line(log).to_owned(),
+            log: log.to_owned(),
+        };
+    }
+    let denied = error.kind() == libbpf_rs::ErrorKind::PermissionDenied;
+    let errno = if denied {
+        io::Error::from_raw_os_error(libc::EPERM)
+    } else {
+        io::Error::other(log::last_line(heard).to_owned())
+    };
+    Error::system("loading the XDP program", errno)
+}

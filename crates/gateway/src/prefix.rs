@@ -1,0 +1,106 @@
+//! Between prefixes as people write them and addresses as the kernel keeps them.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::abi;
+use crate::config::{address_bytes, canonical_prefix};
+
+/// An address of the kernel: IPv4 where it is mapped.
+pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(addr)).to_canonical()
+}
+
+/// A source as a prefix: `192.0.2.1` (a whole address), `192.0.2.0/24`, `2001:db8::/64`.
+pub(crate) fn source_prefix(addr: [u8; 16], load: &abi::equic_load) -> IpNet {
+    let ones = |bytes: &[u8]| bytes.iter().map(|b| b.leading_ones()).sum::<u32>() as u8;
+    let ip = ip_of(addr);
+    let len = match ip {
+        IpAddr::V4(_) => ones(&load.v4_mask.to_ne_bytes()),
+        IpAddr::V6(_) => load.v6_mask.iter().map(|word| ones(&word.to_ne_bytes())).sum(),
+    };
+    IpNet::new(ip, len).unwrap_or_else(|_| IpNet::from(ip))
+}
+
+/// As [`source_prefix`], in text; a single address without its length.
+pub(crate) fn source_text(addr: [u8; 16], load: &abi::equic_load) -> String {
+    prefix_text(source_prefix(addr, load))
+}
+
+/// A prefix in text; a single address without its length.
+pub(crate) fn prefix_text(net: IpNet) -> String {
+    if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
+}
+
+/// A key of one of the two tries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AclKey {
+    V4(abi::equic_acl4_key),
+    V6(abi::equic_acl6_key),
+}
+
+impl AclKey {
+    pub(crate) fn of(net: IpNet) -> AclKey {
+        match canonical_prefix(net.trunc()) {
+            IpNet::V4(net) => AclKey::V4(abi::equic_acl4_key {
+                prefixlen: net.prefix_len().into(),
+                addr: net.addr().octets(),
+            }),
+            IpNet::V6(net) => AclKey::V6(abi::equic_acl6_key {
+                prefixlen: net.prefix_len().into(),
+                addr: address_bytes(net.addr().into()),
+            }),
+        }
+    }
+}
+
+pub(crate) fn net_of_v4(key: &abi::equic_acl4_key) -> Option<IpNet> {
+    Ipv4Net::new(key.addr.into(), u8::try_from(key.prefixlen).ok()?).ok().map(IpNet::V4)
+}
+
+pub(crate) fn net_of_v6(key: &abi::equic_acl6_key) -> Option<IpNet> {
+    Ipv6Net::new(key.addr.into(), u8::try_from(key.prefixlen).ok()?).ok().map(IpNet::V6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{GatewayConfig, parse_prefix};
+
+    #[test]
+    fn sources_print_as_prefixes() {
+        let cases = [
+            (32, 64, "192.0.2.1", "192.0.2.1"),
+            (24, 64, "192.0.2.0", "192.0.2.0/24"),
+            (32, 64, "2001:db8::", "2001:db8::/64"),
+            (32, 128, "2001:db8::1", "2001:db8::1"),
+            (32, 60, "2001:db8::", "2001:db8::/60"),
+        ];
+        for (v4, v6, ip, text) in cases {
+            let gateway = GatewayConfig {
+                source_prefix_v4: v4,
+                source_prefix_v6: v6,
+                ..GatewayConfig::default()
+            };
+            let addr = address_bytes(ip.parse().expect("an address"));
+            assert_eq!(source_text(addr, &gateway.to_load(0)), text);
+        }
+    }
+
+    #[test]
+    fn keys_and_prefixes_agree() {
+        for text in ["192.0.2.0/24", "0.0.0.0/0", "10.1.2.3/32", "2001:db8::/32", "::/0", "::1/128"]
+        {
+            let net = parse_prefix(text).expect("a prefix");
+            let back = match AclKey::of(net) {
+                AclKey::V4(key) => net_of_v4(&key),
+                AclKey::V6(key) => net_of_v6(&key),
+            };
+            assert_eq!(back, Some(net), "{text}");
+        }
+        assert_eq!(net_of_v4(&abi::equic_acl4_key { prefixlen: 33, addr: [0; 4] }), None);
+        let mapped = "::ffff:192.0.2.0/120".parse().expect("a prefix");
+        assert!(matches!(AclKey::of(mapped), AclKey::V4(key) if key.prefixlen == 24));
+    }
+}

@@ -1,0 +1,144 @@
+//! Programs, links and maps of the whole system, by their ids. Needs `CAP_SYS_ADMIN`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::sys::check;
+
+/// A loaded program.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) maps: Vec<u32>,
+}
+
+/// A link that holds an XDP program on an interface.
+#[derive(Debug)]
+pub(crate) struct XdpLink {
+    pub(crate) id: u32,
+    pub(crate) ifindex: u32,
+    pub(crate) fd: OwnedFd,
+}
+
+type NextId = unsafe extern "C" fn(u32, *mut u32) -> i32;
+type FdById = unsafe extern "C" fn(u32) -> i32;
+
+/// Goes through all ids of a kind; what vanishes meanwhile is left out.
+fn each(
+    next: NextId,
+    open: FdById,
+    mut visit: impl FnMut(u32, OwnedFd) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut id = 0;
+    loop {
+        let mut found = 0;
+        // SAFETY: `found` is written on success.
+        match check(unsafe { next(id, &raw mut found) }) {
+            Ok(_) => id = found,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if let Some(fd) = by_id(open, id)? {
+            visit(id, fd)?;
+        }
+    }
+}
+
+fn by_id(open: FdById, id: u32) -> io::Result<Option<OwnedFd>> {
+    // SAFETY: takes a number, gives a new descriptor.
+    match check(unsafe { open(id) }) {
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The map with this id, if it still exists.
+pub(crate) fn map_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
+    by_id(libbpf_sys::bpf_map_get_fd_by_id, id)
+}
+
+/// The program with this id, if it still exists.
+pub(crate) fn program_by_id(id: u32) -> io::Result<Option<Program>> {
+    by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)?.map(|fd| program_info(fd.as_fd())).transpose()
+}
+
+/// Every program of this name.
+pub(crate) fn programs_named(name: &str) -> io::Result<Vec<Program>> {
+    let mut all = Vec::new();
+    each(libbpf_sys::bpf_prog_get_next_id, libbpf_sys::bpf_prog_get_fd_by_id, |_, fd| {
+        let program = program_info(fd.as_fd())?;
+        if program.name == name {
+            all.push(program);
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// What the kernel says of a program.
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<Program> {
+    let mut maps = vec![0u32; 64];
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: maps.len() as u32,
+        map_ids: maps.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: `info` has `len` bytes, and `map_ids` points to room for `nr_map_ids` numbers.
+    check(unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
+    })?;
+    maps.truncate(info.nr_map_ids as usize);
+    let name = crate::config::from_c_name(&info.name);
+    Ok(Program { id: info.id, name, maps })
+}
+
+/// The XDP links of a program.
+pub(crate) fn xdp_links(program: u32) -> io::Result<Vec<XdpLink>> {
+    let mut all = Vec::new();
+    each(libbpf_sys::bpf_link_get_next_id, libbpf_sys::bpf_link_get_fd_by_id, |id, fd| {
+        let mut info = libbpf_sys::bpf_link_info::default();
+        let mut len = size_of_val(&info) as u32;
+        // SAFETY: `info` has `len` bytes.
+        check(unsafe {
+            libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut len)
+        })?;
+        if info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && info.prog_id == program {
+            // SAFETY: the kernel fills this member of the union for XDP links.
+            let ifindex = unsafe { info.__bindgen_anon_1.xdp.ifindex };
+            all.push(XdpLink { id, ifindex, fd });
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Takes a link's program off its interface, whoever holds the link.
+pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes a descriptor that lives through the call.
+    check(unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) }).map(drop)
+}
+
+/// The XDP program on an interface of this network namespace, and whether it runs in the driver.
+pub(crate) fn attached_program(ifindex: u32) -> io::Result<Option<(u32, bool)>> {
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,
+        ..Default::default()
+    };
+    // SAFETY: `options` says its size and is written to.
+    check(unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut options) })?;
+    Ok(match (options.drv_prog_id, options.hw_prog_id, options.skb_prog_id, options.prog_id) {
+        (0, 0, 0, 0) => None,
+        (0, 0, 0, id) => Some((id, u32::from(options.attach_mode) != libbpf_sys::XDP_ATTACHED_SKB)),
+        (0, 0, id, _) => Some((id, false)),
+        (0, id, ..) | (id, ..) => Some((id, true)),
+    })
+}
+
+/// The kernel's id of a map.
+pub(crate) fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(crate::sys::map::map_info(map)?.id)
+}

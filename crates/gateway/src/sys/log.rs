@@ -1,0 +1,99 @@
+//! What libbpf and the verifier say while something is loaded.
+
+use std::cell::RefCell;
+use std::sync::Mutex;
+
+use libbpf_rs::{PrintLevel, set_print};
+
+thread_local! {
+    static HEARD: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// libbpf has one print function for the whole process.
+static LISTENING: Mutex<()> = Mutex::new(());
+
+fn hear(_: PrintLevel, text: String) {
+    HEARD.with_borrow_mut(|heard| {
+        if let Some(heard) = heard {
+            heard.push_str(&text);
+        }
+    });
+}
+
+/// Runs `work`, and gives what libbpf said on this thread meanwhile. It prints nothing.
+pub(crate) fn listen<T>(work: impl FnOnce() -> T) -> (T, String) {
+    let _one = LISTENING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = set_print(Some((PrintLevel::Info, hear)));
+    HEARD.set(Some(String::new()));
+    let result = work();
+    let heard = HEARD.take().unwrap_or_default();
+    set_print(before);
+    (result, heard)
+}
+
+/// The verifier's log inside what libbpf said, if it is there.
+pub(crate) fn verifier_log(heard: &str) -> Option<&str> {
+    let from = heard.find("BEGIN PROG LOAD LOG")?;
+    let log = heard[from..].split_once('\n')?.1;
+    let end = log.find("END PROG LOAD LOG").unwrap_or(log.len());
+    // The marker's line begins with the program's name.
+    Some(log[..end].rsplit_once('\n').map_or(log, |(log, _)| log).trim())
+}
+
+/// The last line of a verifier log that says what is wrong: what follows it are statistics.
+pub(crate) fn last_useful_line(log: &str) -> &str {
+    const STATISTICS: [&str; 6] = [
+        "processed ",
+        "verification time",
+        "stack depth",
+        "max_states",
+        "peak_states",
+        "mark_read",
+    ];
+    log.lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !STATISTICS.iter().any(|start| line.starts_with(start)))
+        .unwrap_or("the kernel gave no log")
+}
+
+/// The last line libbpf said, without its `libbpf: `.
+pub(crate) fn last_line(heard: &str) -> &str {
+    let line =
+        heard.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+    line.trim_start_matches("libbpf: ").trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEARD: &str = "libbpf: prog 'equic_gateway': BPF program load failed: -EACCES\n\
+        libbpf: prog 'equic_gateway': -- BEGIN PROG LOAD LOG --\n\
+        0: R1=ctx() R10=fp0\n; return *(__u32 *)data; @ bad.c:5\n1: (61) r0 = *(u32 *)(r1 +0)\n\
+        invalid access to packet, off=0 size=4, R1(id=0,off=0,r=0)\nR1 offset is outside of the packet\n\
+        processed 2 insns (limit 1000000) max_states_per_insn 0 total_states 0\n\
+        -- END PROG LOAD LOG --\nlibbpf: failed to load object\n";
+
+    #[test]
+    fn the_useful_line_is_found() {
+        let log = verifier_log(HEARD).expect("there is a log");
+        assert!(log.starts_with("0: R1=ctx()"));
+        assert!(!log.contains("END PROG"));
+        assert_eq!(last_useful_line(log), "R1 offset is outside of the packet");
+        assert_eq!(last_line(HEARD), "failed to load object");
+        assert_eq!(verifier_log("libbpf: nothing of the kind"), None);
+        assert_eq!(last_useful_line("\n"), "the kernel gave no log");
+    }
+
+    #[test]
+    fn listening_hears_this_thread_only() {
+        let ((), heard) = listen(|| {
+            hear(PrintLevel::Warn, "mine\n".to_owned());
+            std::thread::scope(|scope| {
+                scope.spawn(|| hear(PrintLevel::Warn, "another's\n".to_owned()));
+            });
+        });
+        assert_eq!(heard, "mine\n");
+    }
+}

@@ -1,0 +1,168 @@
+//! The system underneath, typed: the only room with raw `bpf(2)` calls, mappings and /proc.
+//!
+//! * `map.rs`: BPF maps with Rust types for keys and values;
+//! * `region.rs`: memory shared with the kernel or other processes;
+//! * `ids.rs`: programs, links and maps of the whole system, by their ids;
+//! * `log.rs`: what libbpf and the verifier say while something is loaded;
+//! * here: the clock, capabilities, interfaces, processes.
+
+pub(crate) mod ids;
+pub(crate) mod log;
+pub(crate) mod map;
+pub(crate) mod region;
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io;
+
+use crate::error::{Error, Result, similar};
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of the XDP program. No system call (vDSO).
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid timespec to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// What this process lacks of the capabilities a gateway needs.
+pub(crate) fn lacking_capabilities() -> Vec<&'static str> {
+    const NEEDED: [(u32, &str); 3] =
+        [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
+    let effective = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    });
+    let Some(effective) = effective else { return Vec::new() };
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    // CAP_SYS_ADMIN includes CAP_BPF.
+    NEEDED
+        .iter()
+        .filter(|(bit, _)| !(has(*bit) || (*bit == 39 && has(21))))
+        .map(|(_, name)| *name)
+        .collect()
+}
+
+/// The release of the running kernel, as `uname -r` prints it, and its first two numbers.
+pub(crate) fn kernel() -> (String, (u32, u32)) {
+    let release =
+        fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (release, version)
+}
+
+/// The index of a network interface in this network namespace.
+pub(crate) fn interface_index(name: &str) -> Result<u32> {
+    let missing =
+        || Error::NoSuchInterface { name: name.to_owned(), similar: similar_interfaces(name) };
+    let c_name = CString::new(name).map_err(|_| missing())?;
+    // SAFETY: `c_name` is a NUL-terminated string.
+    match unsafe { libc::if_nametoindex(c_name.as_ptr()) } {
+        0 => Err(missing()),
+        index => Ok(index),
+    }
+}
+
+/// The name of a network interface, if it is in this network namespace.
+pub(crate) fn interface_name(index: u32) -> Option<String> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the size the call asks for.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: on success the buffer holds a NUL-terminated string.
+    Some(unsafe { CStr::from_ptr(found) }.to_string_lossy().into_owned())
+}
+
+fn similar_interfaces(name: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    // SAFETY: gives a list that ends with an entry without a name, or null.
+    let list = unsafe { libc::if_nameindex() };
+    let mut at = list;
+    // SAFETY: `at` is inside the list, whose names are NUL-terminated, until the last entry.
+    while !list.is_null() && unsafe { !(*at).if_name.is_null() } {
+        // SAFETY: as above.
+        names.push(unsafe { CStr::from_ptr((*at).if_name) }.to_string_lossy().into_owned());
+        // SAFETY: this was not the last entry.
+        at = unsafe { at.add(1) };
+    }
+    if !list.is_null() {
+        // SAFETY: the list came from `if_nameindex` and is not used again.
+        unsafe { libc::if_freenameindex(list) };
+    }
+    similar(name, names.iter().map(String::as_str))
+}
+
+/// When a process started, in clock ticks since boot: with its pid, names it for good. None: no
+/// such process in this pid namespace, or it is a zombie.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    if pid == 0 {
+        return None;
+    }
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; what follows the last one does not.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+}
+
+/// Whether the process that wrote this pid and start time still runs.
+pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
+    start_ticks(pid) == Some(ticks)
+}
+
+/// Lets locked memory grow: kernels before 5.11 charge maps to it. Best effort.
+pub(crate) fn raise_memlock() {
+    let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `all` is a valid rlimit; failing is fine.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const all) };
+}
+
+/// Random bits for the ledger's hash, so that nobody can aim at a bucket.
+pub(crate) fn random_u64() -> io::Result<u64> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the buffer is 8 bytes long; requests under 256 bytes are answered whole.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What a libbpf call returned, as a result: it gives a negative `errno`.
+pub(crate) fn check(returned: i32) -> io::Result<i32> {
+    if returned < 0 { Err(io::Error::from_raw_os_error(-returned)) } else { Ok(returned) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_told_apart() {
+        let me = std::process::id();
+        let ticks = start_ticks(me).expect("this process runs");
+        assert!(alive(me, ticks));
+        assert!(!alive(me, ticks + 1), "another process with a reused pid");
+        assert!(!alive(0, 0));
+        let mut child = std::process::Command::new("true").spawn().expect("true runs");
+        let pid = child.id();
+        child.wait().expect("it ends");
+        assert_eq!(start_ticks(pid), None);
+    }
+
+    #[test]
+    fn interfaces_by_name() {
+        let index = interface_index("lo").expect("every namespace has lo");
+        assert_eq!(interface_name(index).as_deref(), Some("lo"));
+        assert_eq!(interface_name(u32::MAX), None);
+        for name in ["nosuchif", "", "a\0b", "a name that is far too long for an interface"] {
+            assert!(matches!(interface_index(name), Err(Error::NoSuchInterface { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_has_a_version() {
+        let (release, version) = kernel();
+        assert!(version > (4, 0), "{release}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Memory that the XDP program and several processes read and write at once.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use crate::abi::Pod;
+
+/// A mapping, unmapped when dropped. Accesses go through raw pointers, atomics or volatile reads:
+/// others change it at any time.
+#[derive(Debug)]
+pub(crate) struct Region {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the value, is valid from any thread until it is dropped, and hands
+// out no references to its bytes.
+unsafe impl Send for Region {}
+// SAFETY: as above; users access it atomically or as volatile.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps the values of an array map made with `BPF_F_MMAPABLE`: `len` bytes of it.
+    pub(crate) fn of_map(map: BorrowedFd<'_>, len: usize, writable: bool) -> io::Result<Region> {
+        let write = if writable { libc::PROT_WRITE } else { 0 };
+        Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd())
+    }
+
+    /// Zeroed memory that is not shared with anybody.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Region> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Region::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+    }
+
+    fn map(len: usize, protection: i32, flags: i32, fd: i32) -> io::Result<Region> {
+        // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Region { start, len })
+    }
+
+    /// A pointer to the `T` at byte `offset`. Panics when that is not inside, or not aligned: both
+    /// are mistakes of this library.
+    pub(crate) fn at<T: Pod>(&self, offset: usize) -> *mut T {
+        let end = offset.checked_add(size_of::<T>());
+        assert!(end.is_some_and(|end| end <= self.len), "offset {offset} is outside the mapping");
+        // SAFETY: `offset` is inside the mapping, as just checked.
+        let pointer = unsafe { self.start.as_ptr().add(offset) }.cast::<T>();
+        assert!(pointer.is_aligned(), "offset {offset} is not aligned");
+        pointer
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly this mapping was made in `map`, and nothing borrows from it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// One `T` at the start of a mapping: a global variable of the program.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    region: Region,
+    of: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T: Pod> Shared<T> {
+    pub(crate) fn of_map(map: BorrowedFd<'_>, writable: bool) -> io::Result<Shared<T>> {
+        let region = Region::of_map(map, size_of::<T>(), writable)?;
+        Ok(Shared { region, of: std::marker::PhantomData })
+    }
+
+    pub(crate) fn anonymous() -> io::Result<Shared<T>> {
+        let region = Region::anonymous(size_of::<T>())?;
+        Ok(Shared { region, of: std::marker::PhantomData })
+    }
+
+    pub(crate) fn pointer(&self) -> *mut T {
+        self.region.at(0)
+    }
+
+    /// A copy. Fields that others write meanwhile may be from before or after.
+    pub(crate) fn read(&self) -> T {
+        // SAFETY: the pointer is valid and aligned, and any bytes are a `T`.
+        unsafe { self.pointer().read_volatile() }
+    }
+
+    /// Stores a whole value: only before others look at it. Faults on a read-only mapping.
+    pub(crate) fn write(&self, value: T) {
+        // SAFETY: the pointer is valid, aligned and writable (see above).
+        unsafe { self.pointer().write_volatile(value) }
+    }
+}
+
+/// An atomic view of one field: `atomic!(u64, pointer, field)`.
+macro_rules! atomic {
+    ($atomic:ident, $pointer:expr, $($field:tt)+) => {{
+        let pointer = $pointer;
+        // SAFETY: the pointer comes from `Region::at`, so it is valid and aligned for as long as
+        // the region lives, which the caller's borrow of it ensures; everybody else accesses the
+        // field atomically too (the program with plain aligned word accesses).
+        unsafe { std::sync::atomic::$atomic::from_ptr((&raw mut (*pointer).$($field)+).cast()) }
+    }};
+}
+pub(crate) use atomic;

@@ -1,0 +1,472 @@
+//! The library against the kernel: loading, attaching, counting, ending. Needs root.
+//!
+//! Every test works in a network namespace of its own, which ends with its thread, and on a gateway
+//! with a name of its own: others may run on this machine.
+
+mod support;
+
+use std::time::Duration;
+
+use equic_gateway::{
+    Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Rate,
+    Reason, SortBy,
+};
+use support::{Child, Initial, await_that, config, in_namespace, ip, root};
+
+const A: &str = "192.0.2.1:4000";
+
+#[test]
+fn attaches_natively_and_leaves() {
+    in_namespace(|| {
+        let gateway = Gateway::load(&config("native"), ObjectSource::Embedded).unwrap();
+        let attached = gateway.attach("veth0", Mode::Auto).unwrap();
+        assert!(attached.native && attached.notice.is_none(), "{attached:?}");
+        let again = gateway.attach("veth0", Mode::Auto).unwrap_err();
+        assert!(matches!(again, Error::AlreadyAttached { .. }), "{again}");
+        assert_eq!(gateway.attached().len(), 1);
+        let second = gateway.attach("veth1", Mode::Generic).unwrap();
+        assert!(!second.native && second.notice.is_none());
+        gateway.detach("veth0").unwrap();
+        assert!(matches!(gateway.detach("veth0"), Err(Error::NotAttached { .. })));
+        gateway.attach("veth0", Mode::Native).unwrap();
+        drop(gateway);
+        assert!(!ip(&["link", "show"]).contains("xdp"), "nothing is left attached");
+    });
+}
+
+#[test]
+fn falls_back_to_generic_with_a_notice() {
+    in_namespace(|| {
+        let gateway = Gateway::load(&config("generic"), ObjectSource::Embedded).unwrap();
+        let refused = gateway.attach("lo", Mode::Native).unwrap_err();
+        assert!(matches!(refused, Error::NativeRefused { .. }), "{refused}");
+        let attached = gateway.attach("lo", Mode::Auto).unwrap();
+        assert!(!attached.native && attached.notice.unwrap().contains("generic mode"));
+    });
+}
+
+#[test]
+fn leaves_other_programs_alone() {
+    in_namespace(|| {
+        let first = Gateway::load(&config("first"), ObjectSource::Embedded).unwrap();
+        first.attach("veth0", Mode::Native).unwrap();
+        let second = Gateway::load(&config("second"), ObjectSource::Embedded).unwrap();
+        for mode in [Mode::Auto, Mode::Native, Mode::Generic] {
+            match second.attach("veth0", mode).unwrap_err() {
+                Error::InterfaceBusy { interface, program_id, program_name } => {
+                    assert_eq!(interface, "veth0");
+                    assert_eq!(program_id, Some(first.program_id()));
+                    assert_eq!(program_name.as_deref(), Some("equic_gateway"));
+                }
+                other => panic!("{mode}: {other}"),
+            }
+        }
+        let name = second.control().name();
+        drop(second);
+        assert!(ip(&["link", "show", "veth0"]).contains("xdp"), "the first is still there");
+        assert!(matches!(Control::open(Some(&name)), Err(Error::NoSuchGateway { .. })));
+    });
+}
+
+#[test]
+fn bad_input_is_explained() {
+    in_namespace(|| {
+        let config = config("bad");
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let error = gateway.attach("veth9", Mode::Auto).unwrap_err().to_string();
+        assert!(
+            error.contains("no network interface `veth9`") && error.contains("veth0"),
+            "{error}"
+        );
+
+        let load = |source| Gateway::load(&config, source).unwrap_err();
+        let text = load(ObjectSource::Bytes(b"#!/bin/sh".to_vec())).to_string();
+        assert!(text.contains("not an ELF file"), "{text}");
+        let text = load(ObjectSource::Path("/nonexistent/equic_kern.o".into())).to_string();
+        assert!(
+            text.contains("`/nonexistent/equic_kern.o`") && text.contains("cannot be read"),
+            "{text}"
+        );
+        let text = load(ObjectSource::Path(std::env::current_exe().unwrap())).to_string();
+        assert!(text.contains("is not the gateway's program"), "{text}");
+        let whole = equic_gateway::embedded_object();
+        let text = load(ObjectSource::Bytes(whole[..whole.len() / 2].to_vec())).to_string();
+        assert!(text.contains("is not the gateway's program"), "{text}");
+
+        let mut bad = config.clone();
+        bad.services[0].listen.clear();
+        assert!(matches!(Gateway::load(&bad, ObjectSource::Embedded), Err(Error::Config(_))));
+    });
+}
+
+#[test]
+fn an_object_of_another_version_is_refused() {
+    in_namespace(|| {
+        let mut bytes = equic_gateway::embedded_object().to_vec();
+        let magic_and_version = [b'Q', b'U', b'I', b'C', 1, 0, 0, 0];
+        let at = bytes
+            .windows(8)
+            .position(|window| window == magic_and_version)
+            .expect("control is in it");
+        bytes[at + 4] = 99;
+        match Gateway::load(&config("version"), ObjectSource::Bytes(bytes)).unwrap_err() {
+            Error::AbiVersion { found: 99, .. } => {}
+            other => panic!("{other}"),
+        }
+    });
+}
+
+#[test]
+fn the_verifier_s_words_are_passed_on() {
+    in_namespace(|| {
+        // The first instruction of the program becomes a read through an uninitialised register.
+        let mut bytes = equic_gateway::embedded_object().to_vec();
+        let section = support::section(&bytes, "xdp.frags");
+        bytes[section..section + 8].copy_from_slice(&[0x61, 0x70, 0, 0, 0, 0, 0, 0]);
+        match Gateway::load(&config("verifier"), ObjectSource::Bytes(bytes)).unwrap_err() {
+            Error::Verifier { line, log } => {
+                assert!(line.contains("!read_ok"), "{line}");
+                assert!(log.len() > line.len());
+            }
+            other => panic!("{other}"),
+        }
+    });
+}
+
+#[test]
+fn without_privileges_it_says_which() {
+    in_namespace(|| {
+        let child = Child::start("unprivileged_load", "");
+        let said = child.output();
+        assert!(said.contains("not permitted"), "{said}");
+        assert!(said.contains("no CAP_NET_ADMIN") && said.contains("sudo"), "{said}");
+    });
+}
+
+#[test]
+fn quota_follows_the_ledger() {
+    in_namespace(|| {
+        let mut config = config("quota");
+        config.services[0].max_connections = 2;
+        let options = LoadOptions { explain: true, ..LoadOptions::default() };
+        let gateway = Gateway::load_with(&config, ObjectSource::Embedded, options).unwrap();
+        let service = gateway.ledger().unwrap().service("quic").unwrap();
+        let mut initial = Initial::from(A);
+        let judge = |initial: &mut Initial| {
+            let verdict =
+                gateway.judge(&initial.next()).unwrap().verdict.expect("it is to the service");
+            (verdict.reason, verdict.connections)
+        };
+        assert_eq!(judge(&mut initial), (Reason::New, 0));
+        let one = service.opened(A.parse().unwrap());
+        assert_eq!(judge(&mut initial), (Reason::New, 1));
+        let mut two = service.opened(A.parse().unwrap());
+        assert_eq!(judge(&mut initial), (Reason::Quota, 2));
+        assert_eq!(judge(&mut Initial::from("192.0.2.2:4000")), (Reason::New, 0));
+        two.moved("[2001:db8::1]:9".parse().unwrap());
+        assert_eq!(judge(&mut initial), (Reason::New, 1));
+        assert_eq!(judge(&mut Initial::from("[2001:db8::2]:5")), (Reason::New, 1), "the same /64");
+        gateway.control().set("max_connections", "1").unwrap();
+        assert_eq!(judge(&mut initial), (Reason::Quota, 1));
+        drop(one);
+        assert_eq!(judge(&mut initial), (Reason::New, 0));
+        drop(two);
+    });
+}
+
+#[test]
+fn a_killed_server_s_counts_vanish() {
+    in_namespace(|| {
+        let mut config = config("lease");
+        config.services[0].max_connections = 1;
+        config.gateway.lease = Duration::from_millis(400);
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let mut initial = Initial::from(A);
+        let mut action = || gateway.test_run(&initial.next(), None).unwrap().action;
+        assert_eq!(action(), Action::Pass);
+        let child = Child::start("server", &config.gateway.name);
+        child.ready();
+        assert_eq!(action(), Action::Drop);
+        let ledgers = gateway.control().ledgers().unwrap();
+        assert_eq!((ledgers.len(), ledgers[0].pid, ledgers[0].connections), (1, child.id(), 3));
+        assert!(ledgers[0].alive && ledgers[0].counts && ledgers[0].name == "child");
+        // Longer than a lease: the heartbeat of a process without privileges keeps it.
+        let started = ledgers[0].heartbeat_age_ms;
+        await_that("the heartbeat goes on", || {
+            let now = gateway.control().ledgers().unwrap()[0].clone();
+            assert!(now.counts, "{now:?}");
+            now.heartbeat_age_ms != started
+        });
+        let sources = gateway.control().sources(10, SortBy::Connections).unwrap();
+        assert_eq!((sources[0].source.as_str(), sources[0].connections), ("192.0.2.1", 3));
+        assert_eq!(sources[0].state(), "at limit");
+        child.kill();
+        await_that("the counts are gone", || action() == Action::Pass);
+        await_that("the ledger is gone", || gateway.control().ledgers().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn whoever_waits_for_a_server_removes_its_ledger() {
+    in_namespace(|| {
+        let mut config = config("reap");
+        config.gateway.lease = Duration::from_secs(60);
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let child = Child::start("server", &config.gateway.name);
+        child.ready();
+        let pid = child.id();
+        assert_eq!(gateway.control().remove_ledgers_of(pid).unwrap(), 0, "it runs");
+        child.kill();
+        assert_eq!(gateway.control().ledgers().unwrap().len(), 1, "the lease is long");
+        assert_eq!(gateway.control().remove_ledgers_of(pid).unwrap(), 1);
+        assert!(gateway.control().ledgers().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_killed_gateway_leaves_nothing() {
+    in_namespace(|| {
+        let child = Child::start("gateway", &support::unique("killed"));
+        child.ready();
+        assert!(ip(&["link", "show", "veth0"]).contains("xdp"));
+        let found =
+            Control::find().unwrap().into_iter().find(|found| found.owner_pid == child.id());
+        let found = found.expect("it is found");
+        assert_eq!(found.interfaces[0].name.as_deref(), Some("veth0"));
+        assert_eq!(found.interfaces[0].native, Some(true));
+        assert!(found.owner_alive);
+        child.kill();
+        await_that("the program is off the interface", || {
+            !ip(&["link", "show", "veth0"]).contains("xdp")
+        });
+        await_that("the program is gone", || {
+            Control::find().unwrap().iter().all(|other| other.program_id != found.program_id)
+        });
+    });
+}
+
+#[test]
+fn another_process_s_gateway_is_controlled() {
+    in_namespace(|| {
+        let name = support::unique("remote");
+        let child = Child::start("gateway", &name);
+        child.ready();
+        let control = Control::open(Some(&name)).unwrap();
+        let id = control.program_id().to_string();
+        assert_eq!(Control::open(Some(&id)).unwrap().name(), name, "by program id");
+        assert_eq!(Control::open(Some("veth0")).unwrap().name(), name, "by interface");
+        let error = Control::open(Some("nonesuch")).unwrap_err().to_string();
+        assert!(
+            error.contains("nonesuch") && error.contains(&name) && error.contains("veth0"),
+            "{error}"
+        );
+
+        let changes = control.set("quic.max_connections", "7").unwrap();
+        assert_eq!(
+            (changes.len(), changes[0].old.as_str(), changes[0].new.as_str()),
+            (1, "0", "7")
+        );
+        control.set("dry_run", "on").unwrap();
+        control.set("new_per_source", "20/s burst 40").unwrap();
+        let status = control.status().unwrap();
+        assert_eq!(status.services[0].config.max_connections, 7);
+        assert_eq!(status.services[0].config.new_per_source, Rate::per_second(20, 40));
+        assert_eq!(status.services[0].config.listen, Config::for_port(4433).services[0].listen);
+        assert!(status.dry_run && status.owner.alive && status.owner.pid == child.id());
+        assert!(serde_json::to_string(&status).unwrap().contains("\"max_connections\":7"));
+        let error = control.set("web.policy", "new").unwrap_err().to_string();
+        assert!(error.contains("no service `web`") && error.contains("quic"), "{error}");
+
+        let ledger = control.join("test").unwrap();
+        let guard = ledger.service("quic").unwrap().opened(A.parse().unwrap());
+        assert!(ledger.gateway_alive() && ledger.slot() == Some(0));
+        assert_eq!(control.ledgers().unwrap()[0].connections, 1);
+        assert_eq!(control.sources(1, SortBy::Connections).unwrap()[0].connections, 1);
+        drop((guard, ledger));
+        assert!(control.ledgers().unwrap().is_empty(), "left in good order");
+
+        let other = control.detach(Some("veth1")).unwrap_err();
+        assert!(matches!(other, Error::NotAttached { .. }), "{other}");
+        assert_eq!(control.detach(None).unwrap()[0].name.as_deref(), Some("veth0"));
+        assert!(!ip(&["link", "show", "veth0"]).contains("xdp"));
+        assert!(child.runs(), "the owner keeps running");
+    });
+}
+
+#[test]
+fn every_place_can_be_taken_once() {
+    in_namespace(|| {
+        let gateway = Gateway::load(&config("places"), ObjectSource::Embedded).unwrap();
+        let control = gateway.control();
+        let mut ledgers: Vec<_> =
+            (0..16).map(|n| control.join(&format!("server {n}")).unwrap()).collect();
+        let mut slots: Vec<_> = ledgers.iter().map(|ledger| ledger.slot().unwrap()).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, (0..16).collect::<Vec<_>>());
+        let error = control.join("one more").unwrap_err();
+        assert!(matches!(error, Error::NoFreeLedger { slots: 16 }), "{error}");
+        drop(ledgers.remove(5));
+        assert!(control.join("one more").is_ok());
+        let from = A.parse().unwrap();
+        let guards: Vec<_> =
+            ledgers.iter().map(|l| l.service_at(0).unwrap().opened(from)).collect();
+        let rows = control.sources(1, SortBy::Connections).unwrap();
+        assert_eq!(rows[0].connections as usize, guards.len(), "all ledgers count");
+    });
+}
+
+#[test]
+fn lists_hold_and_expire() {
+    in_namespace(|| {
+        let mut config = config("lists");
+        config.gateway.acl_entries = 2;
+        config.deny.push("198.51.100.0/24".parse().unwrap());
+        let gateway =
+            Gateway::load_with(&config, ObjectSource::Embedded, LoadOptions::explain()).unwrap();
+        let control = gateway.control();
+        let now = Duration::from_secs(1_000_000);
+        gateway.set_clock(now);
+        let reason = |from: &str| {
+            let judged = gateway.judge(&Initial::from(from).next()).unwrap();
+            judged.verdict.expect("it is to the service").reason
+        };
+        assert_eq!(reason("198.51.100.9:1"), Reason::Denied);
+        control.allow("198.51.100.9/32".parse().unwrap(), Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(reason("198.51.100.9:1"), Reason::Allowed);
+        let full = control.deny("203.0.113.0/24".parse().unwrap(), None).unwrap_err();
+        assert!(matches!(full, Error::ListFull { family: 4, entries: 2 }), "{full}");
+        control.deny("2001:db8::/32".parse().unwrap(), None).unwrap();
+        assert_eq!(reason("[2001:db8::7]:1"), Reason::Denied);
+        let lists = control.lists().unwrap();
+        let shown: Vec<_> =
+            lists.iter().map(|e| (e.prefix.to_string(), e.action, e.expires_in)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("198.51.100.0/24".to_owned(), ListAction::Deny, None),
+                ("198.51.100.9/32".to_owned(), ListAction::Allow, Some(Duration::from_secs(10))),
+                ("2001:db8::/32".to_owned(), ListAction::Deny, None),
+            ]
+        );
+        gateway.set_clock(now + Duration::from_secs(11));
+        assert_eq!(reason("198.51.100.9:2"), Reason::Denied, "the expired entry gives way");
+        assert_eq!(control.lists().unwrap().len(), 2);
+        control
+            .deny("203.0.113.0/24".parse().unwrap(), None)
+            .expect("the expired entry makes room");
+        assert!(control.forget("198.51.100.0/24".parse().unwrap()).unwrap());
+        assert!(!control.forget("198.51.100.0/24".parse().unwrap()).unwrap());
+        assert_ne!(reason("198.51.100.9:3"), Reason::Denied);
+    });
+}
+
+#[test]
+fn snapshots_know_what_the_gateway_knows() {
+    in_namespace(|| {
+        let mut config = config("snapshot");
+        config.services[0].max_connections = 2;
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        gateway.control().deny("203.0.113.0/24".parse().unwrap(), None).unwrap();
+        let mut initial = Initial::from("192.0.2.50:77");
+        let under_way = initial.next();
+        assert_eq!(gateway.test_run(&under_way, None).unwrap().action, Action::Pass);
+        let service = gateway.ledger().unwrap().service_at(0).unwrap();
+        let guards: Vec<_> = (0..2).map(|_| service.opened(A.parse().unwrap())).collect();
+        let second = gateway.control().join("second").unwrap();
+        let third = second.service_at(0).unwrap().opened(A.parse().unwrap());
+
+        let copy = gateway.control().snapshot(ObjectSource::Embedded).unwrap();
+        drop((guards, third, second));
+        let before = gateway.control().counters().unwrap();
+        let judge = |frame: &[u8]| {
+            copy.judge(frame).unwrap().verdict.map(|v| (v.reason, v.connections, v.source))
+        };
+        let verdict = |reason, n, source: &str| Some((reason, n, source.to_owned()));
+        assert_eq!(judge(&Initial::from(A).next()), verdict(Reason::Quota, 3, "192.0.2.1"));
+        assert_eq!(judge(&under_way), verdict(Reason::Underway, 0, "192.0.2.50"));
+        assert_eq!(
+            judge(&Initial::from("203.0.113.5:1").next()),
+            verdict(Reason::Denied, 0, "203.0.113.5")
+        );
+        assert_eq!(judge(&[0; 60]), None, "not to a service");
+        assert_eq!(judge(&[0; 5]), None, "not even Ethernet");
+        assert_eq!(gateway.control().counters().unwrap(), before, "the original saw none of it");
+        let copied = copy.program_id();
+        assert!(
+            Control::find().unwrap().iter().all(|found| found.program_id != copied),
+            "no gateway"
+        );
+        assert!(matches!(copy.test_run(&[0; 5], None), Err(Error::BadPacket { length: 5, .. })));
+        assert!(matches!(
+            copy.test_run(&[0; 60], Some(u32::MAX >> 1)),
+            Err(Error::NoSuchInterface { .. })
+        ));
+    });
+}
+
+#[test]
+fn counters_and_events_tell_what_happened() {
+    in_namespace(|| {
+        let gateway = Gateway::load(&config("events"), ObjectSource::Embedded).unwrap();
+        let control = gateway.control();
+        control.deny("192.0.2.9/32".parse().unwrap(), None).unwrap();
+        let mut events = control.events().unwrap();
+        let frame = Initial::from("192.0.2.9:4444").next();
+        for _ in 0..3 {
+            gateway.test_run(&frame, None).unwrap();
+        }
+        gateway.test_run(&Initial::from(A).next(), None).unwrap();
+        let heard = events.poll(Duration::from_secs(5)).unwrap();
+        assert_eq!(heard.len(), 3);
+        assert_eq!(heard[0].from, "192.0.2.9:4444".parse().unwrap());
+        assert_eq!(heard[0].to, support::SERVER_V4.parse().unwrap());
+        assert_eq!(
+            (heard[0].reason, heard[0].service.as_str(), heard[0].dropped),
+            (Reason::Denied, "quic", true)
+        );
+        assert_eq!(heard[0].length, 1200);
+        assert!(events.poll(Duration::ZERO).unwrap().is_empty());
+        let rows: Vec<_> = control
+            .counters()
+            .unwrap()
+            .into_iter()
+            .map(|row| (row.reason, row.packets, row.bytes, row.dropped))
+            .collect();
+        assert_eq!(rows, [(Reason::New, 1, 1200, 0), (Reason::Denied, 3, 3600, 3)]);
+        let tallies = control.tallies().unwrap();
+        assert_eq!(
+            (tallies.sources_created, tallies.sources_evicted, tallies.handshakes_created),
+            (1, 0, 1)
+        );
+        assert_eq!(control.sources(9, SortBy::Packets).unwrap()[0].last_reason, Some(Reason::New));
+    });
+}
+
+/// What the children do; with nothing in the environment it is an empty test.
+#[test]
+fn child() {
+    let Some((role, name)) = support::role() else { return };
+    assert!(root());
+    match role.as_str() {
+        "gateway" => {
+            let mut config = Config::for_port(4433);
+            config.gateway.name = name;
+            let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+            gateway.attach("veth0", Mode::Native).unwrap();
+            support::say_ready_and_wait();
+        }
+        "server" => {
+            let ledger = Control::open(Some(&name)).unwrap().join("child").unwrap();
+            support::drop_privileges();
+            let service = ledger.service("quic").unwrap();
+            let _guards: Vec<_> = (0..3).map(|_| service.opened(A.parse().unwrap())).collect();
+            support::say_ready_and_wait();
+        }
+        "unprivileged_load" => {
+            support::drop_privileges();
+            let error = Gateway::load(&Config::for_port(1), ObjectSource::Embedded).unwrap_err();
+            println!("{error}");
+        }
+        other => panic!("no role {other}"),
+    }
+}
