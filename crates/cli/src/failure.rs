@@ -31,9 +31,7 @@ impl Failure {
     /// The same with a line that says what mends it.
     pub fn mend(self, mend: impl Into<String>) -> Failure {
         match self {
-            Failure::Failed { message, .. } => {
-                Failure::Failed { message, mend: Some(mend.into()) }
-            }
+            Failure::Failed { message, .. } => Failure::Failed { message, mend: Some(mend.into()) },
             other => other,
         }
     }
@@ -41,6 +39,16 @@ impl Failure {
     /// `what: why`.
     pub fn because(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(format!("{what}: {why}"))
+    }
+
+    /// The same with what it is about in front, unless it is in there already.
+    pub fn about(self, what: &str) -> Failure {
+        match self {
+            Failure::Failed { message, mend } if !message.contains(what) => {
+                Failure::Failed { message: format!("{what}: {message}"), mend }
+            }
+            other => other,
+        }
     }
 
     /// Exit code 2, for the reason given.

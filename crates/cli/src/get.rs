@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Done {
             match fetch(&client, url, args).await {
                 Ok(()) => {}
                 Err(closed @ Failure::ClosedPipe) => return Err(closed),
-                Err(failure) => failed.push(failure),
+                Err(failure) => failed.push(failure.about(url)),
             }
         }
         client.close().await;
@@ -145,7 +145,8 @@ fn progress(response: &Response, sink: &Sink) -> ProgressBar {
         Some(length) => ProgressBar::new(length),
         None => ProgressBar::no_length(),
     };
-    let template = "{wide_bar} {decimal_bytes:>9} of {decimal_total_bytes} {decimal_bytes_per_sec:>12}";
+    let template =
+        "{wide_bar} {decimal_bytes:>9} of {decimal_total_bytes} {decimal_bytes_per_sec:>12}";
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
@@ -157,7 +158,11 @@ enum Sink {
     Nowhere,
     Stdout,
     /// Written beside its place and moved there when it is whole.
-    File { file: File, part: PathBuf, path: PathBuf },
+    File {
+        file: File,
+        part: PathBuf,
+        path: PathBuf,
+    },
 }
 
 impl Sink {

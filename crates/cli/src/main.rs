@@ -23,7 +23,8 @@ use failure::Done;
 /// QUIC servers protected in the kernel, and experiments with them.
 #[derive(Parser)]
 #[command(name = "equic", version, max_term_width = 80)]
-#[command(after_help = "`equic COMMAND --help` tells the rest. Exit codes: 0 done, 1 failed, 2 wrong usage.
+#[command(after_help = "`equic COMMAND --help` tells the rest.
+Exit codes: 0 done, 1 failed, 2 wrong usage.
 EQUIC_LOG=debug shows on standard error what the libraries do.")]
 struct Equic {
     #[command(subcommand)]
@@ -32,14 +33,14 @@ struct Equic {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Drop abusive traffic to a QUIC server in the kernel (XDP); watch and steer it
+    /// Drop abusive traffic to a QUIC server in the kernel; watch, steer
     #[command(subcommand)]
     Gateway(gateway::Command),
     /// Serve files over HTTP/3, telling a gateway who is connected
     Serve(Box<serve::Args>),
     /// Fetch URLs over HTTP/3
     Get(get::Args),
-    /// Make network namespaces, load and attacks for experiments on this machine
+    /// Make network namespaces, load and attacks for experiments
     #[command(subcommand)]
     Lab(lab::Command),
 }

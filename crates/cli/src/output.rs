@@ -44,19 +44,20 @@ struct Document<'a, T> {
     data: T,
 }
 
-fn encode<T: Serialize>(schema: &str, data: T) -> Done<serde_json::Value> {
-    serde_json::to_value(Document { schema, data })
-        .map_err(|error| Failure::because(format_args!("{schema} has no JSON form"), error))
-}
-
 /// Writes a JSON document with its schema; `data` is a structure, or a map.
 pub fn json<T: Serialize>(schema: &str, data: T) -> Done {
-    line(format_args!("{:#}", encode(schema, data)?))
+    let text = serde_json::to_string_pretty(&Document { schema, data });
+    line(text.map_err(|error| no_json(schema, &error))?)
 }
 
 /// Writes the same on one line.
 pub fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
-    line(encode(schema, data)?)
+    let text = serde_json::to_string(&Document { schema, data });
+    line(text.map_err(|error| no_json(schema, &error))?)
+}
+
+fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
+    Failure::because(format_args!("{schema} has no JSON form"), error)
 }
 
 /// Says something beside the report, behind the command's name. Nobody listening is no error.
@@ -85,10 +86,5 @@ impl Journal {
     pub fn entry<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
         // Nobody reads, or the disk is full: the command's work is something else.
         let _ = if self.json { json_line(self.schema, data()) } else { line(text) };
-    }
-
-    /// Whether it is JSON.
-    pub fn is_json(&self) -> bool {
-        self.json
     }
 }

@@ -24,8 +24,8 @@ use crate::failure::Done;
 #[derive(Subcommand)]
 pub enum Command {
     /// Load the program, attach it, and look after it until Ctrl-C
-    Run(run::Args),
-    /// What is protected, how, and what was passed and dropped for which reason
+    Run(Box<run::Args>),
+    /// What is protected and how; what was passed and dropped and why
     Status(status::Args),
     /// Top talkers: who sends and holds how much
     Sources(sources::Args),

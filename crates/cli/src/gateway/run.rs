@@ -31,7 +31,13 @@ pub struct Args {
     #[arg(short, long, value_name = "IF", required_unless_present = "config")]
     interface: Vec<String>,
     /// Where the server listens: a port, or an address and port; several are fine
-    #[arg(short, long, value_name = "PORT", required_unless_present = "config", conflicts_with = "config")]
+    #[arg(
+        short,
+        long,
+        value_name = "PORT",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
     port: Vec<Listen>,
     /// Everything else, and more services: see docs/equic.example.toml
     #[arg(long, value_name = "FILE", conflicts_with = "Limits")]
@@ -58,15 +64,19 @@ pub fn run(args: &Args) -> Done {
         let running = args.attachment.start(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
         announce(&running, &config, &journal);
-        let every = args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));
-        let every = every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
+        let every =
+            args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));
+        let every =
+            every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
         let control = running.gateway.control().clone();
         let interfaces = control.interfaces().unwrap_or_default();
         let mut keeper =
             Keeper { control, events, journal, every, interfaces, sweeping_fails: false };
         let why = keeper.keep(signals).await;
         drop(running);
-        keeper.journal.entry(format_args!("left: {why}"), || json!({ "event": "left", "why": why }));
+        keeper
+            .journal
+            .entry(format_args!("left: {why}"), || json!({ "event": "left", "why": why }));
         Ok(())
     })
 }
@@ -165,7 +175,9 @@ impl Keeper {
                 if swept.ledgers > 0 {
                     let what = if swept.ledgers == 1 { "a server" } else { "servers" };
                     self.journal.entry(
-                        format_args!("{what} ended without closing its connections: not counted any more"),
+                        format_args!(
+                            "{what} ended without closing its connections: not counted any more"
+                        ),
                         || json!({ "event": "swept", "ledgers": swept.ledgers }),
                     );
                 }
@@ -194,7 +206,9 @@ impl Keeper {
     fn look(&mut self) -> bool {
         // Who may not look cannot be told apart from nothing to see; the signals still work.
         let Ok(now) = self.control.interfaces() else { return false };
-        for gone in self.interfaces.iter().filter(|old| now.iter().all(|i| i.ifindex != old.ifindex)) {
+        for gone in
+            self.interfaces.iter().filter(|old| now.iter().all(|i| i.ifindex != old.ifindex))
+        {
             self.journal.entry(
                 format_args!("detached from {}", gone.label()),
                 || json!({ "event": "detached", "interface": gone }),
@@ -210,7 +224,8 @@ impl Keeper {
         // The first tick comes at once and has nothing to compare with.
         if let Some(since) = before.at.map(|at| now.instant().duration_since(at).as_secs_f64()) {
             let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / since.max(1e-9);
-            let (packets, dropped) = (rate(now.packets, before.packets), rate(now.dropped, before.dropped));
+            let (packets, dropped) =
+                (rate(now.packets, before.packets), rate(now.dropped, before.dropped));
             self.journal.entry(
                 format_args!(
                     "{}, {} dropped; {} connections",

@@ -10,8 +10,10 @@ use crate::output;
 
 /// Changes settings of a running gateway; all are checked before the first one is changed.
 #[derive(clap::Args)]
-#[command(after_help = "A key of a service may have the service's name in front: web.max_connections=100.
-Without it, it is set for every service. dry_run, lease and events alone are the gateway's.")]
+#[command(
+    after_help = "A key of a service may have the service's name in front: web.max_connections=100.
+Without it, it is set for every service. dry_run, lease and events alone are the gateway's."
+)]
 pub struct Args {
     /// For example max_connections=100, `new_per_source=20/s burst 40`, policy=strict, dry_run=off
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]

@@ -86,7 +86,11 @@ pub fn run(args: &Args) -> Done {
             Cell::new(connections),
             Cell::new(number::count(row.packets)),
             Cell::new(number::bytes(row.bytes)),
-            Cell::new(number::count(row.drops)).tone(if refused { Tone::Bad } else { Tone::Normal }),
+            Cell::new(number::count(row.drops)).tone(if refused {
+                Tone::Bad
+            } else {
+                Tone::Normal
+            }),
             Cell::new(ago),
             Cell::new(reason),
             Cell::new(state).tone(tone),

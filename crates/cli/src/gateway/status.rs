@@ -123,7 +123,9 @@ fn show_service(service: &ServiceStatus) -> Done {
 
 fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     if ledgers.is_empty() {
-        return output::line("\nno server tells it about connections: quotas have nothing to count");
+        return output::line(
+            "\nno server tells it about connections: quotas have nothing to count",
+        );
     }
     let mut table = Table::new([
         Column::text("server"),

@@ -151,7 +151,9 @@ async fn send(flood: Flood, journal: Journal) -> Done {
     let (result, journal) = ended.map_err(|error| Failure::because("the flood failed", error))?;
     let report = result?;
     let unsent = match &report.last_error {
-        Some(error) => format!("; {} not taken by the kernel: {error}", number::count(report.errors)),
+        Some(error) => {
+            format!("; {} not taken by the kernel: {error}", number::count(report.errors))
+        }
         None => String::new(),
     };
     journal.entry(

@@ -90,7 +90,8 @@ pub fn up(args: &Up) -> Done {
         let journal = Journal::new(args.json, "equic.lab.up/1");
         let mut text = format!("lab {} is up; Ctrl-C removes it\n", lab.id());
         for host in &lab.record().hosts {
-            text += &format!("  {:<10} {:<16} {}\n", short(lab.record(), host), host.ipv4, host.ipv6);
+            text +=
+                &format!("  {:<10} {:<16} {}\n", short(lab.record(), host), host.ipv4, host.ipv6);
         }
         text += &format!("`equic lab exec {}/server -- CMD` runs CMD there", args.name);
         journal.entry(text, || json!({ "event": "up", "lab": lab.record() }));
@@ -123,7 +124,10 @@ pub fn down(args: &Down) -> Done {
         if lab.owner_alive() {
             let pid = Pid::from_raw(i32::try_from(lab.pid).unwrap_or_default());
             kill(pid, Signal::SIGTERM).map_err(|error| {
-                Failure::because(format_args!("cannot end process {pid}, which keeps {}", lab.id), error)
+                Failure::because(
+                    format_args!("cannot end process {pid}, which keeps {}", lab.id),
+                    error,
+                )
             })?;
             let deadline = Instant::now() + GOODBYE;
             while lab.owner_alive() && Instant::now() < deadline {
@@ -194,9 +198,7 @@ pub fn exec(args: &Exec) -> Done {
         .iter()
         .flat_map(|lab| lab.hosts.iter().map(move |host| (lab, host)))
         .filter(|(lab, host)| match args.host.split_once('/') {
-            Some((name, name_of_host)) => {
-                is_called(lab, name) && short(lab, host) == name_of_host
-            }
+            Some((name, name_of_host)) => is_called(lab, name) && short(lab, host) == name_of_host,
             None => host.name == args.host || short(lab, host) == args.host,
         })
         .map(|(_, host)| host)

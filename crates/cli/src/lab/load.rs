@@ -108,7 +108,9 @@ pub fn run(command: &Command) -> Done {
     let threads = common.threads.map(usize::from);
     let summary = runtime(threads)?.block_on(async {
         let mut signals = Signals::new()?;
-        let stop = async move { drop(signals.next().await) };
+        let stop = async move {
+            let _ = signals.next().await;
+        };
         match samples {
             Some(samples) => Ok::<_, Failure>(load::run(load, samples, stop).await?),
             None => Ok(load::run(load, (), stop).await?),

@@ -16,14 +16,16 @@ use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
     UserSpaceQuota,
 };
-use equic_gateway::{Config, Control, Listen, Rate, Service, ServiceConfig, parse_duration, parse_size};
+use equic_gateway::{
+    Config, Control, Listen, Rate, Service, ServiceConfig, parse_duration, parse_size,
+};
 use equic_report::number;
 use serde_json::json;
 
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::{Attachment, Running};
 use crate::gateway::status as gateway;
-use crate::output::{self, Journal};
+use crate::output::Journal;
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
 
@@ -116,7 +118,11 @@ async fn serve(args: &Args) -> Done {
         bound.bind(feeding.service.clone(), feeding.control.clone());
     }
     announce(&server, feeding.as_ref(), &journal);
-    let stats = server.run(async move { drop(signals.next().await) }).await;
+    let stats = server
+        .run(async move {
+            let _ = signals.next().await;
+        })
+        .await;
     // The ledger goes before the gateway, and the gateway before anything is said.
     let over_limit = bound.refused();
     drop((bound, feeding));
@@ -131,9 +137,9 @@ async fn serve(args: &Args) -> Done {
             number::count(turned_away),
         ),
         || {
-            let quota = quota.map(|quota| {
-                json!({ "over_quota": quota.over_quota(), "over_rate": quota.over_rate() })
-            });
+            let quota = quota.map(
+                |quota| json!({ "over_quota": quota.over_quota(), "over_rate": quota.over_rate() }),
+            );
             json!({
                 "event": "stopped", "connections": stats.opened, "requests": stats.requests,
                 "bytes": stats.bytes, "refused": turned_away, "over_limit": over_limit,
@@ -286,7 +292,8 @@ fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {
             "name": name, "program_id": program, "service": service, "attached": attached,
         }));
     }
-    let pin = format!("\n`equic get --pin {fingerprint} https://localhost:{}/health`", address.port());
+    let pin =
+        format!("\n`equic get --pin {fingerprint} https://localhost:{}/health`", address.port());
     journal.entry(text + &pin, || {
         json!({
             "event": "ready", "address": address, "port": address.port(), "pid": std::process::id(),

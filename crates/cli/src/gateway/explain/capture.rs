@@ -10,7 +10,7 @@ use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
 use crate::failure::{Done, Failure};
 
-const BUFFER: usize = 256 * 1024;
+const BUFFER: usize = 64 * 1024;
 /// A block longer than this is not a packet of any network.
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
@@ -56,7 +56,8 @@ impl Wrong {
 }
 
 const NOT_A_CAPTURE: &str = "write one with `tcpdump -i INTERFACE -w FILE udp`";
-const NOT_ETHERNET: &str = "capture on one Ethernet interface (`tcpdump -i eth0`), not on `any` or a tunnel";
+const NOT_ETHERNET: &str =
+    "capture on one Ethernet interface (`tcpdump -i eth0`), not on `any` or a tunnel";
 const DAMAGED: &str = "the packets before this were judged; capture again for the rest";
 
 /// Reads until the buffer is full: the parser wants to see the whole first block at once.
@@ -105,6 +106,10 @@ fn read_from(
             Next::Consume(length) => reader.consume(length),
             Next::Refill => refill(reader.as_mut(), &state)?,
             Next::Grow => {
+                refill(reader.as_mut(), &state)?;
+                if reader.reader_exhausted() {
+                    return Err(state.damaged("it ends inside a packet"));
+                }
                 capacity *= 2;
                 if capacity > LONGEST_BLOCK || !reader.grow(capacity) {
                     return Err(state.damaged("what follows is too long to be a packet"));
@@ -162,7 +167,8 @@ impl State {
             PcapBlockOwned::Legacy(packet) => {
                 let interface = self.ethernet(0)?;
                 let fraction = u64::from(packet.ts_usec) * (1_000_000_000 / interface.resolution);
-                let time = Duration::from_secs(packet.ts_sec.into()) + Duration::from_nanos(fraction);
+                let time =
+                    Duration::from_secs(packet.ts_sec.into()) + Duration::from_nanos(fraction);
                 self.packet(Some(time), packet.data, packet.origlen, each)?;
             }
             PcapBlockOwned::NG(Block::SectionHeader(_)) => self.interfaces.clear(),
@@ -216,7 +222,8 @@ impl State {
 impl Interface {
     fn time(self, units: u64) -> Option<Duration> {
         let seconds = (units / self.resolution).checked_add_signed(self.offset)?;
-        let rest = u128::from(units % self.resolution) * 1_000_000_000 / u128::from(self.resolution);
+        let rest =
+            u128::from(units % self.resolution) * 1_000_000_000 / u128::from(self.resolution);
         Some(Duration::new(seconds, u32::try_from(rest).ok()?))
     }
 }

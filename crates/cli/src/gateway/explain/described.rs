@@ -120,9 +120,8 @@ impl Described {
     pub fn connections(&self, config: &Config) -> Done<Option<(usize, SocketAddr, u32)>> {
         let Some(count) = self.connections else { return Ok(None) };
         let (src, dst) = self.addresses(config)?;
-        let service = service_at(config, dst).ok_or_else(|| {
-            Failure::usage(format!("--connections: no service listens on {dst}"))
-        })?;
+        let service = service_at(config, dst)
+            .ok_or_else(|| Failure::usage(format!("--connections: no service listens on {dst}")))?;
         Ok(Some((service, src, count)))
     }
 
@@ -138,8 +137,7 @@ impl Described {
                 && self.dport.is_none_or(|port| addr.port() == port)
                 && self.dst.is_none_or(|dst| addr.ip() == dst || addr.ip().is_unspecified())
         };
-        let listener =
-            listeners.flat_map(|listen: &Listen| listen.addresses()).find(wanted);
+        let listener = listeners.flat_map(|listen: &Listen| listen.addresses()).find(wanted);
         let any: IpAddr = if src.is_ipv4() { SOMEBODY.0.into() } else { SOMEBODY.1.into() };
         let there = listener.map(|addr| addr.ip()).filter(|ip| !ip.is_unspecified());
         let dst = self.dst.map(|dst| dst.to_canonical()).or(there).unwrap_or(any);

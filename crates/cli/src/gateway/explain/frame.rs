@@ -148,7 +148,9 @@ mod tests {
 
     #[test]
     fn fragments_are_two_halves() {
-        for (src, dst, header) in [("192.0.2.1", "192.0.2.2", 34), ("2001:db8::1", "2001:db8::2", 62)] {
+        for (src, dst, header) in
+            [("192.0.2.1", "192.0.2.2", 34), ("2001:db8::1", "2001:db8::2", 62)]
+        {
             let frames = frame(src, dst, &[]).build(&[7; 1200], Some(Fragment::Later));
             let [first, later] = frames.as_slice() else { panic!("{}", frames.len()) };
             assert_eq!(first.len() - header + later.len() - header, 1208);

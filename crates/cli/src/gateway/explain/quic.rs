@@ -31,7 +31,8 @@ impl FromStr for Version {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Version, String> {
-        let wrong = || format!("`{text}` is not a QUIC version: write 1, 2 or a number as 0xff00001d");
+        let wrong =
+            || format!("`{text}` is not a QUIC version: write 1, 2 or a number as 0xff00001d");
         match text {
             "1" => Ok(Version(1)),
             "2" => Ok(Version(VERSION_2)),
@@ -60,7 +61,7 @@ impl FromStr for Hex {
             .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
             .collect::<Option<_>>()
             .ok_or("not hex digits: write for example 0011aaff")?;
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return Err("an odd number of hex digits: two make a byte".to_owned());
         }
         Ok(Hex(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
@@ -164,7 +165,14 @@ mod tests {
     use super::*;
 
     fn packet(kind: Kind) -> Packet {
-        Packet { kind, version: Version(1), dcid: vec![1; 8], scid: vec![2; 4], token: 0, size: None }
+        Packet {
+            kind,
+            version: Version(1),
+            dcid: vec![1; 8],
+            scid: vec![2; 4],
+            token: 0,
+            size: None,
+        }
     }
 
     #[test]
@@ -192,7 +200,9 @@ mod tests {
 
     #[test]
     fn sizes_are_kept_even_if_they_cut_the_header() {
-        for kind in [Kind::Initial, Kind::Handshake, Kind::Retry, Kind::VersionNegotiation, Kind::Short] {
+        for kind in
+            [Kind::Initial, Kind::Handshake, Kind::Retry, Kind::VersionNegotiation, Kind::Short]
+        {
             for size in [0, 1, 5, 30, 1199, 1500, 60_000] {
                 let payload = Packet { size: Some(size), ..packet(kind) }.payload();
                 assert_eq!(payload.len(), size, "{kind:?}");

@@ -1,0 +1,180 @@
+//! What the tests of the command share: running it, waiting for what it says, labs and root.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use equic_lab::{Lab, Namespace};
+use serde_json::Value;
+
+/// Far more than anything here takes: reaching it means that it never comes.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The command built with these tests.
+pub const EQUIC: &str = env!("CARGO_BIN_EXE_equic");
+
+/// The repository.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The example configuration.
+pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/equic.example.toml");
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct Out {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Out {
+    /// Standard output, when all went well.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// The one JSON document on standard output.
+    pub fn json(self) -> Value {
+        let text = self.ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Every line of standard output as JSON.
+    pub fn json_lines(self) -> Vec<Value> {
+        let text = self.ok();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+            .collect()
+    }
+}
+
+pub fn finish(mut command: Command) -> Out {
+    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    let out = Out {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    };
+    assert!(!out.stderr.contains("panicked"), "{out:?}");
+    out
+}
+
+/// Runs `equic` with arguments to its end.
+pub fn equic(args: &[&str]) -> Out {
+    let mut command = Command::new(EQUIC);
+    command.args(args);
+    finish(command)
+}
+
+/// The same on a host of a lab.
+pub fn equic_in(host: &Namespace, args: &[&str]) -> Out {
+    let mut command = host.command(EQUIC);
+    command.args(args);
+    finish(command)
+}
+
+/// An `equic` that runs until it is ended, and prints JSON lines. Killed when dropped.
+pub struct Running {
+    child: Child,
+    lines: Receiver<Value>,
+}
+
+impl Running {
+    pub fn start(mut command: Command, args: &[&str]) -> Running {
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = equic_lab::spawn(command).expect("the command starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                if sender.send(value).is_err() {
+                    break;
+                }
+            }
+        });
+        Running { child, lines }
+    }
+
+    /// Waits for the next line with this `event`, passing over others.
+    pub fn event(&self, event: &str) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line["event"] == event => return line,
+                Ok(_) => {}
+                Err(error) => panic!("no `{event}` came: {error}"),
+            }
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).expect("the child is ours");
+    }
+
+    /// Ends it as a service manager would.
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        self.child.wait().expect("the child is ours")
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the child is ours")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tries until it is so.
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether the test can go on: it needs root.
+pub fn root(test: &str) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let message = format!("{test} needs root, to load XDP programs and to make network namespaces");
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{message}");
+    eprintln!("SKIPPED: {message}");
+    false
+}
+
+/// A lab for a test, if the test can have one.
+pub fn lab(name: &str, clients: usize) -> Option<Lab> {
+    root(name).then(|| Lab::builder(name).clients(clients).build().expect("the lab is made"))
+}
+
+/// A name for a gateway that no other test on this machine has.
+pub fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// The host's IPv4 address, for the server's side of a URL or a packet.
+pub fn v4(host: &Namespace) -> IpAddr {
+    host.address_like(Ipv4Addr::UNSPECIFIED.into())
+}

@@ -1,0 +1,53 @@
+//! The example configuration: it loads, has every key, and tells the defaults right.
+
+mod common;
+
+use common::EXAMPLE;
+use equic_gateway::{Config, GatewayConfig, ServiceConfig};
+use serde_json::Value;
+
+fn keys(value: &Value) -> Vec<String> {
+    value.as_object().expect("a table").keys().cloned().collect()
+}
+
+#[test]
+fn every_key_is_in_the_example() {
+    let text = std::fs::read_to_string(EXAMPLE).unwrap();
+    let config = Config::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let service = ServiceConfig { group: Some("g".to_owned()), ..ServiceConfig::default() };
+    let all = [
+        keys(&serde_json::to_value(GatewayConfig::default()).unwrap()),
+        keys(&serde_json::to_value(service).unwrap()),
+        vec!["deny".to_owned(), "allow".to_owned()],
+    ];
+    for key in all.concat() {
+        assert!(
+            text.lines().any(|line| line.starts_with(&format!("{key} = "))),
+            "{key} is not there"
+        );
+    }
+    assert!(config.services.len() == 2 && !config.deny.is_empty() && !config.allow.is_empty());
+}
+
+#[test]
+fn what_is_called_a_default_is_one() {
+    let config = Config::read(EXAMPLE.as_ref()).unwrap();
+    // What the comments call examples.
+    let gateway = GatewayConfig { interfaces: vec!["eth0".to_owned()], ..GatewayConfig::default() };
+    assert_eq!(config.gateway, gateway);
+    let [web, alt] = config.services.as_slice() else { panic!("two services") };
+    let example = |name: &str, service: &ServiceConfig| ServiceConfig {
+        name: name.to_owned(),
+        listen: service.listen.clone(),
+        max_connections: 100,
+        group: Some("public".to_owned()),
+        ..ServiceConfig::default()
+    };
+    let rates = ServiceConfig {
+        new_per_source: "20/s burst 40".parse().unwrap(),
+        new_per_service: "5000/s".parse().unwrap(),
+        ..example("web", web)
+    };
+    assert_eq!(*web, rates);
+    assert_eq!(*alt, example("web-alt", alt));
+}
