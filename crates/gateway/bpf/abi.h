@@ -124,9 +124,19 @@ struct equic_service {
 	char name[32];			    /* NUL-terminated */
 };
 
-/* Key of the map `listeners`: which (address, port) belongs to which service. */
+/*
+ * The only element of the array `ports`: what listens on a port at any address of a family. Low 7
+ * bits: index of the service + 1, or 0; EQUIC_PORT_EXACT: look into `listeners` first.
+ */
+#define EQUIC_PORT_EXACT 0x80u
+struct equic_ports {
+	__u8 any4[65536]; /* by port in host order */
+	__u8 any6[65536];
+};
+
+/* Key of the map `listeners`: which single (address, port) belongs to which service. */
 struct equic_listener {
-	__u8 addr[16]; /* IPv4 as ::ffff:a.b.c.d; all zero: any address of the family */
+	__u8 addr[16]; /* IPv4 as ::ffff:a.b.c.d */
 	__u16 port;    /* network order */
 	__u8 family;   /* 4 or 6 */
 	__u8 reserved;
@@ -148,27 +158,27 @@ struct equic_source_state {
 	__u64 drops;   /* packets whose reason is a drop, dry run included */
 	__u64 first_ns;
 	__u64 last_ns;
+	__u64 let_in_ns; /* when an attempt of the source was last let in, at the latest */
 	__u32 last_reason;
 	__u32 reserved;
 };
+
+/* A connection ID; zero behind its length, so that two can be compared as three words. */
+struct equic_cid {
+	__u8 bytes[EQUIC_CID_MAX];
+	__u8 len;
+	__u8 reserved[3];
+} __attribute__((aligned(8)));
 
 /* Key of the LRU map `handshakes`: one client's attempt. A client keeps its Source Connection ID
  * from the first Initial to the end of the handshake (RFC 9000 s.7.2, s.17.2.5.2). */
 struct equic_handshake_key {
 	__u8 addr[16]; /* full address, not the prefix */
-	__u16 port;
+	struct equic_cid scid;
+	__u16 port; /* network order */
 	__u16 service;
-	__u8 scid_len;
-	__u8 reserved[3];
-	__u8 scid[EQUIC_CID_MAX];
+	__u32 reserved;
 };
-
-/* A connection ID; zero behind `len`, so that two can be compared as three words. */
-struct equic_cid {
-	__u8 len;
-	__u8 bytes[EQUIC_CID_MAX];
-	__u8 reserved[3];
-} __attribute__((aligned(8)));
 
 struct equic_handshake {
 	__u64 started_ns;
@@ -317,9 +327,10 @@ struct equic_explain {
 EQUIC_ASSERT_SIZE(equic_rate, 16);
 EQUIC_ASSERT_SIZE(equic_service, 120);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
+EQUIC_ASSERT_SIZE(equic_ports, 131072);
 EQUIC_ASSERT_SIZE(equic_source, 20);
-EQUIC_ASSERT_SIZE(equic_source_state, 72);
-EQUIC_ASSERT_SIZE(equic_handshake_key, 44);
+EQUIC_ASSERT_SIZE(equic_source_state, 80);
+EQUIC_ASSERT_SIZE(equic_handshake_key, 48);
 EQUIC_ASSERT_SIZE(equic_cid, 24);
 EQUIC_ASSERT_SIZE(equic_handshake, 88);
 EQUIC_ASSERT_SIZE(equic_acl4_key, 8);

@@ -24,6 +24,20 @@
 	0xffff0000ull /* the upper address word of ::ffff:a.b.c.d, without the address             \
 		       */
 
+/* The UDP payload, and what QUIC it holds. */
+struct quic {
+	__u32 off;     /* of the payload in the frame */
+	__u32 len;     /* of the payload, by the UDP header */
+	__u32 avail;   /* what of it is in this packet: less than len in a first fragment only */
+	__u32 version; /* host order; 0 for short headers */
+	__u8 first_byte;
+	bool token;	    /* the Initial carries one */
+	bool opening;	    /* it would open a connection */
+	bool known_version; /* 1 or 2 */
+	struct equic_cid dcid;
+	struct equic_cid scid;
+};
+
 /* One packet to a service, as far as it is known. */
 struct packet {
 	struct xdp_md *ctx;
@@ -34,19 +48,10 @@ struct packet {
 	__u16 dport;
 	__u16 service;
 	__u8 family;
-	__u8 first_byte;
-	__u32 off;     /* of the UDP payload in the frame */
-	__u32 len;     /* of the UDP payload, by the UDP header */
-	__u32 avail;   /* what of it is in this packet: less than len in a first fragment only */
-	__u32 version; /* host order; 0 for short headers */
-	__u32 frag_id;
 	bool first_fragment;
-	bool later_fragment;
-	bool token; /* the Initial carries one */
-	bool opening;
-	bool known_version;
-	struct equic_cid dcid;
-	struct equic_cid scid;
+	__u32 frag_id;
+	__u8 frag_protocol; /* IPv4 Protocol; Next Header of the IPv6 Fragment header */
+	struct quic quic;
 };
 
 #endif

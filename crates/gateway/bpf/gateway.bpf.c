@@ -19,6 +19,11 @@
 #define DROP_MASK (0u EQUIC_REASONS(DROP_BIT))
 _Static_assert(EQUIC_REASON_COUNT <= EQUIC_REASONS_MAX, "counter table too small");
 
+INLINE __u64 time_now(void)
+{
+	return load.test_clock ? control.clock_ns : bpf_ktime_get_ns();
+}
+
 /* The source is a prefix of the address. */
 INLINE void source_of(const struct packet *p, __u32 group, struct equic_source *source)
 {
@@ -36,20 +41,30 @@ INLINE void source_of(const struct packet *p, __u32 group, struct equic_source *
 }
 
 /* Which service is the packet to? EQUIC_NO_SERVICE: none. */
-static __noinline __u32 service_of(const struct packet *p)
+INLINE __u32 service_of(const struct packet *p)
 {
-	struct equic_listener key = {.port = p->dport, .family = p->family};
-	__u32 *index;
+	struct equic_listener key = {};
+	__u16 port = bpf_ntohs(p->dport);
+	struct equic_ports *table;
+	__u32 zero = 0, *index;
+	__u8 entry;
 
-	__builtin_memcpy(key.addr, p->dst, sizeof(key.addr));
-	index = bpf_map_lookup_elem(&listeners, &key);
-	if (!index) {
-		__builtin_memset(key.addr, 0, sizeof(key.addr));
-		index = bpf_map_lookup_elem(&listeners, &key);
-	}
-	if (!index || *index >= EQUIC_MAX_SERVICES)
+	table = bpf_map_lookup_elem(&ports, &zero);
+	if (!table)
 		return EQUIC_NO_SERVICE;
-	return *index;
+	entry = p->family == 4 ? table->any4[port] : table->any6[port];
+	if (!entry)
+		return EQUIC_NO_SERVICE;
+	if (entry & EQUIC_PORT_EXACT) {
+		key.port = p->dport;
+		key.family = p->family;
+		__builtin_memcpy(key.addr, p->dst, sizeof(key.addr));
+		index = bpf_map_lookup_elem(&listeners, &key);
+		if (index)
+			return *index;
+		entry &= ~EQUIC_PORT_EXACT;
+	}
+	return entry ? entry - 1 : EQUIC_NO_SERVICE;
 }
 
 static __noinline void account(struct equic_source_state *state, const struct packet *p,
@@ -58,7 +73,7 @@ static __noinline void account(struct equic_source_state *state, const struct pa
 	if (!state)
 		return;
 	__sync_fetch_and_add(&state->packets, 1);
-	__sync_fetch_and_add(&state->bytes, p->len);
+	__sync_fetch_and_add(&state->bytes, p->quic.len);
 	if (drops)
 		__sync_fetch_and_add(&state->drops, 1);
 	state->last_ns = p->now;
@@ -91,6 +106,7 @@ INLINE void fragment_key(const struct packet *p, struct fragment_key *key)
 	key->dst[1] = p->dst[1];
 	key->id = p->frag_id;
 	key->family = p->family;
+	key->protocol = p->frag_protocol;
 }
 
 static __noinline void remember_fragment(const struct packet *p, bool dropped)
@@ -117,13 +133,15 @@ static __noinline int later_fragment(struct packet *p)
 	if (!first || first->service >= EQUIC_MAX_SERVICES)
 		return XDP_PASS;
 	p->service = first->service;
+	p->now = time_now();
 	service = &services[first->service & (EQUIC_MAX_SERVICES - 1)];
 	if (!(service->flags & EQUIC_SERVICE_ENABLED) || service->fragments == EQUIC_FRAGMENTS_PASS)
 		return XDP_PASS;
 	if (service->fragments == EQUIC_FRAGMENTS_DROP || first->dropped)
 		reason = EQUIC_REASON_LATER_FRAGMENT;
 	source_of(p, service->group, &source);
-	state = source_state(&source, p->now);
+	/* No new entry: what follows a denied packet must not push others out of the table. */
+	state = bpf_map_lookup_elem(&sources, &source);
 	return conclude(p, service, &source, state, reason);
 }
 
@@ -143,6 +161,7 @@ INLINE int to_service(struct packet *p, enum parsed parsed)
 	if (!(service->flags & EQUIC_SERVICE_ENABLED))
 		return XDP_PASS;
 	p->service = index;
+	p->now = time_now();
 	source_of(p, service->group, &source);
 	if (control.acl_used)
 		listed = look_up_acl(p);
@@ -170,7 +189,7 @@ int equic_gateway(struct xdp_md *ctx)
 
 	if (parsed == PARSED_DEEP) {
 		tally(EQUIC_TALLY_DEEP_HEADERS);
-		return load.drop_deep_headers ? XDP_DROP : XDP_PASS;
+		return load.drop_deep_headers && !control.dry_run ? XDP_DROP : XDP_PASS;
 	}
 	if (parsed == PARSED_OTHER) {
 		if (ctx->data_end - ctx->data < 64 &&
@@ -178,7 +197,6 @@ int equic_gateway(struct xdp_md *ctx)
 			tally(EQUIC_TALLY_NONLINEAR);
 		return XDP_PASS;
 	}
-	p.now = load.test_clock ? control.clock_ns : bpf_ktime_get_ns();
 	if (parsed == PARSED_FRAGMENT)
 		return later_fragment(&p);
 	return to_service(&p, parsed);

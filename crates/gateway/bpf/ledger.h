@@ -72,7 +72,7 @@ static long add_ledger(__u32 index, void *arg)
 	if (!header)
 		return 0;
 	beat = header->heartbeat_ns;
-	if (sum->now > beat && sum->now - beat > control.lease_ns) {
+	if (sum->now > beat && sum->now - beat >= control.lease_ns) {
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}

@@ -9,6 +9,15 @@
 
 #include "common.h"
 
+/* What listens at any address, by port: one look, for the packets of everybody else too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct equic_ports);
+} ports SEC(".maps");
+
 /* (address, port) -> index into `services`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -54,7 +63,8 @@ struct fragment_key {
 	__u64 src[2];
 	__u64 dst[2];
 	__u32 id;
-	__u32 family;
+	__u16 family; /* ::ffff:a.b.c.d may be in an IPv6 header too */
+	__u16 protocol;
 };
 
 struct fragment {

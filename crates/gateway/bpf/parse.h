@@ -20,6 +20,7 @@
 #define V6_FRAGMENT_OFFSET 0xfff8
 #define V6_MORE_FRAGMENTS  0x0001
 #define EXTENSION_HEADERS  16
+#define UDP_PORTS_LEN	   4
 #define MAX_OFFSET	   0x9000 /* 16 extension headers of 2,048 bytes, and room */
 
 enum parsed {
@@ -52,6 +53,7 @@ struct extension_walk {
 	__u32 off;
 	__u32 end;
 	__u32 frag_id;
+	__u8 frag_protocol;
 	__u8 next;
 	bool first_fragment;
 	bool later_fragment;
@@ -73,6 +75,8 @@ static long walk_extension(__u32 index, void *arg)
 		w->done = true;
 		return 1;
 	}
+	if (index >= EXTENSION_HEADERS)
+		return 1;
 	if (off > MAX_OFFSET || off + sizeof(head) > w->end ||
 	    bpf_xdp_load_bytes(w->ctx, off, head, sizeof(head))) {
 		w->broken = true;
@@ -83,8 +87,11 @@ static long walk_extension(__u32 index, void *arg)
 		__u16 field = (__u16)head[2] << 8 | head[3];
 
 		len = 8;
-		w->frag_id =
-			(__u32)head[4] << 24 | (__u32)head[5] << 16 | (__u32)head[6] << 8 | head[7];
+		if (field & (V6_FRAGMENT_OFFSET | V6_MORE_FRAGMENTS)) {
+			w->frag_id = (__u32)head[4] << 24 | (__u32)head[5] << 16 |
+				     (__u32)head[6] << 8 | head[7];
+			w->frag_protocol = head[0];
+		}
 		if (field & V6_FRAGMENT_OFFSET) {
 			w->later_fragment = true;
 			w->off = off + len;
@@ -99,7 +106,8 @@ static long walk_extension(__u32 index, void *arg)
 		len = (head[1] + 1) * 8;
 	}
 	w->off = off + len;
-	return 0;
+	w->broken = w->off > w->end;
+	return w->broken;
 }
 
 /* IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of the
@@ -123,13 +131,12 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l
 	p->src[1] = V4_MAPPED | (__u64)ip->saddr << 32;
 	p->dst[1] = V4_MAPPED | (__u64)ip->daddr << 32;
 	p->frag_id = bpf_ntohs(ip->id);
+	p->frag_protocol = ip->protocol;
 	*l4 = off + header;
 	*l4_len = total - header;
 	fragment = bpf_ntohs(ip->frag_off);
-	if (fragment & IP_FRAGMENT_OFFSET) {
-		p->later_fragment = true;
+	if (fragment & IP_FRAGMENT_OFFSET)
 		return PARSED_FRAGMENT;
-	}
 	p->first_fragment = fragment & IP_MORE_FRAGMENTS;
 	return PARSED_UDP;
 }
@@ -158,45 +165,41 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l
 			return PARSED_OTHER;
 		if (!walk.done)
 			return PARSED_DEEP;
-		if (walk.off > walk.end)
-			return PARSED_OTHER;
 	}
 	p->frag_id = walk.frag_id;
+	p->frag_protocol = walk.frag_protocol;
 	p->first_fragment = walk.first_fragment;
 	*l4 = walk.off;
 	*l4_len = walk.end - walk.off;
-	if (walk.later_fragment) {
-		p->later_fragment = true;
+	if (walk.later_fragment)
 		return PARSED_FRAGMENT;
-	}
 	return walk.next == IPPROTO_UDP ? PARSED_UDP : PARSED_OTHER;
 }
 
 INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 {
-	struct udphdr *udp;
-	__be16 *ports;
+	struct udphdr udp = {}, *linear = at(p->ctx, off, sizeof(udp));
 	__u32 len;
 
-	if (left < 2 * sizeof(*ports))
+	if (left < UDP_PORTS_LEN)
 		return PARSED_OTHER;
-	ports = at(p->ctx, off, 2 * sizeof(*ports));
-	if (!ports)
+	/* Long extension headers can push it out of the linear part of a jumbo frame. */
+	if (linear)
+		udp = *linear;
+	else if (bpf_xdp_load_bytes(p->ctx, off, &udp, UDP_PORTS_LEN) ||
+		 (left >= sizeof(udp) && bpf_xdp_load_bytes(p->ctx, off, &udp, sizeof(udp))))
 		return PARSED_OTHER;
-	p->sport = ports[0];
-	p->dport = ports[1];
-	p->len = p->avail = left;
-	if (left < sizeof(*udp))
+	p->sport = udp.source;
+	p->dport = udp.dest;
+	p->quic.len = p->quic.avail = left;
+	if (left < sizeof(udp))
 		return PARSED_BAD_UDP;
-	udp = at(p->ctx, off, sizeof(*udp));
-	if (!udp)
+	len = bpf_ntohs(udp.len);
+	if (len < sizeof(udp) || (len > left && !p->first_fragment))
 		return PARSED_BAD_UDP;
-	len = bpf_ntohs(udp->len);
-	if (len < sizeof(*udp) || (len > left && !p->first_fragment))
-		return PARSED_BAD_UDP;
-	p->off = off + sizeof(*udp);
-	p->len = len - sizeof(*udp);
-	p->avail = (len < left ? len : left) - sizeof(*udp);
+	p->quic.off = off + sizeof(udp);
+	p->quic.len = len - sizeof(udp);
+	p->quic.avail = (len < left ? len : left) - sizeof(udp);
 	return PARSED_UDP;
 }
 
@@ -231,7 +234,7 @@ INLINE enum parsed parse(struct packet *p)
 	else
 		return PARSED_OTHER;
 	if (result == PARSED_FRAGMENT)
-		p->len = p->avail = l4_len;
+		p->quic.len = p->quic.avail = l4_len;
 	if (result != PARSED_UDP)
 		return result;
 	return parse_udp(p, l4, l4_len);

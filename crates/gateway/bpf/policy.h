@@ -56,7 +56,8 @@ static __noinline enum listed look_up_acl(const struct packet *p)
 static __noinline struct equic_source_state *source_state(const struct equic_source *key, __u64 now)
 {
 	struct equic_source_state *state = bpf_map_lookup_elem(&sources, key);
-	struct equic_source_state fresh = {.first_ns = now, .last_ns = now};
+	/* An attempt may have been let in before the entry was evicted. */
+	struct equic_source_state fresh = {.first_ns = now, .last_ns = now, .let_in_ns = now};
 
 	if (state)
 		return state;
@@ -74,52 +75,53 @@ INLINE bool same_cid(const struct equic_cid *a, const struct equic_cid *b)
 
 INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *key)
 {
-	__builtin_memset(key, 0, sizeof(*key));
 	__builtin_memcpy(key->addr, p->src, sizeof(key->addr));
+	key->scid = p->quic.scid;
 	key->port = p->sport;
 	key->service = p->service;
-	key->scid_len = p->scid.len;
-	__builtin_memcpy(key->scid, p->scid.bytes, sizeof(key->scid));
+	key->reserved = 0;
 }
 
-/* Does the packet belong to an attempt that was let in? Learns the connection ID that the server
+/* Does the packet belong to this attempt, that was let in? Learns the connection ID that the server
  * chose, once (twice after a Retry). */
-static __noinline bool under_way(const struct packet *p, __u64 allowed_ns)
+INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, __u64 allowed_ns)
 {
-	struct equic_handshake_key key;
-	struct equic_handshake *attempt;
-	__u32 room = p->token ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
-	__u32 known;
+	__u32 room = p->quic.token ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
+	__u64 known;
 
-	handshake_key(p, &key);
-	attempt = bpf_map_lookup_elem(&handshakes, &key);
-	if (!attempt || p->now - attempt->started_ns > allowed_ns)
+	if (p->now - attempt->started_ns > allowed_ns)
 		return false;
 	known = attempt->count;
 	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++)
-		if (i < known && same_cid(&attempt->dcid[i], &p->dcid))
+		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid))
 			return true;
 	if (known >= room || known >= EQUIC_HANDSHAKE_CIDS)
 		return false;
-	attempt->dcid[known] = p->dcid;
+	attempt->dcid[known] = p->quic.dcid;
 	attempt->count = known + 1;
 	return true;
 }
 
-static __noinline void let_in(const struct packet *p)
+/* Remembers an attempt; in the entry of an older one with the same key, where there is one. */
+INLINE void let_in(const struct packet *p, const struct equic_handshake_key *key,
+		   struct equic_handshake *older)
 {
-	struct equic_handshake_key key;
 	struct equic_handshake attempt;
 
-	handshake_key(p, &key);
+	if (older) {
+		older->count = 1;
+		older->dcid[0] = p->quic.dcid;
+		older->started_ns = p->now;
+		return;
+	}
 	__builtin_memset(&attempt, 0, sizeof(attempt));
 	attempt.started_ns = p->now;
 	attempt.count = 1;
-	attempt.dcid[0] = p->dcid;
-	if (!bpf_map_update_elem(&handshakes, &key, &attempt, BPF_NOEXIST))
+	attempt.dcid[0] = p->quic.dcid;
+	if (!bpf_map_update_elem(&handshakes, key, &attempt, BPF_NOEXIST))
 		tally(EQUIC_TALLY_HANDSHAKES_CREATED);
 	else
-		bpf_map_update_elem(&handshakes, &key, &attempt, BPF_ANY);
+		bpf_map_update_elem(&handshakes, key, &attempt, BPF_ANY);
 }
 
 INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, __u64 now)
@@ -130,15 +132,24 @@ INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, __
 }
 
 /* A packet that would open a connection: step 6 of docs/policy.md s.2. */
-INLINE __u32 judge_opening(const struct packet *p, volatile struct equic_service *service,
-			   const struct equic_source *source, struct equic_source_state *state,
-			   bool exempt)
+static __noinline __u32 judge_opening(const struct packet *p,
+				      volatile struct equic_service *service,
+				      const struct equic_source *source,
+				      struct equic_source_state *state, bool exempt)
 {
 	__u32 limit = service->max_connections;
+	__u64 allowed_ns = service->handshake_ns;
+	struct equic_handshake *attempt = NULL;
+	struct equic_handshake_key key;
 
-	if (under_way(p, service->handshake_ns))
+	/* A source without an attempt that can still be under way needs no look: this is what a
+	 * flood over the quota comes down to. */
+	handshake_key(p, &key);
+	if (!state || p->now - state->let_in_ns <= allowed_ns)
+		attempt = bpf_map_lookup_elem(&handshakes, &key);
+	if (attempt && under_way(p, attempt, allowed_ns))
 		return EQUIC_REASON_UNDERWAY;
-	if (p->known_version && p->dcid.len < QUIC_MIN_DCID)
+	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID)
 		return EQUIC_REASON_SHORT_DCID;
 	if (!exempt) {
 		if (limit && service->policy == EQUIC_POLICY_NEW) {
@@ -155,8 +166,10 @@ INLINE __u32 judge_opening(const struct packet *p, volatile struct equic_service
 			    &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p->now))
 			return EQUIC_REASON_RATE_NEW_SERVICE;
 	}
-	let_in(p);
-	return p->known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;
+	let_in(p, &key, attempt);
+	if (state)
+		state->let_in_ns = p->now;
+	return p->quic.known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;
 }
 
 /* Everything but the lists: steps 3 to 6. */
@@ -178,14 +191,15 @@ INLINE __u32 judge(struct packet *p, volatile struct equic_service *service,
 		if (state) {
 			if (!within(&service->packets_per_source, &state->packets_tat, 1, p->now))
 				return EQUIC_REASON_RATE_PACKETS;
-			if (!within(&service->bytes_per_source, &state->bytes_tat, p->len, p->now))
+			if (!within(&service->bytes_per_source, &state->bytes_tat, p->quic.len,
+				    p->now))
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}
-	reason = parse_quic(p, service->flags);
+	reason = parse_quic(p->ctx, &p->quic, service->flags);
 	if (reason != REASON_NONE)
 		return reason;
-	if (!p->opening)
+	if (!p->quic.opening)
 		return EQUIC_REASON_HANDSHAKE;
 	return judge_opening(p, service, source, state, exempt);
 }

@@ -29,40 +29,84 @@ struct long_header {
 	struct equic_cid scid;
 };
 
+/* Keeps the first `len` bytes of 24: three loads instead of a loop, and no branches, of which the
+ * verifier would follow every one. */
+#define MASK(len, word)                                                                            \
+	((len) >= 8 * (word) + 8 ? ~0ull                                                           \
+	 : (len) <= 8 * (word)	 ? 0ull                                                            \
+				 : (1ull << (8 * ((len) & 7))) - 1)
+#define MASKS(len) {MASK(len, 0), MASK(len, 1), MASK(len, 2)}
+
+/* In a section of its own: `load` is the only variable that user space fills in. */
+const __u64 cid_masks[32][3] SEC(".rodata.masks") = {
+	MASKS(0),  MASKS(1),  MASKS(2),	 MASKS(3),  MASKS(4),  MASKS(5),  MASKS(6),
+	MASKS(7),  MASKS(8),  MASKS(9),	 MASKS(10), MASKS(11), MASKS(12), MASKS(13),
+	MASKS(14), MASKS(15), MASKS(16), MASKS(17), MASKS(18), MASKS(19), MASKS(20),
+};
+
+INLINE void take_cid(struct equic_cid *cid, const __u64 *from, __u32 len)
+{
+	__u64 *words = (__u64 *)cid;
+
+	for (int i = 0; i < 3; i++)
+		words[i] = from[i] & cid_masks[len & 31][i];
+	cid->len = len;
+}
+
 /* Reads a connection ID whose length byte is at `off` from the start of the payload; a longer one
  * is cut to 20 bytes. Returns the offset behind it, or 0 if it does not fit. */
-INLINE __u32 read_cid(const struct packet *p, __u32 off, struct equic_cid *cid, bool *too_long)
+INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struct equic_cid *cid,
+		      bool *too_long)
 {
+	__u8 *direct = at(ctx, q->off + off, 1 + 24);
 	__u8 len;
 	__u32 n;
 
-	if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, &len, 1))
+	if (off + 1 > q->avail)
 		return 0;
-	if (off + 1 + len > p->avail)
+	if (direct)
+		len = *direct;
+	else if (bpf_xdp_load_bytes(ctx, q->off + off, &len, 1))
 		return 0;
-	if (len > EQUIC_CID_MAX)
+	if (off + 1 + len > q->avail)
+		return 0;
+	n = len;
+	if (len > EQUIC_CID_MAX) {
 		*too_long = true;
-	n = len > EQUIC_CID_MAX ? EQUIC_CID_MAX : len;
-	cid->len = n;
-	OPAQUE(n);
-	if (n > 0 && n <= EQUIC_CID_MAX &&
-	    bpf_xdp_load_bytes(p->ctx, p->off + off + 1, cid->bytes, n))
-		return 0;
+		n = EQUIC_CID_MAX;
+	}
+	if (direct) {
+		take_cid(cid, (const __u64 *)(direct + 1), n);
+	} else {
+		__builtin_memset(cid, 0, sizeof(*cid));
+		cid->len = n;
+		OPAQUE(n);
+		if (n > 0 && n <= EQUIC_CID_MAX &&
+		    bpf_xdp_load_bytes(ctx, q->off + off + 1, cid->bytes, n))
+			return 0;
+	}
 	return off + 1 + len;
 }
 
 /* Reads a variable-length integer (RFC 9000 s.16). Returns the offset behind it, or 0. */
-INLINE __u32 read_varint(const struct packet *p, __u32 off, __u64 *value)
+INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __u64 *value)
 {
+	__u8 *direct = at(ctx, q->off + off, 8);
 	__u8 bytes[8] = {};
 	__u32 n;
 
-	if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, bytes, 1))
+	if (off + 1 > q->avail)
+		return 0;
+	if (direct)
+		*(__u64 *)bytes = *(__u64 *)direct;
+	else if (bpf_xdp_load_bytes(ctx, q->off + off, bytes, 1))
 		return 0;
 	n = (1u << (bytes[0] >> 6)) - 1;
 	OPAQUE(n);
 	n = (n & 7) + 1;
-	if (off + n > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, bytes, n))
+	if (off + n > q->avail)
+		return 0;
+	if (!direct && bpf_xdp_load_bytes(ctx, q->off + off, bytes, n))
 		return 0;
 	bytes[0] &= 0x3f;
 	*value = bpf_be64_to_cpu(*(__u64 *)bytes) >> (64 - 8 * n);
@@ -79,22 +123,29 @@ INLINE __u8 long_type(__u8 first_byte, __u32 version)
 
 /* The part of a long header that all versions share (RFC 8999 s.5.1), and the checks on it.
  * Leaves the offset behind it in h->next. Returns a drop reason or REASON_NONE. */
-INLINE __u32 parse_invariant(const struct packet *p, __u32 off, struct long_header *h)
+INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off,
+			     struct long_header *h)
 {
 	bool too_long = false;
 	__be32 version;
-	__u8 head[5];
+	__u8 copy[5];
+	__u8 *head = at(ctx, q->off + off, sizeof(copy));
 
-	if (off + 7 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, head, sizeof(head)))
+	if (off + 7 > q->avail)
 		return EQUIC_REASON_TRUNCATED;
+	if (!head) {
+		if (bpf_xdp_load_bytes(ctx, q->off + off, copy, sizeof(copy)))
+			return EQUIC_REASON_TRUNCATED;
+		head = copy;
+	}
 	h->first_byte = head[0];
 	__builtin_memcpy(&version, head + 1, sizeof(version));
 	h->version = bpf_ntohl(version);
 	h->known_version = h->version == QUIC_V1 || h->version == QUIC_V2;
-	off = read_cid(p, off + 5, &h->dcid, &too_long);
+	off = read_cid(ctx, q, off + 5, &h->dcid, &too_long);
 	if (!off)
 		return EQUIC_REASON_TRUNCATED;
-	off = read_cid(p, off, &h->scid, &too_long);
+	off = read_cid(ctx, q, off, &h->scid, &too_long);
 	if (!off)
 		return EQUIC_REASON_TRUNCATED;
 	h->next = off;
@@ -107,31 +158,32 @@ INLINE __u32 parse_invariant(const struct packet *p, __u32 off, struct long_head
 }
 
 /* Token and Length of an Initial, 0-RTT or Handshake packet of version 1 or 2. */
-INLINE __u32 parse_lengths(const struct packet *p, struct long_header *h)
+INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long_header *h)
 {
 	__u32 off = h->next;
 	__u64 value;
 
 	if (h->type == QUIC_INITIAL) {
-		off = read_varint(p, off, &value);
+		off = read_varint(ctx, q, off, &value);
 		if (!off)
 			return EQUIC_REASON_TRUNCATED;
-		if (value > p->len || off + value > p->len)
+		if (value > q->len || off + value > q->len)
 			return EQUIC_REASON_BAD_LENGTH;
 		h->token = value > 0;
 		off += value;
 	}
-	off = read_varint(p, off, &value);
+	off = read_varint(ctx, q, off, &value);
 	if (!off)
 		return EQUIC_REASON_TRUNCATED;
-	if (value < QUIC_MIN_PROTECTED || value > p->len || off + value > p->len)
+	if (value < QUIC_MIN_PROTECTED || value > q->len || off + value > q->len)
 		return EQUIC_REASON_BAD_LENGTH;
 	h->next = off + value;
 	return REASON_NONE;
 }
 
 struct coalesced {
-	const struct packet *p;
+	struct xdp_md *ctx;
+	const struct quic *q;
 	struct long_header *h;
 	bool found;
 };
@@ -140,41 +192,42 @@ struct coalesced {
 static long walk_coalesced(__u32 index, void *arg)
 {
 	struct coalesced *walk = arg;
-	const struct packet *p = walk->p;
+	const struct quic *q = walk->q;
+	struct xdp_md *ctx = walk->ctx;
 	struct long_header *h = walk->h;
 	__u32 version = h->version, off = h->next;
 	__u8 byte;
 
-	if (off + 1 > p->avail || bpf_xdp_load_bytes(p->ctx, p->off + off, &byte, 1))
+	if (off + 1 > q->avail || bpf_xdp_load_bytes(ctx, q->off + off, &byte, 1))
 		return 1;
 	if (!(byte & QUIC_LONG))
 		return 1;
-	if (parse_invariant(p, off, h) != REASON_NONE || h->version != version ||
-	    h->type == QUIC_RETRY || parse_lengths(p, h) != REASON_NONE)
+	if (parse_invariant(ctx, q, off, h) != REASON_NONE || h->version != version ||
+	    h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
 		return 1;
 	walk->found = h->type == QUIC_INITIAL;
 	return walk->found;
 }
 
 /* Looks for an Initial behind the first packet (RFC 9000 s.12.2); true if `h` is one. */
-INLINE bool coalesced_initial(const struct packet *p, struct long_header *h)
+INLINE bool coalesced_initial(struct xdp_md *ctx, const struct quic *q, struct long_header *h)
 {
-	struct coalesced walk = {.p = p, .h = h};
+	struct coalesced walk = {.ctx = ctx, .q = q, .h = h};
 
 	bpf_loop(QUIC_COALESCED, walk_coalesced, &walk, 0);
 	return walk.found;
 }
 
-/* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with p->opening,
+/* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with q->opening,
  * version and IDs filled in. */
-static __noinline __u32 parse_long(struct packet *p, __u32 flags)
+INLINE __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 {
 	struct long_header h = {};
-	__u32 reason = parse_invariant(p, 0, &h);
+	__u32 reason = parse_invariant(ctx, q, 0, &h);
 
-	p->version = h.version;
-	p->dcid = h.dcid;
-	p->scid = h.scid;
+	q->version = h.version;
+	q->dcid = h.dcid;
+	q->scid = h.scid;
 	if (reason == EQUIC_REASON_TRUNCATED)
 		return reason;
 	if (!h.version)
@@ -183,52 +236,57 @@ static __noinline __u32 parse_long(struct packet *p, __u32 flags)
 	if (!h.known_version) {
 		if (flags & EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS)
 			return EQUIC_REASON_UNKNOWN_VERSION;
-		if (p->len < QUIC_MIN_DATAGRAM)
+		if (q->len < QUIC_MIN_DATAGRAM)
 			return EQUIC_REASON_SMALL_VERSION;
-		p->opening = true;
+		q->opening = true;
 		return REASON_NONE;
 	}
 	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(h.first_byte & QUIC_FIXED))
 		return EQUIC_REASON_FIXED_BIT;
 	if (reason != REASON_NONE)
 		return reason;
-	p->known_version = true;
+	q->known_version = true;
 	if (h.type == QUIC_RETRY)
 		return flags & EQUIC_SERVICE_ALSO_CLIENT ? REASON_NONE : EQUIC_REASON_RETRY;
-	if (h.type == QUIC_INITIAL && p->len < QUIC_MIN_DATAGRAM)
+	if (h.type == QUIC_INITIAL && q->len < QUIC_MIN_DATAGRAM)
 		return EQUIC_REASON_SMALL_INITIAL;
-	reason = parse_lengths(p, &h);
+	reason = parse_lengths(ctx, q, &h);
 	if (reason != REASON_NONE)
 		return reason;
-	if (h.type != QUIC_INITIAL && (p->len < QUIC_MIN_DATAGRAM || !coalesced_initial(p, &h)))
-		return REASON_NONE;
-	p->opening = true;
-	p->token = h.token;
-	p->dcid = h.dcid;
-	p->scid = h.scid;
+	if (h.type != QUIC_INITIAL) {
+		if (q->len < QUIC_MIN_DATAGRAM || !coalesced_initial(ctx, q, &h))
+			return REASON_NONE;
+		q->dcid = h.dcid;
+		q->scid = h.scid;
+	}
+	q->opening = true;
+	q->token = h.token;
 	return REASON_NONE;
 }
 
 /* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
- * long headers that the policy has to look at. */
-INLINE __u32 parse_quic(struct packet *p, __u32 flags)
+ * long headers that the policy has to look at. A global function: the verifier reads it once, for
+ * any payload, and not once for each way that leads here. */
+__noinline __u32 parse_quic(struct xdp_md *ctx, struct quic *q, __u32 flags)
 {
 	__u8 *first;
 
-	if (!p->len)
+	if (!q)
+		return EQUIC_REASON_TRUNCATED;
+	if (!q->len)
 		return EQUIC_REASON_EMPTY;
-	if (!p->avail)
+	if (!q->avail)
 		return EQUIC_REASON_TRUNCATED;
-	first = at(p->ctx, p->off, 1);
+	first = at(ctx, q->off, 1);
 	if (first)
-		p->first_byte = *first;
-	else if (bpf_xdp_load_bytes(p->ctx, p->off, &p->first_byte, 1))
+		q->first_byte = *first;
+	else if (bpf_xdp_load_bytes(ctx, q->off, &q->first_byte, 1))
 		return EQUIC_REASON_TRUNCATED;
-	if (p->first_byte & QUIC_LONG)
-		return parse_long(p, flags);
-	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(p->first_byte & QUIC_FIXED))
+	if (q->first_byte & QUIC_LONG)
+		return parse_long(ctx, q, flags);
+	if ((flags & EQUIC_SERVICE_REQUIRE_FIXED_BIT) && !(q->first_byte & QUIC_FIXED))
 		return EQUIC_REASON_FIXED_BIT;
-	return p->len < QUIC_MIN_SHORT ? EQUIC_REASON_TINY_SHORT : EQUIC_REASON_ESTABLISHED;
+	return q->len < QUIC_MIN_SHORT ? EQUIC_REASON_TINY_SHORT : EQUIC_REASON_ESTABLISHED;
 }
 
 #endif

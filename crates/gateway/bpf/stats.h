@@ -20,7 +20,10 @@ INLINE void tally(__u32 which)
  * are passed by value, so that a live change between two reads can't split them. */
 static __noinline bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
 {
-	__u64 cost = units * cost_ns >> EQUIC_RATE_SHIFT;
+	/* units * cost_ns >> EQUIC_RATE_SHIFT, where the product would have over 64 bits: a
+	 * datagram at less than 4 bytes a second. */
+	__u64 cost = units * (cost_ns >> EQUIC_RATE_SHIFT) +
+		     (units * (cost_ns & ((1u << EQUIC_RATE_SHIFT) - 1)) >> EQUIC_RATE_SHIFT);
 
 	if (!tat)
 		return true;
@@ -45,7 +48,7 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 	if (!counter)
 		return;
 	counter->packets++;
-	counter->bytes += p->len;
+	counter->bytes += p->quic.len;
 	counter->dropped += dropped;
 }
 
@@ -66,18 +69,18 @@ static __noinline void tell(const struct packet *p, __u32 reason, bool dropped)
 	__builtin_memset(event, 0, sizeof(*event));
 	event->time_ns = p->now;
 	event->ifindex = p->ctx->ingress_ifindex;
-	event->version = p->version;
+	event->version = p->quic.version;
 	__builtin_memcpy(event->src, p->src, sizeof(event->src));
 	__builtin_memcpy(event->dst, p->dst, sizeof(event->dst));
 	event->sport = p->sport;
 	event->dport = p->dport;
 	event->service = p->service;
-	event->length = p->len;
+	event->length = p->quic.len;
 	event->family = p->family;
 	event->reason = reason;
 	event->dropped = dropped;
-	event->first_byte = p->first_byte;
-	event->dcid = p->dcid;
+	event->first_byte = p->quic.first_byte;
+	event->dcid = p->quic.dcid;
 	bpf_ringbuf_submit(event, 0);
 }
 
@@ -89,10 +92,10 @@ static __noinline void explain_verdict(const struct packet *p, const struct equi
 	explain.reason = reason;
 	explain.service = p->service;
 	explain.dropped = dropped;
-	explain.version = p->version;
+	explain.version = p->quic.version;
 	explain.source = *source;
-	explain.dcid = p->dcid;
-	explain.scid = p->scid;
+	explain.dcid = p->quic.dcid;
+	explain.scid = p->quic.scid;
 }
 
 #endif

@@ -275,11 +275,10 @@ fn process_name() -> String {
 /// Writes the configuration into the maps, before anything is attached.
 fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     let maps = &loaded.maps;
-    maps.services.write(services_of(config));
-    maps.control.write(control_of(config));
+    maps.services.write(&services_of(config));
+    maps.control.write(&control_of(config));
     for (listener, service) in config.listeners() {
-        maps.listeners
-            .put(&listener, &service)
+        maps.listen(&listener, service)
             .map_err(|error| Error::system("writing the listeners", error))?;
     }
     Ok(())

@@ -150,7 +150,7 @@ impl Gateway {
         }
         let _one = self.judging();
         let maps = self.control().maps();
-        maps.explain.write(abi::equic_explain::default());
+        maps.explain.write(&abi::equic_explain::default());
         let action = self.test_run(frame, None)?.action;
         let explain = maps.explain.read();
         let reason = Reason::from_number(explain.reason).filter(|_| explain.packets != 0);

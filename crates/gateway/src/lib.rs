@@ -25,6 +25,7 @@ pub mod reason;
 
 mod gateway;
 mod judge;
+mod listeners;
 mod maps;
 mod object;
 mod periodic;

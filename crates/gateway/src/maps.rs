@@ -19,6 +19,7 @@ pub(crate) struct Maps {
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) rates: Shared<abi::equic_service_rates>,
     pub(crate) explain: Shared<abi::equic_explain>,
+    pub(crate) ports: Shared<abi::equic_ports>,
     pub(crate) listeners: Map<abi::equic_listener, u32>,
     pub(crate) acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
     pub(crate) acl6: Map<abi::equic_acl6_key, abi::equic_acl_entry>,
@@ -30,12 +31,13 @@ pub(crate) struct Maps {
 }
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
-pub(crate) const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 14] = [
     ".data.control",
     ".data.services",
     ".data.rates",
     ".data.explain",
     ".rodata",
+    "ports",
     "listeners",
     "acl4",
     "acl6",
@@ -84,6 +86,7 @@ impl Maps {
             services: Arc::new(shared(&take(".data.services")?).map_err(wrong(".data.services"))?),
             rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
             explain: shared(&take(".data.explain")?).map_err(wrong(".data.explain"))?,
+            ports: shared(&take("ports")?).map_err(wrong("ports"))?,
             listeners: Map::new(take("listeners")?).map_err(wrong("listeners"))?,
             acl4: Map::new(take("acl4")?).map_err(wrong("acl4"))?,
             acl6: Map::new(take("acl6")?).map_err(wrong("acl6"))?,

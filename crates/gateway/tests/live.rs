@@ -175,6 +175,32 @@ fn quota_follows_the_ledger() {
 }
 
 #[test]
+fn the_exact_listener_wins() {
+    in_namespace(|| {
+        let mut config = config("listen");
+        let mut exact = config.services[0].clone();
+        exact.name = "exact".to_owned();
+        exact.listen =
+            vec![support::SERVER_V4.parse().unwrap(), "[2001:db8:9::1]:4433".parse().unwrap()];
+        config.services.push(exact);
+        let gateway =
+            Gateway::load_with(&config, ObjectSource::Embedded, LoadOptions::explain()).unwrap();
+        let service = |from: &str, to: &str| {
+            let frame = support::udp(from.parse().unwrap(), to.parse().unwrap(), &[0x40; 60]);
+            gateway.judge(&frame).unwrap().verdict.map(|verdict| verdict.service)
+        };
+        assert_eq!(service(A, support::SERVER_V4).as_deref(), Some("exact"));
+        assert_eq!(service(A, "192.0.2.201:4433").as_deref(), Some("quic"));
+        assert_eq!(service("[2001:db8::1]:1", "[2001:db8:9::1]:4433").as_deref(), Some("exact"));
+        assert_eq!(service("[2001:db8::1]:1", "[2001:db8:9::2]:4433").as_deref(), Some("quic"));
+        assert_eq!(service(A, "192.0.2.200:4434"), None);
+        let services = gateway.control().services().unwrap();
+        assert_eq!(services[0].listen, config.services[0].listen);
+        assert_eq!(services[1].listen, config.services[1].listen);
+    });
+}
+
+#[test]
 fn a_killed_server_s_counts_vanish() {
     in_namespace(|| {
         let mut config = config("lease");

@@ -23,14 +23,27 @@ pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The key of `listeners` for an address; unspecified means any of the family.
-pub(crate) fn listener(addr: SocketAddr) -> abi::equic_listener {
-    let any = addr.ip().is_unspecified();
-    abi::equic_listener {
-        addr: if any { [0; 16] } else { address_bytes(addr.ip()) },
-        port: addr.port().to_be(),
-        family: if addr.ip().to_canonical().is_ipv4() { 4 } else { 6 },
-        reserved: 0,
+/// Where a packet of a service may be addressed to, as the program looks it up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// Any address of the family: an element of `ports`.
+    Any { v4: bool, port: u16 },
+    /// One address: a key of `listeners`.
+    Exact(abi::equic_listener),
+}
+
+impl Listener {
+    pub(crate) fn of(addr: SocketAddr) -> Listener {
+        let v4 = addr.ip().to_canonical().is_ipv4();
+        if addr.ip().is_unspecified() {
+            return Listener::Any { v4, port: addr.port() };
+        }
+        Listener::Exact(abi::equic_listener {
+            addr: address_bytes(addr.ip()),
+            port: addr.port().to_be(),
+            family: if v4 { 4 } else { 6 },
+            reserved: 0,
+        })
     }
 }
 
@@ -137,10 +150,10 @@ impl Config {
     }
 
     /// Every listener with the index of its service.
-    pub(crate) fn listeners(&self) -> impl Iterator<Item = (abi::equic_listener, u32)> {
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = (Listener, u32)> {
         self.services.iter().enumerate().flat_map(|(index, service)| {
             let addresses = service.listen.iter().flat_map(|listen| listen.addresses());
-            addresses.map(move |addr| (listener(addr), index as u32))
+            addresses.map(move |addr| (Listener::of(addr), index as u32))
         })
     }
 }

@@ -22,7 +22,7 @@ use crate::quantity::{Rate, duration};
 
 pub use check::ConfigError;
 pub(crate) use convert::{
-    address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
+    Listener, address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
 };
 pub use keys::{Key, Setting};
 pub(crate) use types::canonical_prefix;

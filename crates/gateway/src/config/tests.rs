@@ -191,12 +191,14 @@ fn listeners_and_prefixes() {
     }
     let mapped: Listen = "[::ffff:192.0.2.1]:443".parse().unwrap();
     assert_eq!(mapped, "192.0.2.1:443".parse().unwrap());
-    let key = listener("192.0.2.1:443".parse().unwrap());
-    assert_eq!(
-        (key.addr, key.port, key.family),
-        ([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1], 443u16.to_be(), 4)
-    );
-    assert_eq!(listener("0.0.0.0:443".parse().unwrap()).addr, [0; 16]);
+    let Listener::Exact(key) = Listener::of("192.0.2.1:443".parse().unwrap()) else {
+        panic!("exact")
+    };
+    assert_eq!(key.addr, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1]);
+    assert_eq!((key.port, key.family), (443u16.to_be(), 4));
+    let any = |text: &str| Listener::of(text.parse().unwrap());
+    assert_eq!(any("0.0.0.0:443"), Listener::Any { v4: true, port: 443 });
+    assert_eq!(any("[::]:443"), Listener::Any { v4: false, port: 443 });
     for (text, shown) in [
         ("192.0.2.7", "192.0.2.7/32"),
         ("2001:db8::/32", "2001:db8::/32"),

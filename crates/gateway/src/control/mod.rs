@@ -25,13 +25,11 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use crate::abi;
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
 use crate::ledger::service_names;
 use crate::ledger::table::Memory;
 use crate::maps::Maps;
-use crate::prefix::ip_of;
 
 pub use counters::{CounterRow, Tallies};
 pub use discover::{Found, Interface};
@@ -95,18 +93,8 @@ impl Control {
     /// # Errors
     /// What the kernel says.
     pub fn listeners(&self) -> Result<Vec<(SocketAddr, usize)>> {
-        let entries = self.maps.listeners.entries().map_err(reading("the listeners"))?;
-        let mut all: Vec<(SocketAddr, usize)> =
-            entries.iter().map(|(key, index)| (listener_addr(key), *index as usize)).collect();
-        all.sort_by_key(|(addr, index)| (*index, addr.is_ipv6(), *addr));
-        Ok(all)
+        self.maps.listening().map_err(reading("the listeners"))
     }
-}
-
-fn listener_addr(key: &abi::equic_listener) -> SocketAddr {
-    let any = key.addr == [0; 16] && key.family == 4;
-    let ip = if any { std::net::Ipv4Addr::UNSPECIFIED.into() } else { ip_of(key.addr) };
-    SocketAddr::new(ip, u16::from_be(key.port))
 }
 
 /// For `map_err`: what could not be read.

@@ -35,7 +35,7 @@ impl Control {
         let mut copy = Gateway::of(object::load(&object, &plan)?);
         let to = copy.control().clone();
         let now = sys::monotonic_ns();
-        to.maps.control.write(abi::equic_control {
+        to.maps.control.write(&abi::equic_control {
             clock_ns: now,
             created_ns: now,
             // The copied counts have no heartbeat, and the clock may be moved far.
@@ -45,8 +45,9 @@ impl Control {
             owner_start_ticks: sys::start_ticks(std::process::id()).unwrap_or(0),
             ..maps.control.read()
         });
-        to.maps.services.write(maps.services.read());
-        to.maps.rates.write(maps.rates.read());
+        to.maps.services.copy_from(&maps.services);
+        to.maps.rates.copy_from(&maps.rates);
+        to.maps.ports.copy_from(&maps.ports);
         for (key, value) in maps.listeners.entries().map_err(reading("the listeners"))? {
             to.maps.listeners.put(&key, &value).map_err(writing)?;
         }

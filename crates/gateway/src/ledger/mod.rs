@@ -63,7 +63,7 @@ impl Ledger {
         let memory = Arc::new(Memory::anonymous(keying.buckets()).map_err(short)?);
         write_header(&memory, &config.gateway.name, keying.buckets());
         let services = Shared::anonymous().map_err(short)?;
-        services.write(services_of(config));
+        services.write(&services_of(config));
         let table = Table::new(memory, keying);
         Ok(Ledger {
             inner: Arc::new(Inner {

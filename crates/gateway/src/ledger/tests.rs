@@ -111,11 +111,11 @@ fn the_limit_is_the_live_one() {
     let guards: Vec<Guard> = (0..3).map(|_| service.opened(from)).collect();
     assert_eq!(guards.iter().map(Guard::over_limit).collect::<Vec<_>>(), [false, false, true]);
     config.services[0].max_connections = 3;
-    ledger.inner.services.write(services_of(&config));
+    ledger.inner.services.write(&services_of(&config));
     assert_eq!(service.limit(), 3);
     assert!(!guards[2].over_limit());
     config.services[0].max_connections = 0;
-    ledger.inner.services.write(services_of(&config));
+    ledger.inner.services.write(&services_of(&config));
     assert!(guards.iter().all(|guard| !guard.over_limit()), "0 is no limit");
 }
 

@@ -1,6 +1,7 @@
 //! Memory that the XDP program and several processes read and write at once.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
@@ -84,16 +85,47 @@ impl<T: Pod> Shared<T> {
         self.region.at(0)
     }
 
-    /// A copy. Fields that others write meanwhile may be from before or after.
+    /// How many 8-byte words a value has.
+    const WORDS: usize = {
+        assert!(size_of::<T>().is_multiple_of(8), "global data is made of whole words");
+        size_of::<T>() / 8
+    };
+
+    fn word(&self, index: usize) -> *mut u64 {
+        self.region.at(index * 8)
+    }
+
+    /// A copy. Fields that others write meanwhile may be from before or after; no word is torn.
     pub(crate) fn read(&self) -> T {
-        // SAFETY: the pointer is valid and aligned, and any bytes are a `T`.
-        unsafe { self.pointer().read_volatile() }
+        let mut copy = MaybeUninit::<T>::uninit();
+        for index in 0..Self::WORDS {
+            // SAFETY: the source is valid and aligned (`Region::at`); the target is inside `copy`.
+            unsafe {
+                let word = self.word(index).read_volatile();
+                copy.as_mut_ptr().cast::<u64>().add(index).write_unaligned(word);
+            }
+        }
+        // SAFETY: every byte was written, and any bytes are a `T`.
+        unsafe { copy.assume_init() }
     }
 
     /// Stores a whole value: only before others look at it. Faults on a read-only mapping.
-    pub(crate) fn write(&self, value: T) {
-        // SAFETY: the pointer is valid, aligned and writable (see above).
-        unsafe { self.pointer().write_volatile(value) }
+    pub(crate) fn write(&self, value: &T) {
+        for index in 0..Self::WORDS {
+            // SAFETY: the source is inside `value`; the target is valid, aligned and writable.
+            unsafe {
+                let word = std::ptr::from_ref(value).cast::<u64>().add(index).read_unaligned();
+                self.word(index).write_volatile(word);
+            }
+        }
+    }
+
+    /// Stores what another one holds, without a copy in between.
+    pub(crate) fn copy_from(&self, other: &Shared<T>) {
+        for index in 0..Self::WORDS {
+            // SAFETY: both are valid and aligned (`Region::at`), and this one is writable.
+            unsafe { self.word(index).write_volatile(other.word(index).read_volatile()) };
+        }
     }
 }
 

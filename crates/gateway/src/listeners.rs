@@ -1,0 +1,56 @@
+//! Which (address, port) belongs to which service: the array `ports` for any address of a family,
+//! the hash `listeners` for single ones.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::abi;
+use crate::config::Listener;
+use crate::maps::Maps;
+use crate::prefix::ip_of;
+use crate::sys::region::atomic;
+
+const EXACT: u8 = abi::EQUIC_PORT_EXACT as u8;
+
+impl Maps {
+    fn port(&self, v4: bool, port: u16) -> &std::sync::atomic::AtomicU8 {
+        let (ports, port) = (self.ports.pointer(), usize::from(port));
+        if v4 { atomic!(AtomicU8, ports, any4[port]) } else { atomic!(AtomicU8, ports, any6[port]) }
+    }
+
+    /// Gives the packets to an address to a service. An address that has one keeps it.
+    pub(crate) fn listen(&self, listener: &Listener, service: u32) -> io::Result<()> {
+        match listener {
+            Listener::Any { v4, port } => {
+                self.port(*v4, *port).fetch_or(service as u8 + 1, AcqRel);
+            }
+            Listener::Exact(key) => {
+                self.listeners.put(key, &service)?;
+                self.port(key.family == 4, u16::from_be(key.port)).fetch_or(EXACT, AcqRel);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every address that belongs to a service, unspecified ones meaning any of their family, with
+    /// the service's index; in the order of services.
+    pub(crate) fn listening(&self) -> io::Result<Vec<(SocketAddr, usize)>> {
+        let mut all = Vec::new();
+        let any =
+            [(true, IpAddr::V4(Ipv4Addr::UNSPECIFIED)), (false, IpAddr::V6(Ipv6Addr::UNSPECIFIED))];
+        for (v4, ip) in any {
+            for port in 0..=u16::MAX {
+                let service = self.port(v4, port).load(Relaxed) & !EXACT;
+                if service != 0 {
+                    all.push((SocketAddr::new(ip, port), usize::from(service) - 1));
+                }
+            }
+        }
+        for (key, service) in self.listeners.entries()? {
+            all.push((SocketAddr::new(ip_of(key.addr), u16::from_be(key.port)), service as usize));
+        }
+        all.sort_by_key(|(addr, service)| (*service, addr.is_ipv6(), *addr));
+        Ok(all)
+    }
+}
