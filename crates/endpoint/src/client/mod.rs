@@ -46,6 +46,8 @@ pub struct ClientConfig {
     pub keep_alive: Option<Duration>,
     /// SO_RCVBUF of the socket, bytes; none: the system's default.
     pub receive_buffer: Option<usize>,
+    /// UDP generic receive offload: faster downloads, for 3 MB of memory a socket.
+    pub receive_offload: bool,
 }
 
 impl Default for ClientConfig {
@@ -58,6 +60,7 @@ impl Default for ClientConfig {
             idle_timeout: Duration::from_secs(30),
             keep_alive: None,
             receive_buffer: None,
+            receive_offload: true,
         }
     }
 }
@@ -115,7 +118,11 @@ impl Client {
         };
         let address = config.bind.unwrap_or(wildcard);
         let runtime = Arc::new(TokioRuntime);
-        let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)
+        let endpoint = socket::wrap(socket, config.receive_offload)
+            .and_then(|socket| {
+                let settings = EndpointConfig::default();
+                Endpoint::new_with_abstract_socket(settings, None, socket, runtime)
+            })
             .map_err(|source| ClientError::Bind { address, source })?;
         Ok(Self { endpoint, config, quic, kept: Arc::default() })
     }
@@ -219,7 +226,9 @@ impl Client {
     /// An address that cannot be bound; the old socket stays.
     pub fn rebind(&self, address: SocketAddr) -> Result<(), ClientError> {
         let socket = bind(address, &self.config)?;
-        self.endpoint.rebind(socket).map_err(|source| ClientError::Bind { address, source })
+        socket::wrap(socket, self.config.receive_offload)
+            .and_then(|socket| self.endpoint.rebind_abstract(socket))
+            .map_err(|source| ClientError::Bind { address, source })
     }
 
     /// Closes all connections and waits, a second at most, until the servers should know.

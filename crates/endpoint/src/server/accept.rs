@@ -9,11 +9,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{Context, Server, ServerError, ServerStats, connection};
+use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::admission::Decision;
 use crate::h3_code;
 
-/// How long the last CONNECTION_CLOSE frames may take to leave.
+/// How long connections that are cut off, and then their last packets, may take to leave.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
@@ -25,10 +25,13 @@ pub(super) async fn run(
 
     // Without a configuration the endpoint takes no new connections.
     server.endpoint.set_server_config(None);
-    server.draining.send_replace(true);
-    let all_closed = async { while connections.join_next().await.is_some() {} };
-    // Whoever is not done in time is cut off, which is what the limit is for.
-    let _ = timeout(server.context.limits.grace, all_closed).await;
+    for (phase, time) in [(Phase::Draining, server.context.limits.grace), (Phase::CutOff, CLOSING)]
+    {
+        server.phase.send_replace(phase);
+        let all_closed = async { while connections.join_next().await.is_some() {} };
+        // Whoever is not done in time meets the next phase.
+        let _ = timeout(time, all_closed).await;
+    }
     server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), b"server shutting down");
     connections.shutdown().await;
     let _ = timeout(CLOSING, server.endpoint.wait_idle()).await;
@@ -50,8 +53,8 @@ async fn serve(
                 let incoming = incoming.ok_or(Lost)?;
                 if let Some((incoming, permit)) = decide(&server.context, incoming) {
                     let context = Arc::clone(&server.context);
-                    let draining = server.draining.subscribe();
-                    connections.spawn(connection::run(context, incoming, permit, draining));
+                    let phase = server.phase.subscribe();
+                    connections.spawn(connection::run(context, incoming, permit, phase));
                 }
             }
         }

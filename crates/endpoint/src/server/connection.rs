@@ -11,9 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::Context;
 use super::presence::Presence;
 use super::respond::{self, Outcome};
+use super::{Context, Phase};
 use crate::h3_code;
 
 type H3Connection = h3::server::Connection<h3_quinn::Connection, Bytes>;
@@ -62,7 +62,7 @@ pub(super) async fn run(
     context: Arc<Context>,
     incoming: Incoming,
     permit: OwnedSemaphorePermit,
-    draining: watch::Receiver<bool>,
+    phase: watch::Receiver<Phase>,
 ) {
     let Some(quic) = handshake(&context, incoming).await else {
         context.stats.0.handshakes_failed.add(1);
@@ -87,7 +87,7 @@ pub(super) async fn run(
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
         () = watch_over(&peer) => {}
-        () = serve(&peer, draining) => {}
+        () = serve(&peer, phase) => {}
     }
     // Whatever is not closed yet is closed without error; the requests under way were dropped.
     peer.quic.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
@@ -121,7 +121,8 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quinn::Conne
 /// HTTP/3 frames are collected in memory before they are understood, so a client could fill the
 /// memory with one endless HEADERS frame. Flow control does not help, as reading renews it.
 async fn watch_over(peer: &Peer) {
-    let mut tick = interval(peer.context.limits.check_interval.max(Duration::from_millis(10)));
+    let (least, most) = (Duration::from_millis(10), Duration::from_secs(24 * 60 * 60));
+    let mut tick = interval(peer.context.limits.check_interval.clamp(least, most));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let start = Instant::now();
     loop {
@@ -142,7 +143,7 @@ async fn watch_over(peer: &Peer) {
 }
 
 /// Answers requests until the client or the server has had enough.
-async fn serve(peer: &Arc<Peer>, mut draining: watch::Receiver<bool>) {
+async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let limits = &peer.context.limits;
     let transport = h3_quinn::Connection::new(peer.quic.clone());
     let mut builder = h3::server::builder();
@@ -156,7 +157,7 @@ async fn serve(peer: &Arc<Peer>, mut draining: watch::Receiver<bool>) {
     let (mut going_away, mut accepting) = (false, true);
     loop {
         tokio::select! {
-            () = begun(&mut draining), if !going_away => {
+            () = Phase::Draining.begun(&mut phase), if !going_away => {
                 going_away = true;
                 if !matches!(timeout(limits.stall_timeout, h3.shutdown(0)).await, Ok(Ok(()))) {
                     return;
@@ -176,7 +177,7 @@ async fn serve(peer: &Arc<Peer>, mut draining: watch::Receiver<bool>) {
                 Ok(Some(resolver)) => {
                     let number = peer.requests.fetch_add(1, Ordering::Relaxed) + 1;
                     let address = peer.observe();
-                    requests.spawn(respond::run(Arc::clone(peer), address, number, resolver));
+                    requests.spawn(respond::run(Arc::clone(peer), address, number, resolver, phase.clone()));
                 }
                 // The client has sent GOAWAY, and has been sent one.
                 Ok(None) => (going_away, accepting) = (true, false),
@@ -188,15 +189,12 @@ async fn serve(peer: &Arc<Peer>, mut draining: watch::Receiver<bool>) {
     }
 }
 
-async fn begun(draining: &mut watch::Receiver<bool>) {
-    // An error means that the server is gone, which ends its connections too.
-    let _ = draining.wait_for(|&draining| draining).await;
-}
-
 /// Waits until the last responses have reached the client, as closing throws away what has not.
 ///
 /// h3 does not tell when a stream is acknowledged. While something is missing QUIC probes at least
-/// once a probe timeout, so silence for longer means that all has arrived.
+/// once a probe timeout, so silence for longer means that all has arrived. It also means that the
+/// congestion window is open: quinn 0.11 holds CONNECTION_CLOSE back while it is full, for ever
+/// (quinn issue 2785).
 async fn silence(quic: &quinn::Connection) {
     let mut sent = quic.stats().udp_tx.datagrams;
     loop {

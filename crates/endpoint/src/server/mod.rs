@@ -74,7 +74,25 @@ pub struct Server {
     address: SocketAddr,
     fingerprint: Fingerprint,
     receive_buffer: usize,
-    draining: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
+}
+
+/// How far the end of a server has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// No new requests; those under way are finished.
+    Draining,
+    /// Those under way are given up.
+    CutOff,
+}
+
+impl Phase {
+    /// Waits until this phase has begun.
+    async fn begun(self, phase: &mut watch::Receiver<Phase>) {
+        // An error means that the server is gone, which ends its connections too.
+        let _ = phase.wait_for(|&phase| phase >= self).await;
+    }
 }
 
 /// What the connections of a server share.
@@ -127,7 +145,7 @@ impl Server {
             address,
             fingerprint: identity.fingerprint(),
             receive_buffer,
-            draining: watch::Sender::new(false),
+            phase: watch::Sender::new(Phase::Serving),
         })
     }
 

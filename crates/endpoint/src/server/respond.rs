@@ -9,11 +9,12 @@ use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tokio::io::AsyncReadExt;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::RequestRecord;
 use super::connection::Peer;
 use super::files::{Found, Root};
+use super::{Phase, RequestRecord};
 
 /// Bytes handed to QUIC at a time.
 const CHUNK: usize = 64 * 1024;
@@ -56,22 +57,29 @@ pub(super) async fn run(
     address: SocketAddr,
     number: u64,
     resolver: Resolver,
+    mut phase: watch::Receiver<Phase>,
 ) -> Outcome {
     let limits = &peer.context.limits;
-    let (request, mut stream) =
-        match timeout(limits.stall_timeout, resolver.resolve_request()).await {
-            Ok(Ok(resolved)) => resolved,
-            Ok(Err(error)) => {
-                tracing::debug!(%address, %error, "no request");
-                return Outcome::Malformed;
-            }
-            Err(_) => return Outcome::Malformed,
-        };
+    let resolved = tokio::select! {
+        resolved = timeout(limits.stall_timeout, resolver.resolve_request()) => resolved,
+        () = Phase::CutOff.begun(&mut phase) => return Outcome::Abandoned,
+    };
+    let (request, mut stream) = match resolved {
+        Ok(Ok(resolved)) => resolved,
+        Ok(Err(error)) => {
+            tracing::debug!(%address, %error, "no request");
+            return Outcome::Malformed;
+        }
+        Err(_) => return Outcome::Malformed,
+    };
     let start = Instant::now();
     let answer = answer(&peer, &request).await;
     let status = answer.head.status();
     let mut bytes = 0;
-    let sent = send(&peer, &mut stream, request.method(), answer, &mut bytes).await;
+    let sent = tokio::select! {
+        sent = send(&peer, &mut stream, request.method(), answer, &mut bytes) => sent,
+        () = Phase::CutOff.begun(&mut phase) => Err(SendError::CutOff),
+    };
     peer.context.stats.0.bytes.add(bytes);
     if let Err(error) = &sent {
         tracing::debug!(%address, %error, "response cut short");
@@ -174,6 +182,8 @@ fn head(status: StatusCode, content_type: &'static str, length: u64) -> Response
 
 #[derive(Debug, thiserror::Error)]
 enum SendError {
+    #[error("the server is shutting down")]
+    CutOff,
     #[error("the client did not take it in time")]
     Stalled,
     #[error(transparent)]

@@ -1,0 +1,168 @@
+//! A server that runs in the background, and an admission that can be watched.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_endpoint::{
+    Admission, Client, ClientConfig, Connection, Decision, Fingerprint, Opened, Refused, Server,
+    ServerConfig, ServerError, ServerStats, StatsHandle, Trust,
+};
+use http::StatusCode;
+use http::uri::PathAndQuery;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Longer than anything here takes, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Running {
+    pub address: SocketAddr,
+    pub fingerprint: Fingerprint,
+    pub stats: StatsHandle,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<ServerStats, ServerError>>,
+}
+
+pub fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+pub fn start(config: ServerConfig) -> Running {
+    let server = Server::bind(config).unwrap();
+    let (stop, stopped) = oneshot::channel();
+    Running {
+        address: server.local_addr(),
+        fingerprint: server.certificate_fingerprint(),
+        stats: server.stats(),
+        stop,
+        task: tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        })),
+    }
+}
+
+impl Running {
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    pub fn client(&self) -> Client {
+        self.client_from(loopback())
+    }
+
+    pub fn client_from(&self, source: SocketAddr) -> Client {
+        Client::new(self.client_config(source)).unwrap()
+    }
+
+    pub fn client_config(&self, source: SocketAddr) -> ClientConfig {
+        ClientConfig {
+            trust: Trust::Fingerprint(self.fingerprint),
+            bind: Some(source),
+            ..ClientConfig::default()
+        }
+    }
+
+    /// Tells the server to end, without waiting for it.
+    pub fn begin_stop(self) -> JoinHandle<Result<ServerStats, ServerError>> {
+        self.stop.send(()).unwrap();
+        self.task
+    }
+
+    pub async fn stop(self) -> ServerStats {
+        timeout(PATIENCE, self.begin_stop()).await.unwrap().unwrap().unwrap()
+    }
+}
+
+pub fn path(path: &str) -> PathAndQuery {
+    path.parse().unwrap()
+}
+
+/// GETs a path and reads all of it, so that the server knows it answered.
+pub async fn get(connection: &Connection, target: &str) -> StatusCode {
+    let mut response = connection.get(&path(target)).await.unwrap();
+    response.drain().await.unwrap();
+    response.status
+}
+
+/// What an admission has been told so far.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub open: usize,
+    pub peak: usize,
+    pub opened: Vec<SocketAddr>,
+    pub moved: Vec<SocketAddr>,
+}
+
+/// Passes everything on to another admission and takes note of it.
+pub struct Watched<A> {
+    pub inner: A,
+    seen: Arc<watch::Sender<Seen>>,
+}
+
+struct WatchedOpened {
+    // Dropped first, so that whoever sees the count fall can rely on the inner one.
+    inner: Option<Box<dyn Opened>>,
+    seen: Arc<watch::Sender<Seen>>,
+}
+
+impl<A: Admission> Watched<A> {
+    pub fn new(inner: A) -> Arc<Self> {
+        Arc::new(Self { inner, seen: Arc::new(watch::Sender::new(Seen::default())) })
+    }
+
+    /// Waits until what has been seen is so.
+    pub async fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
+        let mut receiver = self.seen.subscribe();
+        let seen = timeout(PATIENCE, receiver.wait_for(|seen| is_so(seen))).await;
+        let Ok(seen) = seen else { panic!("never: {what}; seen {:?}", self.now()) };
+        seen.unwrap().clone()
+    }
+
+    pub fn now(&self) -> Seen {
+        self.seen.borrow().clone()
+    }
+}
+
+impl<A: Admission> Admission for Watched<A> {
+    fn incoming(&self, peer: SocketAddr) -> Decision {
+        self.inner.incoming(peer)
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        let inner = Some(self.inner.opened(peer)?);
+        self.seen.send_modify(|seen| {
+            seen.open += 1;
+            seen.peak = seen.peak.max(seen.open);
+            seen.opened.push(peer);
+        });
+        Ok(Box::new(WatchedOpened { inner, seen: Arc::clone(&self.seen) }))
+    }
+}
+
+impl Opened for WatchedOpened {
+    fn moved(&mut self, to: SocketAddr) {
+        if let Some(inner) = &mut self.inner {
+            inner.moved(to);
+        }
+        self.seen.send_modify(|seen| seen.moved.push(to));
+    }
+}
+
+impl Drop for WatchedOpened {
+    fn drop(&mut self) {
+        self.inner = None;
+        self.seen.send_modify(|seen| seen.open -= 1);
+    }
+}
+
+/// The seed of a randomised test: EQUIC_SEED, or a new one; printed either way.
+pub fn seed(test: &str) -> u64 {
+    let seed = match std::env::var("EQUIC_SEED") {
+        Ok(text) => text.parse().expect("EQUIC_SEED is a number"),
+        Err(_) => rand::random(),
+    };
+    println!("{test}: EQUIC_SEED={seed}");
+    seed
+}
