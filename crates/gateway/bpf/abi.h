@@ -177,7 +177,7 @@ struct equic_handshake_key {
 	struct equic_cid scid;
 	__u16 port; /* network order */
 	__u16 service;
-	__u32 reserved;
+	__u32 family; /* 4 or 6: an IPv6 header may say ::ffff:a.b.c.d too */
 };
 
 struct equic_handshake {

@@ -79,7 +79,7 @@ INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *ke
 	key->scid = p->quic.scid;
 	key->port = p->sport;
 	key->service = p->service;
-	key->reserved = 0;
+	key->family = p->family;
 }
 
 /* Does the packet belong to this attempt, that was let in? Learns the connection ID that the server

@@ -29,11 +29,19 @@ static __noinline bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 u
 		return true;
 	for (int i = 0; i < RATE_ATTEMPTS; i++) {
 		__u64 old = *(volatile __u64 *)tat;
-		__u64 next = (old > now ? old : now) + cost;
+		__u64 ahead = old > now ? old - now : 0;
 
-		if (next - now > burst_ns)
+		if (ahead > burst_ns) {
+			/* A slower rate, since changed, must not bind longer than this one would.
+			 */
+			__sync_val_compare_and_swap(tat, old, now + burst_ns);
+			ahead = burst_ns;
+			if (cost)
+				return false;
+		}
+		if (ahead + cost > burst_ns)
 			return false;
-		if (__sync_val_compare_and_swap(tat, old, next) == old)
+		if (__sync_val_compare_and_swap(tat, old, now + ahead + cost) == old)
 			return true;
 	}
 	tally(EQUIC_TALLY_CONTENDED);

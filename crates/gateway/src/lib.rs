@@ -20,6 +20,7 @@ pub mod config;
 pub mod control;
 pub mod error;
 pub mod ledger;
+pub mod model;
 pub mod quantity;
 pub mod reason;
 

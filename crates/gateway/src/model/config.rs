@@ -1,0 +1,136 @@
+//! What an operator sets: services, listeners, and the options of the gateway as a whole.
+
+use super::rate::Rate;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What happens to a source at its connection limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuotaPolicy {
+    /// At the limit, refuse what opens a connection.
+    #[default]
+    New,
+    /// Over the limit, refuse everything (the paper's Algorithm 1).
+    Strict,
+}
+
+/// What happens to later fragments of datagrams to a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FragmentPolicy {
+    /// They pass untouched.
+    #[default]
+    Pass,
+    /// The decision about the first fragment holds for them.
+    Follow,
+    /// They are dropped.
+    Drop,
+}
+
+/// One protected service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Packets to a disabled service pass untouched.
+    pub enabled: bool,
+    /// Judge and count, drop nothing.
+    pub dry_run: bool,
+    /// Drop packets with a zero Fixed Bit (off for clients that grease it, RFC 9287).
+    pub require_fixed_bit: bool,
+    /// Drop versions other than 1 and 2.
+    pub refuse_unknown_versions: bool,
+    /// The port dials out too: Retry and Version Negotiation packets are legitimate.
+    pub also_client: bool,
+    /// Quota group: services of one group count a source together.
+    pub group: u32,
+    /// Connections a source may hold; 0: any number.
+    pub max_connections: u32,
+    /// What happens at the limit.
+    pub policy: QuotaPolicy,
+    /// What happens to later fragments.
+    pub fragments: FragmentPolicy,
+    /// New connections from one source.
+    pub new_per_source: Rate,
+    /// New connections from all sources together.
+    pub new_per_service: Rate,
+    /// Packets from one source.
+    pub packets_per_source: Rate,
+    /// UDP payload bytes from one source.
+    pub bytes_per_source: Rate,
+    /// Nanoseconds a handshake that was let in may take.
+    pub handshake_ns: u64,
+}
+
+impl Default for Service {
+    /// Enabled, no limits, fragments pass, a handshake may take 10 seconds.
+    fn default() -> Self {
+        Service {
+            enabled: true,
+            dry_run: false,
+            require_fixed_bit: false,
+            refuse_unknown_versions: false,
+            also_client: false,
+            group: 0,
+            max_connections: 0,
+            policy: QuotaPolicy::New,
+            fragments: FragmentPolicy::Pass,
+            new_per_source: Rate::OFF,
+            new_per_service: Rate::OFF,
+            packets_per_source: Rate::OFF,
+            bytes_per_source: Rate::OFF,
+            handshake_ns: 10_000_000_000,
+        }
+    }
+}
+
+/// An address and port packets are sent to. An unspecified address stands for every address of its
+/// family; the exact listener wins over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Listener {
+    /// Destination address.
+    pub addr: IpAddr,
+    /// Destination port.
+    pub port: u16,
+}
+
+impl Listener {
+    /// Every address of the family of `addr`, at `port`.
+    pub(super) fn wildcard(addr: IpAddr, port: u16) -> Listener {
+        let addr = match addr {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        Listener { addr, port }
+    }
+}
+
+/// Everything an operator sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The services; the index is the service's number.
+    pub services: Vec<Service>,
+    /// Which listener belongs to which service (by number; one that does not exist is disabled).
+    pub listeners: Vec<(Listener, usize)>,
+    /// How many leading bits of an IPv4 address make a source, at most 32.
+    pub v4_prefix_len: u8,
+    /// How many leading bits of an IPv6 address make a source, at most 128.
+    pub v6_prefix_len: u8,
+    /// Drop packets with more IPv6 extension headers than are walked.
+    pub drop_deep_headers: bool,
+    /// Dry run of the gateway: nothing is dropped, for any service.
+    pub dry_run: bool,
+    /// A ledger without a heartbeat for this many nanoseconds does not count.
+    pub lease_ns: u64,
+}
+
+impl Default for Config {
+    /// No service; sources are IPv4 /32 and IPv6 /64, the lease is a second.
+    fn default() -> Self {
+        Config {
+            services: Vec::new(),
+            listeners: Vec::new(),
+            v4_prefix_len: 32,
+            v6_prefix_len: 64,
+            drop_deep_headers: false,
+            dry_run: false,
+            lease_ns: 1_000_000_000,
+        }
+    }
+}

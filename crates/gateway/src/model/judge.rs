@@ -1,0 +1,444 @@
+//! The steps of policy.md section 2, in order, and the state they keep.
+
+use super::acl::{Acl, AclAction};
+use super::address_bytes;
+use super::config::{Config, FragmentPolicy, Listener, QuotaPolicy, Service};
+use super::frame::{Datagram, FragmentKey, Frame, LaterFragment, parse};
+use super::quic::{Class, ConnectionId, Opening, Payload, Rules, classify};
+use crate::reason::Reason;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Destination Connection IDs a handshake has: the client's choice and the server's, and with a
+/// Retry between them one more (RFC 9000 s.7.2).
+const HANDSHAKE_CIDS: usize = 2;
+const HANDSHAKE_CIDS_WITH_TOKEN: usize = 3;
+/// RFC 9000 s.7.2.
+const MIN_OPENING_DCID: usize = 8;
+
+/// The decision about a packet to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The service's number.
+    pub service: usize,
+    /// Why.
+    pub reason: Reason,
+    /// Whether the packet is dropped; never in a dry run.
+    pub dropped: bool,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not to a service: passes, uncounted.
+    Foreign,
+    /// More IPv6 extension headers than are walked: tallied, and dropped if the config says so.
+    DeepHeaders {
+        /// Whether the packet is dropped.
+        dropped: bool,
+    },
+    /// To a service.
+    Service(Verdict),
+}
+
+impl Outcome {
+    /// Whether the frame is dropped.
+    pub fn dropped(&self) -> bool {
+        match self {
+            Outcome::Foreign => false,
+            Outcome::DeepHeaders { dropped } => *dropped,
+            Outcome::Service(verdict) => verdict.dropped,
+        }
+    }
+
+    /// The decision, if the packet was to a service.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Outcome::Service(verdict) => Some(*verdict),
+            _ => None,
+        }
+    }
+}
+
+/// A source: an address cut to its prefix, in a quota group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceKey {
+    /// The prefix, IPv4 as `::ffff:a.b.c.d`.
+    pub addr: [u8; 16],
+    /// The quota group.
+    pub group: u32,
+}
+
+/// What is known of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceState {
+    /// Packets to a service, whatever the verdict.
+    pub packets: u64,
+    /// Their UDP payload bytes.
+    pub bytes: u64,
+    /// Packets whose reason is a drop, dry run included.
+    pub drops: u64,
+    /// Time of the first packet.
+    pub first_ns: u64,
+    /// Time of the last packet.
+    pub last_ns: u64,
+    /// Verdict on the last packet.
+    pub last_reason: Reason,
+    new_tat: u64,
+    packets_tat: u64,
+    bytes_tat: u64,
+}
+
+/// What was counted for a service and a reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// Packets.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+    /// Packets really dropped.
+    pub dropped: u64,
+}
+
+/// What is counted beside verdicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallies {
+    /// Entries put into the table of sources.
+    pub sources_created: u64,
+    /// Entries put into the table of handshakes, renewals of an old entry not included.
+    pub handshakes_created: u64,
+    /// Packets with more IPv6 extension headers than are walked.
+    pub deep_headers: u64,
+}
+
+/// One server process's connection counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// When its owner last gave a sign of life.
+    pub heartbeat_ns: u64,
+    /// Connections of each source.
+    pub connections: HashMap<SourceKey, u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct HandshakeKey {
+    addr: IpAddr,
+    port: u16,
+    service: usize,
+    scid: ConnectionId,
+}
+
+#[derive(Clone, Debug)]
+struct Handshake {
+    started_ns: u64,
+    dcids: Vec<ConnectionId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fragmented {
+    service: usize,
+    dropped: bool,
+}
+
+/// The gateway in plain Rust: configuration, state, and [`Model::judge`].
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// May be changed between packets.
+    pub config: Config,
+    /// The deny and allow lists.
+    pub acl: Acl,
+    /// The ledgers of the servers that feed the gateway.
+    pub ledgers: Vec<Ledger>,
+    sources: HashMap<SourceKey, SourceState>,
+    handshakes: HashMap<HandshakeKey, Handshake>,
+    fragments: HashMap<FragmentKey, Fragmented>,
+    new_per_service: HashMap<usize, u64>,
+    counters: HashMap<(usize, Reason), Counter>,
+    tallies: Tallies,
+}
+
+impl Model {
+    /// A gateway that has seen nothing yet.
+    pub fn new(config: Config) -> Self {
+        Model { config, ..Model::default() }
+    }
+
+    /// Judges the frame that arrives at `now` (nanoseconds; never earlier than the frame before).
+    pub fn judge(&mut self, frame: &[u8], now: u64) -> Outcome {
+        match parse(frame) {
+            Frame::Foreign => Outcome::Foreign,
+            Frame::DeepHeaders => {
+                self.tallies.deep_headers += 1;
+                let dropped = self.config.drop_deep_headers && !self.config.dry_run;
+                Outcome::DeepHeaders { dropped }
+            }
+            Frame::LaterFragment(fragment) => self.judge_later_fragment(&fragment, now),
+            Frame::Datagram(datagram) => self.judge_datagram(&datagram, now),
+        }
+    }
+
+    /// Every source seen.
+    pub fn sources(&self) -> &HashMap<SourceKey, SourceState> {
+        &self.sources
+    }
+
+    /// What was counted, by service and reason.
+    pub fn counters(&self) -> &HashMap<(usize, Reason), Counter> {
+        &self.counters
+    }
+
+    /// What was counted beside verdicts.
+    pub fn tallies(&self) -> Tallies {
+        self.tallies
+    }
+
+    /// Handshakes in the table, those that took too long included.
+    pub fn handshakes(&self) -> usize {
+        self.handshakes.len()
+    }
+
+    /// The source `addr` belongs to in `group`.
+    pub fn source_key(&self, addr: IpAddr, group: u32) -> SourceKey {
+        let leading = match addr {
+            IpAddr::V4(_) => 96 + u32::from(self.config.v4_prefix_len.min(32)),
+            IpAddr::V6(_) => u32::from(self.config.v6_prefix_len.min(128)),
+        };
+        let mask = u128::MAX.checked_shl(128 - leading).unwrap_or(0);
+        let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();
+        SourceKey { addr, group }
+    }
+
+    /// Connections of a source, over all ledgers whose heartbeat is younger than the lease.
+    pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
+        self.ledgers
+            .iter()
+            .filter(|ledger| now.saturating_sub(ledger.heartbeat_ns) < self.config.lease_ns)
+            .filter_map(|ledger| ledger.connections.get(source))
+            .map(|count| u64::from(*count))
+            .sum()
+    }
+
+    fn enabled_service(&self, number: usize) -> Option<Service> {
+        self.config.services.get(number).filter(|service| service.enabled).cloned()
+    }
+
+    fn find_service(&self, addr: IpAddr, port: u16) -> Option<(usize, Service)> {
+        let find = |wanted: Listener| {
+            self.config.listeners.iter().find(|(listener, _)| *listener == wanted)
+        };
+        let (_, number) =
+            find(Listener { addr, port }).or_else(|| find(Listener::wildcard(addr, port)))?;
+        Some((*number, self.enabled_service(*number)?))
+    }
+
+    fn conclude(&mut self, number: usize, reason: Reason, bytes: u64, dry_run: bool) -> Verdict {
+        let dropped = reason.drops() && !dry_run && !self.config.dry_run;
+        let counter = self.counters.entry((number, reason)).or_default();
+        counter.packets += 1;
+        counter.bytes += bytes;
+        counter.dropped += u64::from(dropped);
+        Verdict { service: number, reason, dropped }
+    }
+
+    fn judge_later_fragment(&mut self, fragment: &LaterFragment, now: u64) -> Outcome {
+        let Some(first) = self.fragments.get(&fragment.key).copied() else {
+            return Outcome::Foreign;
+        };
+        let Some(service) = self.enabled_service(first.service) else {
+            return Outcome::Foreign;
+        };
+        let reason = match service.fragments {
+            FragmentPolicy::Pass => return Outcome::Foreign,
+            FragmentPolicy::Follow if !first.dropped => Reason::Fragment,
+            FragmentPolicy::Follow | FragmentPolicy::Drop => Reason::LaterFragment,
+        };
+        let bytes = fragment.length as u64;
+        self.record(self.source_key(fragment.key.src, service.group), reason, bytes, now);
+        Outcome::Service(self.conclude(first.service, reason, bytes, service.dry_run))
+    }
+
+    fn judge_datagram(&mut self, datagram: &Datagram<'_>, now: u64) -> Outcome {
+        let Some((number, service)) = self.find_service(datagram.dst, datagram.dport) else {
+            return Outcome::Foreign;
+        };
+        let reason = self.decide(number, &service, datagram, now);
+        // A UDP length that is not to be trusted is not counted either.
+        let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;
+        self.record(self.source_key(datagram.src, service.group), reason, bytes, now);
+        let verdict = self.conclude(number, reason, bytes, service.dry_run);
+        if let Some(key) = datagram.first_fragment
+            && service.fragments != FragmentPolicy::Pass
+        {
+            let dropped = verdict.dropped;
+            self.fragments.insert(key, Fragmented { service: number, dropped });
+        }
+        Outcome::Service(verdict)
+    }
+
+    /// Updates the source's statistics. A packet refused before its source mattered makes no
+    /// entry, nor does what follows it in later fragments.
+    fn record(&mut self, key: SourceKey, reason: Reason, bytes: u64, now: u64) {
+        use Reason::{BadUdp, Denied, Fragment, LaterFragment};
+        if !matches!(reason, BadUdp | Denied | Fragment | LaterFragment) {
+            self.ensure_source(key, now);
+        }
+        if let Some(source) = self.sources.get_mut(&key) {
+            source.packets += 1;
+            source.bytes += bytes;
+            source.drops += u64::from(reason.drops());
+            source.last_ns = now;
+            source.last_reason = reason;
+        }
+    }
+
+    fn ensure_source(&mut self, key: SourceKey, now: u64) -> &mut SourceState {
+        let tallies = &mut self.tallies;
+        self.sources.entry(key).or_insert_with(|| {
+            tallies.sources_created += 1;
+            SourceState {
+                packets: 0,
+                bytes: 0,
+                drops: 0,
+                first_ns: now,
+                last_ns: now,
+                last_reason: Reason::New,
+                new_tat: 0,
+                packets_tat: 0,
+                bytes_tat: 0,
+            }
+        })
+    }
+
+    fn decide(&mut self, number: usize, service: &Service, d: &Datagram<'_>, now: u64) -> Reason {
+        let Some(payload) = d.payload else {
+            return Reason::BadUdp;
+        };
+        let exempt = match self.acl.look_up(d.src, now) {
+            Some(AclAction::Deny) => return Reason::Denied,
+            Some(AclAction::Allow) => true,
+            None => false,
+        };
+        let source = self.source_key(d.src, service.group);
+        let reason = (!exempt)
+            .then(|| self.refuse_source(service, source, payload, now))
+            .flatten()
+            .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
+        if exempt && !reason.drops() { Reason::Allowed } else { reason }
+    }
+
+    /// Steps 3 and 4: the strict quota, and the rates of packets and bytes.
+    fn refuse_source(
+        &mut self,
+        service: &Service,
+        source: SourceKey,
+        payload: Payload<'_>,
+        now: u64,
+    ) -> Option<Reason> {
+        let limit = u64::from(service.max_connections);
+        if service.policy == QuotaPolicy::Strict
+            && limit > 0
+            && self.connections(&source, now) > limit
+        {
+            return Some(Reason::QuotaStrict);
+        }
+        let state = self.ensure_source(source, now);
+        if !service.packets_per_source.charge(&mut state.packets_tat, 1, now) {
+            return Some(Reason::RatePackets);
+        }
+        if !service.bytes_per_source.charge(&mut state.bytes_tat, payload.length as u64, now) {
+            return Some(Reason::RateBytes);
+        }
+        None
+    }
+
+    /// Steps 5 and 6.
+    fn decide_quic(
+        &mut self,
+        number: usize,
+        service: &Service,
+        d: &Datagram<'_>,
+        payload: Payload<'_>,
+        exempt: bool,
+        now: u64,
+    ) -> Reason {
+        let rules = Rules {
+            require_fixed_bit: service.require_fixed_bit,
+            refuse_unknown_versions: service.refuse_unknown_versions,
+            also_client: service.also_client,
+        };
+        let opening = match classify(payload, &rules) {
+            Err(malformed) => return malformed,
+            Ok(Class::Short) => return Reason::Established,
+            Ok(Class::Other) => return Reason::Handshake,
+            Ok(Class::Opening(opening)) => opening,
+        };
+        let (addr, port) = (d.src, d.sport);
+        let key = HandshakeKey { addr, port, service: number, scid: opening.scid };
+        if self.is_under_way(&key, &opening, service.handshake_ns, now) {
+            return Reason::Underway;
+        }
+        if opening.is_initial() && opening.dcid.as_bytes().len() < MIN_OPENING_DCID {
+            return Reason::ShortDcid;
+        }
+        let source = self.source_key(d.src, service.group);
+        if !exempt && let Some(refused) = self.refuse_opening(number, service, source, now) {
+            return refused;
+        }
+        let fresh = Handshake { started_ns: now, dcids: vec![opening.dcid] };
+        if self.handshakes.insert(key, fresh).is_none() {
+            self.tallies.handshakes_created += 1;
+        }
+        if opening.is_initial() { Reason::New } else { Reason::NewVersion }
+    }
+
+    /// Step 6.1; learns the Destination Connection ID if there is room for it.
+    fn is_under_way(
+        &mut self,
+        key: &HandshakeKey,
+        opening: &Opening,
+        handshake_ns: u64,
+        now: u64,
+    ) -> bool {
+        let Some(handshake) = self.handshakes.get_mut(key) else {
+            return false;
+        };
+        if now.saturating_sub(handshake.started_ns) > handshake_ns {
+            return false;
+        }
+        if handshake.dcids.contains(&opening.dcid) {
+            return true;
+        }
+        let room = if opening.has_token { HANDSHAKE_CIDS_WITH_TOKEN } else { HANDSHAKE_CIDS };
+        if handshake.dcids.len() >= room {
+            return false;
+        }
+        handshake.dcids.push(opening.dcid);
+        true
+    }
+
+    /// Steps 6.3 and 6.4: the quota, and the rates of new connections.
+    fn refuse_opening(
+        &mut self,
+        number: usize,
+        service: &Service,
+        source: SourceKey,
+        now: u64,
+    ) -> Option<Reason> {
+        let limit = u64::from(service.max_connections);
+        if service.policy == QuotaPolicy::New
+            && limit > 0
+            && self.connections(&source, now) >= limit
+        {
+            return Some(Reason::Quota);
+        }
+        let state = self.ensure_source(source, now);
+        if !service.new_per_source.charge(&mut state.new_tat, 1, now) {
+            return Some(Reason::RateNewSource);
+        }
+        let tat = self.new_per_service.entry(number).or_insert(0);
+        if !service.new_per_service.charge(tat, 1, now) {
+            return Some(Reason::RateNewService);
+        }
+        None
+    }
+}

@@ -1,0 +1,50 @@
+//! Token buckets in one word: the generic cell rate algorithm (policy.md section 4).
+
+/// Fraction bits of [`Rate::cost_ns`].
+const RATE_SHIFT: u32 = 20;
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// The rate and burst of one token bucket. Off while `cost_ns` is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Nanoseconds one unit costs, fixed point with 20 fraction bits.
+    pub cost_ns: u64,
+    /// Nanoseconds the theoretical arrival time may run ahead of now.
+    pub burst_ns: u64,
+}
+
+impl Rate {
+    /// No limit.
+    pub const OFF: Rate = Rate { cost_ns: 0, burst_ns: 0 };
+
+    /// `rate` units a second with a burst of `burst` units; a rate of 0 is [`Rate::OFF`].
+    pub fn per_second(rate: u64, burst: u64) -> Rate {
+        if rate == 0 {
+            return Rate::OFF;
+        }
+        let cost = (NANOS_PER_SECOND << RATE_SHIFT) / u128::from(rate);
+        let burst = u128::from(burst) * NANOS_PER_SECOND / u128::from(rate);
+        Rate { cost_ns: saturate(cost), burst_ns: saturate(burst) }
+    }
+
+    /// Charges `units` at `now` (nanoseconds) to the bucket whose theoretical arrival time is `tat`.
+    /// Returns whether the bucket had room. If it had not, `tat` moves only when a slower rate had
+    /// left it further ahead than this one's burst.
+    pub fn charge(&self, tat: &mut u64, units: u64, now: u64) -> bool {
+        if self.cost_ns == 0 {
+            return true;
+        }
+        let cost = saturate((u128::from(units) * u128::from(self.cost_ns)) >> RATE_SHIFT);
+        let ahead = tat.saturating_sub(now).min(self.burst_ns);
+        if ahead.saturating_add(cost) > self.burst_ns {
+            *tat = (*tat).min(now.saturating_add(self.burst_ns));
+            return false;
+        }
+        *tat = now.saturating_add(ahead + cost);
+        true
+    }
+}
+
+fn saturate(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}

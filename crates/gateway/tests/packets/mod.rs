@@ -1,0 +1,31 @@
+//! What the tests of the data plane share.
+//!
+//! `frame` and `quic` build packets. A `script::Script` is a configuration and steps (packets,
+//! waits, changes from outside); it is played to a `subject::Subject`, of which there are two: the
+//! reference model, and `program::Program`, the real XDP program run on packets by
+//! BPF_PROG_TEST_RUN. `random` makes scripts from a seed, `rows` has the
+//! tables. Start with `script`.
+
+// Every test binary compiles this room and none uses all of it.
+#![allow(dead_code)]
+
+pub mod frame;
+pub mod program;
+pub mod quic;
+pub mod random;
+pub mod rows;
+pub mod script;
+pub mod subject;
+
+/// Prints why the calling test cannot run, or fails where nothing may be skipped.
+pub fn skip(test: &str, why: &str) {
+    let message = format!("SKIPPED {test}: {why}");
+    assert!(std::env::var_os("CI").is_none(), "{message} (CI is set: nothing may be skipped)");
+    eprintln!("\n!!! {message} !!!\n");
+}
+
+/// Loading XDP programs is for root.
+pub fn is_root() -> bool {
+    // SAFETY: no arguments, no failure.
+    unsafe { libc::geteuid() == 0 }
+}

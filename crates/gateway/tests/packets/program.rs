@@ -1,0 +1,529 @@
+//! The real XDP program, run by BPF_PROG_TEST_RUN under a clock of the test's.
+
+use super::script::Step;
+use super::subject::{Report, Seen, SourceReport, Subject};
+use equic_gateway::abi;
+use equic_gateway::model::{
+    AclAction, Config, Counter, FragmentPolicy, Listener, QuotaPolicy, Rate, Service, SourceKey,
+    address_bytes,
+};
+use equic_gateway::reason::Reason;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
+
+const XDP_ABORTED: u32 = 0;
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+/// Few, so that sources share buckets and end up in their second one.
+const LEDGER_BUCKETS: u32 = 8;
+const LEDGERS: usize = 3;
+const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
+/// Services the tests use; the counters of the others stay zero.
+const SERVICES: usize = 4;
+
+/// What is fixed when the program is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Load {
+    pub v4_prefix_len: u8,
+    pub v6_prefix_len: u8,
+    pub drop_deep_headers: bool,
+}
+
+impl From<&Config> for Load {
+    fn from(config: &Config) -> Self {
+        Load {
+            v4_prefix_len: config.v4_prefix_len,
+            v6_prefix_len: config.v6_prefix_len,
+            drop_deep_headers: config.drop_deep_headers,
+        }
+    }
+}
+
+/// The program, loaded.
+pub struct Loaded {
+    object: Object,
+    maps: HashMap<String, MapHandle>,
+    ledgers: Vec<MapHandle>,
+    control: abi::equic_control,
+    explained: u32,
+}
+
+/// The program as the subject of scripts. Loads itself once for every `Load` it meets.
+#[derive(Default)]
+pub struct Program {
+    loaded: HashMap<Load, Loaded>,
+    current: Option<Load>,
+    config: Config,
+}
+
+impl Program {
+    pub fn loaded(&mut self) -> &mut Loaded {
+        self.loaded.get_mut(&self.current.expect("reset comes first")).unwrap()
+    }
+}
+
+/// A value's bytes, as the kernel wants them.
+fn bytes_of<T: abi::Pod>(value: &T) -> &[u8] {
+    // SAFETY: Pod: `repr(C)` and without padding; the slice lives as long as the value.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The value the kernel's bytes stand for.
+fn from_bytes<T: abi::Pod>(bytes: &[u8]) -> T {
+    assert!(bytes.len() >= size_of::<T>(), "{} bytes are too few", bytes.len());
+    // SAFETY: long enough, and every bit pattern is a value of a Pod type.
+    unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
+}
+
+fn v4_mask(prefix_len: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or(0)
+}
+
+fn v6_mask(prefix_len: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(prefix_len)).unwrap_or(0)
+}
+
+impl Loaded {
+    fn new(options: &Load) -> Loaded {
+        // libbpf's message callback is global: one load at a time keeps the output readable.
+        static LOADING: Mutex<()> = Mutex::new(());
+        let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).expect("open the object");
+        let v6 = v6_mask(options.v6_prefix_len).to_be_bytes();
+        let load = abi::equic_load {
+            seed: LEDGER_SEED,
+            v6_mask: [
+                u64::from_ne_bytes(v6[..8].try_into().unwrap()),
+                u64::from_ne_bytes(v6[8..].try_into().unwrap()),
+            ],
+            v4_mask: u32::from_ne_bytes(v4_mask(options.v4_prefix_len).to_be_bytes()),
+            ledger_mask: LEDGER_BUCKETS - 1,
+            test_clock: 1,
+            explain: 1,
+            drop_deep_headers: options.drop_deep_headers.into(),
+            ..Default::default()
+        };
+        let ledger = new_ledger();
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if name.ends_with(".rodata") {
+                let value = map.initial_value_mut().expect(".rodata has a value");
+                assert_eq!(value.len(), size_of::<abi::equic_load>(), "only `load` in .rodata");
+                value.copy_from_slice(bytes_of(&load));
+            } else if name == "ledgers" {
+                map.set_inner_map_fd(ledger.as_fd()).expect("the ledger as inner map");
+            }
+        }
+        let object = open.load().expect("load the program");
+        let maps: HashMap<String, MapHandle> = object
+            .maps()
+            .map(|map| {
+                let name = map.name().to_string_lossy().into_owned();
+                (name, MapHandle::try_from(&map).expect("a handle of the map"))
+            })
+            .collect();
+        let mut ledgers = vec![ledger];
+        ledgers.resize_with(LEDGERS, new_ledger);
+        let mut loaded =
+            Loaded { object, maps, ledgers, control: Default::default(), explained: 0 };
+        loaded.control = loaded.read_data("control");
+        for (i, ledger) in loaded.ledgers.iter().enumerate() {
+            use std::os::fd::AsRawFd;
+            let fd = ledger.as_fd().as_raw_fd() as u32;
+            let slot = i as u32;
+            let put =
+                loaded.map("ledgers").update(&slot.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY);
+            put.expect("put a ledger into its slot");
+        }
+        loaded
+    }
+
+    pub fn map(&self, name: &str) -> &MapHandle {
+        self.maps.get(name).unwrap_or_else(|| panic!("no map {name} in the program"))
+    }
+
+    fn data(&self, section: &str) -> &MapHandle {
+        let suffix = format!(".data.{section}");
+        let found = self.maps.iter().find(|(name, _)| name.ends_with(&suffix));
+        found.unwrap_or_else(|| panic!("no section {suffix} in the program")).1
+    }
+
+    fn read_data<T: abi::Pod>(&self, section: &str) -> T {
+        let value = self.data(section).lookup(&[0; 4], MapFlags::ANY).unwrap();
+        from_bytes(&value.expect("a section has one element"))
+    }
+
+    fn write_data(&self, section: &str, value: &[u8]) {
+        self.data(section).update(&[0; 4], value, MapFlags::ANY).expect("write a section");
+    }
+
+    fn clear(&self, name: &str) {
+        let map = self.map(name);
+        for key in map.keys().collect::<Vec<_>>() {
+            map.delete(&key).expect("delete an entry");
+        }
+    }
+
+    fn reset(&mut self, config: &Config) {
+        for name in ["listeners", "acl4", "acl6", "sources", "handshakes", "fragments"] {
+            self.clear(name);
+        }
+        self.clear_counters();
+        let zero = [0; size_of::<abi::equic_ledger_bucket>()];
+        for ledger in &self.ledgers {
+            for element in 0..=LEDGER_BUCKETS {
+                ledger.update(&element.to_ne_bytes(), &zero, MapFlags::ANY).unwrap();
+            }
+        }
+        self.control.owner_mask = (1 << LEDGERS) - 1;
+        self.control.lease_ns = config.lease_ns;
+        self.control.acl_used = 0;
+        self.control.dry_run = config.dry_run.into();
+        self.write_data("control", bytes_of(&self.control));
+        self.write_data("rates", bytes_of(&abi::equic_service_rates::default()));
+        self.write_services(&config.services);
+        self.write_listeners(&config.listeners);
+    }
+
+    /// Wildcards are in the table of ports, everything else in the map of listeners.
+    fn write_listeners(&self, listeners: &[(Listener, usize)]) {
+        let mut table = vec![0; size_of::<abi::equic_ports>()];
+        for (listener, number) in listeners {
+            let family_at = if listener.addr.is_ipv4() { 0 } else { 1 << 16 };
+            let entry = &mut table[family_at + usize::from(listener.port)];
+            if listener.addr.is_unspecified() {
+                *entry |= u8::try_from(number + 1).unwrap();
+                continue;
+            }
+            *entry |= abi::EQUIC_PORT_EXACT as u8;
+            let key = abi::equic_listener {
+                addr: address_bytes(listener.addr),
+                port: listener.port.to_be(),
+                family: if listener.addr.is_ipv4() { 4 } else { 6 },
+                reserved: 0,
+            };
+            let number = u32::try_from(*number).unwrap().to_ne_bytes();
+            self.map("listeners").update(bytes_of(&key), &number, MapFlags::ANY).unwrap();
+        }
+        self.map("ports").update(&[0; 4], &table, MapFlags::ANY).unwrap();
+    }
+
+    fn write_services(&self, services: &[Service]) {
+        let size = size_of::<abi::equic_service>();
+        let mut value = vec![0; size * abi::EQUIC_MAX_SERVICES as usize];
+        for (chunk, service) in value.chunks_mut(size).zip(services) {
+            chunk.copy_from_slice(bytes_of(&service_abi(service)));
+        }
+        self.write_data("services", &value);
+    }
+
+    fn counter_keys() -> impl Iterator<Item = u32> {
+        let of_services = SERVICES as u32 * abi::EQUIC_REASONS_MAX;
+        (0..of_services).chain(abi::EQUIC_TALLY_BASE..abi::EQUIC_COUNTERS)
+    }
+
+    fn clear_counters(&self) {
+        let cpus = libbpf_rs::num_possible_cpus().unwrap();
+        let zeros = vec![vec![0; size_of::<abi::equic_counter>()]; cpus];
+        for key in Self::counter_keys() {
+            let map = self.map("counters");
+            map.update_percpu(&key.to_ne_bytes(), &zeros, MapFlags::ANY).unwrap();
+        }
+    }
+
+    fn counter(&self, key: u32) -> Counter {
+        let values = self.map("counters").lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY);
+        let mut sum = Counter::default();
+        for value in values.unwrap().expect("an array has every element") {
+            let counter: abi::equic_counter = from_bytes(&value);
+            sum.packets += counter.packets;
+            sum.bytes += counter.bytes;
+            sum.dropped += counter.dropped;
+        }
+        sum
+    }
+
+    pub fn tally(&self, tally: u32) -> u64 {
+        self.counter(abi::EQUIC_TALLY_BASE + tally).packets
+    }
+
+    /// Runs the program on a frame.
+    pub fn run(&mut self, frame: &[u8], now: u64) -> Seen {
+        self.control.clock_ns = now;
+        self.write_data("control", bytes_of(&self.control));
+        let program = self.object.progs_mut().next().expect("the object has a program");
+        let input = ProgramInput { data_in: Some(frame), ..Default::default() };
+        let output = program.test_run(input);
+        let action = output.expect("BPF_PROG_TEST_RUN").return_value;
+        assert_ne!(action, XDP_ABORTED, "XDP_ABORTED\n{}", super::script::hexdump(frame));
+        assert!(matches!(action, XDP_DROP | XDP_PASS), "action {action}");
+        let explain: abi::equic_explain = self.read_data("explain");
+        let judged = explain.packets != self.explained;
+        self.explained = explain.packets;
+        let dropped = action == XDP_DROP;
+        if judged {
+            assert_eq!(dropped, explain.dropped != 0, "explain contradicts the action");
+        }
+        let verdict = judged.then(|| (explain.service as usize, reason(explain.reason)));
+        Seen { dropped, verdict }
+    }
+
+    fn list(&mut self, addr: IpAddr, prefix_len: u8, entry: Option<abi::equic_acl_entry>) {
+        let (name, key) = match addr {
+            IpAddr::V4(addr) => {
+                let addr = (addr.to_bits() & v4_mask(prefix_len)).to_be_bytes();
+                let key = abi::equic_acl4_key { prefixlen: prefix_len.into(), addr };
+                ("acl4", bytes_of(&key).to_vec())
+            }
+            IpAddr::V6(addr) => {
+                let addr = (addr.to_bits() & v6_mask(prefix_len)).to_be_bytes();
+                let key = abi::equic_acl6_key { prefixlen: prefix_len.into(), addr };
+                ("acl6", bytes_of(&key).to_vec())
+            }
+        };
+        if let Some(entry) = entry {
+            self.map(name).update(&key, bytes_of(&entry), MapFlags::ANY).unwrap();
+            self.control.acl_used |= if addr.is_ipv4() { 1 } else { 2 };
+        } else {
+            // What is not there cannot be deleted: the model does not mind either.
+            let _ = self.map(name).delete(&key);
+        }
+    }
+
+    fn heartbeat(&self, number: usize, now: u64) {
+        let header = abi::equic_ledger_header {
+            magic: abi::EQUIC_ABI_MAGIC,
+            version: abi::EQUIC_ABI_VERSION,
+            buckets: LEDGER_BUCKETS,
+            heartbeat_ns: now,
+            ..Default::default()
+        };
+        let ledger = &self.ledgers[number];
+        ledger.update(&[0; 4], bytes_of(&header), MapFlags::ANY).unwrap();
+    }
+
+    /// Writes the count of a source where policy.md section 6 says.
+    fn write_count(&self, number: usize, source: &SourceKey, count: u32) {
+        let (tag, mut buckets) = place(source);
+        // Any of the two will do: some sources take their second one.
+        if tag & 2 != 0 {
+            buckets.reverse();
+        }
+        let ledger = &self.ledgers[number];
+        let read = |bucket: u32| -> abi::equic_ledger_bucket {
+            let value = ledger.lookup(&(bucket + 1).to_ne_bytes(), MapFlags::ANY).unwrap();
+            from_bytes(&value.unwrap())
+        };
+        let write = |bucket: u32, value: &abi::equic_ledger_bucket| {
+            let key = (bucket + 1).to_ne_bytes();
+            ledger.update(&key, bytes_of(value), MapFlags::ANY).unwrap();
+        };
+        self.plant_twins(source, tag, buckets, &read, &write);
+        let is_source = |slot: &abi::equic_ledger_slot| {
+            slot.meta >> 32 == u64::from(tag)
+                && slot.addr == source.addr
+                && slot.group == source.group
+        };
+        let find = |wanted: &dyn Fn(&abi::equic_ledger_slot) -> bool| {
+            buckets.iter().find_map(|bucket| {
+                read(*bucket).slot.iter().position(wanted).map(|slot| (*bucket, slot))
+            })
+        };
+        let Some((bucket, slot)) = find(&is_source).or_else(|| find(&|slot| slot.meta == 0)) else {
+            panic!("the test's ledger is full: fewer sources, or more buckets");
+        };
+        let mut value = read(bucket);
+        value.slot[slot] = if count == 0 {
+            Default::default()
+        } else {
+            abi::equic_ledger_slot {
+                addr: source.addr,
+                group: source.group,
+                reserved: 0,
+                meta: u64::from(tag) << 32 | u64::from(count),
+            }
+        };
+        write(bucket, &value);
+    }
+
+    /// Where the first slot of its buckets is free, puts sources there that differ from this one
+    /// in the group or the address only, and have many connections. Their tag is one they could
+    /// have: the program must compare everything.
+    fn plant_twins(
+        &self,
+        source: &SourceKey,
+        tag: u32,
+        buckets: [u32; 2],
+        read: &dyn Fn(u32) -> abi::equic_ledger_bucket,
+        write: &dyn Fn(u32, &abi::equic_ledger_bucket),
+    ) {
+        let mut addr = source.addr;
+        addr[15] ^= 0x80;
+        let twins = [(source.addr, source.group + 77), (addr, source.group)];
+        for (bucket, (addr, group)) in buckets.into_iter().zip(twins) {
+            let mut value = read(bucket);
+            if value.slot[0].meta == 0 {
+                let meta = u64::from(tag) << 32 | 1_000;
+                value.slot[0] = abi::equic_ledger_slot { addr, group, reserved: 0, meta };
+                write(bucket, &value);
+            }
+        }
+    }
+}
+
+/// The address cut to its prefix.
+fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
+    let mask = match addr {
+        IpAddr::V4(_) => !u128::from(u32::MAX) | u128::from(v4_mask(load.v4_prefix_len)),
+        IpAddr::V6(_) => v6_mask(load.v6_prefix_len),
+    };
+    let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();
+    SourceKey { addr, group }
+}
+
+/// Tag and buckets of a source, by policy.md section 6.
+fn place(source: &SourceKey) -> (u32, [u32; 2]) {
+    fn mix(mut x: u64) -> u64 {
+        x ^= x >> 33;
+        x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+        x ^= x >> 33;
+        x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        x ^ x >> 33
+    }
+    let word = |at: usize| u64::from_le_bytes(source.addr[at..at + 8].try_into().unwrap());
+    let hash = mix(mix(mix(LEDGER_SEED ^ word(0)) ^ word(8)) ^ u64::from(source.group));
+    let tag = (hash >> 32) as u32 | 1;
+    let mask = LEDGER_BUCKETS - 1;
+    let first = hash as u32 & mask;
+    let second = (first ^ mix(tag.into()) as u32) & mask;
+    (tag, [first, if second == first { first ^ 1 } else { second }])
+}
+
+fn new_ledger() -> MapHandle {
+    let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    let value_size = size_of::<abi::equic_ledger_bucket>() as u32;
+    MapHandle::create(MapType::Array, Some("ledger"), 4, value_size, LEDGER_BUCKETS + 1, &options)
+        .expect("create a ledger")
+}
+
+fn reason(number: u32) -> Reason {
+    Reason::from_number(number).unwrap_or_else(|| panic!("reason {number}"))
+}
+
+fn rate_abi(rate: Rate) -> abi::equic_rate {
+    abi::equic_rate { cost_ns: rate.cost_ns, burst_ns: rate.burst_ns }
+}
+
+fn service_abi(service: &Service) -> abi::equic_service {
+    let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+    abi::equic_service {
+        flags: flag(service.enabled, abi::EQUIC_SERVICE_ENABLED)
+            | flag(service.dry_run, abi::EQUIC_SERVICE_DRY_RUN)
+            | flag(service.require_fixed_bit, abi::EQUIC_SERVICE_REQUIRE_FIXED_BIT)
+            | flag(service.refuse_unknown_versions, abi::EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS)
+            | flag(service.also_client, abi::EQUIC_SERVICE_ALSO_CLIENT),
+        group: service.group,
+        max_connections: service.max_connections,
+        policy: match service.policy {
+            QuotaPolicy::New => abi::EQUIC_POLICY_NEW,
+            QuotaPolicy::Strict => abi::EQUIC_POLICY_STRICT,
+        } as u8,
+        fragments: match service.fragments {
+            FragmentPolicy::Pass => abi::EQUIC_FRAGMENTS_PASS,
+            FragmentPolicy::Follow => abi::EQUIC_FRAGMENTS_FOLLOW,
+            FragmentPolicy::Drop => abi::EQUIC_FRAGMENTS_DROP,
+        } as u8,
+        new_per_source: rate_abi(service.new_per_source),
+        new_per_service: rate_abi(service.new_per_service),
+        packets_per_source: rate_abi(service.packets_per_source),
+        bytes_per_source: rate_abi(service.bytes_per_source),
+        handshake_ns: service.handshake_ns,
+        ..Default::default()
+    }
+}
+
+impl Subject for Program {
+    fn reset(&mut self, config: &Config) {
+        let load = Load::from(config);
+        self.loaded.entry(load).or_insert_with(|| Loaded::new(&load)).reset(config);
+        self.current = Some(load);
+        self.config = config.clone();
+    }
+
+    fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
+        if let Step::Service { number, service } = step {
+            self.config.services[*number] = service.clone();
+            let services = self.config.services.clone();
+            self.loaded().write_services(&services);
+            return None;
+        }
+        let load = Load::from(&self.config);
+        let loaded = self.loaded();
+        match step {
+            Step::Packet(frame) => return Some(loaded.run(frame, now)),
+            Step::Wait(_) | Step::Service { .. } => {}
+            Step::List { addr, prefix_len, entry } => {
+                let entry = entry.map(|entry| abi::equic_acl_entry {
+                    expires_ns: entry.expires_ns,
+                    action: match entry.action {
+                        AclAction::Deny => abi::EQUIC_ACL_DENY,
+                        AclAction::Allow => abi::EQUIC_ACL_ALLOW,
+                    },
+                    prefixlen: (*prefix_len).into(),
+                });
+                loaded.list(*addr, *prefix_len, entry);
+            }
+            Step::Connections { ledger, source, group, count } => {
+                loaded.heartbeat(*ledger, now);
+                loaded.write_count(*ledger, &source_key(&load, *source, *group), *count);
+            }
+            Step::Heartbeat { ledger } => loaded.heartbeat(*ledger, now),
+            Step::DryRun(dry_run) => loaded.control.dry_run = (*dry_run).into(),
+        }
+        None
+    }
+
+    fn report(&mut self) -> Report {
+        let loaded = self.loaded();
+        let mut report = Report::default();
+        for service in 0..SERVICES {
+            for reason in Reason::all() {
+                let key = service as u32 * abi::EQUIC_REASONS_MAX + reason.number();
+                let counter = loaded.counter(key);
+                if counter != Counter::default() {
+                    report.counters.insert((service, reason), counter);
+                }
+            }
+        }
+        let sources = loaded.map("sources");
+        for key in sources.keys() {
+            let value = sources.lookup(&key, MapFlags::ANY).unwrap().expect("nobody deletes it");
+            let source: abi::equic_source = from_bytes(&key);
+            let state: abi::equic_source_state = from_bytes(&value);
+            let key = SourceKey { addr: source.addr, group: source.group };
+            let source = SourceReport {
+                packets: state.packets,
+                bytes: state.bytes,
+                drops: state.drops,
+                first_ns: state.first_ns,
+                last_ns: state.last_ns,
+                last_reason: reason(state.last_reason),
+            };
+            report.sources.insert(key, source);
+        }
+        report.tallies.sources_created = loaded.tally(abi::EQUIC_TALLY_SOURCES_CREATED);
+        report.tallies.handshakes_created = loaded.tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
+        report.tallies.deep_headers = loaded.tally(abi::EQUIC_TALLY_DEEP_HEADERS);
+        assert_eq!(loaded.tally(abi::EQUIC_TALLY_CONTENDED), 0, "one packet at a time");
+        report
+    }
+}

@@ -1,0 +1,208 @@
+//! Builds QUIC packets as they look from outside: nothing is encrypted, the bodies are zeros.
+
+pub const V1: u32 = 1;
+pub const V2: u32 = 0x6b33_43cf;
+pub const UNKNOWN: u32 = 0xff00_001d;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Initial,
+    ZeroRtt,
+    Handshake,
+    Retry,
+}
+
+/// A long-header packet in the making.
+#[derive(Clone, Debug)]
+pub struct Long {
+    pub kind: Kind,
+    pub version: u32,
+    pub dcid: Vec<u8>,
+    pub scid: Vec<u8>,
+    token: Vec<u8>,
+    token_len: Option<u64>,
+    body: usize,
+    length: Option<u64>,
+    greased: bool,
+    wide_varints: bool,
+}
+
+/// The client's first choice of a Destination Connection ID in these tests.
+pub const DCID: [u8; 8] = [0xd0, 1, 2, 3, 4, 5, 6, 7];
+/// The client's Source Connection ID in these tests.
+pub const SCID: [u8; 5] = [0x50, 1, 2, 3, 4];
+/// The server's choice in these tests.
+pub const SERVER_CID: [u8; 4] = [0x5e, 1, 2, 3];
+
+fn long(kind: Kind, body: usize) -> Long {
+    Long {
+        kind,
+        version: V1,
+        dcid: DCID.to_vec(),
+        scid: SCID.to_vec(),
+        token: Vec::new(),
+        token_len: None,
+        body,
+        length: None,
+        greased: false,
+        wide_varints: false,
+    }
+}
+
+/// An Initial with 40 bytes of packet number and protected payload.
+pub fn initial() -> Long {
+    long(Kind::Initial, 40)
+}
+
+/// A Handshake packet.
+pub fn handshake() -> Long {
+    long(Kind::Handshake, 40)
+}
+
+/// A 0-RTT packet.
+pub fn zero_rtt() -> Long {
+    long(Kind::ZeroRtt, 40)
+}
+
+/// A Retry packet.
+pub fn retry() -> Long {
+    long(Kind::Retry, 32)
+}
+
+/// A short-header packet of `len` bytes.
+pub fn short(len: usize) -> Vec<u8> {
+    let mut packet = vec![0x41; len.min(1)];
+    packet.resize(len, 0x11);
+    packet
+}
+
+/// A Version Negotiation packet.
+pub fn version_negotiation() -> Vec<u8> {
+    let mut packet = vec![0x80, 0, 0, 0, 0, 4, 1, 2, 3, 4, 0];
+    packet.extend(V1.to_be_bytes());
+    packet
+}
+
+impl Long {
+    pub fn v2(mut self) -> Self {
+        self.version = V2;
+        self
+    }
+
+    pub fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    pub fn dcid(mut self, dcid: &[u8]) -> Self {
+        self.dcid = dcid.to_vec();
+        self
+    }
+
+    pub fn scid(mut self, scid: &[u8]) -> Self {
+        self.scid = scid.to_vec();
+        self
+    }
+
+    /// Zeros as IDs, of these lengths.
+    pub fn cid_lens(mut self, dcid: usize, scid: usize) -> Self {
+        self.dcid = vec![0xcd; dcid];
+        self.scid = vec![0xcc; scid];
+        self
+    }
+
+    pub fn token(mut self, len: usize) -> Self {
+        self.token = vec![0x70; len];
+        self
+    }
+
+    /// Forces the Token Length field.
+    pub fn token_len(mut self, len: u64) -> Self {
+        self.token_len = Some(len);
+        self
+    }
+
+    /// Forces the Length field.
+    pub fn length(mut self, length: u64) -> Self {
+        self.length = Some(length);
+        self
+    }
+
+    /// Packet number and protected payload: `len` bytes.
+    pub fn body(mut self, len: usize) -> Self {
+        self.body = len;
+        self
+    }
+
+    /// Chooses the body so that the packet has `len` bytes, if its header is not longer.
+    pub fn fill(mut self, len: usize) -> Self {
+        self.body = 0;
+        // The Length field grows with the body: aim with 8-byte lengths, or come near and correct.
+        for _ in 0..3 {
+            let now = self.build().len();
+            self.body = (self.body + len).saturating_sub(now);
+        }
+        self
+    }
+
+    /// Clears the Fixed Bit (RFC 9287).
+    pub fn greased(mut self) -> Self {
+        self.greased = true;
+        self
+    }
+
+    /// Writes every varint with 8 bytes.
+    pub fn wide_varints(mut self) -> Self {
+        self.wide_varints = true;
+        self
+    }
+
+    /// The packet.
+    pub fn build(&self) -> Vec<u8> {
+        let kind = match self.kind {
+            Kind::Initial => 0,
+            Kind::ZeroRtt => 1,
+            Kind::Handshake => 2,
+            Kind::Retry => 3,
+        };
+        let kind_bits = if self.version == V2 { (kind + 1) & 3 } else { kind };
+        let fixed = if self.greased { 0 } else { 0x40 };
+        let mut packet = vec![0x80 | fixed | kind_bits << 4];
+        packet.extend(self.version.to_be_bytes());
+        packet.push(self.dcid.len() as u8);
+        packet.extend(&self.dcid);
+        packet.push(self.scid.len() as u8);
+        packet.extend(&self.scid);
+        if self.kind == Kind::Initial {
+            self.push_varint(&mut packet, self.token_len.unwrap_or(self.token.len() as u64));
+            packet.extend(&self.token);
+        }
+        if self.kind != Kind::Retry {
+            self.push_varint(&mut packet, self.length.unwrap_or(self.body as u64));
+        }
+        packet.resize(packet.len() + self.body, 0);
+        packet
+    }
+
+    fn push_varint(&self, packet: &mut Vec<u8>, value: u64) {
+        match value {
+            _ if self.wide_varints => packet.extend((value | 3 << 62).to_be_bytes()),
+            0..0x40 => packet.push(value as u8),
+            0x40..0x4000 => packet.extend((value as u16 | 0x4000).to_be_bytes()),
+            0x4000..0x4000_0000 => packet.extend((value as u32 | 0x8000_0000).to_be_bytes()),
+            _ => packet.extend((value | 3 << 62).to_be_bytes()),
+        }
+    }
+}
+
+/// The packets one behind the other.
+pub fn datagram(packets: &[Long]) -> Vec<u8> {
+    packets.iter().flat_map(Long::build).collect()
+}
+
+/// The packets, and zeros up to `len` bytes.
+pub fn padded(packets: &[Long], len: usize) -> Vec<u8> {
+    let mut payload = datagram(packets);
+    payload.resize(len.max(payload.len()), 0);
+    payload
+}

@@ -1,0 +1,424 @@
+//! Random scripts, by a grammar of packets and by mutation, from a seed.
+//!
+//! Everything is drawn from small pools, so that packets meet again: the same sources, ports,
+//! connection IDs and fragment identifications, lengths at the edges of the rules.
+
+use super::frame::{self, Packet, udp_between};
+use super::quic::{self, Long};
+use super::script::{START, Script, Step, case};
+use equic_gateway::model::{
+    AclAction, AclEntry, Config, FragmentPolicy, Listener, QuotaPolicy, Rate, Service,
+};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::net::{IpAddr, SocketAddr};
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+
+const SOURCES: [&str; 10] = [
+    "192.0.2.1",
+    "192.0.2.2",
+    "192.0.3.1",
+    "198.51.100.7",
+    "2001:db8::1",
+    "2001:db8::2",
+    "2001:db8:0:1::1",
+    "2001:db8:1::1",
+    "::ffff:192.0.2.1",
+    "::",
+];
+const SERVERS: [&str; 5] = ["10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "0.0.0.0"];
+const LISTENERS: [&str; 8] = [
+    "0.0.0.0:443",
+    "[::]:443",
+    "10.0.0.1:443",
+    "[fd00::1]:443",
+    "10.0.0.1:8443",
+    "[::]:8443",
+    "0.0.0.0:8443",
+    "[::ffff:10.0.0.1]:443",
+];
+const V4_PREFIXES: [u8; 6] = [0, 8, 16, 24, 31, 32];
+const V6_PREFIXES: [u8; 7] = [0, 16, 32, 48, 64, 127, 128];
+
+/// How the variants of the program differ that have to be loaded each: v4 and v6 prefix lengths,
+/// and whether deep headers are dropped.
+const LOADS: [(u8, u8, bool); 3] = [(32, 64, false), (24, 128, true), (31, 48, false)];
+
+/// The seed from EQUIC_SEED, or a new one, printed either way.
+pub fn seed() -> u64 {
+    let seed = match std::env::var("EQUIC_SEED") {
+        Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
+        Err(_) => rand::rng().random_range(0..1 << 32),
+    };
+    eprintln!("EQUIC_SEED={seed}");
+    seed
+}
+
+/// The number of cases from EQUIC_CASES.
+pub fn cases(default: u64) -> u64 {
+    std::env::var("EQUIC_CASES")
+        .map_or(default, |cases| cases.parse().expect("EQUIC_CASES is a number"))
+}
+
+/// The source of everything random.
+pub struct Random {
+    rng: StdRng,
+}
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random { rng: StdRng::seed_from_u64(seed) }
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from.choose(&mut self.rng).expect("nothing to pick from").clone()
+    }
+
+    /// A configuration and `len` steps.
+    pub fn script(&mut self, len: usize) -> Script {
+        let mut script = case("random");
+        script.config = self.config();
+        for _ in 0..len {
+            let step = self.step(&script.config);
+            script.steps.push((step, None));
+        }
+        script
+    }
+
+    pub fn config(&mut self) -> Config {
+        let services: Vec<Service> =
+            (0..self.rng.random_range(1..=3)).map(|_| self.service()).collect();
+        let mut listeners = Vec::new();
+        for (i, text) in LISTENERS.iter().enumerate() {
+            if i < 2 || self.chance(50) {
+                let at: SocketAddr = text.parse().unwrap();
+                let number = self.rng.random_range(0..services.len());
+                listeners.push((Listener { addr: at.ip(), port: at.port() }, number));
+            }
+        }
+        let (v4_prefix_len, v6_prefix_len, drop_deep_headers) = self.pick(&LOADS);
+        Config {
+            services,
+            listeners,
+            v4_prefix_len,
+            v6_prefix_len,
+            drop_deep_headers,
+            dry_run: self.chance(5),
+            lease_ns: self.pick(&[SECOND, 3_600 * SECOND]),
+        }
+    }
+
+    fn service(&mut self) -> Service {
+        Service {
+            enabled: self.chance(95),
+            dry_run: self.chance(8),
+            require_fixed_bit: self.chance(30),
+            refuse_unknown_versions: self.chance(25),
+            also_client: self.chance(20),
+            group: self.pick(&[0, 0, 1]),
+            max_connections: self.pick(&[0, 1, 2, 5]),
+            policy: self.pick(&[QuotaPolicy::New, QuotaPolicy::New, QuotaPolicy::Strict]),
+            fragments: self.pick(&[
+                FragmentPolicy::Pass,
+                FragmentPolicy::Follow,
+                FragmentPolicy::Drop,
+            ]),
+            new_per_source: self.rate(40, 1..6),
+            new_per_service: self.rate(20, 1..10),
+            packets_per_source: self.rate(20, 1..30),
+            bytes_per_source: self.rate(20, 1000..20_000),
+            handshake_ns: self.pick(&[0, 1, MILLISECOND, SECOND, 10 * SECOND]),
+        }
+    }
+
+    /// A rate with a burst from this range, so many times of a hundred.
+    fn rate(&mut self, percent: u32, burst: std::ops::Range<u64>) -> Rate {
+        if !self.chance(percent) {
+            return Rate::OFF;
+        }
+        let per_second = self.pick(&[1, 7, 10, 1_000, 123_457, 1_000_000_007]);
+        let rate = Rate::per_second(per_second, self.rng.random_range(burst));
+        // Some an hour, not a second.
+        let slower = if self.chance(10) { 3_600 } else { 1 };
+        Rate { cost_ns: rate.cost_ns * slower, burst_ns: rate.burst_ns * slower }
+    }
+
+    fn step(&mut self, config: &Config) -> Step {
+        let source = self.source();
+        match self.rng.random_range(0..100) {
+            0..74 => Step::Packet(self.frame()),
+            74..86 => Step::Wait(self.wait(config)),
+            86..90 => {
+                let lengths: &[u8] = if source.is_ipv4() { &V4_PREFIXES } else { &V6_PREFIXES };
+                let action = self.pick(&[AclAction::Deny, AclAction::Allow]);
+                let expires_ns = match self.rng.random_range(0..3) {
+                    0 => 0,
+                    _ => START + self.rng.random_range(0..20) * SECOND / 4,
+                };
+                let entry = self.chance(80).then_some(AclEntry { action, expires_ns });
+                Step::List { addr: source, prefix_len: self.pick(lengths), entry }
+            }
+            90..95 => Step::Connections {
+                ledger: self.rng.random_range(0..3),
+                source,
+                group: self.pick(&[0, 0, 1]),
+                count: self.rng.random_range(0..5),
+            },
+            95..97 => Step::Heartbeat { ledger: self.rng.random_range(0..3) },
+            97..99 => {
+                let number = self.rng.random_range(0..config.services.len());
+                // In another group a source is another one, and the program then does not look for
+                // the handshakes it has under way.
+                let group = config.services[number].group;
+                Step::Service { number, service: Service { group, ..self.service() } }
+            }
+            _ => Step::DryRun(self.chance(20)),
+        }
+    }
+
+    fn wait(&mut self, config: &Config) -> u64 {
+        let service = &config.services[0];
+        let edges = [
+            1,
+            MILLISECOND,
+            SECOND / 4,
+            SECOND - 1,
+            service.handshake_ns,
+            service.handshake_ns + 1,
+            service.new_per_source.burst_ns,
+            service.new_per_source.cost_ns >> 20,
+            config.lease_ns.min(SECOND),
+            self.rng.random_range(0..3 * SECOND),
+        ];
+        self.pick(&edges)
+    }
+
+    fn source(&mut self) -> IpAddr {
+        // The first ones are met more often.
+        let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..12));
+        SOURCES[index].parse().unwrap()
+    }
+
+    /// A frame, most often one to a service.
+    pub fn frame(&mut self) -> Vec<u8> {
+        let mut frame = self.packet().build();
+        if self.chance(8) {
+            self.mutate(&mut frame, 14);
+        }
+        frame
+    }
+
+    /// A frame of random bytes, or one changed in a few places.
+    pub fn garbage(&mut self) -> Vec<u8> {
+        if self.chance(25) {
+            let len = self.rng.random_range(14..200);
+            return self.bytes(len);
+        }
+        let mut frame = self.packet().build();
+        for _ in 0..self.rng.random_range(0..4) {
+            self.mutate(&mut frame, 14);
+        }
+        frame
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.rng.fill(&mut bytes[..]);
+        bytes
+    }
+
+    /// Changes bytes near the front, or cuts the end off, but leaves `min` bytes.
+    pub fn mutate(&mut self, bytes: &mut Vec<u8>, min: usize) {
+        if bytes.is_empty() {
+            return;
+        }
+        match self.rng.random_range(0..4) {
+            0 => {
+                let len = self.rng.random_range(0..=bytes.len()).max(min);
+                bytes.truncate(len);
+            }
+            1 => {
+                let at = self.rng.random_range(0..bytes.len().min(120));
+                bytes[at] ^= 1 << self.rng.random_range(0..8);
+            }
+            2 => {
+                let at = self.rng.random_range(0..bytes.len().min(120));
+                bytes[at] = self.pick(&[0, 1, 8, 17, 20, 44, 60, 0x3f, 0x40, 0x80, 0xff]);
+            }
+            _ => {
+                let at = self.rng.random_range(0..bytes.len());
+                bytes[at] = self.rng.random();
+            }
+        }
+    }
+
+    fn packet(&mut self) -> Packet {
+        let source = self.source();
+        let servers: Vec<IpAddr> = SERVERS
+            .iter()
+            .map(|server| server.parse::<IpAddr>().unwrap())
+            .chain(["::ffff:10.0.0.1".parse().unwrap()])
+            .filter(|server| server.is_ipv4() == source.is_ipv4())
+            .collect();
+        let from = SocketAddr::new(source, self.pick(&[1000, 1000, 1001]));
+        let to = SocketAddr::new(self.pick(&servers), self.pick(&[443, 443, 443, 443, 8443, 53]));
+        let payload = self.payload();
+        let mut packet = udp_between(from, to, payload);
+        if self.chance(15) {
+            for _ in 0..self.rng.random_range(1..=3) {
+                packet = packet.vlan(self.pick(&[frame::TPID_8021Q, frame::TPID_8021AD, 0x9100]));
+            }
+        }
+        if source.is_ipv4() && self.chance(10) {
+            packet = packet.ip_options(self.rng.random_range(1..=10));
+        }
+        if source.is_ipv6() && self.chance(20) {
+            packet = self.extensions(packet);
+        }
+        if self.chance(12) {
+            packet = self.fragment(packet);
+        }
+        if self.chance(4) {
+            packet = packet.protocol(self.pick(&[1, 6, 17, 50, 58, 59, 132]));
+        }
+        if self.chance(5) {
+            packet = packet.udp_len(self.rng.random_range(0..2000));
+        }
+        if self.chance(3) {
+            packet = packet.ip_len(self.rng.random_range(0..1500));
+        }
+        if self.chance(6) {
+            packet = packet.padding(self.rng.random_range(1..60));
+        }
+        if self.chance(2) {
+            packet = packet.cut(self.rng.random_range(14..100));
+        }
+        packet
+    }
+
+    fn fragment(&mut self, packet: Packet) -> Packet {
+        let identification = self.pick(&[1, 2, 0x0001_0001]);
+        let (offset, more) =
+            self.pick(&[(0, true), (0, true), (0, false), (150, true), (150, false), (1, false)]);
+        packet.fragment(identification, offset, more)
+    }
+
+    fn extensions(&mut self, mut packet: Packet) -> Packet {
+        const NUMBERS: [u8; 5] = [
+            frame::HOP_BY_HOP,
+            frame::ROUTING,
+            frame::AUTHENTICATION,
+            frame::DESTINATION_OPTIONS,
+            frame::MOBILITY,
+        ];
+        let count = self.pick(&[1, 1, 2, 3, 8, 15, 16, 17, 20]);
+        for _ in 0..count {
+            let length = if self.chance(5) { 20 } else { self.rng.random_range(0..3) };
+            packet = packet.extension(self.pick(&NUMBERS), length, 1);
+            if self.chance(2) {
+                packet = self.fragment(packet);
+            }
+        }
+        packet
+    }
+
+    fn payload(&mut self) -> Vec<u8> {
+        let mut payload = match self.rng.random_range(0..100) {
+            0..45 => self.initial(),
+            45..75 => self.coalesced(),
+            75..85 => quic::short(self.pick(&[0, 1, 20, 21, 22, 500])),
+            85..87 => quic::version_negotiation(),
+            87..92 => {
+                let len = self.rng.random_range(0..100);
+                self.bytes(len)
+            }
+            92..97 => self.long().version(quic::UNKNOWN).build(),
+            _ => self.long().fill(self.pick(&[1400, 3000, 8000])).build(),
+        };
+        if self.chance(12) {
+            self.mutate(&mut payload, 0);
+        }
+        if self.chance(15) {
+            let len = self.pick(&[1199, 1200, 1201, 1250]);
+            payload.resize(len, 0);
+        }
+        payload
+    }
+
+    /// One well-formed Initial that fills its datagram.
+    fn initial(&mut self) -> Vec<u8> {
+        let mut packet = quic::initial();
+        packet.dcid = self.cid();
+        packet.scid = self.scid();
+        if self.chance(20) {
+            packet = packet.v2();
+        }
+        if self.chance(20) {
+            packet = packet.token(self.pick(&[1, 16, 200]));
+        }
+        packet.fill(self.pick(&[1199, 1200, 1200, 1200, 1250, 1452])).build()
+    }
+
+    fn coalesced(&mut self) -> Vec<u8> {
+        let packets: Vec<Long> = (0..self.rng.random_range(1..=5)).map(|_| self.long()).collect();
+        let mut payload = quic::datagram(&packets);
+        if self.chance(20) {
+            payload.extend(quic::short(30));
+        }
+        let len = self.pick(&[0, 1199, 1200, 1200, 1200]);
+        payload.resize(len.max(payload.len()), 0);
+        payload
+    }
+
+    fn long(&mut self) -> Long {
+        let mut packet = match self.rng.random_range(0..100) {
+            0..35 => quic::initial(),
+            35..65 => quic::handshake(),
+            65..95 => quic::zero_rtt(),
+            _ => quic::retry(),
+        };
+        packet.dcid = self.cid();
+        packet.scid = self.scid();
+        let version =
+            self.pick(&[quic::V1, quic::V1, quic::V1, quic::V1, quic::V2, quic::UNKNOWN, 0]);
+        if self.chance(40) {
+            packet = packet.version(version);
+        }
+        if self.chance(20) {
+            packet = packet.token(self.pick(&[1, 16, 63, 64, 200]));
+        }
+        if self.chance(4) {
+            packet = packet.token_len(self.pick(&[0, 1, 1100, 5000, (1 << 62) - 1]));
+        }
+        if self.chance(6) {
+            packet = packet.length(self.pick(&[0, 19, 20, 21, 1100, 5000, (1 << 62) - 1]));
+        }
+        if self.chance(15) {
+            packet = packet.body(self.pick(&[0, 19, 20, 21, 300, 1100]));
+        }
+        if self.chance(5) {
+            packet = packet.greased();
+        }
+        if self.chance(8) {
+            packet = packet.wide_varints();
+        }
+        packet
+    }
+
+    fn cid(&mut self) -> Vec<u8> {
+        let len = self.pick(&[8, 8, 8, 8, 8, 20, 20, 7, 4, 0, 21, 255]);
+        vec![self.pick(&[0xd0, 0xd1, 0xd2, 0xd3]); len]
+    }
+
+    fn scid(&mut self) -> Vec<u8> {
+        let len = self.pick(&[5, 5, 5, 5, 5, 0, 0, 8, 20, 21, 255]);
+        vec![self.pick(&[0x50, 0x51]); len]
+    }
+}

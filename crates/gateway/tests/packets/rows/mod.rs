@@ -1,0 +1,58 @@
+//! The tables: what goes in, and what is expected, row by row in the order of docs/policy.md.
+//!
+//! Every row is played to the model and to the real program by `tests/tables.rs`.
+
+mod coalesced;
+mod fragments;
+mod frames;
+mod handshakes;
+mod limits;
+mod lists;
+mod quic;
+mod services;
+
+use super::frame::{Packet, udp};
+use super::quic::initial;
+use super::script::Script;
+
+/// A client and the server, in each family.
+const C4: &str = "192.0.2.1:1000";
+const S4: &str = "10.0.0.1:443";
+const C6: &str = "[2001:db8::1]:1000";
+const S6: &str = "[fd00::1]:443";
+
+pub fn all() -> Vec<Script> {
+    [
+        frames::rows(),
+        fragments::rows(),
+        services::rows(),
+        quic::rows(),
+        coalesced::rows(),
+        handshakes::rows(),
+        lists::rows(),
+        limits::quota_rows(),
+        limits::rate_rows(),
+        limits::live_rows(),
+    ]
+    .concat()
+}
+
+/// From the client to the server, over IPv4.
+fn v4(payload: Vec<u8>) -> Packet {
+    udp(C4, S4, payload)
+}
+
+/// From the client to the server, over IPv6.
+fn v6(payload: Vec<u8>) -> Packet {
+    udp(C6, S6, payload)
+}
+
+/// An Initial in a datagram of 1200 bytes.
+fn full() -> Vec<u8> {
+    initial().fill(1200).build()
+}
+
+/// An Initial of another attempt each time `n` is another.
+fn attempt(n: u8) -> Vec<u8> {
+    initial().scid(&[n; 5]).dcid(&[n; 8]).fill(1200).build()
+}

@@ -1,0 +1,97 @@
+//! What can be played a script: the reference model, or the real program.
+
+use super::script::Step;
+use equic_gateway::model::{Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
+use equic_gateway::reason::Reason;
+use std::collections::BTreeMap;
+
+/// What became of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub dropped: bool,
+    /// Service and reason, if it was to a service.
+    pub verdict: Option<(usize, Reason)>,
+}
+
+/// What is known of a source, without the buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceReport {
+    pub packets: u64,
+    pub bytes: u64,
+    pub drops: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    pub last_reason: Reason,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub counters: BTreeMap<(usize, Reason), Counter>,
+    pub sources: BTreeMap<SourceKey, SourceReport>,
+    pub tallies: Tallies,
+}
+
+pub trait Subject {
+    /// Forgets everything and starts with this configuration.
+    fn reset(&mut self, config: &Config);
+    /// Takes one step; says what became of the packet, if the step is one.
+    fn step(&mut self, step: &Step, now: u64) -> Option<Seen>;
+    fn report(&mut self) -> Report;
+}
+
+impl Subject for Model {
+    fn reset(&mut self, config: &Config) {
+        *self = Model::new(config.clone());
+    }
+
+    fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
+        match step {
+            Step::Packet(frame) => {
+                let outcome: Outcome = self.judge(frame, now);
+                let verdict = outcome.verdict().map(|v| (v.service, v.reason));
+                return Some(Seen { dropped: outcome.dropped(), verdict });
+            }
+            Step::Wait(_) => {}
+            Step::List { addr, prefix_len, entry: Some(entry) } => {
+                self.acl.insert(*addr, *prefix_len, *entry);
+            }
+            Step::List { addr, prefix_len, entry: None } => {
+                self.acl.remove(*addr, *prefix_len);
+            }
+            Step::Connections { ledger, source, group, count } => {
+                let key = self.source_key(*source, *group);
+                let ledger = ledger_mut(self, *ledger);
+                ledger.heartbeat_ns = now;
+                ledger.connections.insert(key, *count);
+            }
+            Step::Heartbeat { ledger } => ledger_mut(self, *ledger).heartbeat_ns = now,
+            Step::Service { number, service } => self.config.services[*number] = service.clone(),
+            Step::DryRun(dry_run) => self.config.dry_run = *dry_run,
+        }
+        None
+    }
+
+    fn report(&mut self) -> Report {
+        let source = |s: &equic_gateway::model::SourceState| SourceReport {
+            packets: s.packets,
+            bytes: s.bytes,
+            drops: s.drops,
+            first_ns: s.first_ns,
+            last_ns: s.last_ns,
+            last_reason: s.last_reason,
+        };
+        Report {
+            counters: self.counters().iter().map(|(key, counter)| (*key, *counter)).collect(),
+            sources: self.sources().iter().map(|(key, state)| (*key, source(state))).collect(),
+            tallies: self.tallies(),
+        }
+    }
+}
+
+fn ledger_mut(model: &mut Model, number: usize) -> &mut Ledger {
+    if model.ledgers.len() <= number {
+        model.ledgers.resize_with(number + 1, Ledger::default);
+    }
+    &mut model.ledgers[number]
+}
