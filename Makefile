@@ -34,7 +34,8 @@ fmt: setup ## format Rust and C
 	@scripts/lint.sh --fix
 
 header: ## generate crates/capi/include/equic.h again
-	@$(CARGO) run --quiet -p libequic --example header > crates/capi/include/equic.h
+	@$(CARGO) run --quiet --release -p libequic --example header > crates/capi/include/equic.h.new
+	@mv crates/capi/include/equic.h.new crates/capi/include/equic.h
 
 clean: ## remove what was built
 	@$(CARGO) clean

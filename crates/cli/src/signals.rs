@@ -8,7 +8,8 @@ use crate::failure::{Done, Failure};
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    /// Not under nohup(1), which ignores it on behalf of the command.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -20,7 +21,7 @@ impl Signals {
         Ok(Signals {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
-            hangup: watch(SignalKind::hangup())?,
+            hangup: if ignores_hangup() { None } else { Some(watch(SignalKind::hangup())?) },
         })
     }
 
@@ -29,9 +30,28 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hangup.recv() => "SIGHUP",
+            () = received(&mut self.hangup) => "SIGHUP",
         }
     }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the process was started with SIGHUP ignored (proc_pid_status(5), SigIgn; bit 0 is signal 1).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 /// A runtime of `threads` threads; none: one per CPU.

@@ -175,6 +175,20 @@ fn killing_it_takes_it_off() {
 }
 
 #[test]
+fn it_survives_the_terminal_under_nohup() {
+    let Some(lab) = lab("cli-nohup", 1) else { return };
+    let name = unique("nohup");
+    let mut nohup = lab.server().command("nohup");
+    nohup.arg(common::EQUIC).stderr(std::process::Stdio::null());
+    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
+    let gateway = Running::start(nohup, &args);
+    gateway.event("ready");
+    gateway.signal(nix::sys::signal::Signal::SIGHUP);
+    gateway.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(gateway.event("left")["why"], "SIGTERM");
+}
+
+#[test]
 fn an_interface_that_goes_away_ends_it() {
     let Some(lab) = lab("cli-gone", 1) else { return };
     let (mut gateway, _) = start(lab.server(), &unique("gone"), &[]);

@@ -142,10 +142,11 @@ struct equic_listener {
 	__u8 reserved;
 };
 
-/* A source: an address cut to its prefix. IPv4 as ::ffff:a.b.c.d. */
+/* Key of the LRU map `sources`: an address cut to its prefix, as one service sees it. IPv4 as
+ * ::ffff:a.b.c.d. */
 struct equic_source {
 	__u8 addr[16];
-	__u32 group;
+	__u32 service;
 };
 
 /* Value of the LRU map `sources`. */

@@ -25,7 +25,7 @@ INLINE __u64 time_now(void)
 }
 
 /* The source is a prefix of the address. */
-INLINE void source_of(const struct packet *p, __u32 group, struct equic_source *source)
+INLINE void source_of(const struct packet *p, struct equic_source *source)
 {
 	__u64 words[2];
 
@@ -37,7 +37,7 @@ INLINE void source_of(const struct packet *p, __u32 group, struct equic_source *
 		words[1] = p->src[1] & load.v6_mask[1];
 	}
 	__builtin_memcpy(source->addr, words, sizeof(words));
-	source->group = group;
+	source->service = p->service;
 }
 
 /* Which service is the packet to? EQUIC_NO_SERVICE: none. */
@@ -139,7 +139,7 @@ static __noinline int later_fragment(struct packet *p)
 		return XDP_PASS;
 	if (service->fragments == EQUIC_FRAGMENTS_DROP || first->dropped)
 		reason = EQUIC_REASON_LATER_FRAGMENT;
-	source_of(p, service->group, &source);
+	source_of(p, &source);
 	/* No new entry: what follows a denied packet must not push others out of the table. */
 	state = bpf_map_lookup_elem(&sources, &source);
 	return conclude(p, service, &source, state, reason);
@@ -162,7 +162,7 @@ INLINE int to_service(struct packet *p, enum parsed parsed)
 		return XDP_PASS;
 	p->service = index;
 	p->now = time_now();
-	source_of(p, service->group, &source);
+	source_of(p, &source);
 	if (control.acl_used)
 		listed = look_up_acl(p);
 	if (parsed == PARSED_BAD_UDP || listed == LISTED_DENY) {

@@ -15,11 +15,21 @@ INLINE __u64 mix(__u64 x)
 	return x;
 }
 
+struct ledger_sum {
+	__u64 addr[2];
+	__u64 now;
+	__u32 group;
+	__u32 first;
+	__u32 second;
+	__u32 tag;
+	__u32 count;
+};
+
 /* Connections in one bucket that belong to the source. */
-static __noinline __u32 bucket_count(void *ledger, __u32 bucket, const struct equic_source *source,
-				     __u32 tag)
+static __noinline __u32 bucket_count(void *ledger, __u32 bucket, const struct ledger_sum *sum)
 {
-	const __u64 *want = (const __u64 *)source->addr;
+	const __u64 *want = sum->addr;
+	__u32 tag = sum->tag;
 	volatile struct equic_ledger_bucket *b;
 	__u32 key = bucket + 1;
 
@@ -33,7 +43,7 @@ static __noinline __u32 bucket_count(void *ledger, __u32 bucket, const struct eq
 
 		if (meta >> 32 != tag)
 			continue;
-		if (have[0] != want[0] || have[1] != want[1] || slot->group != source->group)
+		if (have[0] != want[0] || have[1] != want[1] || slot->group != sum->group)
 			continue;
 		meta = slot->meta;
 		if (meta >> 32 == tag)
@@ -41,15 +51,6 @@ static __noinline __u32 bucket_count(void *ledger, __u32 bucket, const struct eq
 	}
 	return 0;
 }
-
-struct ledger_sum {
-	const struct equic_source *source;
-	__u64 now;
-	__u32 first;
-	__u32 second;
-	__u32 tag;
-	__u32 count;
-};
 
 /* Adds one process's count. Returns 1 to stop. */
 static long add_ledger(__u32 index, void *arg)
@@ -76,18 +77,19 @@ static long add_ledger(__u32 index, void *arg)
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	sum->count += bucket_count(ledger, sum->first, sum->source, sum->tag);
-	sum->count += bucket_count(ledger, sum->second, sum->source, sum->tag);
+	sum->count += bucket_count(ledger, sum->first, sum);
+	sum->count += bucket_count(ledger, sum->second, sum);
 	return 0;
 }
 
-/* The sum over all ledgers whose owner is alive. */
-static __noinline __u32 connections(const struct equic_source *source, __u64 now)
+/* The source's connections in the quota group: the sum over all ledgers whose owner is alive. */
+static __noinline __u32 connections(const struct equic_source *source, __u32 group, __u64 now)
 {
-	const __u64 *addr = (const __u64 *)source->addr;
-	__u64 h = mix(mix(mix(load.seed ^ addr[0]) ^ addr[1]) ^ source->group);
-	struct ledger_sum sum = {.source = source, .now = now};
+	struct ledger_sum sum = {.now = now, .group = group};
+	__u64 h;
 
+	__builtin_memcpy(sum.addr, source->addr, sizeof(sum.addr));
+	h = mix(mix(mix(load.seed ^ sum.addr[0]) ^ sum.addr[1]) ^ group);
 	sum.tag = (__u32)(h >> 32) | 1;
 	sum.first = (__u32)h & load.ledger_mask;
 	sum.second = (sum.first ^ (__u32)mix(sum.tag)) & load.ledger_mask;

@@ -153,7 +153,7 @@ static __noinline __u32 judge_opening(const struct packet *p,
 		return EQUIC_REASON_SHORT_DCID;
 	if (!exempt) {
 		if (limit && service->policy == EQUIC_POLICY_NEW) {
-			__u32 held = connections(source, p->now);
+			__u32 held = connections(source, service->group, p->now);
 
 			if (load.explain)
 				explain.count = held;
@@ -181,7 +181,7 @@ INLINE __u32 judge(struct packet *p, volatile struct equic_service *service,
 
 	if (!exempt) {
 		if (limit && service->policy == EQUIC_POLICY_STRICT) {
-			__u32 held = connections(source, p->now);
+			__u32 held = connections(source, service->group, p->now);
 
 			if (load.explain)
 				explain.count = held;

@@ -34,10 +34,12 @@ impl Periodic {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(run)
-            .map_err(|error| Error::system(format!("starting the thread {name}"), error))?;
+        // The application's signals are for the application's threads.
+        let spawned = crate::sys::signals::blocked(|| {
+            std::thread::Builder::new().name(name.to_owned()).spawn(run)
+        });
+        let thread =
+            spawned.map_err(|error| Error::system(format!("starting the thread {name}"), error))?;
         Ok(Periodic { stop, thread: Some(thread) })
     }
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use equic_gateway::{Attached, Config, Error, Gateway, Mode, ObjectSource};
 
-use super::limits::Limits;
 use crate::failure::{Done, Failure};
 use crate::output;
 
@@ -27,8 +26,6 @@ pub struct Attachment {
     /// If the kernel rejects the program, show all it has to say
     #[arg(long)]
     verbose_verifier: bool,
-    #[command(flatten)]
-    limits: Limits,
 }
 
 impl Attachment {
@@ -41,14 +38,6 @@ impl Attachment {
             config.gateway.name.clone_from(name);
         }
         config.gateway.dry_run |= self.dry_run;
-    }
-
-    /// The same, and the limits for its only service.
-    pub fn apply_all(&self, config: &mut Config) {
-        self.apply(config);
-        for service in &mut config.services {
-            self.limits.apply(service);
-        }
     }
 
     /// Loads the program and attaches it to every interface of `config`, or to none.

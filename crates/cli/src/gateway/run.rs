@@ -10,7 +10,7 @@ use equic_report::number;
 use serde_json::json;
 
 use super::attach::{Attachment, Running};
-use super::limits::describe;
+use super::limits::{Limits, describe};
 use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
@@ -51,8 +51,11 @@ pub struct Args {
     /// JSON lines (schema equic.gateway.run/1)
     #[arg(long)]
     json: bool,
+    // Side by side, because clap makes a group of a structure only if none is inside it.
     #[command(flatten)]
     attachment: Attachment,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 pub fn run(args: &Args) -> Done {
@@ -85,22 +88,19 @@ fn configure(args: &Args) -> Done<Config> {
     let mut config = match &args.config {
         Some(path) => Config::read(path)?,
         None => {
-            let service = ServiceConfig {
+            let mut service = ServiceConfig {
                 name: "quic".to_owned(),
                 listen: args.port.clone(),
                 ..ServiceConfig::default()
             };
+            args.limits.apply(&mut service);
             Config { services: vec![service], ..Config::default() }
         }
     };
     if !args.interface.is_empty() {
         config.gateway.interfaces.clone_from(&args.interface);
     }
-    if args.config.is_some() {
-        args.attachment.apply(&mut config);
-    } else {
-        args.attachment.apply_all(&mut config);
-    }
+    args.attachment.apply(&mut config);
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
     }

@@ -1,10 +1,11 @@
 //! `equic serve`: an HTTP/3 server that tells a gateway who is connected.
 //!
 //! The gateway is one that runs already (`--gateway`), or one this process attaches (`--attach`);
-//! [`admission`] binds its ledger to the endpoint's hooks. `--user-quota` is the same policy without
+//! [`feed`] finds it, [`admission`] binds its ledger to the endpoint's hooks. `--user-quota` is the same policy without
 //! a gateway, in the application: the baseline of the experiments.
 
 mod admission;
+mod feed;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,18 +17,17 @@ use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
     UserSpaceQuota,
 };
-use equic_gateway::{
-    Config, Control, Listen, Rate, Service, ServiceConfig, parse_duration, parse_size,
-};
+use equic_gateway::{Rate, parse_duration, parse_size};
 use equic_report::number;
 use serde_json::json;
 
 use crate::failure::{Done, Failure};
-use crate::gateway::attach::{Attachment, Running};
-use crate::gateway::status as gateway;
+use crate::gateway::attach::Attachment;
+use crate::gateway::limits::Limits;
 use crate::output::Journal;
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
+use feed::{Feeding, feed};
 
 /// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
 #[derive(clap::Args)]
@@ -91,6 +91,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     attachment: Attachment,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 /// What an attempt over a user-space limit gets.
@@ -205,73 +207,6 @@ fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {
         ..QuotaConfig::default()
     };
     Ok(Some(Arc::new(UserSpaceQuota::new(config)?)))
-}
-
-/// The gateway a server feeds, for as long as it runs.
-struct Feeding {
-    control: Control,
-    service: Service,
-    /// The gateway of this process.
-    own: Option<Running>,
-}
-
-fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
-    if !args.attach.is_empty() {
-        let service = ServiceConfig {
-            name: "quic".to_owned(),
-            listen: vec![listener(address)],
-            ..ServiceConfig::default()
-        };
-        let mut config = Config { services: vec![service], ..Config::default() };
-        config.gateway.interfaces.clone_from(&args.attach);
-        args.attachment.apply_all(&mut config);
-        let own = args.attachment.start(&config)?;
-        let control = own.gateway.control().clone();
-        let service = own.gateway.ledger()?.service_at(0)?;
-        return Ok(Some(Feeding { control, service, own: Some(own) }));
-    }
-    let Some(selector) = &args.gateway else { return Ok(None) };
-    let control = Control::open(selector.as_deref())?;
-    let index = match &args.service {
-        Some(name) => {
-            gateway::check_service(&control, name)?;
-            control.service_names().iter().position(|known| known == name)
-        }
-        None => Some(service_at(&control, address)?),
-    };
-    let ledger = control.join("equic serve")?;
-    let service = ledger.service_at(index.unwrap_or_default())?;
-    Ok(Some(Feeding { control, service, own: None }))
-}
-
-/// A socket on `[::]` takes IPv4 too: that is what a bare port means to the gateway.
-fn listener(address: SocketAddr) -> Listen {
-    if address.is_ipv6() && address.ip().is_unspecified() {
-        Listen::Port(address.port())
-    } else {
-        Listen::Addr(SocketAddr::new(address.ip().to_canonical(), address.port()))
-    }
-}
-
-/// The gateway's service whose packets come to this address.
-fn service_at(control: &Control, address: SocketAddr) -> Done<usize> {
-    let listeners = control.listeners()?;
-    let own: Vec<SocketAddr> = listener(address).addresses().collect();
-    let exact = listeners.iter().find(|(at, _)| own.contains(at));
-    let found = exact.or_else(|| {
-        listeners.iter().find(|(at, _)| {
-            let same_family = own.iter().any(|own| own.is_ipv4() == at.is_ipv4());
-            at.port() == address.port() && at.ip().is_unspecified() && same_family
-        })
-    });
-    found.map(|(_, index)| *index).ok_or_else(|| {
-        let known: Vec<String> = listeners.iter().map(|(at, _)| at.to_string()).collect();
-        Failure::because(
-            format_args!("gateway `{}` has no service on {address}", control.name()),
-            format_args!("it protects {}", known.join(", ")),
-        )
-        .mend("listen there, or name the service with --service")
-    })
 }
 
 fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use equic_lab::{Lab, Namespace};
@@ -52,8 +52,21 @@ impl Out {
     }
 }
 
+/// Runs a command to its end, which must come in time.
 pub fn finish(mut command: Command) -> Out {
-    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the command starts");
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    let (done, ended) = channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            // Not waited for yet, so the number is still its own.
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+    });
+    let output = child.wait_with_output().expect("the child is ours");
+    drop(done);
+    watchdog.join().expect("the watchdog does not panic");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     let out = Out {
         code: output.status.code(),

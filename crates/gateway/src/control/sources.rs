@@ -1,7 +1,7 @@
 //! Who talks: the sources with the most packets, bytes, drops or connections.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -45,12 +45,15 @@ impl std::str::FromStr for SortBy {
     }
 }
 
-/// One source.
+/// A source, its service's number and statistics if it has an entry, and its connections.
+type Row = (Source, Option<(u32, abi::equic_source_state)>, u32);
+
+/// One source, as one service sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceRow {
     /// Its prefix; a single address without its length.
     pub source: String,
-    /// The services it is counted for together.
+    /// The service it talks to; of a source that was silent, those its connections count for.
     pub services: Vec<String>,
     /// Connections open, over all servers that feed the gateway.
     pub connections: u32,
@@ -91,19 +94,24 @@ impl Control {
     /// # Errors
     /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sources(&self, top: usize, by: SortBy) -> Result<Vec<SourceRow>> {
-        let mut connections: HashMap<Source, u32> = self.connections()?;
+        let connections: HashMap<Source, u32> = self.connections()?;
         let states = self.maps.sources.entries().map_err(reading("the sources"))?;
-        let mut all: Vec<(Source, Option<abi::equic_source_state>, u32)> = states
+        let services = self.maps.services.read();
+        let mut seen = HashSet::new();
+        let mut all: Vec<Row> = states
             .into_iter()
             .map(|(key, state)| {
-                let source = Source::of_bytes(key.addr, key.group);
-                let count = connections.remove(&source).unwrap_or(0);
-                (source, Some(state), count)
+                let group = services.get(key.service as usize).map_or(0, |service| service.group);
+                let source = Source::of_bytes(key.addr, group);
+                let count = connections.get(&source).copied().unwrap_or(0);
+                seen.insert(source);
+                (source, Some((key.service, state)), count)
             })
             .collect();
-        all.extend(connections.into_iter().map(|(source, count)| (source, None, count)));
+        let silent = connections.into_iter().filter(|(source, _)| !seen.contains(source));
+        all.extend(silent.map(|(source, count)| (source, None, count)));
         all.sort_by_key(|(source, state, count)| {
-            let state = state.unwrap_or_default();
+            let state = state.map(|(_, state)| state).unwrap_or_default();
             let rank = match by {
                 SortBy::Packets => state.packets,
                 SortBy::Bytes => state.bytes,
@@ -113,25 +121,29 @@ impl Control {
             (Reverse(rank), Reverse(state.packets), source.addr())
         });
         all.truncate(top);
-        let (lists, services, now) =
-            (self.lists()?, self.maps.services.read(), sys::monotonic_ns());
+        let (lists, now) = (self.lists()?, sys::monotonic_ns());
         let ms_since = |then: u64| now.saturating_sub(then) / 1_000_000;
         Ok(all
             .into_iter()
             .map(|(source, state, connections)| {
                 let prefix = source_prefix(source.addr(), &self.maps.load);
-                let in_group = || {
+                let (number, state) = state.unzip();
+                let concerned = || {
                     services
                         .iter()
-                        .filter(|s| s.name[0] != 0 && s.group == source.group)
-                        .map(service_from_abi)
+                        .zip(0u32..)
+                        .filter(|(s, index)| {
+                            s.name[0] != 0
+                                && number.map_or(s.group == source.group, |n| n == *index)
+                        })
+                        .map(|(s, _)| service_from_abi(s))
                 };
                 let listed = lists.iter().filter(|entry| entry.prefix.contains(&prefix));
                 SourceRow {
                     source: prefix_text(prefix),
-                    services: in_group().map(|service| service.name).collect(),
+                    services: concerned().map(|service| service.name).collect(),
                     connections,
-                    limit: in_group()
+                    limit: concerned()
                         .map(|s| s.max_connections)
                         .filter(|max| *max != 0)
                         .min()

@@ -60,13 +60,14 @@ impl Outcome {
     }
 }
 
-/// A source: an address cut to its prefix, in a quota group.
+/// A source: an address cut to its prefix, in a quota group (of a ledger) or as a service sees it
+/// (in the table of sources).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
     /// The prefix, IPv4 as `::ffff:a.b.c.d`.
     pub addr: [u8; 16],
-    /// The quota group.
-    pub group: u32,
+    /// The quota group, or the service's number.
+    pub scope: u32,
 }
 
 /// What is known of a source.
@@ -197,15 +198,15 @@ impl Model {
         self.handshakes.len()
     }
 
-    /// The source `addr` belongs to in `group`.
-    pub fn source_key(&self, addr: IpAddr, group: u32) -> SourceKey {
+    /// The source `addr` belongs to in a quota group, or to a service.
+    pub fn source_key(&self, addr: IpAddr, scope: u32) -> SourceKey {
         let leading = match addr {
             IpAddr::V4(_) => 96 + u32::from(self.config.v4_prefix_len.min(32)),
             IpAddr::V6(_) => u32::from(self.config.v6_prefix_len.min(128)),
         };
         let mask = u128::MAX.checked_shl(128 - leading).unwrap_or(0);
         let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();
-        SourceKey { addr, group }
+        SourceKey { addr, scope }
     }
 
     /// Connections of a source, over all ledgers whose heartbeat is younger than the lease.
@@ -253,7 +254,7 @@ impl Model {
             FragmentPolicy::Follow | FragmentPolicy::Drop => Reason::LaterFragment,
         };
         let bytes = fragment.length as u64;
-        self.record(self.source_key(fragment.key.src, service.group), reason, bytes, now);
+        self.record(self.source_key(fragment.key.src, first.service as u32), reason, bytes, now);
         Outcome::Service(self.conclude(first.service, reason, bytes, service.dry_run))
     }
 
@@ -264,7 +265,7 @@ impl Model {
         let reason = self.decide(number, &service, datagram, now);
         // A UDP length that is not to be trusted is not counted either.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.length) as u64;
-        self.record(self.source_key(datagram.src, service.group), reason, bytes, now);
+        self.record(self.source_key(datagram.src, number as u32), reason, bytes, now);
         let verdict = self.conclude(number, reason, bytes, service.dry_run);
         if let Some(key) = datagram.first_fragment
             && service.fragments != FragmentPolicy::Pass
@@ -318,9 +319,8 @@ impl Model {
             Some(AclAction::Allow) => true,
             None => false,
         };
-        let source = self.source_key(d.src, service.group);
         let reason = (!exempt)
-            .then(|| self.refuse_source(service, source, payload, now))
+            .then(|| self.refuse_source(number, service, d, payload, now))
             .flatten()
             .unwrap_or_else(|| self.decide_quic(number, service, d, payload, exempt, now));
         if exempt && !reason.drops() { Reason::Allowed } else { reason }
@@ -329,19 +329,18 @@ impl Model {
     /// Steps 3 and 4: the strict quota, and the rates of packets and bytes.
     fn refuse_source(
         &mut self,
+        number: usize,
         service: &Service,
-        source: SourceKey,
+        d: &Datagram<'_>,
         payload: Payload<'_>,
         now: u64,
     ) -> Option<Reason> {
         let limit = u64::from(service.max_connections);
-        if service.policy == QuotaPolicy::Strict
-            && limit > 0
-            && self.connections(&source, now) > limit
-        {
+        let held = || self.connections(&self.source_key(d.src, service.group), now);
+        if service.policy == QuotaPolicy::Strict && limit > 0 && held() > limit {
             return Some(Reason::QuotaStrict);
         }
-        let state = self.ensure_source(source, now);
+        let state = self.ensure_source(self.source_key(d.src, number as u32), now);
         if !service.packets_per_source.charge(&mut state.packets_tat, 1, now) {
             return Some(Reason::RatePackets);
         }
@@ -380,8 +379,7 @@ impl Model {
         if opening.is_initial() && opening.dcid.as_bytes().len() < MIN_OPENING_DCID {
             return Reason::ShortDcid;
         }
-        let source = self.source_key(d.src, service.group);
-        if !exempt && let Some(refused) = self.refuse_opening(number, service, source, now) {
+        if !exempt && let Some(refused) = self.refuse_opening(number, service, d.src, now) {
             return refused;
         }
         let fresh = Handshake { started_ns: now, dcids: vec![opening.dcid] };
@@ -421,17 +419,15 @@ impl Model {
         &mut self,
         number: usize,
         service: &Service,
-        source: SourceKey,
+        src: IpAddr,
         now: u64,
     ) -> Option<Reason> {
         let limit = u64::from(service.max_connections);
-        if service.policy == QuotaPolicy::New
-            && limit > 0
-            && self.connections(&source, now) >= limit
-        {
+        let held = || self.connections(&self.source_key(src, service.group), now);
+        if service.policy == QuotaPolicy::New && limit > 0 && held() >= limit {
             return Some(Reason::Quota);
         }
-        let state = self.ensure_source(source, now);
+        let state = self.ensure_source(self.source_key(src, number as u32), now);
         if !service.new_per_source.charge(&mut state.new_tat, 1, now) {
             return Some(Reason::RateNewSource);
         }

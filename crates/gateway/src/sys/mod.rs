@@ -3,6 +3,7 @@
 //! * `map.rs`: BPF maps with Rust types for keys and values;
 //! * `region.rs`: memory shared with the kernel or other processes;
 //! * `ids.rs`: programs, links and maps of the whole system, by their ids;
+//! * `signals.rs`: threads that take none of the application's signals;
 //! * `log.rs`: what libbpf and the verifier say while something is loaded;
 //! * here: the clock, capabilities, interfaces, processes.
 
@@ -10,6 +11,7 @@ pub(crate) mod ids;
 pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod region;
+pub(crate) mod signals;
 
 use std::ffi::{CStr, CString};
 use std::fs;

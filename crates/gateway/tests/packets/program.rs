@@ -327,7 +327,7 @@ impl Loaded {
         let is_source = |slot: &abi::equic_ledger_slot| {
             slot.meta >> 32 == u64::from(tag)
                 && slot.addr == source.addr
-                && slot.group == source.group
+                && slot.group == source.scope
         };
         let find = |wanted: &dyn Fn(&abi::equic_ledger_slot) -> bool| {
             buckets.iter().find_map(|bucket| {
@@ -343,7 +343,7 @@ impl Loaded {
         } else {
             abi::equic_ledger_slot {
                 addr: source.addr,
-                group: source.group,
+                group: source.scope,
                 reserved: 0,
                 meta: u64::from(tag) << 32 | u64::from(count),
             }
@@ -364,7 +364,7 @@ impl Loaded {
     ) {
         let mut addr = source.addr;
         addr[15] ^= 0x80;
-        let twins = [(source.addr, source.group + 77), (addr, source.group)];
+        let twins = [(source.addr, source.scope + 77), (addr, source.scope)];
         for (bucket, (addr, group)) in buckets.into_iter().zip(twins) {
             let mut value = read(bucket);
             if value.slot[0].meta == 0 {
@@ -383,7 +383,7 @@ fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
         IpAddr::V6(_) => v6_mask(load.v6_prefix_len),
     };
     let addr = (u128::from_be_bytes(address_bytes(addr)) & mask).to_be_bytes();
-    SourceKey { addr, group }
+    SourceKey { addr, scope: group }
 }
 
 /// Tag and buckets of a source, by policy.md section 6.
@@ -396,7 +396,7 @@ fn place(source: &SourceKey) -> (u32, [u32; 2]) {
         x ^ x >> 33
     }
     let word = |at: usize| u64::from_le_bytes(source.addr[at..at + 8].try_into().unwrap());
-    let hash = mix(mix(mix(LEDGER_SEED ^ word(0)) ^ word(8)) ^ u64::from(source.group));
+    let hash = mix(mix(mix(LEDGER_SEED ^ word(0)) ^ word(8)) ^ u64::from(source.scope));
     let tag = (hash >> 32) as u32 | 1;
     let mask = LEDGER_BUCKETS - 1;
     let first = hash as u32 & mask;
@@ -509,7 +509,7 @@ impl Subject for Program {
             let value = sources.lookup(&key, MapFlags::ANY).unwrap().expect("nobody deletes it");
             let source: abi::equic_source = from_bytes(&key);
             let state: abi::equic_source_state = from_bytes(&value);
-            let key = SourceKey { addr: source.addr, group: source.group };
+            let key = SourceKey { addr: source.addr, scope: source.service };
             let source = SourceReport {
                 packets: state.packets,
                 bytes: state.bytes,

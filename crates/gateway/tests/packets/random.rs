@@ -174,10 +174,7 @@ impl Random {
             95..97 => Step::Heartbeat { ledger: self.rng.random_range(0..3) },
             97..99 => {
                 let number = self.rng.random_range(0..config.services.len());
-                // In another group a source is another one, and the program then does not look for
-                // the handshakes it has under way.
-                let group = config.services[number].group;
-                Step::Service { number, service: Service { group, ..self.service() } }
+                Step::Service { number, service: self.service() }
             }
             _ => Step::DryRun(self.chance(20)),
         }

@@ -25,8 +25,6 @@ pub struct Described {
     /// Destination port; without it, the service's
     #[arg(long, value_name = "PORT")]
     dport: Option<u16>,
-    #[command(flatten)]
-    kind: KindArgs,
     /// 1, 2, or a number as 0xff00001d
     #[arg(long, value_name = "VERSION")]
     quic_version: Option<Version>,
@@ -56,7 +54,8 @@ pub struct Described {
 /// An Initial, unless one of these is given.
 #[derive(Args)]
 #[group(multiple = false)]
-struct KindArgs {
+#[command(next_help_heading = "What kind of packet")]
+pub struct KindArgs {
     /// It opens a connection (the default)
     #[arg(long)]
     initial: bool,
@@ -78,7 +77,8 @@ struct KindArgs {
 }
 
 impl KindArgs {
-    fn kind(&self) -> Kind {
+    /// Which was chosen.
+    pub fn kind(&self) -> Kind {
         let chosen = [
             (self.handshake, Kind::Handshake),
             (self.zero_rtt, Kind::ZeroRtt),
@@ -96,9 +96,9 @@ const SOMEBODY: (Ipv4Addr, Ipv6Addr) =
 
 impl Described {
     /// The frames to judge, in order.
-    pub fn frames(&self, config: &Config) -> Done<Vec<Vec<u8>>> {
+    pub fn frames(&self, kind: Kind, config: &Config) -> Done<Vec<Vec<u8>>> {
         let packet = Packet {
-            kind: self.kind.kind(),
+            kind,
             version: self.quic_version.unwrap_or(Version(1)),
             dcid: self.dcid.clone().map_or_else(|| (1..=8).collect(), |hex| hex.0),
             scid: self.scid.clone().map_or_else(|| (9..=16).collect(), |hex| hex.0),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use equic_gateway::{Config, Gateway, Guard, LoadOptions};
 
-use self::described::Described;
+use self::described::{Described, KindArgs};
 use self::quic::Hex;
 use self::report::{Judged, Report};
 use super::Target;
@@ -36,25 +36,31 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "gateway")]
     config: Option<PathBuf>,
     /// Judge every packet of this pcap or pcapng file (`-`: standard input)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["Described", "hex"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Described", "KindArgs", "hex"])]
     pcap: Option<PathBuf>,
     /// Judge this Ethernet frame, given in hex
-    #[arg(long, value_name = "BYTES", conflicts_with = "Described")]
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["Described", "KindArgs"])]
     hex: Option<Hex>,
     /// With --pcap: only the summary
-    #[arg(long, requires = "pcap")]
+    #[arg(long)]
     summary: bool,
-    #[command(flatten)]
-    described: Described,
     /// Another build of the program than the one inside this command
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
     /// JSON lines (schema equic.gateway.explain/1), one per packet, and a summary for --pcap
     #[arg(long)]
     json: bool,
+    // Last, because their headings hold for all that follows.
+    #[command(flatten)]
+    described: Described,
+    #[command(flatten)]
+    kind: KindArgs,
 }
 
 pub fn run(args: &Args) -> Done {
+    if args.summary && args.pcap.is_none() {
+        return Err(Failure::usage("--summary sums up a capture: give --pcap FILE"));
+    }
     let subject = Subject::load(args)?;
     let mut report = Report::new(args.json, args.summary);
     if let Some(path) = &args.pcap {
@@ -64,7 +70,7 @@ pub fn run(args: &Args) -> Done {
         let judgement = subject.gateway.judge(frame)?;
         return report.single(&Judged::new(&judgement, frame.len()));
     }
-    let frames = args.described.frames(&subject.config)?;
+    let frames = args.described.frames(args.kind.kind(), &subject.config)?;
     let _held = subject.hold(&args.described)?;
     let mut last = None;
     for frame in &frames {

@@ -223,14 +223,16 @@ fn rates_of_packets() -> Vec<Script> {
             .packet(v4(short(101)), RateBytes)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RatePackets),
-        bytes("a source's services share its buckets", 1000, 100)
+        bytes("a source has buckets of its own with each service, also in one group", 1000, 100)
             .another_service(
                 Service { bytes_per_source: Rate::per_second(1000, 50), ..Service::default() },
                 &["10.0.0.1:8443"],
             )
             .packet(v4(short(40)), Established)
+            .packet(udp(super::C4, "10.0.0.1:8443", short(30)), Expected::Of(1, Established))
             .packet(udp(super::C4, "10.0.0.1:8443", short(30)), Expected::Of(1, RateBytes))
-            .packet(v4(short(60)), Established),
+            .packet(v4(short(60)), Established)
+            .packet(v4(short(30)), RateBytes),
     ]
 }
 

@@ -1,0 +1,204 @@
+//! What C hands in: strings, peers, places for results. Everything is checked before it is used.
+
+use std::ffi::{CStr, c_char};
+use std::mem::{offset_of, size_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+
+use crate::error::{Failure, Result};
+
+/// The handle behind a pointer.
+///
+/// # Safety
+/// `handle` is NULL or valid for `'a`.
+pub(crate) unsafe fn handle<'a, T>(handle: *const T, name: &str) -> Result<&'a T> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
+}
+
+/// A text that may be left out.
+///
+/// # Safety
+/// `text` is NULL or a NUL-terminated string that lives for `'a`.
+pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not NULL; the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    match text.to_str() {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(Failure::argument(format!(
+            "`{name}` is not UTF-8: \"{}\"",
+            text.to_bytes().escape_ascii()
+        ))),
+    }
+}
+
+/// A text.
+///
+/// # Safety
+/// As [`optional_text`].
+pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
+    // SAFETY: the caller's promise.
+    unsafe { optional_text(text, name) }?
+        .ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
+}
+
+/// Writes a result where the caller wants it.
+///
+/// # Safety
+/// `place` is NULL or valid for a write.
+pub(crate) unsafe fn give<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: not NULL; the caller's promise.
+        unsafe { place.write(value) }
+    }
+}
+
+/// The address of a peer, IPv4-mapped IPv6 addresses as IPv4.
+///
+/// # Safety
+/// `peer` is NULL or points to `length` readable bytes.
+pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<SocketAddr> {
+    if peer.is_null() {
+        return Err(Failure::argument("the peer's address is NULL"));
+    }
+    let length = length as usize;
+    let short = |needs: usize| {
+        Failure::argument(format!(
+            "the peer's address has {length} bytes, its family needs {needs}"
+        ))
+    };
+    let family_end = offset_of!(sockaddr, sa_family) + size_of::<sa_family_t>();
+    if length < family_end {
+        return Err(short(family_end));
+    }
+    // SAFETY: inside `length` bytes; read without asking for alignment.
+    let family = unsafe { (&raw const (*peer).sa_family).read_unaligned() };
+    match i32::from(family) {
+        AF_INET if length < size_of::<sockaddr_in>() => Err(short(size_of::<sockaddr_in>())),
+        AF_INET => {
+            // SAFETY: `length` bytes are readable and the structure is no longer; all bit patterns
+            // are values.
+            let v4 = unsafe { peer.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Ok(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
+        }
+        AF_INET6 if length < size_of::<sockaddr_in6>() => Err(short(size_of::<sockaddr_in6>())),
+        AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { peer.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr).to_canonical();
+            Ok(SocketAddr::new(ip, u16::from_be(v6.sin6_port)))
+        }
+        other => Err(Failure::argument(format!(
+            "the peer's address family is {other}, neither AF_INET nor AF_INET6"
+        ))),
+    }
+}
+
+/// As [`peer`], for callers that do not say how long the address is: the family tells.
+///
+/// # Safety
+/// `address` is NULL or points to a `sockaddr_in`, a `sockaddr_in6`, or to a readable family.
+pub(crate) unsafe fn peer_of_any_length(address: *const sockaddr) -> Result<SocketAddr> {
+    if address.is_null() {
+        return Err(Failure::argument("the peer's address is NULL"));
+    }
+    // SAFETY: not NULL, and the family is readable; read without asking for alignment.
+    let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
+    let length = match i32::from(family) {
+        AF_INET => size_of::<sockaddr_in>(),
+        AF_INET6 => size_of::<sockaddr_in6>(),
+        _ => offset_of!(sockaddr, sa_family) + size_of::<sa_family_t>(),
+    };
+    // SAFETY: the caller's promise covers the length of its family.
+    unsafe { peer(address, length as socklen_t) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    fn v4() -> sockaddr_in {
+        // SAFETY: plain integers.
+        let mut address: sockaddr_in = unsafe { std::mem::zeroed() };
+        address.sin_family = AF_INET as sa_family_t;
+        address.sin_port = 4433u16.to_be();
+        address.sin_addr.s_addr = u32::from(Ipv4Addr::new(192, 0, 2, 7)).to_be();
+        address
+    }
+
+    fn v6(ip: &str) -> sockaddr_in6 {
+        // SAFETY: plain integers.
+        let mut address: sockaddr_in6 = unsafe { std::mem::zeroed() };
+        address.sin6_family = AF_INET6 as sa_family_t;
+        address.sin6_port = 4433u16.to_be();
+        address.sin6_addr.s6_addr = ip.parse::<Ipv6Addr>().unwrap().octets();
+        address
+    }
+
+    fn read<T>(address: &T, length: usize) -> Result<SocketAddr> {
+        assert!(length <= size_of::<T>());
+        // SAFETY: `length` bytes of `address`.
+        let sized = unsafe { peer(ptr::from_ref(address).cast(), length as socklen_t) };
+        // SAFETY: a whole sockaddr_in or sockaddr_in6.
+        let unsized_ = unsafe { peer_of_any_length(ptr::from_ref(address).cast()) };
+        if let Ok(sized) = &sized {
+            assert_eq!(*sized, unsized_.unwrap());
+        }
+        sized
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_are_meant() {
+        assert_eq!(read(&v4(), 16).unwrap(), "192.0.2.7:4433".parse().unwrap());
+        assert_eq!(read(&v6("2001:db8::7"), 28).unwrap(), "[2001:db8::7]:4433".parse().unwrap());
+        assert_eq!(read(&v6("::ffff:192.0.2.7"), 28).unwrap(), "192.0.2.7:4433".parse().unwrap());
+    }
+
+    #[test]
+    fn short_null_and_foreign_addresses_are_refused() {
+        for length in 0..16 {
+            assert!(read(&v4(), length).is_err(), "{length}");
+        }
+        for length in 0..28 {
+            assert!(read(&v6("::1"), length).is_err(), "{length}");
+        }
+        // SAFETY: NULL is asked for.
+        unsafe {
+            assert!(peer(ptr::null(), 128).is_err());
+            assert!(peer_of_any_length(ptr::null()).is_err());
+        }
+        let mut unix = v4();
+        unix.sin_family = libc::AF_UNIX as sa_family_t;
+        assert!(read(&unix, 16).unwrap_err().message.contains("family is 1"));
+    }
+
+    #[test]
+    fn addresses_need_no_alignment() {
+        let mut bytes = [0u8; 29];
+        let address = v6("2001:db8::1");
+        // SAFETY: 28 bytes fit behind the first.
+        unsafe { bytes.as_mut_ptr().add(1).cast::<sockaddr_in6>().write_unaligned(address) };
+        // SAFETY: 28 bytes from the second on.
+        let read = unsafe { peer(bytes.as_ptr().add(1).cast(), 28) };
+        assert_eq!(read.unwrap(), "[2001:db8::1]:4433".parse().unwrap());
+    }
+
+    #[test]
+    fn texts_are_utf8_and_there() {
+        // SAFETY: literals.
+        unsafe {
+            assert_eq!(text(c"eth0".as_ptr(), "interface").unwrap(), "eth0");
+            assert!(
+                text(ptr::null(), "interface").unwrap_err().message.contains("`interface` is NULL")
+            );
+            assert!(text(c"\xff".as_ptr(), "key").unwrap_err().message.contains("\\xff"));
+            assert_eq!(optional_text(ptr::null(), "key").unwrap(), None);
+        }
+    }
+}

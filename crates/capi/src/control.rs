@@ -1,0 +1,89 @@
+//! Changing a gateway while it runs: limits and lists.
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use ::equic_gateway::{IpNet, parse_prefix};
+
+use crate::arguments::{handle, text};
+use crate::error::{Failure, Result, boundary, equic_error};
+use crate::gateway::equic_gateway;
+
+/// Changes a setting while the gateway runs, as `equic gateway set KEY=VALUE` does: `key` is for
+/// example "max_connections", or "web.max_connections" for the service "web" alone; `value` is
+/// written as in the configuration.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_set(
+    gateway: *const equic_gateway,
+    key: *const c_char,
+    value: *const c_char,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (gateway, key, value) =
+            unsafe { (handle(gateway, "gateway")?, text(key, "key")?, text(value, "value")?) };
+        gateway.inner.control().set(key, value)?;
+        Ok(())
+    })
+}
+
+/// Drops every packet of a source to the gateway's services. `prefix` is an address or a prefix:
+/// "192.0.2.7", "2001:db8::/32". For `milliseconds`; 0: until it is forgotten. The longest prefix
+/// that matches an address decides.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_deny(
+    gateway: *const equic_gateway,
+    prefix: *const c_char,
+    milliseconds: u64,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
+        Ok(gateway.inner.control().deny(prefix, expiry(milliseconds))?)
+    })
+}
+
+/// Exempts a source from quotas and rates. Otherwise as `equic_deny`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_allow(
+    gateway: *const equic_gateway,
+    prefix: *const c_char,
+    milliseconds: u64,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
+        Ok(gateway.inner.control().allow(prefix, expiry(milliseconds))?)
+    })
+}
+
+/// Takes a prefix off the deny and allow lists. EQUIC_ERROR_NOT_FOUND if it is on neither.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_forget(
+    gateway: *const equic_gateway,
+    prefix: *const c_char,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
+        if gateway.inner.control().forget(prefix)? {
+            return Ok(());
+        }
+        let message = format!(
+            "{prefix} is neither denied nor allowed: it must be written with the length it was listed with"
+        );
+        Err(Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, message))
+    })
+}
+
+/// # Safety
+/// `prefix` is NULL or NUL-terminated.
+unsafe fn prefix(prefix: *const c_char) -> Result<IpNet> {
+    // SAFETY: the caller's promise.
+    let text = unsafe { text(prefix, "prefix") }?;
+    parse_prefix(text).map_err(|error| Failure::argument(error.to_string()))
+}
+
+fn expiry(milliseconds: u64) -> Option<Duration> {
+    (milliseconds != 0).then(|| Duration::from_millis(milliseconds))
+}

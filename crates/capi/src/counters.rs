@@ -1,0 +1,129 @@
+//! Why packets passed or were dropped, and how many.
+
+use std::ffi::{CString, c_char, c_int};
+use std::sync::LazyLock;
+
+use ::equic_gateway::Reason;
+
+use crate::arguments::{give, handle, text};
+use crate::error::{Failure, boundary, boundary_or, c_text, equic_error};
+use crate::service::equic_service;
+
+/// Packets to one service with one reason, since the gateway was loaded.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct equic_counts {
+    /// Packets judged so.
+    pub packets: u64,
+    /// Their UDP payload, in bytes.
+    pub bytes: u64,
+    /// Packets really dropped: none in a dry run.
+    pub dropped: u64,
+}
+
+/// Names and meanings with their NUL bytes.
+static TEXTS: LazyLock<Vec<(CString, CString)>> = LazyLock::new(|| {
+    Reason::all().map(|reason| (c_text(reason.name()), c_text(reason.meaning()))).collect()
+});
+
+/// How many reasons there are. They are numbered from 0 on; a later version only adds some.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_reason_count() -> u32 {
+    boundary_or(0, || Ok(Reason::all().len() as u32))
+}
+
+/// A reason's name, as reports have it: "quota", "small_initial", ...; NULL if there is no such
+/// reason. Never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_reason_name(reason: u32) -> *const c_char {
+    let name =
+        || Ok(TEXTS.get(reason as usize).map_or(std::ptr::null(), |(name, _)| name.as_ptr()));
+    boundary_or(std::ptr::null(), name)
+}
+
+/// What a reason means, in one line; NULL if there is no such reason. Never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_reason_meaning(reason: u32) -> *const c_char {
+    let meaning =
+        || Ok(TEXTS.get(reason as usize).map_or(std::ptr::null(), |(_, meaning)| meaning.as_ptr()));
+    boundary_or(std::ptr::null(), meaning)
+}
+
+/// 1 if packets judged so are dropped (in a dry run: would be), else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_reason_drops(reason: u32) -> c_int {
+    boundary_or(0, || Ok(Reason::from_number(reason).is_some_and(Reason::drops).into()))
+}
+
+/// The number of the reason of that name; -1 if there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_reason_find(name: *const c_char) -> c_int {
+    boundary_or(-1, || {
+        // SAFETY: the contract of the API.
+        let name = unsafe { text(name, "name") }?;
+        let unknown = |()| {
+            Failure::new(
+                equic_error::EQUIC_ERROR_NOT_FOUND,
+                format!("no reason is called `{name}`"),
+            )
+        };
+        Ok(name.parse::<Reason>().map_err(unknown)?.number() as c_int)
+    })
+}
+
+/// How many packets to a service had a reason. EQUIC_ERROR_NOT_FOUND if there is no such reason.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_counter(
+    service: *const equic_service,
+    reason: u32,
+    counts: *mut equic_counts,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let service = unsafe { handle(service, "service") }?;
+        let unknown = || {
+            Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, format!("there is no reason {reason}"))
+        };
+        let reason = Reason::from_number(reason).ok_or_else(unknown)?;
+        let rows = service.gateway()?.control().counters()?;
+        let row = rows.iter().find(|row| row.reason == reason && row.service == service.name());
+        let found = row.map_or_else(equic_counts::default, |row| equic_counts {
+            packets: row.packets,
+            bytes: row.bytes,
+            dropped: row.dropped,
+        });
+        // SAFETY: the contract of the API.
+        unsafe { give(counts, found) };
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    #[test]
+    fn reasons_have_numbers_names_and_meanings() {
+        let count = equic_reason_count();
+        assert!(count > 20);
+        for number in 0..count {
+            // SAFETY: below the count, so not NULL.
+            let name = unsafe { CStr::from_ptr(equic_reason_name(number)) };
+            // SAFETY: NUL-terminated.
+            assert_eq!(unsafe { equic_reason_find(name.as_ptr()) }, number as c_int);
+            assert!(!equic_reason_meaning(number).is_null());
+        }
+        assert_eq!(equic_reason_drops(Reason::Quota.number()), 1);
+        assert_eq!(equic_reason_drops(Reason::New.number()), 0);
+        for number in [count, u32::MAX] {
+            assert!(equic_reason_name(number).is_null() && equic_reason_meaning(number).is_null());
+            assert_eq!(equic_reason_drops(number), 0);
+        }
+        // SAFETY: a literal, and NULL.
+        unsafe {
+            assert_eq!(equic_reason_find(c"nonsense".as_ptr()), -1);
+            assert_eq!(equic_reason_find(std::ptr::null()), -1);
+        }
+    }
+}

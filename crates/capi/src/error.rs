@@ -1,0 +1,275 @@
+//! Error codes, the thread's last message, and the boundary no panic crosses.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use ::equic_gateway::{ConfigError, Error};
+
+/// What a function of the handle-based API returns. `equic_last_error_message` says more: what
+/// failed, why, and what mends it. Codes are only ever added, at the end.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum equic_error {
+    /// It worked.
+    EQUIC_OK = 0,
+    /// A pointer is NULL, a string is not UTF-8, an address or a number makes no sense.
+    EQUIC_ERROR_INVALID_ARGUMENT = 1,
+    /// A capability is missing.
+    EQUIC_ERROR_NOT_PERMITTED = 2,
+    /// There is no interface of that name in this network namespace.
+    EQUIC_ERROR_NO_SUCH_INTERFACE = 3,
+    /// Another XDP program is on that interface; it was left alone.
+    EQUIC_ERROR_INTERFACE_BUSY = 4,
+    /// This gateway is on that interface already.
+    EQUIC_ERROR_ALREADY_ATTACHED = 5,
+    /// This gateway is not on that interface.
+    EQUIC_ERROR_NOT_ATTACHED = 6,
+    /// EQUIC_MODE_NATIVE, and the driver does not run the program.
+    EQUIC_ERROR_NATIVE_REFUSED = 7,
+    /// The kernel lacks something the program is made of.
+    EQUIC_ERROR_KERNEL_TOO_OLD = 8,
+    /// The object file is not the gateway's program.
+    EQUIC_ERROR_BAD_OBJECT = 9,
+    /// Object file, running gateway and library are not of one version.
+    EQUIC_ERROR_ABI_VERSION = 10,
+    /// The kernel's verifier rejected the program; `equic_last_error_log` has its whole log.
+    EQUIC_ERROR_VERIFIER = 11,
+    /// No gateway runs here, or none that matches.
+    EQUIC_ERROR_NO_GATEWAY = 12,
+    /// Several gateways match: say which one.
+    EQUIC_ERROR_AMBIGUOUS_GATEWAY = 13,
+    /// The configuration, or a setting, does not hold.
+    EQUIC_ERROR_CONFIG = 14,
+    /// The gateway has no service of that name.
+    EQUIC_ERROR_NO_SUCH_SERVICE = 15,
+    /// A list, or the room for servers that feed the gateway, is full.
+    EQUIC_ERROR_FULL = 16,
+    /// The running program is not a gateway this library understands.
+    EQUIC_ERROR_FOREIGN_PROGRAM = 17,
+    /// There is nothing of that name to forget or to read.
+    EQUIC_ERROR_NOT_FOUND = 18,
+    /// The gateway belongs to another process: this one joined it and cannot attach or detach it.
+    EQUIC_ERROR_NOT_OWNER = 19,
+    /// The gateway of this service was closed.
+    EQUIC_ERROR_CLOSED = 20,
+    /// The system refused something else.
+    EQUIC_ERROR_SYSTEM = 21,
+    /// A fault of this library. Please report it.
+    EQUIC_ERROR_INTERNAL = 22,
+}
+
+use equic_error::*;
+
+/// Codes by number, with a short text each.
+const TEXTS: [(equic_error, &CStr); 23] = [
+    (EQUIC_OK, c"success"),
+    (EQUIC_ERROR_INVALID_ARGUMENT, c"invalid argument"),
+    (EQUIC_ERROR_NOT_PERMITTED, c"a capability is missing"),
+    (EQUIC_ERROR_NO_SUCH_INTERFACE, c"no such network interface"),
+    (EQUIC_ERROR_INTERFACE_BUSY, c"another XDP program is on the interface"),
+    (EQUIC_ERROR_ALREADY_ATTACHED, c"the gateway is attached there already"),
+    (EQUIC_ERROR_NOT_ATTACHED, c"the gateway is not attached there"),
+    (EQUIC_ERROR_NATIVE_REFUSED, c"the driver refuses the program in native mode"),
+    (EQUIC_ERROR_KERNEL_TOO_OLD, c"the kernel is too old"),
+    (EQUIC_ERROR_BAD_OBJECT, c"not the gateway's program"),
+    (EQUIC_ERROR_ABI_VERSION, c"program and library are of different versions"),
+    (EQUIC_ERROR_VERIFIER, c"the kernel's verifier rejected the program"),
+    (EQUIC_ERROR_NO_GATEWAY, c"no such gateway is running"),
+    (EQUIC_ERROR_AMBIGUOUS_GATEWAY, c"several gateways match"),
+    (EQUIC_ERROR_CONFIG, c"the configuration does not hold"),
+    (EQUIC_ERROR_NO_SUCH_SERVICE, c"no such service"),
+    (EQUIC_ERROR_FULL, c"no room left"),
+    (EQUIC_ERROR_FOREIGN_PROGRAM, c"not a gateway this library understands"),
+    (EQUIC_ERROR_NOT_FOUND, c"not found"),
+    (EQUIC_ERROR_NOT_OWNER, c"the gateway belongs to another process"),
+    (EQUIC_ERROR_CLOSED, c"the gateway was closed"),
+    (EQUIC_ERROR_SYSTEM, c"the system refused"),
+    (EQUIC_ERROR_INTERNAL, c"internal error"),
+];
+
+/// Why a function of this library failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: equic_error,
+    pub(crate) message: String,
+    /// The verifier's whole log.
+    log: Option<String>,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: equic_error, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into(), log: None }
+    }
+
+    pub(crate) fn argument(message: impl Into<String>) -> Failure {
+        Failure::new(EQUIC_ERROR_INVALID_ARGUMENT, message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match &error {
+            Error::NotPermitted { .. } => EQUIC_ERROR_NOT_PERMITTED,
+            Error::NoSuchInterface { .. } => EQUIC_ERROR_NO_SUCH_INTERFACE,
+            Error::InterfaceBusy { .. } => EQUIC_ERROR_INTERFACE_BUSY,
+            Error::AlreadyAttached { .. } => EQUIC_ERROR_ALREADY_ATTACHED,
+            Error::NotAttached { .. } => EQUIC_ERROR_NOT_ATTACHED,
+            Error::NativeRefused { .. } => EQUIC_ERROR_NATIVE_REFUSED,
+            Error::KernelTooOld { .. } => EQUIC_ERROR_KERNEL_TOO_OLD,
+            Error::BadObject { .. } => EQUIC_ERROR_BAD_OBJECT,
+            Error::AbiVersion { .. } => EQUIC_ERROR_ABI_VERSION,
+            Error::Verifier { .. } => EQUIC_ERROR_VERIFIER,
+            Error::NoGateway | Error::NoSuchGateway { .. } => EQUIC_ERROR_NO_GATEWAY,
+            Error::ManyGateways { .. } => EQUIC_ERROR_AMBIGUOUS_GATEWAY,
+            Error::Config(_) => EQUIC_ERROR_CONFIG,
+            Error::NoSuchService { .. } => EQUIC_ERROR_NO_SUCH_SERVICE,
+            Error::NoFreeLedger { .. } | Error::ListFull { .. } => EQUIC_ERROR_FULL,
+            Error::ForeignProgram { .. } => EQUIC_ERROR_FOREIGN_PROGRAM,
+            _ => EQUIC_ERROR_SYSTEM,
+        };
+        let message = error.to_string();
+        let log = if let Error::Verifier { log, .. } = error { Some(log) } else { None };
+        Failure { code, message, log }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        Failure::from(Error::Config(error))
+    }
+}
+
+/// A thread's last failure.
+struct Last {
+    message: CString,
+    log: Option<CString>,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// Text without its NUL bytes.
+pub(crate) fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+fn remember(failure: &Failure) {
+    let last = Last { message: c_text(&failure.message), log: failure.log.as_deref().map(c_text) };
+    // A thread that is ending has no message any more; the code still tells.
+    let _ = LAST.try_with(|slot| slot.replace(Some(last)));
+}
+
+/// Runs the body of a function of the C API: failures become codes and the thread's message, and so
+/// does a panic.
+pub(crate) fn boundary(body: impl FnOnce() -> Result<()>) -> equic_error {
+    let failure = match caught(body) {
+        Ok(()) => return EQUIC_OK,
+        Err(failure) => failure,
+    };
+    remember(&failure);
+    failure.code
+}
+
+/// As [`boundary`], for functions that return a value; `otherwise` after a failure.
+pub(crate) fn boundary_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
+    caught(body).unwrap_or_else(|failure| {
+        remember(&failure);
+        otherwise
+    })
+}
+
+/// A panic as a failure.
+pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Unwind safety: handles keep their state in types that stay consistent (atomics, locks whose
+    // poisoning is looked through), and after an internal error the caller is told so.
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(internal(&*payload)))
+}
+
+fn internal(payload: &(dyn Any + Send)) -> Failure {
+    let what = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    Failure::new(EQUIC_ERROR_INTERNAL, format!("internal error, please report it: {what}"))
+}
+
+/// What the last failure of a function in this thread was about: one line or several, UTF-8, with
+/// the mend. Never NULL; empty if nothing failed yet. Functions that succeed leave it alone. Valid
+/// until the next failure in this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_last_error_message() -> *const c_char {
+    last(|last| last.message.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The verifier's whole log, if the last failure in this thread was EQUIC_ERROR_VERIFIER, else
+/// NULL. Valid until the next failure in this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_last_error_log() -> *const c_char {
+    last(|last| last.log.as_ref().map_or(ptr::null(), |log| log.as_ptr())).unwrap_or(ptr::null())
+}
+
+fn last<T>(read: impl FnOnce(&Last) -> T) -> Option<T> {
+    LAST.try_with(|slot| slot.borrow().as_ref().map(read)).ok().flatten()
+}
+
+/// A few words for an error code (enum equic_error), for any number; never NULL, never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_strerror(error: c_int) -> *const c_char {
+    TEXTS
+        .iter()
+        .find(|(code, _)| *code as c_int == error)
+        .map_or(c"unknown error".as_ptr(), |(_, text)| text.as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> String {
+        // SAFETY: never NULL, NUL-terminated, and nothing fails meanwhile in this thread.
+        unsafe { CStr::from_ptr(equic_last_error_message()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_is_an_internal_error_with_its_message() {
+        assert_eq!(boundary(|| panic!("table {}", 7)), EQUIC_ERROR_INTERNAL);
+        assert!(message().contains("table 7"), "{}", message());
+        assert_eq!(boundary_or(4, || panic!("again")), 4);
+        assert!(message().contains("again"));
+    }
+
+    #[test]
+    fn messages_belong_to_their_thread_and_outlive_success() {
+        assert_eq!(boundary(|| Err(Failure::argument("no\0 port"))), EQUIC_ERROR_INVALID_ARGUMENT);
+        assert_eq!(boundary(|| Ok(())), EQUIC_OK);
+        assert_eq!(message(), "no port");
+        assert_eq!(std::thread::spawn(message).join().unwrap(), "");
+        assert!(equic_last_error_log().is_null());
+    }
+
+    #[test]
+    fn every_code_has_a_text_of_its_own() {
+        for (index, (code, text)) in TEXTS.iter().enumerate() {
+            assert_eq!(*code as usize, index);
+            assert!(TEXTS.iter().filter(|(_, other)| other == text).count() == 1);
+        }
+        let unknown = equic_strerror(TEXTS.len() as c_int);
+        assert_eq!(unknown, equic_strerror(-1));
+        assert_ne!(unknown, equic_strerror(EQUIC_ERROR_INTERNAL as c_int));
+    }
+
+    #[test]
+    fn the_verifier_s_log_is_kept() {
+        let error = Error::Verifier { line: "last".to_owned(), log: "first\nlast".to_owned() };
+        assert_eq!(boundary(|| Err(error.into())), EQUIC_ERROR_VERIFIER);
+        // SAFETY: not NULL after a verifier error.
+        assert_eq!(unsafe { CStr::from_ptr(equic_last_error_log()) }, c"first\nlast");
+    }
+}

@@ -1,0 +1,349 @@
+//! Gateways: one that this process loads, or one that another process runs and this one feeds.
+
+use std::ffi::{c_char, c_int};
+use std::path::Path;
+use std::sync::Arc;
+
+use ::equic_gateway::{Attached, Config, Control, Gateway, Ledger, Mode, ObjectSource};
+
+use crate::arguments::{give, handle, optional_text, text};
+use crate::error::{Failure, Result, boundary, boundary_or, equic_error};
+use crate::options::{equic_options, mode, to_config};
+use crate::service::equic_service;
+
+/// A gateway: the XDP program, its services, its lists. Made by `equic_gateway_open` and its
+/// siblings, ended by `equic_gateway_close`.
+pub struct equic_gateway {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What services refer back to, weakly: closing the gateway detaches it whatever is still held.
+pub(crate) struct Inner {
+    kind: Kind,
+    /// Of the configuration: where and how to attach if the caller does not say.
+    interfaces: Vec<String>,
+    mode: Mode,
+}
+
+enum Kind {
+    Owned(Gateway),
+    Joined(Control, Ledger),
+}
+
+impl Inner {
+    pub(crate) fn control(&self) -> &Control {
+        match &self.kind {
+            Kind::Owned(gateway) => gateway.control(),
+            Kind::Joined(control, _) => control,
+        }
+    }
+
+    fn ledger(&self) -> Result<Ledger> {
+        match &self.kind {
+            Kind::Owned(gateway) => Ok(gateway.ledger()?),
+            Kind::Joined(_, ledger) => Ok(ledger.clone()),
+        }
+    }
+
+    fn owned(&self) -> Result<&Gateway> {
+        match &self.kind {
+            Kind::Owned(gateway) => Ok(gateway),
+            Kind::Joined(..) => Err(Failure::new(
+                equic_error::EQUIC_ERROR_NOT_OWNER,
+                "this process joined the gateway of another one: only that one attaches and detaches it",
+            )),
+        }
+    }
+
+    fn attached(&self) -> Vec<Attached> {
+        self.owned().map(Gateway::attached).unwrap_or_default()
+    }
+}
+
+/// Loads a gateway.
+///
+/// # Safety
+/// `gateway` is NULL or valid for a write.
+unsafe fn open(
+    gateway: *mut *mut equic_gateway,
+    config: impl FnOnce() -> Result<(Config, ObjectSource)>,
+) -> equic_error {
+    boundary(|| {
+        if gateway.is_null() {
+            return Err(Failure::argument("`gateway` is NULL"));
+        }
+        // SAFETY: not NULL; the caller's promise.
+        unsafe { gateway.write(std::ptr::null_mut()) };
+        let (config, object) = config()?;
+        let kind = Kind::Owned(Gateway::load(&config, object)?);
+        let inner =
+            Inner { kind, interfaces: config.gateway.interfaces, mode: config.gateway.mode };
+        // SAFETY: as above.
+        unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
+        Ok(())
+    })
+}
+
+/// Loads a gateway with one service. Needs CAP_BPF and CAP_NET_ADMIN, as the two below. Nothing is
+/// attached yet: that is `equic_gateway_attach`. On failure *gateway is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_open(
+    options: *const equic_options,
+    gateway: *mut *mut equic_gateway,
+) -> equic_error {
+    // SAFETY: the contract of the API.
+    unsafe { open(gateway, || to_config(options)) }
+}
+
+/// Loads a gateway as a configuration says, given as text in the format of `equic gateway run
+/// --config` (TOML).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_open_config(
+    toml: *const c_char,
+    gateway: *mut *mut equic_gateway,
+) -> equic_error {
+    // SAFETY: the contract of the API.
+    unsafe { open(gateway, || Ok((Config::parse(text(toml, "toml")?)?, ObjectSource::Embedded))) }
+}
+
+/// Loads a gateway as a configuration file says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_open_file(
+    path: *const c_char,
+    gateway: *mut *mut equic_gateway,
+) -> equic_error {
+    // SAFETY: the contract of the API.
+    unsafe {
+        open(gateway, || {
+            Ok((Config::read(Path::new(text(path, "path")?))?, ObjectSource::Embedded))
+        })
+    }
+}
+
+/// Joins a gateway that another process runs, to feed it: this process counts its own connections,
+/// and the quota is over the sum. `selector` is an interface, a gateway's name or a program's id;
+/// NULL: the only one there is. `name` is what `equic gateway status` calls this process; NULL: its
+/// process id. Needs CAP_SYS_ADMIN to find the gateway; feeding it does not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_join(
+    selector: *const c_char,
+    name: *const c_char,
+    gateway: *mut *mut equic_gateway,
+) -> equic_error {
+    boundary(|| {
+        if gateway.is_null() {
+            return Err(Failure::argument("`gateway` is NULL"));
+        }
+        // SAFETY: not NULL; the contract of the API, here and below.
+        unsafe { gateway.write(std::ptr::null_mut()) };
+        // SAFETY: as above.
+        let (selector, name) =
+            unsafe { (optional_text(selector, "selector")?, optional_text(name, "name")?) };
+        let control = Control::open(selector)?;
+        let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
+        let ledger = control.join(&name)?;
+        let inner =
+            Inner { kind: Kind::Joined(control, ledger), interfaces: Vec::new(), mode: Mode::Auto };
+        // SAFETY: as above.
+        unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
+        Ok(())
+    })
+}
+
+/// Ends a gateway: the program leaves its interfaces (one that was joined stays, and only this
+/// process's counts go). Services and connections taken from it stay valid, count for nobody any
+/// more, and are still to be released. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_close(gateway: *mut equic_gateway) {
+    boundary(|| {
+        if gateway.is_null() {
+            return Ok(());
+        }
+        // SAFETY: made by `Box::into_raw` in this module, and closed once.
+        let gateway = unsafe { Box::from_raw(gateway) };
+        // Another thread may hold it for a moment longer, reading a counter.
+        for attached in gateway.inner.attached() {
+            gateway.inner.owned()?.detach(&attached.interface)?;
+        }
+        Ok(())
+    });
+}
+
+/// Attaches the program to a network interface; may be called for several. NULL: to every interface
+/// the configuration names. `mode` is an enum equic_mode. If one of several fails, those before it
+/// are detached again. A program that is there already is never replaced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_attach(
+    gateway: *const equic_gateway,
+    interface: *const c_char,
+    mode: c_int,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (gateway, interface) =
+            unsafe { (handle(gateway, "gateway")?, optional_text(interface, "interface")?) };
+        let owned = gateway.inner.owned()?;
+        let mode = self::mode(mode, gateway.inner.mode)?;
+        let configured = || gateway.inner.interfaces.iter().map(String::as_str).collect();
+        let wanted: Vec<&str> = interface.map_or_else(configured, |one| vec![one]);
+        if wanted.is_empty() {
+            return Err(Failure::argument(
+                "`interface` is NULL, and the configuration names no interface",
+            ));
+        }
+        for (index, interface) in wanted.iter().enumerate() {
+            if let Err(error) = owned.attach(interface, mode) {
+                for before in &wanted[..index] {
+                    // It was attached a moment ago; if it is gone by now, so much the better.
+                    let _ = owned.detach(before);
+                }
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Detaches the program from a network interface; NULL: from all. Counts, lists and limits stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_detach(
+    gateway: *const equic_gateway,
+    interface: *const c_char,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (gateway, interface) =
+            unsafe { (handle(gateway, "gateway")?, optional_text(interface, "interface")?) };
+        let owned = gateway.inner.owned()?;
+        match interface {
+            Some(interface) => owned.detach(interface)?,
+            None => {
+                for attached in owned.attached() {
+                    owned.detach(&attached.interface)?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// An interface the program is on.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct equic_attachment {
+    /// The interface's index.
+    pub if_index: u32,
+    /// 1: in the driver; 0: generic.
+    pub native: c_int,
+    /// The interface's name; as long as IF_NAMESIZE.
+    pub interface: [c_char; 16],
+    /// What its owner should know, for example why it is not native; empty if nothing. Cut at the
+    /// end if it is longer.
+    pub notice: [c_char; 256],
+}
+
+/// How many interfaces the program is on; 0 for a gateway that was joined.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_attachments(gateway: *const equic_gateway) -> usize {
+    // SAFETY: the contract of the API.
+    boundary_or(0, || Ok(unsafe { handle(gateway, "gateway") }?.inner.attached().len()))
+}
+
+/// One of the interfaces the program is on, by number from 0 on; EQUIC_ERROR_NOT_FOUND behind the
+/// last one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_attachment(
+    gateway: *const equic_gateway,
+    number: usize,
+    attachment: *mut equic_attachment,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let attached = unsafe { handle(gateway, "gateway") }?.inner.attached();
+        let Some(attached) = attached.get(number) else {
+            let message = format!(
+                "the gateway is on {} interfaces: there is no number {number}",
+                attached.len()
+            );
+            return Err(Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, message));
+        };
+        let found = equic_attachment {
+            if_index: attached.ifindex,
+            native: attached.native.into(),
+            interface: fixed(&attached.interface),
+            notice: fixed(attached.notice.as_deref().unwrap_or_default()),
+        };
+        // SAFETY: the contract of the API.
+        unsafe { give(attachment, found) };
+        Ok(())
+    })
+}
+
+/// Text in an array, NUL-terminated, cut between characters if it is too long.
+fn fixed<const N: usize>(text: &str) -> [c_char; N] {
+    let mut array = [0; N];
+    let end = (0..N.min(text.len() + 1)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    for (to, from) in array.iter_mut().zip(text[..end].bytes()) {
+        *to = from as c_char;
+    }
+    array
+}
+
+/// The service of that name, to count connections to it; NULL: the only one there is. To be released with `equic_service_release`. On failure *service is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_service(
+    gateway: *const equic_gateway,
+    name: *const c_char,
+    service: *mut *mut equic_service,
+) -> equic_error {
+    boundary(|| {
+        if service.is_null() {
+            return Err(Failure::argument("`service` is NULL"));
+        }
+        // SAFETY: not NULL; the contract of the API, here and below.
+        unsafe { service.write(std::ptr::null_mut()) };
+        // SAFETY: as above.
+        let (gateway, name) =
+            unsafe { (handle(gateway, "gateway")?, optional_text(name, "name")?) };
+        let ledger = gateway.inner.ledger()?;
+        let found = match name {
+            Some(name) => ledger.service(name)?,
+            None if ledger.service_at(1).is_ok() => {
+                return Err(Failure::argument("the gateway has several services: name one"));
+            }
+            None => ledger.service_at(0)?,
+        };
+        let found = equic_service::new(found, Arc::downgrade(&gateway.inner));
+        // SAFETY: as above.
+        unsafe { give(service, Box::into_raw(Box::new(found))) };
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<const N: usize>(array: [c_char; N]) -> String {
+        let bytes = array.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn handles_may_be_used_from_any_thread() {
+        fn shared<T: Send + Sync>() {}
+        shared::<equic_gateway>();
+        shared::<equic_service>();
+        shared::<crate::service::equic_connection>();
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        assert_eq!(read(fixed::<8>("")), "");
+        assert_eq!(read(fixed::<8>("eth0")), "eth0");
+        assert_eq!(read(fixed::<8>("1234567")), "1234567");
+        assert_eq!(read(fixed::<8>("12345678")), "1234567");
+        assert_eq!(read(fixed::<8>("123456\u{e9}8")), "123456");
+        assert_eq!(fixed::<4>("\u{20ac}\u{20ac}")[3], 0);
+    }
+}

@@ -1,0 +1,378 @@
+//! What a gateway shall do, as a C structure that can grow.
+
+use std::ffi::{c_char, c_int};
+use std::mem::size_of;
+use std::path::PathBuf;
+use std::ptr;
+use std::str::FromStr;
+
+use ::equic_gateway::{Config, Listen, Mode, ObjectSource, Policy, Rate};
+
+use crate::arguments::{handle, optional_text};
+use crate::error::{Failure, Result, boundary, equic_error};
+
+/// What happens to a source that holds as many connections as its limit.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum equic_policy {
+    /// What would open one more connection is dropped; established connections, and handshakes
+    /// already under way, pass.
+    EQUIC_POLICY_NEW = 0,
+    /// The paper's Algorithm 1: with more than the limit, every packet of the source is dropped.
+    EQUIC_POLICY_STRICT = 1,
+}
+
+/// How the program is attached to an interface.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum equic_mode {
+    /// As the configuration says; without one, as EQUIC_MODE_AUTO.
+    EQUIC_MODE_CONFIGURED = 0,
+    /// Native, or generic where the driver cannot.
+    EQUIC_MODE_AUTO = 1,
+    /// In the driver, before the kernel allocates anything, or not at all.
+    EQUIC_MODE_NATIVE = 2,
+    /// Behind the driver: works on every interface, costs more.
+    EQUIC_MODE_GENERIC = 3,
+}
+
+/// What `equic_gateway_open` shall make: one service. Several services, and everything else there
+/// is to set, take a configuration (`equic_gateway_open_file`).
+///
+/// Call `equic_options_init` first: it fills in `size`, by which programs built with an older header
+/// keep working, and defaults. Text is only read during the call. A rate is written as in the
+/// configuration: "20/s burst 40", "300/min", "10MB/s burst 1MB"; NULL means no limit.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct equic_options {
+    /// sizeof(equic_options), as the caller knows it.
+    pub size: usize,
+    /// What `equic gateway status` calls it; NULL: "equic".
+    pub name: *const c_char,
+    /// The name of the service in settings and reports; NULL: "quic".
+    pub service: *const c_char,
+    /// Where the server listens: ports and addresses, with commas or blanks between: `443`, or
+    /// `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on any address.
+    pub listen: *const c_char,
+    /// The UDP port, if `listen` is NULL. By default 443.
+    pub port: u16,
+    /// enum equic_policy.
+    pub policy: c_int,
+    /// Simultaneous connections per source; 0, the default: no quota.
+    pub max_connections: u32,
+    /// Not 0: count what would be dropped, drop nothing.
+    pub dry_run: c_int,
+    /// New connections, per source.
+    pub new_per_source: *const c_char,
+    /// New connections, of all sources together.
+    pub new_per_service: *const c_char,
+    /// Packets, per source.
+    pub packets_per_source: *const c_char,
+    /// Bytes of UDP payload, per source.
+    pub bytes_per_source: *const c_char,
+    /// The file with the XDP program; NULL: the copy inside the library.
+    pub object: *const c_char,
+}
+
+impl Default for equic_options {
+    fn default() -> equic_options {
+        equic_options {
+            size: size_of::<equic_options>(),
+            name: ptr::null(),
+            service: ptr::null(),
+            listen: ptr::null(),
+            port: 443,
+            policy: equic_policy::EQUIC_POLICY_NEW as c_int,
+            max_connections: 0,
+            dry_run: 0,
+            new_per_source: ptr::null(),
+            new_per_service: ptr::null(),
+            packets_per_source: ptr::null(),
+            bytes_per_source: ptr::null(),
+            object: ptr::null(),
+        }
+    }
+}
+
+/// The size of the first version of the structure: nobody has a smaller one.
+const FIRST_SIZE: usize = size_of::<equic_options>();
+/// Larger than the structure will ever be: a size beyond it was never initialised.
+const LAST_SIZE: usize = 4096;
+
+/// Fills in the defaults. `size` is sizeof(equic_options).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_options_init(
+    options: *mut equic_options,
+    size: usize,
+) -> equic_error {
+    boundary(|| {
+        if options.is_null() {
+            return Err(Failure::argument("`options` is NULL"));
+        }
+        check_size(size)?;
+        let known = size.min(size_of::<equic_options>());
+        let defaults = equic_options { size, ..equic_options::default() };
+        // SAFETY: the caller's structure has `size` bytes, `known` is no more than that and than ours.
+        unsafe {
+            ptr::write_bytes(options.cast::<u8>(), 0, size);
+            ptr::copy_nonoverlapping(
+                (&raw const defaults).cast::<u8>(),
+                options.cast::<u8>(),
+                known,
+            );
+        }
+        Ok(())
+    })
+}
+
+fn check_size(size: usize) -> Result<()> {
+    if (FIRST_SIZE..=LAST_SIZE).contains(&size) {
+        return Ok(());
+    }
+    Err(Failure::argument(format!(
+        "`size` of the options is {size}: call equic_options_init(&options, sizeof options) first"
+    )))
+}
+
+/// The caller's options as this version of the library knows them.
+///
+/// # Safety
+/// `options` is NULL or points to a `size` and as many bytes as it says.
+unsafe fn read(options: *const equic_options) -> Result<equic_options> {
+    // SAFETY: every version begins with `size`.
+    let size = *unsafe { handle((&raw const (*options).size).cast::<usize>(), "options") }?;
+    check_size(size)?;
+    let mut known = equic_options::default();
+    // SAFETY: `size` bytes are readable, and no more than ours are written.
+    unsafe {
+        let bytes = size.min(size_of::<equic_options>());
+        ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes);
+    }
+    // A newer caller asks for something this library does not know: better an error than silence.
+    for index in size_of::<equic_options>()..size {
+        // SAFETY: below `size`.
+        if unsafe { options.cast::<u8>().add(index).read() } != 0 {
+            return Err(Failure::argument(
+                "the options ask for something newer than this library: install the libequic the program was built with",
+            ));
+        }
+    }
+    Ok(known)
+}
+
+/// Options as a configuration and the program to load.
+///
+/// # Safety
+/// `options` is NULL or points to options whose texts are NULL or NUL-terminated.
+pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config, ObjectSource)> {
+    // SAFETY: the caller's promise, here and below.
+    let options = unsafe { read(options) }?;
+    let mut config = Config::for_port(options.port);
+    // SAFETY: as above.
+    let text = |value: *const c_char, name: &str| unsafe { optional_text(value, name) };
+    if let Some(name) = text(options.name, "name")? {
+        config.gateway.name = name.to_owned();
+    }
+    let [service] = config.services.as_mut_slice() else {
+        return Err(Failure::argument("no service"));
+    };
+    if let Some(name) = text(options.service, "service")? {
+        service.name = name.to_owned();
+    }
+    match text(options.listen, "listen")? {
+        Some(listen) => service.listen = listeners(listen)?,
+        None if options.port == 0 => {
+            return Err(Failure::argument("`port` is 0: set it, or `listen`"));
+        }
+        None => {}
+    }
+    service.policy = policy(options.policy)?;
+    service.max_connections = options.max_connections;
+    service.dry_run = options.dry_run != 0;
+    service.new_per_source =
+        rate(text(options.new_per_source, "new_per_source")?, "new_per_source")?;
+    service.new_per_service =
+        rate(text(options.new_per_service, "new_per_service")?, "new_per_service")?;
+    service.packets_per_source =
+        rate(text(options.packets_per_source, "packets_per_source")?, "packets_per_source")?;
+    service.bytes_per_source =
+        rate(text(options.bytes_per_source, "bytes_per_source")?, "bytes_per_source")?;
+    let object = match text(options.object, "object")? {
+        Some(path) => ObjectSource::Path(PathBuf::from(path)),
+        None => ObjectSource::Embedded,
+    };
+    config.validate()?;
+    Ok((config, object))
+}
+
+fn listeners(text: &str) -> Result<Vec<Listen>> {
+    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+    let listen = words.map(|word| parse(word, "listen")).collect::<Result<Vec<Listen>>>()?;
+    if listen.is_empty() { Err(Failure::argument("`listen` names no port")) } else { Ok(listen) }
+}
+
+fn rate(text: Option<&str>, name: &str) -> Result<Rate> {
+    text.map_or(Ok(Rate::OFF), |text| parse(text, name))
+}
+
+fn parse<T: FromStr>(text: &str, name: &str) -> Result<T>
+where
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|error| {
+        Failure::new(equic_error::EQUIC_ERROR_CONFIG, format!("`{name}`: {error}"))
+    })
+}
+
+/// A policy of the C API, by its number.
+pub(crate) fn policy(number: c_int) -> Result<Policy> {
+    const NEW: c_int = equic_policy::EQUIC_POLICY_NEW as c_int;
+    const STRICT: c_int = equic_policy::EQUIC_POLICY_STRICT as c_int;
+    match number {
+        NEW => Ok(Policy::New),
+        STRICT => Ok(Policy::Strict),
+        other => Err(Failure::argument(format!(
+            "{other} is no policy: EQUIC_POLICY_NEW or EQUIC_POLICY_STRICT"
+        ))),
+    }
+}
+
+/// A mode of the C API, by its number.
+pub(crate) fn mode(number: c_int, configured: Mode) -> Result<Mode> {
+    const CONFIGURED: c_int = equic_mode::EQUIC_MODE_CONFIGURED as c_int;
+    const AUTO: c_int = equic_mode::EQUIC_MODE_AUTO as c_int;
+    const NATIVE: c_int = equic_mode::EQUIC_MODE_NATIVE as c_int;
+    const GENERIC: c_int = equic_mode::EQUIC_MODE_GENERIC as c_int;
+    match number {
+        CONFIGURED => Ok(configured),
+        AUTO => Ok(Mode::Auto),
+        NATIVE => Ok(Mode::Native),
+        GENERIC => Ok(Mode::Generic),
+        other => Err(Failure::argument(format!(
+            "{other} is no mode: EQUIC_MODE_CONFIGURED, EQUIC_MODE_AUTO, EQUIC_MODE_NATIVE or EQUIC_MODE_GENERIC"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use equic_error::*;
+
+    /// A caller of a future version: more fields behind ours.
+    #[repr(C)]
+    struct Newer {
+        known: equic_options,
+        more: [u8; 24],
+    }
+
+    fn config(options: &equic_options) -> Result<Config> {
+        // SAFETY: texts in these tests are literals.
+        unsafe { to_config(options) }.map(|(config, _)| config)
+    }
+
+    #[test]
+    fn defaults_are_port_443_without_limits() {
+        let config = config(&equic_options::default()).unwrap();
+        assert_eq!(config, Config::for_port(443));
+    }
+
+    #[test]
+    fn every_option_arrives() {
+        let options = equic_options {
+            name: c"edge".as_ptr(),
+            service: c"web".as_ptr(),
+            listen: c"192.0.2.1:443, [2001:db8::1]:443 8443".as_ptr(),
+            policy: equic_policy::EQUIC_POLICY_STRICT as c_int,
+            max_connections: 5,
+            dry_run: 1,
+            new_per_source: c"20/s burst 40".as_ptr(),
+            new_per_service: c"300/min".as_ptr(),
+            packets_per_source: c"1000/s".as_ptr(),
+            bytes_per_source: c"10MB/s burst 1MB".as_ptr(),
+            ..equic_options::default()
+        };
+        let config = config(&options).unwrap();
+        assert_eq!(config.gateway.name, "edge");
+        let service = &config.services[0];
+        assert_eq!(service.name, "web");
+        assert_eq!(service.listen.len(), 3);
+        assert_eq!(
+            (service.policy, service.max_connections, service.dry_run),
+            (Policy::Strict, 5, true)
+        );
+        assert_eq!(service.new_per_source, Rate::per_second(20, 40));
+        assert_eq!(service.new_per_service.to_string(), "300/min");
+        assert_eq!(service.packets_per_source, Rate::per_second(1000, 1000));
+        assert_eq!(service.bytes_per_source, "10MB/s burst 1MB".parse().unwrap());
+    }
+
+    #[test]
+    fn what_does_not_hold_is_named() {
+        let default = equic_options::default();
+        let refused = [
+            (equic_options { port: 0, ..default }, EQUIC_ERROR_INVALID_ARGUMENT, "`port`"),
+            (
+                equic_options { policy: 7, ..default },
+                EQUIC_ERROR_INVALID_ARGUMENT,
+                "EQUIC_POLICY_STRICT",
+            ),
+            (
+                equic_options { listen: c"443, nowhere".as_ptr(), ..default },
+                EQUIC_ERROR_CONFIG,
+                "nowhere",
+            ),
+            (
+                equic_options { listen: c" ,".as_ptr(), ..default },
+                EQUIC_ERROR_INVALID_ARGUMENT,
+                "`listen`",
+            ),
+            (
+                equic_options { new_per_source: c"fast".as_ptr(), ..default },
+                EQUIC_ERROR_CONFIG,
+                "`new_per_source`",
+            ),
+            (equic_options { name: c"".as_ptr(), ..default }, EQUIC_ERROR_CONFIG, "name"),
+            (
+                equic_options { service: c"\xff".as_ptr(), ..default },
+                EQUIC_ERROR_INVALID_ARGUMENT,
+                "UTF-8",
+            ),
+            (
+                equic_options { size: 0, ..default },
+                EQUIC_ERROR_INVALID_ARGUMENT,
+                "equic_options_init",
+            ),
+            (
+                equic_options { size: FIRST_SIZE - 1, ..default },
+                EQUIC_ERROR_INVALID_ARGUMENT,
+                "equic_options_init",
+            ),
+        ];
+        for (options, code, part) in refused {
+            let failure = config(&options).unwrap_err();
+            assert_eq!(failure.code, code, "{}", failure.message);
+            assert!(failure.message.contains(part), "{} has no {part}", failure.message);
+        }
+        // SAFETY: NULL is asked for.
+        assert!(unsafe { to_config(ptr::null()) }.is_err());
+    }
+
+    #[test]
+    fn a_newer_caller_is_served_while_it_asks_for_nothing_newer() {
+        let mut newer = Newer { known: equic_options::default(), more: [0xaa; 24] };
+        // SAFETY: as many bytes as the size says.
+        let code = unsafe { equic_options_init((&raw mut newer).cast(), size_of::<Newer>()) };
+        assert_eq!(code, EQUIC_OK);
+        assert_eq!(
+            (newer.known.size, newer.known.port, newer.more),
+            (size_of::<Newer>(), 443, [0; 24])
+        );
+        // SAFETY: as above.
+        assert!(unsafe { to_config((&raw const newer).cast()) }.is_ok());
+        newer.more[3] = 1;
+        // SAFETY: as above.
+        let failure = unsafe { to_config((&raw const newer).cast()) }.map(|_| ()).unwrap_err();
+        assert!(failure.message.contains("newer"), "{}", failure.message);
+    }
+}

@@ -1,0 +1,43 @@
+//! The descriptors of this process's links, as /proc tells them: the signal callbacks need numbers,
+//! and the gateway keeps its links to itself.
+
+use std::ffi::c_int;
+use std::fs;
+
+/// The link of this process that has this program on this interface; None where /proc does not tell.
+pub(super) fn of_link(program: u32, if_index: u32) -> Option<c_int> {
+    let wanted = [
+        ("link_type", "xdp".to_owned()),
+        ("prog_id", program.to_string()),
+        ("ifindex", if_index.to_string()),
+    ];
+    fs::read_dir("/proc/self/fdinfo").ok()?.find_map(|entry| {
+        let entry = entry.ok()?;
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let text = fs::read_to_string(entry.path()).ok()?;
+        wanted.iter().all(|(name, value)| field(&text, name) == Some(value)).then_some(number)
+    })
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_whole_words() {
+        let text = "pos:\t0\nlink_type:\txdp\nlink_id:\t3\nprog_id:\t77\nifindex:\t5\n";
+        assert_eq!(field(text, "link_type"), Some("xdp"));
+        assert_eq!(field(text, "prog_id"), Some("77"));
+        assert_eq!(field(text, "prog"), None);
+        assert_eq!(field("", "prog_id"), None);
+    }
+
+    #[test]
+    fn this_process_has_no_link() {
+        assert_eq!(of_link(1, 1), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! The paper's API: `equic_t` and the functions of its listing, in the order they are called.
+//!
+//! The listing has no way to learn that something failed, so here, and only here, the library says
+//! it on stderr and ends the process.
+//!
+//! * here: the functions; `state.rs`: what stands behind an `equic_t`;
+//! * `object.rs`: which file `equic_read_object` reads;
+//! * `settings.rs`: port, limit and policy, by function or environment;
+//! * `stop.rs`: what the signal callbacks do; `descriptors.rs`: where they find the links.
+
+mod descriptors;
+mod object;
+mod settings;
+mod state;
+mod stop;
+
+use std::ffi::{c_char, c_int};
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::sockaddr;
+
+use crate::arguments::{peer_of_any_length, text};
+use crate::error::{Failure, Result, caught};
+use crate::options::policy;
+
+/// One network interface under protection: what the paper's listing declares on its stack. The
+/// first function called with it is `equic_get_interface`, which fills it in whatever it held. It
+/// may be copied; copies stand for the same interface.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct equic_t {
+    /// The interface's index.
+    pub if_index: c_int,
+    /// The descriptor of the XDP program from `equic_load` on, before that -1. The library's: not to
+    /// be closed.
+    pub prog_fd: c_int,
+    /// Private.
+    pub id: u64,
+}
+
+/// Says what went wrong. Nobody reads it if stderr is closed; that is no reason to fail.
+fn say(message: &str) {
+    let _ = writeln!(std::io::stderr(), "equic: {message}");
+}
+
+/// Runs a step of the set-up; ends the process if it fails.
+fn or_exit(function: &str, step: impl FnOnce() -> Result<()>) {
+    if let Err(failure) = caught(step) {
+        say(&format!("{function}: {}", failure.message));
+        // SAFETY: no lock of this library is held here, so exit handlers may call it.
+        unsafe { libc::exit(libc::EXIT_FAILURE) }
+    }
+}
+
+/// Chooses the network interface to protect, and makes `equic` usable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_get_interface(equic: *mut equic_t, interface: *const c_char) {
+    or_exit("equic_get_interface", || {
+        // SAFETY: the contract of the API, here and below.
+        let interface = unsafe { text(interface, "interface") }?;
+        if equic.is_null() {
+            return Err(Failure::argument("`equic` is NULL"));
+        }
+        let if_index = state::interface_index(interface)?;
+        let id = state::begin(equic.addr(), interface);
+        // SAFETY: not NULL. It is written and not read: the listing's variable is uninitialised.
+        unsafe { equic.write(equic_t { if_index, prog_fd: -1, id }) };
+        Ok(())
+    });
+}
+
+/// Reads the XDP program from an object file. A name without a slash that is not in the working
+/// directory is looked for beside the library; if it is not there either, the copy inside the
+/// library is used, and stderr says so. A path with a slash must exist.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_read_object(equic: *mut equic_t, object: *const c_char) {
+    or_exit("equic_read_object", || {
+        // SAFETY: the contract of the API.
+        let (state, name) = unsafe { (state::of(equic)?, text(object, "object")?) };
+        let found = object::read(name)?;
+        if let Some(notice) = &found.notice {
+            say(&format!("equic_read_object: {notice}"));
+        }
+        state.set_object(found)
+    });
+}
+
+/// Sets the UDP port to protect, before `equic_load`. Without it: EQUIC_PORT from the environment,
+/// or 443. The port is protected on every address of the machine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_set_port(equic: *mut equic_t, port: u16) {
+    // SAFETY: the contract of the API.
+    or_exit("equic_set_port", || unsafe { state::of(equic) }?.set_port(port));
+}
+
+/// Sets how many connections a source may hold at a time; 0: any number. Without it: EQUIC_LIMIT
+/// from the environment, or 5 as in the paper. After `equic_load`, it takes effect at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
+    // SAFETY: the contract of the API.
+    or_exit("equic_set_limit", || unsafe { state::of(equic) }?.set_limit(limit));
+}
+
+/// Sets what happens to a source at its limit (enum equic_policy). Without it: EQUIC_POLICY from the
+/// environment ("new" or "strict"), or EQUIC_POLICY_NEW: established connections never suffer.
+/// EQUIC_POLICY_STRICT is the paper's Algorithm 1. After `equic_load`, it takes effect at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
+    // SAFETY: the contract of the API.
+    or_exit("equic_set_policy", || unsafe { state::of(equic) }?.set_policy(self::policy(policy)?));
+}
+
+/// Loads the program and attaches it to the interface: in the driver, or behind it where the driver
+/// cannot, and stderr says so. It leaves the interface when the process ends, by SIGKILL too. A
+/// program of somebody else on the interface is an error, and left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
+    or_exit("equic_load", || {
+        // SAFETY: the contract of the API.
+        let state = unsafe { state::of(equic) }?;
+        let loaded = state.load()?;
+        if let Some(notice) = loaded.notice {
+            say(&format!("equic_load: {notice}"));
+        }
+        // SAFETY: the contract of the API; `state::of` found it not NULL.
+        unsafe { (*equic).prog_fd = loaded.program };
+        Ok(())
+    });
+}
+
+/// Takes the program off the interface and frees what stands behind `equic`. Not in the paper: its
+/// programs end by a signal, and the end of the process does the same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
+    or_exit("equic_unload", || {
+        // SAFETY: the contract of the API.
+        unsafe { state::of(equic) }?;
+        // SAFETY: `state::of` found it valid.
+        state::end(unsafe { &*equic }.id)?;
+        // SAFETY: as above.
+        unsafe { equic.write(equic_t { if_index: 0, prog_fd: -1, id: 0 }) };
+        Ok(())
+    });
+}
+
+/// Counts one more connection of `peer` (a sockaddr_in or sockaddr_in6, also with an IPv4-mapped
+/// address), to be called when its handshake is complete. From any thread, without a system call.
+/// An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
+/// and ignored: a server goes on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const sockaddr) {
+    or_ignore("equic_inc_counter", &INC_SAID, || {
+        // SAFETY: the contract of the API.
+        let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
+        state.service()?.increment(peer);
+        Ok(())
+    });
+}
+
+/// Counts one connection of `peer` less. A source without connections stays at none. Otherwise as
+/// `equic_inc_counter`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const sockaddr) {
+    or_ignore("equic_dec_counter", &DEC_SAID, || {
+        // SAFETY: the contract of the API.
+        let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
+        // None: that source had no connection, which is fine.
+        let _ = state.service()?.decrement(peer);
+        Ok(())
+    });
+}
+
+static INC_SAID: AtomicU32 = AtomicU32::new(0);
+static DEC_SAID: AtomicU32 = AtomicU32::new(0);
+
+/// Runs a step of the server's daily work; a failure is said once per kind, for a server must not
+/// fill its log at the pace of its clients.
+fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<()>) {
+    if let Err(failure) = caught(step) {
+        let bit = 1u32 << (failure.code as u32 % u32::BITS);
+        if said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            say(&format!("{function}: {}; ignored, and not said again", failure.message));
+        }
+    }
+}
+
+/// For `signal(SIGINT, equic_sigint_callback)`: takes the program off every interface and ends the
+/// process with EXIT_SUCCESS. Only does what a signal handler may; so nothing is flushed, and
+/// exit handlers do not run.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_sigint_callback(signal: c_int) {
+    let _ = signal;
+    stop::detach_and_exit()
+}
+
+/// For `signal(SIGTERM, equic_sigterm_callback)`: as `equic_sigint_callback`.
+#[unsafe(no_mangle)]
+pub extern "C" fn equic_sigterm_callback(signal: c_int) {
+    let _ = signal;
+    stop::detach_and_exit()
+}

@@ -1,0 +1,228 @@
+//! Which file `equic_read_object` reads.
+
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ::equic_gateway::Error;
+
+use crate::error::{Failure, Result, equic_error};
+
+/// Larger than the program will ever be: a device or a core dump is not read to its end.
+const LARGEST: u64 = 16 << 20;
+/// e_machine of an ELF file with BPF code.
+const EM_BPF: u16 = 247;
+
+/// The program, and where it came from.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// For messages.
+    path: PathBuf,
+    /// The file; None: the copy inside the library.
+    pub(super) bytes: Option<Vec<u8>>,
+    /// What the caller should know.
+    pub(super) notice: Option<String>,
+}
+
+impl Found {
+    /// An error of loading it, with the file's name.
+    pub(super) fn explain(&self, error: Error) -> Failure {
+        match (&self.bytes, error) {
+            (Some(_), Error::BadObject { why, .. }) => {
+                Error::BadObject { object: self.path.display().to_string(), why }.into()
+            }
+            (_, error) => error.into(),
+        }
+    }
+}
+
+/// Reads the file of that name, where it is to be looked for.
+pub(super) fn read(name: &str) -> Result<Found> {
+    read_from(name, Path::new(""), library_folder().as_deref())
+}
+
+fn read_from(name: &str, working: &Path, beside: Option<&Path>) -> Result<Found> {
+    if name.is_empty() {
+        return Err(Failure::argument("the object's name is empty"));
+    }
+    let bare = !name.contains('/');
+    let first = working.join(name);
+    match open(&first) {
+        Ok(bytes) => return found(first, bytes),
+        Err(error) if bare && error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unreadable(&first, &error)),
+    }
+    let second = beside.map(|folder| folder.join(name));
+    match second.as_deref().map(open) {
+        Some(Ok(bytes)) => return found(second.unwrap_or_default(), bytes),
+        Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(unreadable(&second.unwrap_or_default(), &error));
+        }
+        _ => {}
+    }
+    let places = beside.map_or(String::new(), |folder| format!(", nor in {}", folder.display()));
+    let notice =
+        format!("no {name} in the working directory{places}: using the program inside the library");
+    Ok(Found { path: PathBuf::from(name), bytes: None, notice: Some(notice) })
+}
+
+fn open(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let kind = file.metadata()?;
+    if !kind.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(
+        equic_error::EQUIC_ERROR_BAD_OBJECT,
+        format!(
+            "cannot read {}: {error}. The build leaves the program as equic_kern.o beside libequic.so",
+            path.display()
+        ),
+    )
+}
+
+/// Says at once what can be said without loading it; the rest is said by `equic_load`.
+fn found(path: PathBuf, bytes: Vec<u8>) -> Result<Found> {
+    let machine = bytes.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
+    let why = match machine {
+        _ if !bytes.starts_with(b"\x7fELF") => Some("it is not an ELF object file"),
+        _ if bytes.len() as u64 > LARGEST => Some("it is too large"),
+        Some(EM_BPF) => None,
+        _ => Some("it is not compiled for BPF"),
+    };
+    match why {
+        None => Ok(Found { path, bytes: Some(bytes), notice: None }),
+        Some(why) => {
+            Err(Error::BadObject { object: path.display().to_string(), why: why.to_owned() }.into())
+        }
+    }
+}
+
+/// The folder this library was loaded from; the program's, if it is linked in.
+fn library_folder() -> Option<PathBuf> {
+    // SAFETY: all zero is a valid value of these pointers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let here = crate::equic_version as *const libc::c_void;
+    // SAFETY: an address of this library, and a place for the answer.
+    if unsafe { libc::dladdr(here, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: not NULL, NUL-terminated, and alive as long as the library is loaded.
+    let file = unsafe { CStr::from_ptr(info.dli_fname) };
+    // A name without a slash is the program's own, as it was called: ask for where it really is.
+    let file = Path::new(OsStr::from_bytes(file.to_bytes()));
+    let file = if file.components().count() > 1 {
+        file.to_owned()
+    } else {
+        std::env::current_exe().ok()?
+    };
+    file.parent().map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The beginning of an object file for BPF.
+    fn elf(tail: &[u8]) -> Vec<u8> {
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+        bytes.resize(18, 0);
+        bytes.extend(EM_BPF.to_ne_bytes());
+        bytes.extend(tail);
+        bytes
+    }
+
+    struct Folders {
+        root: tempfile::TempDir,
+    }
+
+    impl Folders {
+        fn new() -> Folders {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir(root.path().join("working")).unwrap();
+            fs::create_dir(root.path().join("beside")).unwrap();
+            Folders { root }
+        }
+
+        fn put(&self, path: &str, bytes: &[u8]) {
+            fs::write(self.root.path().join(path), bytes).unwrap();
+        }
+
+        fn read(&self, name: &str) -> Result<Found> {
+            read_from(
+                name,
+                &self.root.path().join("working"),
+                Some(&self.root.path().join("beside")),
+            )
+        }
+    }
+
+    #[test]
+    fn working_directory_then_beside_the_library_then_embedded() {
+        let folders = Folders::new();
+        let found = folders.read("equic_kern.o").unwrap();
+        assert!(found.bytes.is_none());
+        assert!(found.notice.unwrap().contains("inside the library"));
+        folders.put("beside/equic_kern.o", &elf(b"beside"));
+        assert_eq!(folders.read("equic_kern.o").unwrap().bytes, Some(elf(b"beside")));
+        folders.put("working/equic_kern.o", &elf(b"working"));
+        let found = folders.read("equic_kern.o").unwrap();
+        assert_eq!((found.bytes, found.notice), (Some(elf(b"working")), None));
+    }
+
+    #[test]
+    fn a_path_is_only_itself() {
+        let folders = Folders::new();
+        folders.put("beside/equic_kern.o", &elf(b"beside"));
+        for path in ["./equic_kern.o", "/nowhere/equic_kern.o", "../working"] {
+            let failure = folders.read(path).unwrap_err();
+            assert_eq!(failure.code, equic_error::EQUIC_ERROR_BAD_OBJECT);
+            assert!(failure.message.contains(path.trim_start_matches('.')), "{}", failure.message);
+        }
+        assert!(folders.read("../beside/equic_kern.o").unwrap().bytes.is_some());
+    }
+
+    #[test]
+    fn other_files_are_refused_with_a_reason() {
+        let folders = Folders::new();
+        let host = elf(b"")
+            .iter()
+            .enumerate()
+            .map(|(i, b)| if i == 18 { 62 } else { *b })
+            .collect::<Vec<u8>>();
+        let files: [(&str, &[u8], &str); 5] = [
+            ("empty", b"", "not an ELF"),
+            ("text", b"not a program", "not an ELF"),
+            ("short", b"\x7fELF", "not compiled for BPF"),
+            ("host", &host, "not compiled for BPF"),
+            ("zeros", &[0; 4096], "not an ELF"),
+        ];
+        for (name, bytes, why) in files {
+            folders.put(&format!("working/{name}"), bytes);
+            // Beside the library there is a good one: a wrong file is an error all the same.
+            folders.put(&format!("beside/{name}"), &elf(b""));
+            let message = folders.read(name).unwrap_err().message;
+            assert!(message.contains(why) && message.contains(name), "{message}");
+        }
+        assert!(folders.read("").unwrap_err().message.contains("empty"));
+    }
+
+    #[test]
+    fn this_program_is_in_a_folder() {
+        let folder = library_folder().unwrap();
+        assert!(
+            folder.join(std::env::current_exe().unwrap().file_name().unwrap()).exists(),
+            "{}",
+            folder.display()
+        );
+    }
+}

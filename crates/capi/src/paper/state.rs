@@ -1,0 +1,188 @@
+//! What stands behind an `equic_t`.
+//!
+//! An `equic_t` is the caller's memory and may hold anything, so it is never believed: it carries a
+//! number, and only numbers given out by [`begin`] and not yet ended lead to a [`State`].
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use ::equic_gateway::{Error, Gateway, Mode, ObjectSource, Policy, Service};
+
+use super::equic_t;
+use super::settings::Settings;
+use super::{descriptors, object, stop};
+use crate::error::{Failure, Result, equic_error};
+
+/// One interface, from `equic_get_interface` to `equic_unload` or the end of the process.
+pub(super) struct State {
+    /// Where the `equic_t` was that began it.
+    address: usize,
+    interface: String,
+    setup: Mutex<Setup>,
+    /// Set once, by `load`; read without a lock from then on.
+    running: OnceLock<Running>,
+}
+
+#[derive(Default)]
+struct Setup {
+    settings: Settings,
+    object: Option<object::Found>,
+}
+
+struct Running {
+    gateway: Gateway,
+    service: Service,
+    link: Option<c_int>,
+}
+
+/// What `equic_load` tells.
+pub(super) struct Loaded {
+    pub(super) notice: Option<String>,
+    /// The program's descriptor.
+    pub(super) program: c_int,
+}
+
+static KNOWN: LazyLock<RwLock<HashMap<u64, Arc<State>>>> = LazyLock::new(RwLock::default);
+/// Numbers are never given out twice, and unlikely to be found in uninitialised memory.
+static NEXT: AtomicU64 = AtomicU64::new(0x6551_5549_4300_0001);
+
+/// The index of an interface.
+pub(super) fn interface_index(interface: &str) -> Result<c_int> {
+    let missing = || Error::NoSuchInterface { name: interface.to_owned(), similar: Vec::new() };
+    let name = CString::new(interface).map_err(|_| missing())?;
+    // SAFETY: NUL-terminated.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(missing().into()),
+        index => Ok(c_int::try_from(index).unwrap_or(c_int::MAX)),
+    }
+}
+
+/// A number for an `equic_t` at this address. One that began there and was never loaded ends.
+pub(super) fn begin(address: usize, interface: &str) -> u64 {
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let state = State {
+        address,
+        interface: interface.to_owned(),
+        setup: Mutex::default(),
+        running: OnceLock::new(),
+    };
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|_, state| state.address != address || state.running.get().is_some());
+    known.insert(id, Arc::new(state));
+    id
+}
+
+/// The state behind an `equic_t`.
+///
+/// # Safety
+/// `equic` is NULL or points to an `equic_t`, initialised or not.
+pub(super) unsafe fn of(equic: *const equic_t) -> Result<Arc<State>> {
+    if equic.is_null() {
+        return Err(Failure::argument("`equic` is NULL"));
+    }
+    // SAFETY: not NULL, and inside an `equic_t`. Volatile, because it may never have been written.
+    let id = unsafe { (&raw const (*equic).id).read_volatile() };
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    known.get(&id).cloned().ok_or_else(|| {
+        Failure::argument("`equic` was not set up, or was unloaded: call equic_get_interface first")
+    })
+}
+
+/// Ends what stands behind an id: off the interface, and forgotten.
+pub(super) fn end(id: u64) -> Result<()> {
+    let removed = KNOWN.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    if let Some(running) = removed.as_ref().and_then(|state| state.running.get()) {
+        if let Some(link) = running.link {
+            stop::forget(link);
+        }
+        // Another thread may hold the state for a moment longer, counting a connection.
+        for attached in running.gateway.attached() {
+            running.gateway.detach(&attached.interface)?;
+        }
+    }
+    Ok(())
+}
+
+impl State {
+    fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_object(&self, object: object::Found) -> Result<()> {
+        self.not_loaded("the program")?;
+        self.setup().object = Some(object);
+        Ok(())
+    }
+
+    pub(super) fn set_port(&self, port: u16) -> Result<()> {
+        self.not_loaded("the port")?;
+        if port == 0 {
+            return Err(Failure::argument("the port is 0: it is from 1 to 65535"));
+        }
+        self.setup().settings.port = Some(port);
+        Ok(())
+    }
+
+    pub(super) fn set_limit(&self, limit: u32) -> Result<()> {
+        self.set("max_connections", &limit.to_string(), |settings| settings.limit = Some(limit))
+    }
+
+    pub(super) fn set_policy(&self, policy: Policy) -> Result<()> {
+        self.set("policy", policy.name(), |settings| settings.policy = Some(policy))
+    }
+
+    /// In the running gateway, or for the one that will be loaded.
+    fn set(&self, key: &str, value: &str, change: impl FnOnce(&mut Settings)) -> Result<()> {
+        match self.running.get() {
+            Some(running) => {
+                running.gateway.control().set(key, value)?;
+            }
+            None => change(&mut self.setup().settings),
+        }
+        Ok(())
+    }
+
+    fn not_loaded(&self, what: &str) -> Result<()> {
+        if self.running.get().is_none() {
+            return Ok(());
+        }
+        Err(Failure::argument(format!(
+            "{what} cannot change any more: equic_load was called already"
+        )))
+    }
+
+    /// The service to count connections of.
+    pub(super) fn service(&self) -> Result<&Service> {
+        let missing =
+            || Failure::new(equic_error::EQUIC_ERROR_CLOSED, "equic_load was not called yet");
+        Ok(&self.running.get().ok_or_else(missing)?.service)
+    }
+
+    pub(super) fn load(&self) -> Result<Loaded> {
+        let setup = self.setup();
+        self.not_loaded("the gateway")?;
+        let config = setup.settings.config(|name| std::env::var_os(name))?;
+        let missing = || Failure::argument("there is no program yet: call equic_read_object first");
+        let object = setup.object.as_ref().ok_or_else(missing)?;
+        let source = object
+            .bytes
+            .as_ref()
+            .map_or(ObjectSource::Embedded, |bytes| ObjectSource::Bytes(bytes.clone()));
+        let loaded = Gateway::load(&config, source);
+        let gateway = loaded.map_err(|error| object.explain(error))?;
+        // The ledger before the program: from its first packet on, there are counts to look at.
+        let service = gateway.ledger()?.service_at(0)?;
+        let attached = gateway.attach(&self.interface, Mode::Auto)?;
+        let link = descriptors::of_link(gateway.program_id(), attached.ifindex);
+        let program = gateway.program_fd().as_raw_fd();
+        if let Some(link) = link {
+            stop::remember(link);
+        }
+        // `setup` is locked, and nothing was running: it is set here and nowhere else.
+        let _ = self.running.set(Running { gateway, service, link });
+        Ok(Loaded { notice: attached.notice, program })
+    }
+}

@@ -1,0 +1,179 @@
+//! Services and their connections: what a server tells the gateway.
+
+use std::ffi::{CString, c_char};
+use std::sync::{Mutex, PoisonError, Weak};
+
+use ::equic_gateway::{Guard, Service};
+use libc::{sockaddr, socklen_t};
+
+use crate::arguments::{give, handle, peer};
+use crate::error::{Failure, Result, boundary, boundary_or, c_text, equic_error};
+use crate::gateway::Inner;
+
+/// A flag of `equic_opened`: the source holds more connections than the service's limit. The server
+/// may close this one: its handshake began before those that reached the limit were complete.
+pub const EQUIC_OVER_LIMIT: u32 = 1;
+/// A flag of `equic_opened`: there was no room to count this connection; it does not count towards
+/// the quota.
+pub const EQUIC_UNTRACKED: u32 = 2;
+
+/// A service of a gateway, as a server counts its connections to it.
+pub struct equic_service {
+    service: Service,
+    name: CString,
+    gateway: Weak<Inner>,
+}
+
+impl equic_service {
+    pub(crate) fn new(service: Service, gateway: Weak<Inner>) -> equic_service {
+        let name = c_text(service.name());
+        equic_service { service, name, gateway }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.service.name()
+    }
+
+    /// The gateway, while it is open.
+    pub(crate) fn gateway(&self) -> Result<std::sync::Arc<Inner>> {
+        self.gateway.upgrade().ok_or_else(|| {
+            let message = format!("the gateway of the service `{}` was closed", self.name());
+            Failure::new(equic_error::EQUIC_ERROR_CLOSED, message)
+        })
+    }
+}
+
+/// One open connection, which counts for its source until `equic_connection_closed`.
+pub struct equic_connection {
+    guard: Mutex<Guard>,
+}
+
+/// Releases a service. Its connections stay open. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_service_release(service: *mut equic_service) {
+    boundary(|| {
+        if !service.is_null() {
+            // SAFETY: made by `Box::into_raw` in `equic_gateway_service`, and released once.
+            drop(unsafe { Box::from_raw(service) });
+        }
+        Ok(())
+    });
+}
+
+/// The service's name, valid until it is released; NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_service_name(service: *const equic_service) -> *const c_char {
+    // SAFETY: the contract of the API.
+    boundary_or(std::ptr::null(), || Ok(unsafe { handle(service, "service") }?.name.as_ptr()))
+}
+
+/// Connections a source may hold, as set this moment; 0: any number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_service_limit(service: *const equic_service) -> u32 {
+    // SAFETY: the contract of the API.
+    boundary_or(0, || Ok(unsafe { handle(service, "service") }?.service.limit()))
+}
+
+/// Connections the peer's source (its address, cut to the prefix the gateway is set to) holds in
+/// this process. The port does not matter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_service_count(
+    service: *const equic_service,
+    peer: *const sockaddr,
+    peer_len: socklen_t,
+    count: *mut u32,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
+        // SAFETY: as above.
+        unsafe { give(count, service.service.count(peer)) };
+        Ok(())
+    })
+}
+
+/// Counts a connection of `peer`. To be called when its handshake is complete, so that nobody can
+/// use up a source's quota by forging its address. No system call, no waiting.
+///
+/// `count` (may be NULL) becomes the number of connections of the source in this process, with this
+/// one; `flags` (may be NULL) EQUIC_OVER_LIMIT, EQUIC_UNTRACKED, both or 0. `connection` is to be
+/// ended with `equic_connection_closed`, whatever the flags say; NULL on failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_opened(
+    service: *const equic_service,
+    peer: *const sockaddr,
+    peer_len: socklen_t,
+    connection: *mut *mut equic_connection,
+    count: *mut u32,
+    flags: *mut u32,
+) -> equic_error {
+    boundary(|| {
+        if connection.is_null() {
+            return Err(Failure::argument("`connection` is NULL"));
+        }
+        // SAFETY: not NULL; the contract of the API, here and below.
+        unsafe { connection.write(std::ptr::null_mut()) };
+        // SAFETY: as above.
+        let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
+        let guard = service.service.opened(peer);
+        // SAFETY: as above.
+        unsafe {
+            tell(&guard, count, flags);
+            connection
+                .write(Box::into_raw(Box::new(equic_connection { guard: Mutex::new(guard) })));
+        }
+        Ok(())
+    })
+}
+
+/// The peer of a connection has another address now (connection migration, RFC 9000 s.9): the
+/// connection counts for the new source, and no longer for the old one. `count` and `flags` as for
+/// `equic_opened`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_connection_moved(
+    connection: *const equic_connection,
+    peer: *const sockaddr,
+    peer_len: socklen_t,
+    count: *mut u32,
+    flags: *mut u32,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let (connection, peer) =
+            unsafe { (handle(connection, "connection")?, self::peer(peer, peer_len)?) };
+        let mut guard = connection.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.moved(peer);
+        // SAFETY: as above.
+        unsafe { tell(&guard, count, flags) };
+        Ok(())
+    })
+}
+
+/// A connection is closed and no longer counts; the handle is gone. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_connection_closed(connection: *mut equic_connection) {
+    boundary(|| {
+        if !connection.is_null() {
+            // SAFETY: made by `Box::into_raw` in `equic_opened`, and closed once.
+            drop(unsafe { Box::from_raw(connection) });
+        }
+        Ok(())
+    });
+}
+
+/// # Safety
+/// Both are NULL or valid for a write.
+unsafe fn tell(guard: &Guard, count: *mut u32, flags: *mut u32) {
+    let mut said = 0;
+    if guard.over_limit() {
+        said |= EQUIC_OVER_LIMIT;
+    }
+    if guard.untracked() {
+        said |= EQUIC_UNTRACKED;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        give(count, guard.count());
+        give(flags, said);
+    }
+}

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Handles and error codes, on real interfaces. */
+#define _GNU_SOURCE
+#include "network.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A gateway for port 443 with this limit, and its service. */
+struct opened {
+	equic_gateway *gateway;
+	equic_service *service;
+};
+
+static struct opened open_with(uint32_t limit)
+{
+	struct opened opened;
+	equic_options options;
+
+	CHECK_OK(equic_options_init(&options, sizeof(options)));
+	options.name = "c-test";
+	options.service = "web";
+	options.max_connections = limit;
+	CHECK_OK(equic_gateway_open(&options, &opened.gateway));
+	CHECK_OK(equic_gateway_service(opened.gateway, NULL, &opened.service));
+	return opened;
+}
+
+static void close_all(struct opened opened)
+{
+	equic_service_release(opened.service);
+	equic_gateway_close(opened.gateway);
+}
+
+static uint32_t count_of(const equic_service *service, const char *address)
+{
+	struct peer peer = peer_of(address);
+	uint32_t count = 4711;
+
+	CHECK_OK(equic_service_count(service, &peer.address.any, peer.length, &count));
+	return count;
+}
+
+static equic_connection *open_connection(const equic_service *service, const char *address,
+					 uint32_t expected_count, uint32_t expected_flags)
+{
+	struct peer peer = peer_of(address);
+	equic_connection *connection;
+	uint32_t count, flags;
+
+	CHECK_OK(
+		equic_opened(service, &peer.address.any, peer.length, &connection, &count, &flags));
+	CHECK(connection);
+	CHECK_INT(count, expected_count);
+	CHECK_INT(flags, expected_flags);
+	return connection;
+}
+
+static void connections_are_counted(void)
+{
+	struct opened opened = open_with(2);
+	struct peer moved = peer_of("2001:db8:1::7"), other = peer_of("192.0.2.8");
+	equic_connection *connections[4];
+	uint32_t count, flags;
+
+	CHECK(!strcmp(equic_service_name(opened.service), "web"));
+	CHECK_INT(equic_service_limit(opened.service), 2);
+	connections[0] = open_connection(opened.service, "192.0.2.7", 1, 0);
+	connections[1] = open_connection(opened.service, "::ffff:192.0.2.7", 2, 0);
+	connections[2] = open_connection(opened.service, "192.0.2.7", 3, EQUIC_OVER_LIMIT);
+	connections[3] = open_connection(opened.service, "2001:db8::1", 1, 0);
+	CHECK_INT(count_of(opened.service, "192.0.2.7"), 3);
+	CHECK_INT(count_of(opened.service, "192.0.2.8"), 0);
+	CHECK_INT(count_of(opened.service, "2001:db8::ffff"), 1); /* the same /64 */
+
+	CHECK_OK(equic_connection_moved(connections[0], &moved.address.any, moved.length, &count,
+					&flags));
+	CHECK_INT(count, 1);
+	CHECK_INT(flags, 0);
+	CHECK_INT(count_of(opened.service, "192.0.2.7"), 2);
+	CHECK_OK(equic_connection_moved(connections[1], &other.address.any, other.length, NULL,
+					NULL));
+	CHECK_INT(count_of(opened.service, "192.0.2.7"), 1);
+	CHECK_INT(count_of(opened.service, "192.0.2.8"), 1);
+	for (int i = 0; i < 4; i++)
+		equic_connection_closed(connections[i]);
+	CHECK_INT(count_of(opened.service, "192.0.2.7"), 0);
+	CHECK_INT(count_of(opened.service, "2001:db8:1::7"), 0);
+	close_all(opened);
+}
+
+static void peers_are_checked(void)
+{
+	struct opened opened = open_with(2);
+	const enum equic_error refused = EQUIC_ERROR_INVALID_ARGUMENT;
+	equic_connection *connection = (equic_connection *)8, *good;
+	struct peer peer = peer_of("192.0.2.7");
+	const struct sockaddr *address = &peer.address.any;
+
+	CHECK_ERROR(equic_opened(opened.service, NULL, 16, &connection, NULL, NULL), refused,
+		    "address is NULL");
+	CHECK(!connection);
+	CHECK_ERROR(equic_opened(opened.service, address, 15, &connection, NULL, NULL), refused,
+		    "15 bytes");
+	CHECK_ERROR(equic_opened(opened.service, address, 0, &connection, NULL, NULL), refused,
+		    "0 bytes");
+	CHECK_ERROR(equic_opened(opened.service, address, 16, NULL, NULL, NULL), refused, "NULL");
+	CHECK_OK(equic_opened(opened.service, address, 16, &good, NULL, NULL));
+	CHECK_ERROR(equic_connection_moved(good, NULL, 0, NULL, NULL), refused, "NULL");
+	peer.address.any.sa_family = AF_UNIX;
+	CHECK_ERROR(equic_connection_moved(good, address, 16, NULL, NULL), refused, "AF_INET6");
+	CHECK_ERROR(equic_service_count(opened.service, address, 16, NULL), refused, "AF_INET6");
+	CHECK_INT(count_of(opened.service, "192.0.2.7"), 1);
+	equic_connection_closed(good);
+	close_all(opened);
+}
+
+static void handles_end_in_any_order(void)
+{
+	struct opened opened = open_with(2);
+	equic_connection *connection = open_connection(opened.service, "192.0.2.7", 1, 0);
+	struct peer peer = peer_of("192.0.2.8");
+	equic_counts counts;
+
+	equic_gateway_close(opened.gateway);
+	CHECK_INT(count_of(opened.service, "192.0.2.7"), 1);
+	CHECK_ERROR(equic_counter(opened.service, 0, &counts), EQUIC_ERROR_CLOSED, "`web`");
+	equic_service_release(opened.service);
+	CHECK_OK(equic_connection_moved(connection, &peer.address.any, peer.length, NULL, NULL));
+	equic_connection_closed(connection);
+}
+
+#define THREADS 4
+#define ROUNDS	2000
+
+static void *open_and_close(void *service)
+{
+	struct peer peer = peer_of("192.0.2.7"), other = peer_of("2001:db8::7");
+	equic_connection *connection;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		if (equic_opened(service, &peer.address.any, peer.length, &connection, NULL, NULL))
+			return NULL;
+		if (equic_connection_moved(connection, &other.address.any, other.length, NULL,
+					   NULL))
+			return NULL;
+		equic_connection_closed(connection);
+	}
+	return service;
+}
+
+static void any_thread(void)
+{
+	struct opened opened = open_with(2);
+	pthread_t threads[THREADS];
+	void *result;
+
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!pthread_create(&threads[i], NULL, open_and_close, opened.service));
+	for (int i = 0; i < THREADS; i++) {
+		CHECK(!pthread_join(threads[i], &result));
+		CHECK(result == opened.service);
+	}
+	CHECK_INT(count_of(opened.service, "192.0.2.7"), 0);
+	CHECK_INT(count_of(opened.service, "2001:db8::7"), 0);
+	close_all(opened);
+}
+
+static volatile sig_atomic_t signalled_in_main;
+static pthread_t main_thread;
+
+static void note_thread(int signal)
+{
+	(void)signal;
+	signalled_in_main = pthread_equal(pthread_self(), main_thread) ? 1 : -1;
+}
+
+/* Signals to the process find the application's threads, not the library's. */
+static void signals_are_the_application_s(void)
+{
+	struct opened opened = open_with(2);
+	sigset_t usr1, before, pending;
+
+	main_thread = pthread_self();
+	signal(SIGUSR1, note_thread);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	CHECK(!pthread_sigmask(SIG_BLOCK, &usr1, &before));
+	CHECK(!sigismember(&before, SIGUSR1) && !sigismember(&before, SIGTERM));
+	CHECK(kill(getpid(), SIGUSR1) == 0);
+	/* Pending, for everybody blocks it: no other thread took it. */
+	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+	CHECK_INT(signalled_in_main, 0);
+	CHECK(!pthread_sigmask(SIG_UNBLOCK, &usr1, NULL));
+	CHECK_INT(signalled_in_main, 1);
+	close_all(opened);
+}
+
+static void attach_and_detach(void)
+{
+	struct opened opened = open_with(2);
+	equic_attachment attachment;
+	bool native;
+
+	network_make();
+	CHECK_INT(equic_gateway_attachments(opened.gateway), 0);
+	CHECK_ERROR(equic_gateway_attach(opened.gateway, "nosuch0", EQUIC_MODE_AUTO),
+		    EQUIC_ERROR_NO_SUCH_INTERFACE, "`nosuch0`");
+	CHECK_ERROR(equic_gateway_attach(opened.gateway, NULL, EQUIC_MODE_AUTO),
+		    EQUIC_ERROR_INVALID_ARGUMENT, "names no interface");
+	CHECK_ERROR(equic_gateway_attach(opened.gateway, "eth0", 4), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "EQUIC_MODE_NATIVE");
+	CHECK_ERROR(equic_gateway_detach(opened.gateway, "eth0"), EQUIC_ERROR_NOT_ATTACHED, "eth0");
+	CHECK_OK(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_NATIVE));
+	CHECK(program_on("eth0", &native) && native);
+	CHECK_ERROR(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_AUTO),
+		    EQUIC_ERROR_ALREADY_ATTACHED, "eth0");
+	RUN("ip", "link", "set", "lo", "up");
+	CHECK_OK(equic_gateway_attach(opened.gateway, "lo", EQUIC_MODE_CONFIGURED));
+	CHECK(program_on("lo", &native) && !native);
+	CHECK_INT(equic_gateway_attachments(opened.gateway), 2);
+	for (size_t i = 0; i < 2; i++) {
+		CHECK_OK(equic_gateway_attachment(opened.gateway, i, &attachment));
+		CHECK(attachment.if_index > 0);
+		if (!strcmp(attachment.interface, "lo")) {
+			CHECK_INT(attachment.native, 0);
+			CHECK_HAS(attachment.notice, "generic");
+		} else {
+			CHECK(!strcmp(attachment.interface, "eth0"));
+			CHECK_INT(attachment.native, 1);
+			CHECK(!attachment.notice[0]);
+		}
+	}
+	CHECK_ERROR(equic_gateway_attachment(opened.gateway, 2, &attachment), EQUIC_ERROR_NOT_FOUND,
+		    "number 2");
+	CHECK_OK(equic_gateway_detach(opened.gateway, "lo"));
+	CHECK(!program_on("lo", NULL) && program_on("eth0", NULL));
+	CHECK_OK(equic_gateway_detach(opened.gateway, NULL));
+	CHECK_INT(program_on("eth0", NULL), 0);
+	CHECK_OK(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_GENERIC));
+	CHECK(program_on("eth0", &native) && !native);
+	close_all(opened);
+	CHECK_INT(program_on("eth0", NULL), 0);
+}
+
+static void others_programs_stay(void)
+{
+	struct opened opened = open_with(2);
+	int foreign, here;
+	uint32_t theirs;
+
+	network_make();
+	here = listen_here();
+	foreign = attach_foreign_program("eth0");
+	theirs = program_on("eth0", NULL);
+	for (int mode = EQUIC_MODE_CONFIGURED; mode <= EQUIC_MODE_GENERIC; mode++)
+		CHECK_ERROR(equic_gateway_attach(opened.gateway, "eth0", mode),
+			    EQUIC_ERROR_INTERFACE_BUSY, "somebody_else");
+	CHECK_INT(equic_gateway_attachments(opened.gateway), 0);
+	close_all(opened);
+	CHECK(theirs);
+	CHECK_INT(program_on("eth0", NULL), theirs);
+	close(foreign);
+	close(here);
+}
+
+static const char CONFIGURATION[] = "[gateway]\n"
+				    "name = \"c-test\"\n"
+				    "interfaces = [\"eth0\", \"eth1\"]\n"
+				    "[[service]]\n"
+				    "name = \"web\"\n"
+				    "listen = [443]\n"
+				    "max_connections = 3\n"
+				    "[[service]]\n"
+				    "name = \"dns\"\n"
+				    "listen = [853]\n";
+
+static void configurations(void)
+{
+	char file[] = "/tmp/equic-test-XXXXXX";
+	equic_gateway *gateway;
+	equic_service *service;
+	int fd;
+
+	network_make();
+	CHECK_OK(equic_gateway_open_config(CONFIGURATION, &gateway));
+	/* One of the two is missing: all or nothing. */
+	CHECK_ERROR(equic_gateway_attach(gateway, NULL, EQUIC_MODE_CONFIGURED),
+		    EQUIC_ERROR_NO_SUCH_INTERFACE, "`eth1`");
+	CHECK_INT(program_on("eth0", NULL), 0);
+	equic_gateway_close(gateway);
+
+	RUN("ip", "link", "add", "eth1", "type", "veth", "peer", "name", "unused1");
+	fd = mkstemp(file);
+	CHECK(fd >= 0);
+	CHECK(write(fd, CONFIGURATION, strlen(CONFIGURATION)) == (ssize_t)strlen(CONFIGURATION));
+	close(fd);
+	CHECK_OK(equic_gateway_open_file(file, &gateway));
+	CHECK(unlink(file) == 0);
+	CHECK_OK(equic_gateway_attach(gateway, NULL, EQUIC_MODE_CONFIGURED));
+	CHECK(program_on("eth0", NULL) && program_on("eth0", NULL) == program_on("eth1", NULL));
+	CHECK_ERROR(equic_gateway_service(gateway, NULL, &service), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "several services");
+	CHECK(!service);
+	CHECK_ERROR(equic_gateway_service(gateway, "wbe", &service), EQUIC_ERROR_NO_SUCH_SERVICE,
+		    "web");
+	CHECK_OK(equic_gateway_service(gateway, "dns", &service));
+	CHECK_INT(equic_service_limit(service), 0);
+	CHECK_OK(equic_set(gateway, "dns.max_connections", "7"));
+	CHECK_INT(equic_service_limit(service), 7);
+	equic_service_release(service);
+	CHECK_OK(equic_gateway_service(gateway, "web", &service));
+	CHECK_INT(equic_service_limit(service), 3);
+	equic_service_release(service);
+	equic_gateway_close(gateway);
+	CHECK(!program_on("eth0", NULL) && !program_on("eth1", NULL));
+}
+
+static void settings_are_checked(void)
+{
+	struct opened opened = open_with(2);
+
+	CHECK_ERROR(equic_set(opened.gateway, "max_conections", "5"), EQUIC_ERROR_CONFIG,
+		    "max_connections");
+	CHECK_ERROR(equic_set(opened.gateway, "max_connections", "many"), EQUIC_ERROR_CONFIG,
+		    "many");
+	CHECK_ERROR(equic_set(opened.gateway, "max_connections", NULL),
+		    EQUIC_ERROR_INVALID_ARGUMENT, "`value` is NULL");
+	CHECK_ERROR(equic_set(opened.gateway, NULL, "5"), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "`key` is NULL");
+	CHECK_ERROR(equic_set(opened.gateway, "wbe.max_connections", "5"),
+		    EQUIC_ERROR_NO_SUCH_SERVICE, "web");
+	CHECK_INT(equic_service_limit(opened.service), 2);
+	CHECK_OK(equic_set(opened.gateway, "max_connections", "5"));
+	CHECK_INT(equic_service_limit(opened.service), 5);
+	CHECK_OK(equic_set(opened.gateway, "web.new_per_source", "20/s burst 40"));
+
+	CHECK_ERROR(equic_deny(opened.gateway, "10.0.0.2/8", 0), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "10.0.0.0/8");
+	CHECK_ERROR(equic_deny(opened.gateway, "everybody", 0), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "everybody");
+	CHECK_ERROR(equic_allow(opened.gateway, NULL, 0), EQUIC_ERROR_INVALID_ARGUMENT, "NULL");
+	CHECK_ERROR(equic_forget(opened.gateway, "10.0.0.2"), EQUIC_ERROR_NOT_FOUND, "10.0.0.2");
+	close_all(opened);
+}
+
+static unsigned passed(int here, const char *from, enum packet packet, unsigned sent)
+{
+	peer_sends(from, packet, sent);
+	peer_sends("10.0.0.3", SHORT_HEADER, 1); /* never counted, never stopped */
+	return arrived_before(here, from, "10.0.0.3");
+}
+
+static equic_counts counts_of(const equic_service *service, const char *reason)
+{
+	equic_counts counts;
+	int number = equic_reason_find(reason);
+
+	CHECK(number >= 0);
+	CHECK_OK(equic_counter(service, (uint32_t)number, &counts));
+	return counts;
+}
+
+static void lists_and_counters(void)
+{
+	struct opened opened = open_with(1);
+	equic_counts counts;
+	int here;
+
+	network_make();
+	here = listen_here();
+	CHECK_OK(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_AUTO));
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3);
+	CHECK_INT(counts_of(opened.service, "established").packets, 4);
+
+	CHECK_OK(equic_deny(opened.gateway, "10.0.0.2", 0));
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 0);
+	counts = counts_of(opened.service, "denied");
+	CHECK_INT(counts.packets, 3);
+	CHECK_INT(counts.dropped, 3);
+	CHECK_INT(counts.bytes, 3 * 40);
+	CHECK_OK(equic_forget(opened.gateway, "10.0.0.2"));
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3);
+	CHECK_OK(equic_deny(opened.gateway, "2001:db8::/32", 3600 * 1000));
+	CHECK_INT(passed(here, "2001:db8:1::2", SHORT_HEADER, 2), 0);
+	CHECK_OK(equic_allow(opened.gateway, "2001:db8:1::2", 3600 * 1000));
+	CHECK_INT(passed(here, "2001:db8:1::2", SHORT_HEADER, 2), 2);
+	CHECK_INT(counts_of(opened.service, "allowed").packets, 2);
+
+	CHECK_OK(equic_set(opened.gateway, "dry_run", "true"));
+	equic_connection_closed(open_connection(opened.service, "192.0.2.1", 1, 0));
+	CHECK_OK(equic_deny(opened.gateway, "10.0.0.2", 0));
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 2), 2);
+	counts = counts_of(opened.service, "denied");
+	CHECK_INT(counts.packets, 3 + 2 + 2);
+	CHECK_INT(counts.dropped, 3 + 2);
+	CHECK_ERROR(equic_counter(opened.service, 1000, &counts), EQUIC_ERROR_NOT_FOUND, "1000");
+	CHECK_OK(equic_counter(opened.service, 0, NULL));
+	close_all(opened);
+	close(here);
+}
+
+/* Another process feeds the gateway; when it is killed, its counts go. */
+static void feed_from_elsewhere(const char *selector, int ready)
+{
+	equic_gateway *gateway;
+	equic_service *service;
+
+	CHECK_OK(equic_gateway_join(selector, "worker", &gateway));
+	CHECK_ERROR(equic_gateway_attach(gateway, "lo", EQUIC_MODE_AUTO), EQUIC_ERROR_NOT_OWNER,
+		    "another");
+	CHECK_ERROR(equic_gateway_detach(gateway, NULL), EQUIC_ERROR_NOT_OWNER, "another");
+	CHECK_INT(equic_gateway_attachments(gateway), 0);
+	CHECK_OK(equic_gateway_service(gateway, "web", &service));
+	/* From here on without privileges. */
+	CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+	open_connection(service, "10.0.0.2", 1, 0);
+	alarm(120); /* should the test fail */
+	CHECK(write(ready, "r", 1) == 1);
+	for (;;)
+		pause();
+}
+
+struct probe {
+	int here;
+	unsigned expected;
+};
+
+static bool initials_pass(const void *argument)
+{
+	const struct probe *probe = argument;
+
+	return passed(probe->here, "10.0.0.2", INITIAL, 1) == probe->expected;
+}
+
+static void processes_share_a_gateway(void)
+{
+	struct opened opened = open_with(2);
+	equic_connection *connection;
+	equic_gateway *joined;
+	struct probe probe;
+	char selector[16], answer;
+	int ends[2];
+	pid_t worker;
+
+	network_make();
+	probe.here = listen_here();
+	CHECK_OK(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_AUTO));
+	snprintf(selector, sizeof(selector), "%u", program_on("eth0", NULL));
+	CHECK_ERROR(equic_gateway_join("no-such-gateway", NULL, &joined), EQUIC_ERROR_NO_GATEWAY,
+		    "no-such-gateway");
+	CHECK(!joined);
+
+	connection = open_connection(opened.service, "10.0.0.2", 1, 0);
+	CHECK_INT(passed(probe.here, "10.0.0.2", INITIAL, 1), 1);
+	CHECK(pipe(ends) == 0);
+	fflush(stdout);
+	worker = fork();
+	CHECK(worker >= 0);
+	if (worker == 0)
+		feed_from_elsewhere(selector, ends[1]);
+	close(ends[1]);
+	CHECK(read(ends[0], &answer, 1) == 1);
+	/* One here and one there are two. */
+	CHECK_INT(count_of(opened.service, "10.0.0.2"), 1);
+	probe.expected = 0;
+	await(initials_pass, &probe, "the gateway to add up both processes");
+	CHECK(kill(worker, SIGKILL) == 0);
+	CHECK(waitpid(worker, NULL, 0) == worker);
+	probe.expected = 1;
+	await(initials_pass, &probe, "the dead process's counts to go");
+	equic_connection_closed(connection);
+	close_all(opened);
+	close(probe.here);
+}
+
+static void wrong_objects(void)
+{
+	equic_gateway *gateway;
+	equic_options options;
+
+	CHECK_OK(equic_options_init(&options, sizeof(options)));
+	options.object = "/no/such/equic_kern.o";
+	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_BAD_OBJECT, options.object);
+	options.object = "/proc/self/exe";
+	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_BAD_OBJECT, options.object);
+	options.object = "/etc/passwd";
+	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_BAD_OBJECT, "ELF");
+	CHECK(!gateway);
+}
+
+/* The example of the handle-based API, as a person would use it. */
+static void quota_example(void)
+{
+	static const char script[] =
+		"printf 'open 192.0.2.7\\nopen 192.0.2.7\\nopen nobody\\nclose 192.0.2.7\\n"
+		"limit 5\\nopen 2001:db8::1\\nlimit many\\ndrops\\n' | "
+		"\"$EQUIC_TEST_EXAMPLES/quota\" "
+		"eth0 443 1 2>&1";
+	char text[4096];
+	size_t length;
+	FILE *output;
+
+	network_make();
+	output = popen(script, "r");
+	CHECK(output);
+	length = fread(text, 1, sizeof(text) - 1, output);
+	text[length] = 0;
+	CHECK_INT(exit_code(pclose(output)), 0);
+	CHECK_HAS(text, "protecting UDP port 443 on eth0\n");
+	CHECK_HAS(text, "192.0.2.7 holds 1 of 1\n");
+	CHECK_HAS(text, "192.0.2.7 holds 2 of 1, over its limit\n");
+	CHECK_HAS(text, "`nobody` is not an address");
+	CHECK_HAS(text, "2001:db8::1 holds 1 of 5\n");
+	CHECK_HAS(text, "quota: limit: ");
+	CHECK_INT(program_on("eth0", NULL), 0);
+}
+
+static const struct test TESTS[] = {
+	{"connections_are_counted", connections_are_counted, true},
+	{"peers_are_checked", peers_are_checked, true},
+	{"handles_end_in_any_order", handles_end_in_any_order, true},
+	{"any_thread", any_thread, true},
+	{"signals_are_the_application_s", signals_are_the_application_s, true},
+	{"attach_and_detach", attach_and_detach, true},
+	{"others_programs_stay", others_programs_stay, true},
+	{"configurations", configurations, true},
+	{"settings_are_checked", settings_are_checked, true},
+	{"lists_and_counters", lists_and_counters, true},
+	{"processes_share_a_gateway", processes_share_a_gateway, true},
+	{"wrong_objects", wrong_objects, true},
+	{"quota_example", quota_example, true},
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests("gateway", TESTS, sizeof(TESTS) / sizeof(TESTS[0]), argc, argv);
+}

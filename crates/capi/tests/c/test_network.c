@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The paper's functions on a real interface: its listing, its counters, its signals. */
+#define _GNU_SOURCE
+#include "network.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *setting(const char *name)
+{
+	const char *value = getenv(name);
+
+	if (!value)
+		FAIL("%s is not set: run the tests by `make -C crates/capi test`", name);
+	return value;
+}
+
+/* Runs the listing, as it was built from examples/c/paper.c. Does not return. */
+static void run_listing(const void *argument)
+{
+	char path[4096];
+
+	(void)argument;
+	snprintf(path, sizeof(path), "%s/paper", setting("EQUIC_TEST_EXAMPLES"));
+	execl(path, "paper", (char *)NULL);
+	_exit(127);
+}
+
+static pid_t start_listing(void)
+{
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
+		run_listing(NULL);
+	}
+	return child;
+}
+
+static bool attached(const void *interface)
+{
+	return program_on(interface, NULL) != 0;
+}
+
+static int end_of(pid_t child)
+{
+	int status;
+
+	CHECK(waitpid(child, &status, 0) == child);
+	return exit_code(status);
+}
+
+static void listing_ends_by(int signal, int expected)
+{
+	bool native = false;
+	pid_t child;
+
+	network_make();
+	CHECK_INT(program_on("eth0", NULL), 0);
+	child = start_listing();
+	await(attached, "eth0", "the listing to attach to eth0");
+	CHECK(program_on("eth0", &native));
+	CHECK(native);
+	CHECK(kill(child, signal) == 0);
+	CHECK_INT(end_of(child), expected);
+	/* At once: the end of the process has taken it off. */
+	CHECK_INT(program_on("eth0", NULL), 0);
+}
+
+static void listing_ends_by_sigint(void)
+{
+	listing_ends_by(SIGINT, EXIT_SUCCESS);
+}
+
+static void listing_ends_by_sigterm(void)
+{
+	listing_ends_by(SIGTERM, EXIT_SUCCESS);
+}
+
+static void listing_ends_by_sigkill(void)
+{
+	listing_ends_by(SIGKILL, -SIGKILL);
+}
+
+static void listing_twice(void)
+{
+	network_make();
+	for (int i = 0; i < 2; i++) {
+		pid_t child = start_listing();
+
+		await(attached, "eth0", "the listing to attach to eth0");
+		CHECK(kill(child, SIGTERM) == 0);
+		CHECK_INT(end_of(child), EXIT_SUCCESS);
+	}
+}
+
+static equic_t load_here(uint32_t limit, int policy)
+{
+	equic_t equic;
+
+	memset(&equic, 0xa5, sizeof(equic));
+	equic_get_interface(&equic, "eth0");
+	equic_read_object(&equic, "equic_kern.o");
+	equic_set_limit(&equic, limit);
+	equic_set_policy(&equic, policy);
+	equic_load(&equic);
+	CHECK(equic.if_index > 0 && equic.prog_fd >= 0);
+	CHECK(program_on("eth0", NULL));
+	return equic;
+}
+
+/* Of `sent` packets, how many arrive. */
+static unsigned passed(int here, const char *from, enum packet packet, unsigned sent)
+{
+	peer_sends(from, packet, sent);
+	peer_sends("10.0.0.3", SHORT_HEADER, 1); /* never counted, never stopped */
+	return arrived_before(here, from, "10.0.0.3");
+}
+
+static void inc(equic_t *equic, const char *address, int times)
+{
+	struct peer peer = peer_of(address);
+
+	for (int i = 0; i < times; i++)
+		equic_inc_counter(equic, &peer.address.any);
+}
+
+static void dec(equic_t *equic, const char *address, int times)
+{
+	struct peer peer = peer_of(address);
+
+	for (int i = 0; i < times; i++)
+		equic_dec_counter(equic, &peer.address.any);
+}
+
+/* Counts as `counted`, sends as `sender`: the paper's Algorithm 1. */
+static void strict_for(const char *counted, const char *sender)
+{
+	equic_t equic;
+	int here;
+
+	network_make();
+	here = listen_here();
+	equic = load_here(5, EQUIC_POLICY_STRICT);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 3);
+	inc(&equic, counted, 5);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 3);
+	inc(&equic, counted, 1);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 0);
+	equic_set_limit(&equic, 6);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 3);
+	inc(&equic, counted, 1);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 0);
+	dec(&equic, counted, 7);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 3);
+	/* Below none there is nothing: three more closes are not three more connections. */
+	dec(&equic, counted, 3);
+	inc(&equic, counted, 7);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 0);
+	dec(&equic, counted, 7);
+	equic_unload(&equic);
+	CHECK_INT(program_on("eth0", NULL), 0);
+	CHECK_INT(passed(here, sender, SHORT_HEADER, 1), 1);
+}
+
+static void counters_v4(void)
+{
+	strict_for("10.0.0.2", "10.0.0.2");
+}
+
+static void counters_v6(void)
+{
+	strict_for("2001:db8:1::2", "2001:db8:1::2");
+}
+
+/* What a server sees whose socket takes both families. */
+static void counters_v4_mapped(void)
+{
+	strict_for("::ffff:10.0.0.2", "10.0.0.2");
+}
+
+/* Policy new: who is in stays in. */
+static void established_pass_at_the_limit(void)
+{
+	equic_t equic;
+	int here;
+
+	network_make();
+	here = listen_here();
+	equic = load_here(2, EQUIC_POLICY_NEW);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 1), 1);
+	inc(&equic, "10.0.0.2", 2);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 4), 0);
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 4), 4);
+	CHECK_INT(passed(here, "2001:db8:1::2", INITIAL, 2), 2);
+	dec(&equic, "10.0.0.2", 1);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 4), 4);
+	equic_unload(&equic);
+}
+
+/* The listing sets nothing: the environment does. */
+static void environment_sets_it_up(void)
+{
+	struct peer peer = peer_of("10.0.0.2");
+	equic_t equic;
+	int here;
+
+	network_make();
+	here = listen_here();
+	setenv("EQUIC_LIMIT", "1", 1);
+	setenv("EQUIC_POLICY", "strict", 1);
+	equic_get_interface(&equic, "eth0");
+	equic_read_object(&equic, "equic_kern.o");
+	equic_load(&equic);
+	equic_inc_counter(&equic, &peer.address.any);
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3);
+	equic_inc_counter(&equic, &peer.address.any);
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 0);
+	equic_unload(&equic);
+
+	setenv("EQUIC_PORT", "4433", 1);
+	equic_get_interface(&equic, "eth0");
+	equic_read_object(&equic, "equic_kern.o");
+	equic_load(&equic);
+	inc(&equic, "10.0.0.2", 2);
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3); /* port 443 is nobody's now */
+	dec(&equic, "10.0.0.2", 2);
+	equic_unload(&equic);
+}
+
+/* A forked child has the link open too; the signal takes the program off all the same. */
+static void children_do_not_hold_it(void)
+{
+	pid_t server, worker;
+	int ends[2];
+
+	network_make();
+	CHECK(pipe(ends) == 0);
+	fflush(stdout);
+	server = fork();
+	CHECK(server >= 0);
+	if (server == 0) {
+		load_here(5, EQUIC_POLICY_NEW);
+		signal(SIGTERM, equic_sigterm_callback);
+		worker = fork();
+		if (worker != 0) {
+			CHECK(write(ends[1], &worker, sizeof(worker)) == sizeof(worker));
+		}
+		alarm(120); /* should the test fail */
+		for (;;)
+			pause();
+	}
+	CHECK(read(ends[0], &worker, sizeof(worker)) == sizeof(worker));
+	CHECK(program_on("eth0", NULL));
+	CHECK(kill(server, SIGTERM) == 0);
+	CHECK_INT(end_of(server), EXIT_SUCCESS);
+	CHECK_INT(program_on("eth0", NULL), 0);
+	CHECK(kill(worker, 0) == 0);
+	CHECK(kill(worker, SIGKILL) == 0);
+}
+
+/* And a signal to the child does not take it off. */
+static void children_do_not_end_it(void)
+{
+	equic_t equic;
+	pid_t worker;
+
+	network_make();
+	equic = load_here(5, EQUIC_POLICY_NEW);
+	signal(SIGTERM, equic_sigterm_callback);
+	fflush(stdout);
+	worker = fork();
+	CHECK(worker >= 0);
+	if (worker == 0) {
+		alarm(120); /* should the test fail */
+		for (;;)
+			pause();
+	}
+	CHECK(kill(worker, SIGTERM) == 0);
+	/* By the callback, not by the signal. Its status is not asked for: the threads of the
+	 * parent are not in a child, so valgrind calls what only they knew of lost. */
+	CHECK(end_of(worker) >= 0);
+	CHECK(program_on("eth0", NULL));
+	equic_unload(&equic);
+}
+
+static void somebody_else_s_program_stays(void)
+{
+	struct outcome outcome;
+	uint32_t theirs;
+	int foreign;
+
+	network_make();
+	foreign = attach_foreign_program("eth0");
+	theirs = program_on("eth0", NULL);
+	CHECK(theirs);
+	outcome = run_caught(run_listing, NULL);
+	CHECK_INT(exit_code(outcome.status), EXIT_FAILURE);
+	CHECK_HAS(outcome.said, "equic_load: ");
+	CHECK_HAS(outcome.said, "eth0");
+	CHECK_HAS(outcome.said, "somebody_else");
+	CHECK_INT(program_on("eth0", NULL), theirs);
+	close(foreign);
+	CHECK_INT(program_on("eth0", NULL), 0);
+}
+
+static void no_such_interface(void)
+{
+	struct outcome outcome;
+
+	network_make();
+	RUN("ip", "link", "set", "eth0", "down");
+	RUN("ip", "link", "set", "eth0", "name", "eth7");
+	outcome = run_caught(run_listing, NULL);
+	CHECK_INT(exit_code(outcome.status), EXIT_FAILURE);
+	CHECK_HAS(outcome.said, "`eth0`");
+}
+
+static void copy_file(const char *from, const char *to, long long length)
+{
+	char buffer[65536];
+	int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	ssize_t got;
+
+	if (in < 0 || out < 0)
+		FAIL("cannot copy %s to %s", from, to);
+	while (length > 0 && (got = read(in, buffer, sizeof(buffer))) > 0) {
+		if (got > length)
+			got = (ssize_t)length;
+		CHECK(write(out, buffer, (size_t)got) == got);
+		length -= got;
+	}
+	close(in);
+	close(out);
+}
+
+/* In the working directory comes first, right or wrong; then beside the library; then inside it. */
+static void the_listing_finds_its_object(void)
+{
+	char folder[] = "/tmp/equic-test-XXXXXX", object[4096];
+	struct outcome outcome;
+	pid_t child;
+
+	network_make();
+	CHECK(mkdtemp(folder) && chdir(folder) == 0);
+	snprintf(object, sizeof(object), "%s/equic_kern.o", setting("EQUIC_TEST_LIBRARY"));
+
+	copy_file(object, "equic_kern.o", 20000);
+	outcome = run_caught(run_listing, NULL);
+	CHECK_INT(exit_code(outcome.status), EXIT_FAILURE);
+	CHECK_HAS(outcome.said, "equic_load: equic_kern.o is not the gateway's program");
+	CHECK_INT(program_on("eth0", NULL), 0);
+
+	copy_file("/proc/self/exe", "equic_kern.o", 1LL << 40);
+	outcome = run_caught(run_listing, NULL);
+	CHECK_INT(exit_code(outcome.status), EXIT_FAILURE);
+	CHECK_HAS(outcome.said, "equic_read_object: ");
+	CHECK_HAS(outcome.said, "not compiled for BPF");
+
+	copy_file(object, "equic_kern.o", 1LL << 40);
+	child = start_listing();
+	await(attached, "eth0", "the listing with the object in the working directory");
+	CHECK(kill(child, SIGINT) == 0);
+	CHECK_INT(end_of(child), EXIT_SUCCESS);
+
+	CHECK(unlink("equic_kern.o") == 0);
+	CHECK(chdir("/") == 0 && rmdir(folder) == 0);
+}
+
+static void read_and_unload(const void *object)
+{
+	equic_t equic;
+
+	equic_get_interface(&equic, "lo");
+	equic_read_object(&equic, object);
+	equic_unload(&equic);
+}
+
+/* Without a word: it is not the copy inside the library. */
+static void the_object_beside_the_library(void)
+{
+	struct outcome outcome;
+
+	CHECK(chdir("/") == 0 && access("equic_kern.o", F_OK) != 0);
+	outcome = run_caught(read_and_unload, "equic_kern.o");
+	CHECK_INT(exit_code(outcome.status), 0);
+	if (EQUIC_TEST_STATIC)
+		CHECK_HAS(outcome.said, "inside the library");
+	else
+		CHECK(!outcome.said[0]);
+}
+
+static const struct test TESTS[] = {
+	{"listing_ends_by_sigint", listing_ends_by_sigint, true},
+	{"listing_ends_by_sigterm", listing_ends_by_sigterm, true},
+	{"listing_ends_by_sigkill", listing_ends_by_sigkill, true},
+	{"listing_twice", listing_twice, true},
+	{"counters_v4", counters_v4, true},
+	{"counters_v6", counters_v6, true},
+	{"counters_v4_mapped", counters_v4_mapped, true},
+	{"established_pass_at_the_limit", established_pass_at_the_limit, true},
+	{"environment_sets_it_up", environment_sets_it_up, true},
+	{"children_do_not_hold_it", children_do_not_hold_it, true},
+	{"children_do_not_end_it", children_do_not_end_it, true},
+	{"somebody_else_s_program_stays", somebody_else_s_program_stays, true},
+	{"no_such_interface", no_such_interface, true},
+	{"the_listing_finds_its_object", the_listing_finds_its_object, true},
+	{"the_object_beside_the_library", the_object_beside_the_library, false},
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests("network", TESTS, sizeof(TESTS) / sizeof(TESTS[0]), argc, argv);
+}

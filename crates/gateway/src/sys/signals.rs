@@ -1,0 +1,57 @@
+//! Threads that stay out of the way of the application's signals.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Runs `work` with all signals blocked in this thread. Threads it starts inherit that: the
+/// heartbeat and the sweeper must not take a signal that the application waits for in a thread of
+/// its own.
+pub(crate) fn blocked<T>(work: impl FnOnce() -> T) -> T {
+    let _restore = Mask::block_all();
+    work()
+}
+
+struct Mask(libc::sigset_t);
+
+impl Mask {
+    fn block_all() -> Mask {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `sigfillset` fills `all`, `pthread_sigmask` fills `before`; with SIG_BLOCK and
+        // valid pointers neither fails.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            Mask(before.assume_init())
+        }
+    }
+}
+
+impl Drop for Mask {
+    fn drop(&mut self) {
+        // SAFETY: the mask that was in force before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks_sigint() -> bool {
+        let mut now = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: a NULL set only reads the mask into `now`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
+            libc::sigismember(now.as_ptr(), libc::SIGINT) == 1
+        }
+    }
+
+    #[test]
+    fn threads_started_inside_take_no_signals_and_the_mask_comes_back() {
+        assert!(!blocks_sigint());
+        let inside = blocked(|| std::thread::spawn(blocks_sigint).join().unwrap());
+        assert!(inside);
+        assert!(!blocks_sigint());
+    }
+}
