@@ -20,6 +20,9 @@
  * register that is used after: the verifier follows registers. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
 
+/* Another CPU may have stored `then` after this one read its clock. */
+#define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
+
 #define V4_MAPPED                                                                                  \
 	0xffff0000ull /* the upper address word of ::ffff:a.b.c.d, without the address             \
 		       */
@@ -41,7 +44,8 @@ struct quic {
 /* One packet to a service, as far as it is known. */
 struct packet {
 	struct xdp_md *ctx;
-	__u64 now;
+	__u64 now;    /* to the tick, a few milliseconds: enough for all but rates, and cheap */
+	__u64 exact;  /* to the nanosecond; 0 until a rate asks for it */
 	__u64 src[2]; /* full address; IPv4 mapped */
 	__u64 dst[2];
 	__u16 sport; /* network order */

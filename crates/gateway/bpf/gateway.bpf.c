@@ -21,7 +21,7 @@ _Static_assert(EQUIC_REASON_COUNT <= EQUIC_REASONS_MAX, "counter table too small
 
 INLINE __u64 time_now(void)
 {
-	return load.test_clock ? control.clock_ns : bpf_ktime_get_ns();
+	return load.test_clock ? control.clock_ns : bpf_ktime_get_coarse_ns();
 }
 
 /* The source is a prefix of the address. */

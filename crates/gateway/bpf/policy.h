@@ -89,7 +89,7 @@ INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, _
 	__u32 room = p->quic.token ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
 	__u64 known;
 
-	if (p->now - attempt->started_ns > allowed_ns)
+	if (SINCE(p->now, attempt->started_ns) > allowed_ns)
 		return false;
 	known = attempt->count;
 	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++)
@@ -124,16 +124,22 @@ INLINE void let_in(const struct packet *p, const struct equic_handshake_key *key
 		bpf_map_update_elem(&handshakes, key, &attempt, BPF_ANY);
 }
 
-INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, __u64 now)
+INLINE __u64 exact_now(struct packet *p)
+{
+	if (!p->exact)
+		p->exact = load.test_clock ? p->now : bpf_ktime_get_ns();
+	return p->exact;
+}
+
+INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, struct packet *p)
 {
 	__u64 cost = rate->cost_ns, burst = rate->burst_ns;
 
-	return !cost || charge(tat, cost, burst, units, now);
+	return !cost || charge(tat, cost, burst, units, exact_now(p));
 }
 
 /* A packet that would open a connection: step 6 of docs/policy.md s.2. */
-static __noinline __u32 judge_opening(const struct packet *p,
-				      volatile struct equic_service *service,
+static __noinline __u32 judge_opening(struct packet *p, volatile struct equic_service *service,
 				      const struct equic_source *source,
 				      struct equic_source_state *state, bool exempt)
 {
@@ -145,7 +151,7 @@ static __noinline __u32 judge_opening(const struct packet *p,
 	/* A source without an attempt that can still be under way needs no look: this is what a
 	 * flood over the quota comes down to. */
 	handshake_key(p, &key);
-	if (!state || p->now - state->let_in_ns <= allowed_ns)
+	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
 		attempt = bpf_map_lookup_elem(&handshakes, &key);
 	if (attempt && under_way(p, attempt, allowed_ns))
 		return EQUIC_REASON_UNDERWAY;
@@ -160,10 +166,10 @@ static __noinline __u32 judge_opening(const struct packet *p,
 			if (held >= limit)
 				return EQUIC_REASON_QUOTA;
 		}
-		if (state && !within(&service->new_per_source, &state->new_tat, 1, p->now))
+		if (state && !within(&service->new_per_source, &state->new_tat, 1, p))
 			return EQUIC_REASON_RATE_NEW_SOURCE;
 		if (!within(&service->new_per_service,
-			    &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p->now))
+			    &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 			return EQUIC_REASON_RATE_NEW_SERVICE;
 	}
 	let_in(p, &key, attempt);
@@ -189,10 +195,9 @@ INLINE __u32 judge(struct packet *p, volatile struct equic_service *service,
 				return EQUIC_REASON_QUOTA_STRICT;
 		}
 		if (state) {
-			if (!within(&service->packets_per_source, &state->packets_tat, 1, p->now))
+			if (!within(&service->packets_per_source, &state->packets_tat, 1, p))
 				return EQUIC_REASON_RATE_PACKETS;
-			if (!within(&service->bytes_per_source, &state->bytes_tat, p->quic.len,
-				    p->now))
+			if (!within(&service->bytes_per_source, &state->bytes_tat, p->quic.len, p))
 				return EQUIC_REASON_RATE_BYTES;
 		}
 	}

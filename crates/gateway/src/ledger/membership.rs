@@ -115,6 +115,10 @@ impl Membership {
         atomic!(AtomicU64, self.places.control.pointer(), lease_ns).load(Relaxed)
     }
 
+    pub(crate) fn dry_run(&self) -> bool {
+        atomic!(AtomicU32, self.places.control.pointer(), dry_run).load(Relaxed) != 0
+    }
+
     pub(crate) fn gateway_alive(&self) -> bool {
         let control = self.places.control.read();
         sys::alive(control.owner_pid, control.owner_start_ticks)

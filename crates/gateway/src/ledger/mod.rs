@@ -207,6 +207,17 @@ impl Inner {
         atomic!(AtomicU32, service, max_connections).load(Relaxed)
     }
 
+    fn enforces(&self, service: usize) -> bool {
+        // SAFETY: as in `limit`.
+        let service = unsafe { self.services.pointer().cast::<abi::equic_service>().add(service) };
+        let flags = atomic!(AtomicU32, service, flags).load(Relaxed);
+        let policy = atomic!(AtomicU8, service, policy).load(Relaxed);
+        let dry_run = self.membership.as_ref().is_some_and(|membership| membership.dry_run());
+        !dry_run
+            && flags & abi::EQUIC_SERVICE_DRY_RUN == 0
+            && u32::from(policy) == abi::EQUIC_POLICY_NEW
+    }
+
     fn opened(&self, source: Source) -> Option<(Slot, u32)> {
         let header = self.table.memory().header();
         atomic!(AtomicU64, header, opened).fetch_add(1, Relaxed);
@@ -241,7 +252,7 @@ pub struct Service {
 pub struct Opened {
     /// Connections of the source with this one, in this process; 0 when untracked.
     pub count: u32,
-    /// Whether that is more than the service's limit.
+    /// Whether that is more than the service's limit, as [`Guard::over_limit`] says it.
     pub over_limit: bool,
     /// Whether the ledger had no room: this connection does not count towards the quota.
     pub untracked: bool,
@@ -301,9 +312,11 @@ impl Service {
         self.inner.table.keying().source(peer.ip(), self.group)
     }
 
+    /// Whether a server should close the connection that made it `count`: it is over the limit, and
+    /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
     fn exceeds(&self, count: u32) -> bool {
         let limit = self.limit();
-        limit != 0 && count > limit
+        limit != 0 && count > limit && self.inner.enforces(self.index)
     }
 }
 
@@ -328,8 +341,10 @@ impl Guard {
         self.slot.map_or(0, |slot| self.service.inner.table.count_in(slot))
     }
 
-    /// Whether [`Guard::count`] is more than the limit as set this moment. A server may close such a
-    /// connection: its handshake began before the ones that reached the limit were complete.
+    /// Whether [`Guard::count`] is more than the limit as set this moment. A server should close such
+    /// a connection: its handshake began before the ones that reached the limit were complete. Never
+    /// in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow list is
+    /// not asked.
     pub fn over_limit(&self) -> bool {
         self.service.exceeds(self.count)
     }

@@ -8,6 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::config::Policy;
 use crate::config::{Config, ServiceConfig};
 
 fn config(services: usize) -> Config {
@@ -110,6 +111,13 @@ fn the_limit_is_the_live_one() {
     let from = peer("192.0.2.1:1");
     let guards: Vec<Guard> = (0..3).map(|_| service.opened(from)).collect();
     assert_eq!(guards.iter().map(Guard::over_limit).collect::<Vec<_>>(), [false, false, true]);
+    for (dry_run, policy, over) in
+        [(true, Policy::New, false), (false, Policy::Strict, false), (false, Policy::New, true)]
+    {
+        (config.services[0].dry_run, config.services[0].policy) = (dry_run, policy);
+        ledger.inner.services.write(&services_of(&config));
+        assert_eq!(guards[2].over_limit(), over, "dry run {dry_run}, policy {policy}");
+    }
     config.services[0].max_connections = 3;
     ledger.inner.services.write(&services_of(&config));
     assert_eq!(service.limit(), 3);
