@@ -146,9 +146,7 @@ impl Stage<'_> {
                 take.attacked = Some(now()?);
                 self.attack(cast)?;
             }
-            if arm.attacked()
-                && cast.floods.is_empty()
-                && time >= plan.lead_s + plan.flood_after_s
+            if arm.attacked() && cast.floods.is_empty() && time >= plan.lead_s + plan.flood_after_s
             {
                 take.flooded = Some(now()?);
                 self.flood(cast)?;
@@ -224,7 +222,9 @@ impl Stage<'_> {
 
     /// The attackers stop, the clients finish what they began, then server and gateway end.
     fn finish(&self, cast: Cast, take: &mut Take) -> Done {
-        cast.floods.iter().chain(&cast.parallel).for_each(Part::stop);
+        // The floods first: once the quotas' places are free, their Initials would get in again, and
+        // the server would wait for handshakes that never go on.
+        cast.floods.iter().for_each(Part::stop);
         for part in cast.floods {
             let ended = part.finish()?;
             if let Some((came, report)) = flood_report(&ended)? {
@@ -235,6 +235,7 @@ impl Stage<'_> {
                 take.floods.push(report);
             }
         }
+        cast.parallel.iter().for_each(Part::stop);
         for part in cast.parallel {
             take.parallel.extend(part.finish()?.samples);
         }

@@ -29,18 +29,28 @@ pub fn conclude(plan: &Plan, arms: &[ArmResult]) -> String {
         user_space: rate(Arm::UserSpace),
         gateway: rate(Arm::Gateway),
     };
+    let floods: Vec<f64> =
+        arms.iter().filter_map(|arm| arm.attack.as_ref()).map(|attack| attack.flood_pps).collect();
     let gateway = of(Arm::Gateway);
-    let flood = gateway.and_then(|result| result.attack.as_ref()).map_or(0.0, |a| a.flood_pps);
-    let dropped = gateway.map_or(0, |result| {
-        result.drops.iter().filter(|row| row.place == "kernel").map(|row| row.count).sum()
-    });
+    let dropped = gateway.map_or(0, |result| result.dropped("kernel"));
     let attack = format!(
-        "Under {} Initials and up to {} held connections from {} attackers",
-        number::rate(flood),
+        "Under {} Initials/s and {} parallel clients of {} attackers",
+        range(&floods),
         number::count(u64::from(plan.connections_per_attacker) * plan.attackers as u64),
         plan.attackers,
     );
     sentence(&attack, plan.clients, figures, dropped)
+}
+
+/// One figure where all are nearly the same, else the least and the most.
+fn range(floods: &[f64]) -> String {
+    let least = floods.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = floods.iter().copied().fold(0.0, f64::max);
+    if least >= UNHURT * most {
+        number::si(most, "")
+    } else {
+        format!("{} to {}", number::si(least, ""), number::si(most, ""))
+    }
 }
 
 fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> String {
@@ -51,11 +61,11 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
     }
     let share = |rate: f64| number::percent(rate / alone);
     let went = |rate: f64| if rate < UNHURT * alone { "fell to" } else { "stayed at" };
-    let figure = |rate: f64| format!("{} ({})", whole(rate), share(rate));
+    let figure = |rate: f64| format!("{} ({})", exact(rate), share(rate));
     let begin = format!(
         "{attack}, the {} requests/s of {clients} legitimate clients {} {} without protection, \
          {} {} with quotas in the server",
-        whole(alone),
+        exact(alone),
         went(unprotected),
         figure(unprotected),
         went(user_space),
@@ -76,8 +86,12 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
 }
 
 /// Requests a second, exact where there are few.
-fn whole(rate: f64) -> String {
-    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { number::count(rate.round() as u64) }
+pub fn exact(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 {
+        format!("{rate:.1}")
+    } else {
+        number::count(rate.round() as u64)
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +100,12 @@ mod tests {
 
     fn said(alone: f64, unprotected: f64, user_space: f64, gateway: f64) -> String {
         sentence("Under attack", 4, Figures { alone, unprotected, user_space, gateway }, 1_234_567)
+    }
+
+    #[test]
+    fn floods_are_one_figure_or_a_range() {
+        assert_eq!(range(&[99_000.0, 100_000.0]), "100 k");
+        assert_eq!(range(&[80_500.0, 180_000.0, 100_000.0]), "80.5 k to 180 k");
     }
 
     #[test]

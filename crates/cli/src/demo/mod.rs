@@ -24,6 +24,7 @@ use std::time::SystemTime;
 
 use equic_lab::{Lab, cleanup_on_signals, pin_thread};
 use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::table::Style;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Done, Failure};
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "seconds")]
     quick: bool,
     /// Initials a second, of both attackers together
-    #[arg(long, value_name = "PPS", default_value = "120000",
+    #[arg(long, value_name = "PPS", default_value = "180000",
         value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
     flood: u64,
     /// Connections each attacker tries to hold
@@ -62,6 +63,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Done {
+    // First, so that whoever sees the flag can be sure that the other thread is at work.
+    cleanup_on_signals()?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
@@ -86,7 +89,6 @@ fn carry_out(args: &Args) -> Done {
     let machine = Machine::read()?;
     // Threads, and parts that are not told otherwise, stay off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
-    cleanup_on_signals()?;
     // What killed demos left behind; whatever cannot be removed is not in the way.
     let _ = Lab::sweep();
     let lab = Lab::builder("demo").clients(CLIENTS + ATTACKERS).build()?;
@@ -142,15 +144,12 @@ fn play(plan: &Plan, lab: &Lab, json: bool) -> Done<Vec<ArmResult>> {
 }
 
 fn tell(report: &Report<Demo>, out: &Path) -> Done {
-    let demo = &report.data;
-    output::line(format_args!("\n{}\n", report.machine))?;
-    output::table(&show::arms(&demo.arms))?;
-    output::line("")?;
-    output::table(&show::drops(&demo.arms))?;
-    output::line("")?;
+    let (demo, width) = (&report.data, Style::stdout().width);
+    output::line(format_args!("\n{}", report.machine))?;
+    output::table(&show::table(&demo.arms))?;
     for note in &demo.notes {
-        output::line(format_args!("* {note}"))?;
+        output::line(show::wrapped(&format!("* {note}"), width, "  "))?;
     }
-    output::line(format_args!("\nWritten: {0}/demo.json, {0}/demo.svg, {0}/demo.png", out.display()))?;
-    output::line(format_args!("\n{}", demo.conclusion))
+    output::line(format_args!("Written: {0}/demo.json, demo.svg, demo.png", out.display()))?;
+    output::line(format_args!("\n{}", show::wrapped(&demo.conclusion, width, "")))
 }

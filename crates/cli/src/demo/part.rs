@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -137,11 +137,8 @@ impl Part {
     /// Listens to what it has said, and fails if it has ended: with an error, or at all unless it
     /// `may_end`.
     pub fn look(&mut self, may_end: bool) -> Done {
-        loop {
-            match self.lines.try_recv() {
-                Ok(line) => self.keep(line),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(line) = self.lines.try_recv() {
+            self.keep(line);
         }
         match self.child.try_wait() {
             Ok(Some(status)) if !(may_end && status.success()) => Err(self.dead()),

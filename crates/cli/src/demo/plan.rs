@@ -20,7 +20,7 @@ const SLOTS: usize = 2;
 /// Traffic in all arms together, in seconds, unless the user says otherwise.
 const SECONDS: f64 = 50.0;
 /// The same for a look, or a test.
-const QUICK_SECONDS: f64 = 11.0;
+const QUICK_SECONDS: f64 = 8.0;
 /// The part of it that goes to the arm without an attack; the others share the rest.
 const ALONE: f64 = 0.16;
 
@@ -42,7 +42,17 @@ impl Arm {
     /// In the order they are played.
     pub const ALL: [Arm; 4] = [Arm::Alone, Arm::Unprotected, Arm::UserSpace, Arm::Gateway];
 
-    /// For the table and the plot.
+    /// Above its column of the table, in two lines.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Arm::Alone => "no\nattack",
+            Arm::Unprotected => "no\nprotection",
+            Arm::UserSpace => "quotas in\nthe server",
+            Arm::Gateway => "eQUIC\ngateway",
+        }
+    }
+
+    /// For the plot, and to speak of it.
     pub fn title(self) -> &'static str {
         match self {
             Arm::Alone => "legitimate clients alone",
@@ -108,13 +118,15 @@ impl Plan {
         };
         let attacked_s = total * (1.0 - ALONE) / 3.0;
         let lead_s = (attacked_s * 0.15).min(2.0);
+        // Time for the parallel clients to get what they can.
+        let flood_after_s = (attacked_s * 0.25).min(1.0);
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
         Ok(Plan {
             alone_s: total * ALONE,
             attacked_s,
             lead_s,
-            flood_after_s: lead_s / 2.0,
+            flood_after_s,
             clients: CLIENTS,
             connections_per_client: SLOTS,
             requests_per_connection: 8,
@@ -127,7 +139,7 @@ impl Plan {
             // Making one takes some microseconds, and a short demo has no time for many.
             flood_pool: if args.quick { 4_000 } else { 20_000 },
             max_connections: 32,
-            new_per_source: "100/s burst 100",
+            new_per_source: "100/s burst 40",
             server_cpu,
             other_cpu: cpus.get(1).copied().unwrap_or(server_cpu),
         })

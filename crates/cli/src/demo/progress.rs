@@ -4,9 +4,9 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use equic_endpoint::load::{Outcome, Sample};
-use equic_report::number;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::conclusion::exact;
 use super::plan::{Arm, Plan};
 use super::result::ArmResult;
 use crate::failure::Done;
@@ -68,9 +68,9 @@ impl Progress {
         self.before += seconds;
         let number = Arm::ALL.iter().position(|arm| *arm == result.arm).unwrap_or(0) + 1;
         let line = format!(
-            "{number}/{} {}: {} of legitimate clients",
+            "{number}/{} {}: legitimate clients got {}",
             Arm::ALL.len(),
-            result.arm.title(),
+            result.title,
             requests(result.legitimate.requests_per_s)
         );
         match &self.bar {
@@ -95,5 +95,5 @@ fn ended(sample: &Sample) -> f64 {
 }
 
 fn requests(per_second: f64) -> String {
-    number::si(per_second, "requests/s")
+    format!("{} requests/s", exact(per_second))
 }

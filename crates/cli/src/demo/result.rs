@@ -153,6 +153,11 @@ fn went_well(sample: &Sample) -> bool {
 }
 
 impl ArmResult {
+    /// How much was dropped at a place, for whatever reason.
+    pub fn dropped(&self, place: &str) -> u64 {
+        self.drops.iter().filter(|row| row.place == place).map(|row| row.count).sum()
+    }
+
     /// Works out the figures; `start` is where the arm begins on the plot's axis.
     pub fn new(arm: Arm, plan: &Plan, take: Take, start: f64) -> ArmResult {
         let from = take.flooded.or(take.attacked).unwrap_or(take.begun + plan.lead_s);

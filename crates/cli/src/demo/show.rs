@@ -7,102 +7,96 @@ use equic_report::plot::{Axis, LinePlot, Phase, PlotError, Series, Shade, Svg};
 use equic_report::table::{Cell, Column, Table, Tone};
 use equic_report::timeline;
 
+use super::conclusion::exact;
 use super::plan::{Arm, Plan};
-use super::result::{ArmResult, Demo, Dropped};
+use super::result::{ArmResult, Demo};
 
 /// Windows of the plot: this many in all, but none shorter than [`SHORTEST`].
 const WINDOWS: f64 = 120.0;
 /// Seconds.
 const SHORTEST: f64 = 0.2;
+/// Where something can be dropped, from the network to the application.
+const PLACES: [(&str, &str); 3] = [
+    ("kernel", "dropped by the gateway"),
+    ("socket", "dropped at the socket"),
+    ("server", "turned away by the server"),
+];
 /// Other work on the server's CPU above this share (per cent) is worth a note.
 const DISTURBED: f64 = 10.0;
 
-/// One row for each arm.
-pub fn arms(arms: &[ArmResult]) -> Table {
-    let mut table = Table::new([
-        Column::text("arm"),
-        Column::number("legitimate").unit("requests/s"),
-        Column::number("median"),
-        Column::number("p99"),
-        Column::number("failures"),
-        Column::number("server CPU"),
-        Column::number("attackers'\nconnections"),
-        Column::number("flood").unit("Initials/s"),
-        Column::number("dropped").unit("in the kernel"),
-    ]);
-    let best = arms.iter().find(|result| result.arm == Arm::Alone);
-    let best = best.map_or(0.0, |result| result.legitimate.requests_per_s);
-    let ms = |value: Option<f64>| {
-        value.map_or_else(|| MISSING.to_owned(), |ms| number::seconds(ms / 1000.0))
+/// One column for each arm: what legitimate clients had, what it cost, and what was dropped why.
+pub fn table(arms: &[ArmResult]) -> Table {
+    let columns = arms.iter().map(|result| Column::number(result.arm.heading()));
+    let mut table = Table::new([Column::text("")].into_iter().chain(columns));
+    let mut row = |name: &str, cell: &dyn Fn(&ArmResult) -> Cell| {
+        table.row([Cell::new(name)].into_iter().chain(arms.iter().map(cell)));
     };
-    for result in arms {
-        let legitimate = &result.legitimate;
-        let share = legitimate.requests_per_s / best;
+    let alone = arms.iter().find(|result| result.arm == Arm::Alone);
+    let alone = alone.map_or(0.0, |result| result.legitimate.requests_per_s);
+    row("legitimate requests/s", &|result| {
+        let rate = result.legitimate.requests_per_s;
         let tone = match result.arm {
             Arm::Alone => Tone::Strong,
-            _ if share >= 0.9 => Tone::Good,
-            _ if share >= 0.5 => Tone::Warning,
+            _ if rate >= 0.9 * alone => Tone::Good,
+            _ if rate >= 0.5 * alone => Tone::Warning,
             _ => Tone::Bad,
         };
-        let attack = |figure: &dyn Fn(&super::result::Attack) -> String| {
-            result.attack.as_ref().map_or_else(|| MISSING.to_owned(), figure)
-        };
-        let kernel: u64 =
-            result.drops.iter().filter(|row| row.place == "kernel").map(|row| row.count).sum();
-        table.row([
-            Cell::new(result.title),
-            Cell::new(number::si(legitimate.requests_per_s, "")).tone(tone),
-            Cell::new(ms(legitimate.median_ms)),
-            Cell::new(ms(legitimate.p99_ms)),
-            Cell::new(number::percent_of(legitimate.failures(), legitimate.requests)),
-            Cell::new(number::percent(result.server.cpu_percent / 100.0)),
-            Cell::new(attack(&|attack| number::count(attack.accepted))),
-            Cell::new(attack(&|attack| number::si(attack.flood_pps, ""))),
-            Cell::new(match result.gateway {
-                Some(_) => number::count(kernel),
-                None => MISSING.to_owned(),
-            }),
-        ]);
+        Cell::new(exact(rate)).tone(tone)
+    });
+    let ms = |ms: Option<f64>| ms.map_or_else(nothing, |ms| number::seconds(ms / 1000.0).into());
+    row("  median duration", &|result| ms(result.legitimate.median_ms));
+    row("  p99 duration", &|result| ms(result.legitimate.p99_ms));
+    row("  failed requests", &|result| {
+        let legitimate = &result.legitimate;
+        number::percent_of(legitimate.failures(), legitimate.requests).into()
+    });
+    row("server CPU", &|result| number::percent(result.server.cpu_percent / 100.0).into());
+    row("attackers' connections", &|result| {
+        result.attack.as_ref().map_or_else(nothing, |a| number::count(a.accepted).into())
+    });
+    row("flood, Initials/s", &|result| {
+        result.attack.as_ref().map_or_else(nothing, |a| number::si(a.flood_pps, "").into())
+    });
+    for (place, title) in PLACES {
+        let sum = |result: &ArmResult| result.dropped(place);
+        if arms.iter().all(|result| sum(result) == 0) {
+            continue;
+        }
+        let count = |count: u64| if count > 0 { number::count(count).into() } else { nothing() };
+        row(title, &|result| count(sum(result)));
+        for reason in reasons(arms, place) {
+            row(&format!("  {reason}"), &|result| {
+                let found = result.drops.iter().find(|d| (d.place, &*d.reason) == (place, reason));
+                count(found.map_or(0, |dropped| dropped.count)).tone(Tone::Faint)
+            });
+        }
     }
     table
 }
 
-/// One row for each reason, one column for each arm with an attack.
-pub fn drops(arms: &[ArmResult]) -> Table {
-    let attacked: Vec<&ArmResult> = arms.iter().filter(|result| result.arm.attacked()).collect();
-    let columns = [Column::text("dropped"), Column::text("reason")].into_iter().chain(
-        attacked.iter().map(|result| Column::number(result.title.replacen(", ", ",\n", 1))),
-    );
-    let mut table = Table::new(columns);
-    let mut rows: Vec<&Dropped> = Vec::new();
-    for place in ["kernel", "socket", "server"] {
-        for row in attacked.iter().flat_map(|result| &result.drops) {
-            let known = rows.iter().any(|r| (r.place, &r.reason) == (row.place, &row.reason));
-            if row.place == place && !known {
-                rows.push(row);
-            }
+fn nothing() -> Cell {
+    Cell::new(MISSING)
+}
+
+/// The reasons that occur at a place, in order of their first occurrence.
+fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
+    let mut reasons: Vec<&str> = Vec::new();
+    for dropped in arms.iter().flat_map(|result| &result.drops).filter(|d| d.place == place) {
+        if !reasons.contains(&&*dropped.reason) {
+            reasons.push(&dropped.reason);
         }
     }
-    for row in rows {
-        let place = match row.place {
-            "kernel" => "by the gateway",
-            "socket" => "at the socket",
-            _ => "by the server",
-        };
-        let figure = |result: &&ArmResult| {
-            let mut found = result.drops.iter();
-            let found = found.find(|r| (r.place, &r.reason) == (row.place, &row.reason));
-            Cell::new(found.map_or_else(|| MISSING.to_owned(), |row| number::count(row.count)))
-        };
-        let head = [Cell::new(place), Cell::new(row.reason.clone())];
-        table.row(head.into_iter().chain(attacked.iter().map(figure)));
-    }
-    table
+    reasons
 }
 
 /// What has to be known to read the figures.
 pub fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
+        format!(
+            "The flood's Initials are valid and unspoofed: {} different ones from each attacker, over \
+             and over. The parallel clients are real HTTP/3 and hold what they get.",
+            number::count(plan.flood_pool as u64)
+        ),
         "Figures are of the time from the flood's first Initials to the end of an arm; each arm has \
          a fresh server. Failures: of the requests begun in that time, those refused or without an \
          answer. Durations are of those that went well."
@@ -152,19 +146,21 @@ pub fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
 /// Legitimate requests over time, the arms one behind the other.
 pub fn plot(demo: &Demo) -> Result<Svg, PlotError> {
     let end = demo.arms.last().map_or(0.0, |last| last.start_s + last.seconds);
-    let width = (end / WINDOWS).max(SHORTEST);
+    // Round figures: tenths of a second.
+    let width = ((end / WINDOWS * 10.0).ceil() / 10.0).max(SHORTEST);
     let plan = &demo.plan;
     let mut plot = LinePlot::new(
         "Requests answered to legitimate clients",
         Axis::new("time", "s"),
-        Axis::new("requests per second", "/s"),
+        Axis::new("requests", "/s"),
     )
     .subtitle(format!(
-        "{} clients; {} attackers with {} connections each and {} Initials in all; windows of {}",
+        "{} clients; {} attackers with {} parallel clients each and {} Initials/s in all; white: no attack; \
+         windows of {}",
         plan.clients,
         plan.attackers,
         plan.connections_per_attacker,
-        number::rate(plan.flood_pps as f64),
+        number::si(plan.flood_pps as f64, ""),
         number::seconds(width),
     ));
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -195,6 +191,25 @@ pub fn plot(demo: &Demo) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
+/// Breaks a text into lines of at most `width` characters, all but the first indented like a list's.
+pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
+    let width = width.map_or(usize::MAX, usize::from);
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        if length > 0 && length + 1 + word.chars().count() > width {
+            lines += "\n";
+            lines += indent;
+            length = indent.len();
+        } else if length > 0 {
+            lines += " ";
+            length += 1;
+        }
+        lines += word;
+        length += word.chars().count();
+    }
+    lines
+}
+
 /// Whether a PNG can be made here at all: better known before the experiment than after it.
 pub fn check_fonts() -> Result<(), PlotError> {
     let axis = || Axis::new("x", "");
@@ -207,4 +222,16 @@ pub fn write_plot(demo: &Demo, out: &Path) -> Result<(), PlotError> {
     let plot = plot(demo)?;
     plot.write_svg(out.join("demo.svg"))?;
     plot.write_png(out.join("demo.png"), 1.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn long_texts_fit_the_terminal() {
+        assert_eq!(wrapped("* one two three four", Some(9), "  "), "* one two\n  three\n  four");
+        assert_eq!(wrapped("one two", None, ""), "one two");
+        assert_eq!(wrapped("overlong", Some(3), ""), "overlong");
+    }
 }
