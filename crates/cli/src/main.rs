@@ -3,9 +3,11 @@
 //! * [`gateway`]: run a gateway, look into one, change it, ask it what it would do;
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
+//! * [`demo`]: all of these together, in a minute;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
 
+mod demo;
 mod failure;
 mod gateway;
 mod get;
@@ -43,6 +45,8 @@ enum Command {
     /// Make network namespaces, load and attacks for experiments
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Attack a server in a lab, with and without the gateway
+    Demo(demo::Args),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Lab(command) => lab::run(command),
+        Command::Demo(args) => demo::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

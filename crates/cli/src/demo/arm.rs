@@ -1,0 +1,294 @@
+//! Playing one arm: who is started when, what is counted meanwhile, and how it ends.
+
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::Sample;
+use equic_gateway::{Control, SortBy, Status};
+use equic_lab::flood::FloodReport;
+use equic_lab::measure::{self, CpuTime, NetCounters, ProcessCpu, UdpCounters};
+use equic_lab::{Lab, Namespace};
+use nix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+use super::part::{Ended, Part, Seat};
+use super::plan::{Arm, CLIENTS, Plan};
+use super::progress::Progress;
+use crate::failure::{Done, Failure};
+
+/// How often the parts are listened to.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often the counters are read.
+const TICK: f64 = 0.5;
+/// How much longer attackers are told to go on than needed: they are stopped.
+const SPARE: f64 = 30.0;
+/// Between two looks at the attackers' connections: a connection that the server refuses after its
+/// handshake counts for the moment in between.
+const MOMENT: Duration = Duration::from_millis(5);
+
+/// What one arm came to, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+pub struct Take {
+    /// When the legitimate clients were started.
+    pub begun: f64,
+    /// When the attackers' parallel clients were started.
+    pub attacked: Option<f64>,
+    /// When the whole flood was there.
+    pub flooded: Option<f64>,
+    /// When the clients' time was up, and the attack was stopped.
+    pub over: f64,
+    /// Requests of legitimate clients.
+    pub samples: Vec<Sample>,
+    /// Requests of the attackers' parallel clients: the first on each connection.
+    pub parallel: Vec<Sample>,
+    /// What the floods sent, one report for each attacker.
+    pub floods: Vec<FloodReport>,
+    /// Counters along the way; the last at `over`.
+    pub ticks: Vec<Tick>,
+    /// What the server said when it ended.
+    pub server: Value,
+    /// The gateway at the end of the attack, and whether it was attached in the driver.
+    pub gateway: Option<(Status, bool)>,
+}
+
+/// Counters at one time.
+#[derive(Clone, Default)]
+pub struct Tick {
+    /// Seconds of CLOCK_MONOTONIC.
+    pub at: f64,
+    /// CPU time of the server.
+    pub server: ProcessCpu,
+    /// CPU time of the server's CPU, whoever used it.
+    pub cpu: CpuTime,
+    /// UDP in the server's namespace.
+    pub udp: UdpCounters,
+    /// Packets the gateway has dropped.
+    pub dropped: u64,
+    /// Connections of all attackers, as the gateway counts them.
+    pub attackers: Option<u64>,
+}
+
+/// What every arm needs.
+pub struct Stage<'a> {
+    pub lab: &'a Lab,
+    pub plan: &'a Plan,
+    pub progress: &'a mut Progress,
+}
+
+/// Everybody who is on stage.
+struct Cast {
+    gateway: Option<(Part, Control, bool)>,
+    server: Part,
+    pin: String,
+    clients: Vec<Part>,
+    parallel: Vec<Part>,
+    floods: Vec<Part>,
+}
+
+impl Stage<'_> {
+    /// Plays an arm from the start of its server to its end.
+    pub fn play(&mut self, arm: Arm) -> Done<Take> {
+        self.progress.begin(arm);
+        let mut cast = self.prepare(arm)?;
+        let mut take = self.act(arm, &mut cast)?;
+        self.finish(cast, &mut take)?;
+        Ok(take)
+    }
+
+    fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
+        Seat { host, cpu: self.plan.other_cpu, nice: false }
+    }
+
+    /// Starts gateway and server, and waits until they are ready.
+    fn prepare(&self, arm: Arm) -> Done<Cast> {
+        let host = self.lab.server();
+        let mut gateway = None;
+        if arm == Arm::Gateway {
+            let args = self.plan.gateway(self.lab.id());
+            let mut part = Part::start("gateway", &self.seat(host), &args)?;
+            let ready = part.ready()?;
+            let native = ready["interfaces"][0]["native"].as_bool().unwrap_or(false);
+            let control = Control::open(Some(&ready["program_id"].to_string()))?;
+            gateway = Some((part, control, native));
+        }
+        let seat = Seat { host, cpu: self.plan.server_cpu, nice: false };
+        let args = self.plan.server(arm, self.lab, self.lab.id());
+        let mut server = Part::start("server", &seat, &args)?;
+        let ready = server.ready()?;
+        let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
+        let (clients, parallel, floods) = Default::default();
+        Ok(Cast { gateway, server, pin, clients, parallel, floods })
+    }
+
+    /// From the first legitimate client to the end of the attack.
+    fn act(&mut self, arm: Arm, cast: &mut Cast) -> Done<Take> {
+        let (plan, lab) = (self.plan, self.lab);
+        let seconds = plan.seconds(arm);
+        for (number, host) in lab.clients().iter().take(CLIENTS).enumerate() {
+            let args = plan.client(lab.server(), &cast.pin, seconds);
+            let name = format!("legitimate client {number}");
+            cast.clients.push(Part::start(name, &self.seat(host), &args)?);
+        }
+        let begun = now()?;
+        let mut take = Take {
+            begun,
+            attacked: None,
+            flooded: None,
+            over: begun + seconds,
+            samples: Vec::new(),
+            parallel: Vec::new(),
+            floods: Vec::new(),
+            ticks: vec![self.tick(cast, begun)],
+            server: Value::Null,
+            gateway: None,
+        };
+        loop {
+            let time = now()? - begun;
+            if arm.attacked() && cast.parallel.is_empty() && time >= plan.lead_s {
+                take.attacked = Some(now()?);
+                self.attack(cast)?;
+            }
+            if arm.attacked() && cast.floods.is_empty() && time >= plan.lead_s + plan.flood_after_s
+            {
+                take.flooded = Some(now()?);
+                self.flood(cast)?;
+            }
+            cast.listen(&mut take)?;
+            self.progress.show(&take.samples, now()?, time);
+            if time >= seconds {
+                break;
+            }
+            let ticks = take.ticks.len() as f64 * TICK;
+            if time >= ticks && seconds - time > TICK / 2.0 {
+                take.ticks.push(self.tick(cast, now()?));
+            }
+            std::thread::sleep(LOOK.min(Duration::from_secs_f64(seconds - time)));
+        }
+        take.over = now()?;
+        take.ticks.push(self.tick(cast, take.over));
+        Ok(take)
+    }
+
+    fn attackers(&self) -> impl Iterator<Item = &Namespace> {
+        self.lab.clients().iter().skip(CLIENTS)
+    }
+
+    /// The paper's attackers: connections by the hundred, held open.
+    fn attack(&self, cast: &mut Cast) -> Done {
+        for (number, host) in self.attackers().enumerate() {
+            let seconds = self.plan.attacked_s + SPARE;
+            let args = self.plan.parallel(self.lab.server(), &cast.pin, seconds);
+            let seat = Seat { nice: true, ..self.seat(host) };
+            let name = format!("parallel clients of attacker {number}");
+            cast.parallel.push(Part::start(name, &seat, &args)?);
+        }
+        Ok(())
+    }
+
+    fn flood(&self, cast: &mut Cast) -> Done {
+        for (number, host) in self.attackers().enumerate() {
+            let seconds = self.plan.attacked_s + SPARE;
+            let args = self.plan.flood(self.lab.server(), number, seconds);
+            let seat = Seat { nice: true, ..self.seat(host) };
+            cast.floods.push(Part::start(format!("flood of attacker {number}"), &seat, &args)?);
+        }
+        Ok(())
+    }
+
+    fn tick(&self, cast: &Cast, at: f64) -> Tick {
+        // A counter that cannot be read stays at zero, which shows.
+        let sample = measure::Sample::take(&[], &[]);
+        let cpu = sample.cpus.get(self.plan.server_cpu).copied().unwrap_or_default();
+        let net = NetCounters::of(self.lab.server()).unwrap_or_default();
+        let (mut dropped, mut attackers) = (0, None);
+        if let Some((_, control, _)) = &cast.gateway {
+            let rows = control.counters().unwrap_or_default();
+            dropped = rows.iter().map(|row| row.dropped).sum();
+            let first = self.connections(control);
+            std::thread::sleep(MOMENT);
+            attackers = Some(first.min(self.connections(control)));
+        }
+        let server = ProcessCpu::of(cast.server.pid()).unwrap_or_default();
+        Tick { at, server, cpu, udp: net.udp4, dropped, attackers }
+    }
+
+    /// Connections of all attackers, as the gateway counts them.
+    fn connections(&self, control: &Control) -> u64 {
+        let rows = control.sources(usize::MAX, SortBy::Connections).unwrap_or_default();
+        let of = |host: &Namespace| {
+            let address = host.ipv4.to_string();
+            rows.iter().find(|row| row.source == address).map_or(0, |row| row.connections)
+        };
+        self.attackers().map(|host| u64::from(of(host))).sum()
+    }
+
+    /// The attackers stop, the clients finish what they began, then server and gateway end.
+    fn finish(&self, cast: Cast, take: &mut Take) -> Done {
+        // The floods first: once the quotas' places are free, their Initials would get in again, and
+        // the server would wait for handshakes that never go on.
+        cast.floods.iter().for_each(Part::stop);
+        for part in cast.floods {
+            let ended = part.finish()?;
+            if let Some((came, report)) = flood_report(&ended)? {
+                let ago = came.elapsed().as_secs_f64() + report.seconds;
+                // The last of them makes it whole.
+                let begun = now()? - ago;
+                take.flooded = Some(take.flooded.map_or(begun, |flooded| flooded.max(begun)));
+                take.floods.push(report);
+            }
+        }
+        cast.parallel.iter().for_each(Part::stop);
+        for part in cast.parallel {
+            take.parallel.extend(part.finish()?.samples);
+        }
+        for part in cast.clients {
+            take.samples.extend(part.finish()?.samples);
+        }
+        if let Some((_, control, native)) = &cast.gateway {
+            take.gateway = Some((control.status()?, *native));
+        }
+        cast.server.stop();
+        let ended = cast.server.finish()?;
+        let stopped = ended.event("stopped").ok_or_else(|| {
+            Failure::new(format!("the server ended without a word ({})", ended.status))
+        })?;
+        take.server = stopped.1.clone();
+        if let Some((part, _, _)) = cast.gateway {
+            part.stop();
+            part.finish()?;
+        }
+        Ok(())
+    }
+}
+
+impl Cast {
+    /// Hears what everybody has to say; who should be there must be there.
+    fn listen(&mut self, take: &mut Take) -> Done {
+        self.server.look(false)?;
+        if let Some((part, _, _)) = &mut self.gateway {
+            part.look(false)?;
+        }
+        for part in &mut self.clients {
+            part.look(true)?;
+            take.samples.append(&mut part.take_samples());
+        }
+        for part in &mut self.parallel {
+            part.look(false)?;
+            take.parallel.append(&mut part.take_samples());
+        }
+        self.floods.iter_mut().try_for_each(|part| part.look(false))
+    }
+}
+
+/// None if it was stopped before it had begun.
+fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
+    let Some((came, done)) = ended.event("done") else { return Ok(None) };
+    let report = serde_json::from_value(done["report"].clone())
+        .map_err(|error| Failure::because("the flood's report is not understood", error))?;
+    Ok(Some((came, report)))
+}
+
+/// Seconds of CLOCK_MONOTONIC: the clock of the samples.
+pub fn now() -> Done<f64> {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_err(|error| Failure::because("there is no monotonic clock", error))?;
+    Ok(Duration::from(time).as_secs_f64())
+}

@@ -1,0 +1,155 @@
+//! `equic demo`: an attack on a real HTTP/3 server, four times.
+//!
+//! A lab of a server, four legitimate clients and two attackers; four arms ([`plan::Arm`]): the
+//! clients alone, then under attack without protection, with quotas in the server, and with the same
+//! quotas in the gateway. [`carry_out`] is the whole of it.
+//!
+//! * `plan`: what is chosen, and the command lines of the parts; `part`: the parts, which are children
+//!   of this process running this same command; `arm`: playing one arm.
+//! * `result`: the figures; `conclusion`: the sentence; `show`: tables, notes and plot;
+//!   `progress`: how far it is.
+
+mod arm;
+mod conclusion;
+mod part;
+mod plan;
+mod progress;
+mod result;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use equic_lab::{Lab, cleanup_on_signals, pin_thread};
+use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::table::Style;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::{Done, Failure};
+use crate::output;
+use plan::{ATTACKERS, Arm, CLIENTS, Plan};
+use progress::Progress;
+use result::{ArmResult, Demo};
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.demo/1";
+
+/// Attacks an HTTP/3 server in a lab on this machine: without protection, with quotas in the server,
+/// and with the gateway. Takes about a minute.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where demo.json, demo.svg and demo.png go
+    #[arg(long, value_name = "DIR", default_value = "out/demo")]
+    out: PathBuf,
+    /// Seconds of traffic in all, instead of 50
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=3600))]
+    seconds: Option<u16>,
+    /// A short one, to see that everything works
+    #[arg(long, conflicts_with = "seconds")]
+    quick: bool,
+    /// Initials a second, of both attackers together
+    #[arg(long, value_name = "PPS", default_value = "180000",
+        value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
+    flood: u64,
+    /// Connections each attacker tries to hold
+    #[arg(long, value_name = "N", default_value = "100",
+        value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: u16,
+    /// Print the result as JSON (schema equic.demo/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    // First, so that whoever sees the flag can be sure that the other thread is at work.
+    cleanup_on_signals()?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))
+            .map_err(|error| Failure::because("cannot watch for signals", error))?;
+    }
+    let done = carry_out(args);
+    if interrupted.load(Ordering::Relaxed) {
+        // The thread of `cleanup_on_signals` removes the lab and ends this process; what went wrong
+        // here meanwhile went wrong because of that.
+        loop {
+            std::thread::park();
+        }
+    }
+    done
+}
+
+fn carry_out(args: &Args) -> Done {
+    check(args)?;
+    let plan = Plan::new(args)?;
+    let created = Timestamp::new(SystemTime::now())
+        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let machine = Machine::read()?;
+    // Threads, and parts that are not told otherwise, stay off the server's CPU.
+    pin_thread(&[plan.other_cpu])?;
+    // What killed demos left behind; whatever cannot be removed is not in the way.
+    let _ = Lab::sweep();
+    let lab = Lab::builder("demo").clients(CLIENTS + ATTACKERS).build()?;
+    let arms = play(&plan, &lab, args.json)?;
+    lab.close()?;
+    let demo = Demo {
+        notes: show::notes(&plan, &arms),
+        conclusion: conclusion::conclude(&plan, &arms),
+        plan,
+        arms,
+    };
+    let report = Report {
+        schema: SCHEMA.parse()?,
+        created,
+        machine,
+        command: std::env::args().collect(),
+        data: demo,
+    };
+    report.write(args.out.join("demo.json"))?;
+    show::write_plot(&report.data, &args.out)?;
+    if args.json {
+        return output::text(report.to_json()?);
+    }
+    tell(&report, &args.out)
+}
+
+/// What would fail after a minute should fail at once.
+fn check(args: &Args) -> Done {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::new(
+            "the demo needs root, to make network namespaces and to load XDP programs",
+        )
+        .mend("run `sudo equic demo`"));
+    }
+    std::fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
+    })?;
+    Ok(show::check_fonts()?)
+}
+
+fn play(plan: &Plan, lab: &Lab, json: bool) -> Done<Vec<ArmResult>> {
+    let mut progress = Progress::new(plan, json);
+    let mut results = Vec::new();
+    let mut start = 0.0;
+    for arm in Arm::ALL {
+        let take = arm::Stage { lab, plan, progress: &mut progress }.play(arm)?;
+        let result = ArmResult::new(arm, plan, take, start);
+        start += result.seconds;
+        progress.done(&result, plan.seconds(arm))?;
+        results.push(result);
+    }
+    Ok(results)
+}
+
+fn tell(report: &Report<Demo>, out: &Path) -> Done {
+    let (demo, width) = (&report.data, Style::stdout().width);
+    output::line(format_args!("\n{}", report.machine))?;
+    output::table(&show::table(&demo.arms))?;
+    for note in &demo.notes {
+        output::line(show::wrapped(&format!("* {note}"), width, "  "))?;
+    }
+    output::line(format_args!("Written: {0}/demo.json, demo.svg, demo.png", out.display()))?;
+    output::line(format_args!("\n{}", show::wrapped(&demo.conclusion, width, "")))
+}

@@ -1,0 +1,245 @@
+//! The parts of the demo: children of this process, in a namespace, that speak JSON lines.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::Sample;
+use equic_lab::{Namespace, pin_command};
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::failure::{Done, Failure};
+
+/// How much of a part's standard error is kept to explain its death.
+const LAST_WORDS: usize = 10;
+/// Far longer than any part takes to begin or to end.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a part that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a part says on standard output.
+enum Line {
+    /// A line with a schema, and when it came.
+    Event(Instant, Value),
+    /// A request of a load.
+    Sample(Sample),
+}
+
+/// Where and how a part runs.
+pub struct Seat<'a> {
+    /// Whose network it uses.
+    pub host: &'a Namespace,
+    /// The only CPU it runs on.
+    pub cpu: usize,
+    /// Whether it yields the CPU to every part that does not.
+    pub nice: bool,
+}
+
+/// A child of this process; killed when dropped.
+pub struct Part {
+    name: String,
+    child: Child,
+    lines: Receiver<Line>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+    listener: Option<JoinHandle<()>>,
+    /// Requests it has reported and nobody has taken yet.
+    samples: Vec<Sample>,
+    events: Vec<(Instant, Value)>,
+}
+
+/// What a part left behind.
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// The requests nobody had taken yet.
+    pub samples: Vec<Sample>,
+    events: Vec<(Instant, Value)>,
+}
+
+impl Ended {
+    /// The last line with this `event`, and when it came.
+    pub fn event(&self, event: &str) -> Option<(Instant, &Value)> {
+        let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
+        found.map(|(at, value)| (*at, value))
+    }
+}
+
+impl Part {
+    /// Starts this same command with other arguments.
+    pub fn start(name: impl Into<String>, seat: &Seat<'_>, args: &[String]) -> Done<Part> {
+        let name = name.into();
+        let failed = |error| Failure::because(format_args!("cannot start the {name}"), error);
+        let mut command = seat.host.command(std::env::current_exe().map_err(failed)?);
+        // A group of its own: Ctrl-C ends this process, and this process ends its parts in order.
+        command.args(args).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        pin_command(&mut command, &[seat.cpu]).map_err(failed)?;
+        if seat.nice {
+            // SAFETY: the closure runs between fork and exec and makes one system call on integers.
+            unsafe {
+                command.pre_exec(|| match libc::setpriority(libc::PRIO_PROCESS, 0, 19) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                });
+            }
+        }
+        let mut child = equic_lab::spawn(command).map_err(failed)?;
+        let (sender, lines) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    // What is no line of ours is nothing the demo could use.
+                    if let Some(line) = understand(&line)
+                        && sender.send(line).is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+        }
+        let errors = Arc::default();
+        let listener = child.stderr.take().map(|stderr| {
+            let errors = Arc::clone(&errors);
+            std::thread::spawn(move || listen(stderr, &errors))
+        });
+        Ok(Part { name, child, lines, errors, listener, samples: Vec::new(), events: Vec::new() })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it says that it is ready, and gives what it said.
+    pub fn ready(&mut self) -> Done<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(LOOK) {
+                Ok(Line::Event(_, value)) if value["event"] == "ready" => return Ok(value),
+                Ok(line) => self.keep(line),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.late("was not ready"));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.dead()),
+            }
+        }
+    }
+
+    /// Listens to what it has said, and fails if it has ended: with an error, or at all unless it
+    /// `may_end`.
+    pub fn look(&mut self, may_end: bool) -> Done {
+        while let Ok(line) = self.lines.try_recv() {
+            self.keep(line);
+        }
+        match self.child.try_wait() {
+            Ok(Some(status)) if !(may_end && status.success()) => Err(self.dead()),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(Failure::because(format_args!("cannot look at the {}", self.name), error))
+            }
+        }
+    }
+
+    /// The requests it has reported since the last call.
+    pub fn take_samples(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.samples)
+    }
+
+    /// Asks it to end.
+    pub fn stop(&self) {
+        // It is ours and not waited for, so the number is its own; if it has ended, all the better.
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+    }
+
+    /// Waits for its end. An end by the SIGTERM that [`Part::stop`] sends is one as good as others.
+    pub fn finish(mut self) -> Done<Ended> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(LOOK) {
+                Ok(line) => self.keep(line),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => return Err(self.late("did not end")),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = self.child.wait().map_err(|error| {
+            Failure::because(format_args!("cannot wait for the {}", self.name), error)
+        })?;
+        if !status.success() && status.signal() != Some(libc::SIGTERM) {
+            return Err(self.dead());
+        }
+        let (samples, events) =
+            (std::mem::take(&mut self.samples), std::mem::take(&mut self.events));
+        Ok(Ended { status, samples, events })
+    }
+
+    fn keep(&mut self, line: Line) {
+        match line {
+            Line::Event(at, value) => self.events.push((at, value)),
+            Line::Sample(sample) => self.samples.push(sample),
+        }
+    }
+
+    fn late(&self, what: &str) -> Failure {
+        let seconds = PATIENCE.as_secs();
+        Failure::new(format!("the {} {what} within {seconds} s{}", self.name, self.last_words()))
+    }
+
+    /// Says how it ended and what it said last.
+    fn dead(&mut self) -> Failure {
+        // Its standard output is closed, or it has ended: the rest follows at once.
+        let _ = self.child.kill();
+        let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        if let Some(listener) = self.listener.take() {
+            // It does not panic, and ends with the child.
+            let _ = listener.join();
+        }
+        let words = self.last_words();
+        Failure::new(format!("the {} ended unexpectedly ({status}){words}", self.name))
+    }
+
+    fn last_words(&self) -> String {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.is_empty() {
+            return "; it said nothing".to_owned();
+        }
+        let lines: Vec<&str> = errors.iter().map(String::as_str).collect();
+        format!("; its last words:\n  {}", lines.join("\n  "))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It has ended already, as a rule.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn understand(line: &str) -> Option<Line> {
+    let at = Instant::now();
+    let value: Value = serde_json::from_str(line).ok()?;
+    if value.get("schema").is_some() {
+        return Some(Line::Event(at, value));
+    }
+    serde_json::from_value(value).ok().map(Line::Sample)
+}
+
+fn listen(stderr: impl Read, errors: &Mutex<VecDeque<String>>) {
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() == LAST_WORDS {
+            errors.pop_front();
+        }
+        errors.push_back(line);
+    }
+}

@@ -1,0 +1,99 @@
+//! How far the demo is: a bar on a terminal, one line for each arm elsewhere.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use equic_endpoint::load::{Outcome, Sample};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::conclusion::exact;
+use super::plan::{Arm, Plan};
+use super::result::ArmResult;
+use crate::failure::Done;
+use crate::output;
+
+/// What the bar's figure is taken over, in seconds.
+const RECENT: f64 = 1.0;
+/// Steps of the bar for a second of traffic.
+const STEPS: f64 = 10.0;
+
+/// Shows how far it is.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    /// Whether a line is due for each arm.
+    lines: bool,
+    arm: Arm,
+    /// Seconds of traffic in the arms before.
+    before: f64,
+}
+
+impl Progress {
+    pub fn new(plan: &Plan, json: bool) -> Progress {
+        // Drawn on standard error, so that standard output can go elsewhere.
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let steps = (plan.total() * STEPS) as u64;
+            let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+            // It is a constant, and the default looks fine too.
+            if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Progress { lines: !json, bar, arm: Arm::Alone, before: 0.0 }
+    }
+
+    /// An arm begins.
+    pub fn begin(&mut self, arm: Arm) {
+        self.arm = arm;
+        if let Some(bar) = &self.bar {
+            bar.set_message(arm.title());
+        }
+    }
+
+    /// An arm is on: `time` seconds since it began, `now` on the samples' clock.
+    pub fn show(&self, samples: &[Sample], now: f64, time: f64) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position(((self.before + time) * STEPS) as u64);
+        // They come nearly in the order in which they ended.
+        let recent = samples.iter().rev().take_while(|sample| ended(sample) > now - 2.0 * RECENT);
+        let ok = recent
+            .filter(|sample| ended(sample) > now - RECENT && sample.outcome == Outcome::Ok)
+            .count() as f64;
+        bar.set_message(format!("{}: {}", self.arm.title(), requests(ok / RECENT)));
+    }
+
+    /// An arm is over, and this is what it came to.
+    pub fn done(&mut self, result: &ArmResult, seconds: f64) -> Done {
+        self.before += seconds;
+        let number = Arm::ALL.iter().position(|arm| *arm == result.arm).unwrap_or(0) + 1;
+        let line = format!(
+            "{number}/{} {}: legitimate clients got {}",
+            Arm::ALL.len(),
+            result.title,
+            requests(result.legitimate.requests_per_s)
+        );
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None if self.lines => output::line(line)?,
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn ended(sample: &Sample) -> f64 {
+    (sample.start_ms + sample.duration_ms) / 1000.0
+}
+
+fn requests(per_second: f64) -> String {
+    format!("{} requests/s", exact(per_second))
+}
