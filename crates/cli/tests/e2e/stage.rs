@@ -5,8 +5,8 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use equic_endpoint::client::Failure;
-use equic_endpoint::{Client, ClientConfig, Connection, Response, Trust};
+use equic_endpoint::client::{Failure, Target};
+use equic_endpoint::{Client, ClientConfig, ClientError, Connection, Response, Trust};
 use equic_lab::{Lab, LabBuilder, Namespace};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -310,13 +310,13 @@ enum Failed {
 async fn attempt(client: Client, url: String, patience: Duration) -> Result<Connection, Failed> {
     let exchange = async {
         let connection = client.connect(&url).await?;
-        let mut response = connection.get(&path("/health")).await?;
+        let mut response = get(&connection, "/health").await?;
         response.drain().await?;
         Ok(connection)
     };
     match timeout(patience, exchange).await {
         Ok(Ok(connection)) => Ok(connection),
-        Ok(Err::<_, equic_endpoint::ClientError>(error)) => match error.failure() {
+        Ok(Err::<_, ClientError>(error)) => match error.failure() {
             Failure::Refused => Err(Failed::Refused),
             _ => panic!("{error}"),
         },
@@ -324,8 +324,9 @@ async fn attempt(client: Client, url: String, patience: Duration) -> Result<Conn
     }
 }
 
-fn path(text: &str) -> http::uri::PathAndQuery {
-    text.parse().expect("a path")
+async fn get(connection: &Connection, path: &str) -> Result<Response, ClientError> {
+    let (_, path) = Target::parse(&format!("https://localhost{path}"))?;
+    connection.get(&path).await
 }
 
 /// An open connection; closed when dropped.
@@ -345,7 +346,7 @@ impl Link<'_> {
     pub fn fetch_within(&self, bytes: u64, patience: Duration) -> Option<u64> {
         let connection = self.connection.clone();
         let fetch = async move {
-            let mut response = connection.get(&path(&format!("/bytes/{bytes}"))).await.ok()?;
+            let mut response = get(&connection, &format!("/bytes/{bytes}")).await.ok()?;
             response.drain().await.ok()
         };
         self.host.run(async move { timeout(patience, fetch).await.ok().flatten() })
@@ -359,8 +360,8 @@ impl Link<'_> {
     /// A download that goes on as far as it is read.
     pub fn download(&self) -> Download<'_> {
         let connection = self.connection.clone();
-        let get = async move { connection.get(&path("/bytes/1000000000")).await };
-        Download { host: self.host, response: Some(self.host.run(get).expect("an answer")) }
+        let response = self.host.run(async move { get(&connection, "/bytes/1000000000").await });
+        Download { host: self.host, response: Some(response.expect("an answer")) }
     }
 
     /// Closes the connection, the peer being told.
