@@ -119,7 +119,7 @@ impl Stage {
         Verdict { packets: number("packets"), dropped: number("dropped") }
     }
 
-    /// What `sources` says of one, over all services.
+    /// What `sources` says of one: a row for each service.
     pub fn source(&self, source: impl ToString) -> Vec<Value> {
         let args = ["sources", "--json", "--top", "1000000", "--by", "connections"];
         let sources = self.equic(&args).json();
@@ -128,10 +128,10 @@ impl Stage {
         rows.into_iter().filter(|row| row["source"] == source.as_str()).collect()
     }
 
-    /// Connections a source has open, over all services.
+    /// Connections a source has open, with the service (or group of services) it has most with.
     pub fn connections(&self, source: impl ToString) -> u64 {
         let rows = self.source(source);
-        rows.iter().map(|row| row["connections"].as_u64().expect("a number")).sum()
+        rows.iter().map(|row| row["connections"].as_u64().expect("a number")).max().unwrap_or(0)
     }
 
     /// Waits until a source has so many connections open.
