@@ -6,9 +6,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use equic_endpoint::{Admission, Decision, Opened, Refused};
-use equic_gateway::{Control, Guard, IpNet, ListAction, Policy, Service};
+use equic_gateway::{Control, Guard, IpNet, ListAction, Service};
 
-/// How long the gateway's lists and dry runs are taken as they were last seen.
+/// How long the gateway's lists are taken as they were last seen.
 const FRESH: Duration = Duration::from_millis(250);
 
 /// Counts connections in a gateway's ledger; the gateway does the rest.
@@ -24,10 +24,10 @@ struct Bound {
     exempt: Mutex<Option<(Instant, Exempt)>>,
 }
 
-/// Whom the gateway would not stop, whatever the count says.
+/// Whom the gateway would not stop, whatever the count says. (Dry runs and the policy `strict` are the
+/// guard's own business.)
 #[derive(Clone, Default)]
 struct Exempt {
-    everybody: bool,
     lists: Vec<(IpNet, ListAction)>,
 }
 
@@ -75,17 +75,8 @@ impl Bound {
 
     fn look(&self) -> Exempt {
         // A gateway that cannot be asked has no exemptions.
-        let everybody = self.control.status().is_ok_and(|status| {
-            let service = status.services.get(self.service.index());
-            // Strict: whoever opens one too many is let in, and then not heard any more. A server
-            // that refused it would keep the count from ever getting there.
-            let lenient = service
-                .is_some_and(|s| s.config.dry_run || matches!(s.config.policy, Policy::Strict));
-            status.dry_run || lenient
-        });
         let lists = self.control.lists().unwrap_or_default();
-        let lists = lists.into_iter().map(|entry| (entry.prefix, entry.action)).collect();
-        Exempt { everybody, lists }
+        Exempt { lists: lists.into_iter().map(|entry| (entry.prefix, entry.action)).collect() }
     }
 }
 
@@ -97,7 +88,7 @@ impl Exempt {
             .iter()
             .filter(|(prefix, _)| prefix.contains(&address))
             .max_by_key(|(prefix, _)| prefix.prefix_len());
-        self.everybody || longest.is_some_and(|(_, action)| matches!(action, ListAction::Allow))
+        longest.is_some_and(|(_, action)| matches!(action, ListAction::Allow))
     }
 }
 
@@ -123,10 +114,9 @@ mod tests {
     fn the_longest_prefix_decides() {
         let lists = [("192.0.2.0/24", ListAction::Allow), ("192.0.2.7/32", ListAction::Deny)]
             .map(|(prefix, action)| (prefix.parse().unwrap(), action));
-        let exempt = Exempt { everybody: false, lists: lists.to_vec() };
+        let exempt = Exempt { lists: lists.to_vec() };
         let covers = |peer: &str| exempt.covers(peer.parse().unwrap());
         assert!(covers("192.0.2.1:4") && covers("[::ffff:192.0.2.1]:4"));
         assert!(!covers("192.0.2.7:4") && !covers("198.51.100.1:4") && !covers("[2001:db8::1]:4"));
-        assert!(Exempt { everybody: true, ..exempt }.covers("192.0.2.7:4".parse().unwrap()));
     }
 }
