@@ -70,7 +70,7 @@ fn lists_take_effect_and_expire() {
 
     // By a prefix, and with an end.
     let denied = stage.verdict("denied").dropped;
-    stage.equic(&["deny", "10.77.1.0/24", "--for", "1s"]).ok();
+    stage.equic(&["deny", "10.77.1.0/24", "--for", "3s"]).ok();
     assert!(!link.answers());
     eventually("the entry expires", || link.answers().then_some(()));
     assert!(stage.verdict("denied").dropped > denied);
@@ -112,7 +112,7 @@ fn a_dry_run_counts_and_drops_nothing() {
     };
     let before = delivered();
     let target = stage.target(attacker.v4());
-    Attack::from(attacker.v4(), target, attack::garbage(), 0).send(&attacker.namespace, 5_000);
+    Attack::from(attacker.v4(), target, attack::garbage(), 10_000).send(&attacker.namespace, 5_000);
     eventually("all of it gets to the socket", || (delivered() >= before + 5_000).then_some(()));
     for reason in ["quota", "rate_packets"] {
         let verdict = stage.verdict(reason);
@@ -128,7 +128,7 @@ fn a_dry_run_counts_and_drops_nothing() {
     stage.set("dry_run=off");
     stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
-    stage.set("dry_run=on");
+    stage.set("dry_run=true");
     eventually("a connection beyond the quota", || {
         matches!(peer.attempt_at(443, Duration::from_secs(2)), Attempt::Open(_)).then_some(())
     });
@@ -140,7 +140,7 @@ fn a_dry_run_counts_and_drops_nothing() {
 fn strict_drops_everything_of_a_source_over_its_limit() {
     let Some(stage) = Stage::new("strict", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2", "--policy", "strict"]);
-    let _server = stage.serve(&["--idle-timeout", "3s"]);
+    let _server = stage.serve(&["--idle-timeout", "6s"]);
     let (host, other) = (stage.host(0), stage.host(1));
     let peer = host.peer(host.v4());
     let links = [peer.connect(), peer.connect()];

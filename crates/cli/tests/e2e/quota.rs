@@ -80,7 +80,7 @@ fn a_burst_ends_with_no_more_than_the_limit() {
     let host = stage.host(0);
     let peer = host.peer(host.v4());
     // Long enough for the second Initial of those whose first one was dropped.
-    let attempts = peer.attempt_many(16, Duration::from_secs(3));
+    let attempts = peer.attempt_many(16, Duration::from_secs(6));
     let count = |what: fn(&Attempt) -> bool| attempts.iter().filter(|a| what(a)).count();
     let open = count(|attempt| matches!(attempt, Attempt::Open(_)));
     let turned_away = count(|attempt| matches!(attempt, Attempt::Refused | Attempt::Silence));
@@ -88,7 +88,7 @@ fn a_burst_ends_with_no_more_than_the_limit() {
     stage.await_connections(host.v4(), 4);
     let before = stage.verdict("quota").dropped;
     // Once they are in, every further one dies in the kernel.
-    let again = peer.attempt_many(16, Duration::from_millis(500));
+    let again = peer.attempt_many(16, Duration::from_millis(900));
     assert!(again.iter().all(|attempt| matches!(attempt, Attempt::Silence)));
     assert!(stage.verdict("quota").dropped >= before + 16);
     assert_eq!(stage.connections(host.v4()), 4);

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::common::{EQUIC, Out, PATIENCE, Running, equic, eventually, finish, root, unique};
 
 /// How long an attempt that is to be dropped may try: one Initial, for quinn sends the next after 1 s.
-const IN_VAIN: Duration = Duration::from_millis(400);
+const IN_VAIN: Duration = Duration::from_millis(600);
 
 /// Longer than any test: what ends a connection is never its idle timeout, unless a test says so.
 const NEVER: &str = "1h";
