@@ -26,7 +26,7 @@ cargo fmt --all --check
 # shellcheck disable=SC2086
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --all-targets --quiet -- -D warnings
-RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --no-deps --quiet
+RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --lib --no-deps --quiet
 for script in scripts/*.sh .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done

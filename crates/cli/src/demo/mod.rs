@@ -6,11 +6,12 @@
 //!
 //! * `plan`: what is chosen, and the command lines of the parts; `part`: the parts, which are children
 //!   of this process running this same command; `arm`: playing one arm.
-//! * `result`: the figures; `conclusion`: the sentence; `show`: tables, notes and plot;
-//!   `progress`: how far it is.
+//! * `result`: the figures; `drops`: what was stopped where; `conclusion`: the sentence; `show`: table,
+//!   notes and plot; `progress`: how far it is.
 
 mod arm;
 mod conclusion;
+mod drops;
 mod part;
 mod plan;
 mod progress;
@@ -104,7 +105,7 @@ fn carry_out(args: &Args) -> Done {
         schema: SCHEMA.parse()?,
         created,
         machine,
-        command: std::env::args().collect(),
+        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         data: demo,
     };
     report.write(args.out.join("demo.json"))?;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::arm::{Take, Tick};
+use super::drops::{Dropped, drops};
 use super::plan::{Arm, Plan};
 
 /// `data` of schema equic.demo/1.
@@ -106,17 +107,6 @@ pub struct Attack {
     pub floods: Vec<FloodReport>,
     /// The most connections all attackers had at a time, as the gateway counts them.
     pub peak_connections: Option<u64>,
-}
-
-/// Why something did not get to be a connection.
-#[derive(Serialize)]
-pub struct Dropped {
-    /// `kernel` (by the gateway), `socket` or `server`.
-    pub place: &'static str,
-    pub reason: String,
-    pub meaning: String,
-    /// Datagrams; connections where the meaning says so.
-    pub count: u64,
 }
 
 /// What happened between two looks at the counters.
@@ -267,62 +257,4 @@ fn interval(take: &Take, before: &Tick, after: &Tick) -> Interval {
         socket_full: after.udp.rcvbuf_errors.saturating_sub(before.udp.rcvbuf_errors),
         gateway_dropped: after.dropped.saturating_sub(before.dropped),
     }
-}
-
-/// From the network's side to the application's.
-fn drops(take: &Take) -> Vec<Dropped> {
-    let mut drops = Vec::new();
-    let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
-    for row in services.flat_map(|service| &service.verdicts).filter(|row| row.dropped > 0) {
-        drops.push(Dropped {
-            place: "kernel",
-            reason: row.reason.name().to_owned(),
-            meaning: row.reason.meaning().to_owned(),
-            count: row.dropped,
-        });
-    }
-    let full = match (take.ticks.first(), take.ticks.last()) {
-        (Some(first), Some(last)) => last.udp.rcvbuf_errors - first.udp.rcvbuf_errors,
-        _ => 0,
-    };
-    let stat = |name: &str| take.server["stats"][name].as_u64().unwrap_or(0);
-    let user = |name: &str| take.server["user_quota"][name].as_u64().unwrap_or(0);
-    let late = stat("refused_late");
-    let rows = [
-        ("socket", "buffer_full", "the receive buffer of the server's socket was full", full),
-        (
-            "server",
-            "quota",
-            "ignored: the source holds as many connections as its limit",
-            // Those refused after the handshake are counted there, too, and are a row of their own.
-            user("over_quota").saturating_sub(late),
-        ),
-        (
-            "server",
-            "rate_new_source",
-            "ignored: too many new connections a second from the source",
-            user("over_rate"),
-        ),
-        (
-            "server",
-            "overloaded",
-            "ignored: as many handshakes under way as the server allows",
-            stat("overloaded"),
-        ),
-        (
-            "server",
-            "refused_late",
-            "connections over the limit, closed after their handshake",
-            late,
-        ),
-    ];
-    drops.extend(rows.into_iter().filter(|row| row.3 > 0).map(
-        |(place, reason, meaning, count)| Dropped {
-            place,
-            reason: reason.to_owned(),
-            meaning: meaning.to_owned(),
-            count,
-        },
-    ));
-    drops
 }

@@ -1,6 +1,6 @@
 //! `equic gateway`: the gateway from the operator's side.
 //!
-//! `run` loads, attaches and looks after one ([`run`], over [`attach`] and [`limits`]); everything
+//! `run` loads, attaches and looks after one ([`mod@run`], over [`attach`] and [`limits`]); everything
 //! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
 //! [`lists`], [`set`], [`detach`]. [`explain`] asks the real program about packets.
 

@@ -1,7 +1,7 @@
 //! `equic serve`: an HTTP/3 server that tells a gateway who is connected.
 //!
 //! The gateway is one that runs already (`--gateway`), or one this process attaches (`--attach`);
-//! [`feed`] finds it, [`admission`] binds its ledger to the endpoint's hooks. `--user-quota` is the same policy without
+//! [`mod@feed`] finds it, [`admission`] binds its ledger to the endpoint's hooks. `--user-quota` is the same policy without
 //! a gateway, in the application: the baseline of the experiments.
 
 mod admission;
