@@ -177,7 +177,9 @@ pub fn plot(demo: &Demo) -> Result<Svg, PlotError> {
             plot = plot.phase(Phase::new("", start, attack));
         }
         plot = plot.phase(Phase::new(result.title, attack, stop).shade(shade));
-        let rates = timeline::rate(&result.completions, 0.0, result.seconds, width);
+        // Whole windows only: a rate over the last few milliseconds would be anything.
+        let whole = (result.seconds / width).floor() * width;
+        let rates = timeline::rate(&result.completions, 0.0, whole, width);
         points.extend(rates.unwrap_or_default().into_iter().map(|(at, rate)| (start + at, rate)));
         // Servers change here: no line from one to the next.
         points.push((stop, f64::NAN));
