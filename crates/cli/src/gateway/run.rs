@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Done {
         let control = running.gateway.control().clone();
         let interfaces = control.interfaces().unwrap_or_default();
         let mut keeper =
-            Keeper { control, events, journal, every, interfaces, sweeping_fails: false };
+            Keeper { control, events, journal, every, interfaces, swept: 0, sweeping_fails: false };
         let why = keeper.keep(signals).await;
         drop(running);
         keeper
@@ -139,6 +139,8 @@ struct Keeper {
     /// How often a summary is printed.
     every: Option<Duration>,
     interfaces: Vec<Interface>,
+    /// Ledgers of dead servers that were told of.
+    swept: u32,
     sweeping_fails: bool,
 }
 
@@ -170,15 +172,18 @@ impl Keeper {
 
     fn sweep(&mut self) {
         match self.control.sweep() {
-            Ok(swept) => {
+            Ok(_) => {
                 self.sweeping_fails = false;
-                if swept.ledgers > 0 {
-                    let what = if swept.ledgers == 1 { "a server" } else { "servers" };
+                // The library sweeps, too: whoever was first, it is told once.
+                let total = self.control.swept().ledgers;
+                let ledgers = total - std::mem::replace(&mut self.swept, total);
+                if ledgers > 0 {
+                    let what = if ledgers == 1 { "a server" } else { "servers" };
                     self.journal.entry(
                         format_args!(
                             "{what} ended without closing its connections: not counted any more"
                         ),
-                        || json!({ "event": "swept", "ledgers": swept.ledgers }),
+                        || json!({ "event": "swept", "ledgers": ledgers }),
                     );
                 }
             }

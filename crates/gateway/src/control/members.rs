@@ -125,7 +125,17 @@ impl Control {
     /// What the kernel says; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
         let list_entries = self.sweep_lists()?;
-        Ok(Swept { ledgers: self.sweep_ledgers()?, list_entries })
+        let ledgers = self.sweep_ledgers()?;
+        let mut state = lock(&self.state);
+        state.swept.ledgers += ledgers;
+        state.swept.list_entries += list_entries;
+        Ok(Swept { ledgers, list_entries })
+    }
+
+    /// What [`Control::sweep`] has removed so far through this handle and its clones: those of the
+    /// thread that sweeps for the owner, too.
+    pub fn swept(&self) -> Swept {
+        lock(&self.state).swept
     }
 
     fn sweep_ledgers(&self) -> Result<u32> {

@@ -55,6 +55,8 @@ struct State {
     ledgers: HashMap<u32, Arc<Memory>>,
     /// Places that were claimed but empty, and since when (monotonic nanoseconds).
     claimed: HashMap<u32, u64>,
+    /// What was removed so far.
+    swept: Swept,
 }
 
 impl Control {

@@ -55,7 +55,7 @@ pub struct SourceRow {
     pub source: String,
     /// The service it talks to; of a source that was silent, those its connections count for.
     pub services: Vec<String>,
-    /// Connections open, over all servers that feed the gateway.
+    /// Connections open, over all servers that feed the gateway and all services of the quota group.
     pub connections: u32,
     /// The smallest quota among the services; 0: none.
     pub limit: u32,
