@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use equic_gateway::{
@@ -495,4 +496,28 @@ fn child() {
         }
         other => panic!("no role {other}"),
     }
+}
+
+/// Links and programs come and go while somebody looks for gateways: nothing of that is an error.
+#[test]
+fn is_found_while_others_attach_and_leave() {
+    in_namespace(|| {
+        let gateway = Gateway::load(&config("found"), ObjectSource::Embedded).unwrap();
+        gateway.attach("veth0", Mode::Auto).unwrap();
+        let other = Gateway::load(&config("restless"), ObjectSource::Embedded).unwrap();
+        let (id, done) = (gateway.program_id().to_string(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let looker = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    Control::open(Some(&id)).unwrap().interfaces().unwrap();
+                }
+            });
+            for _ in 0..200 {
+                other.attach("veth1", Mode::Generic).unwrap();
+                other.detach("veth1").unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+            looker.join().unwrap();
+        });
+    });
 }

@@ -50,7 +50,8 @@ fn by_id(open: FdById, id: u32) -> io::Result<Option<OwnedFd>> {
     match check(unsafe { open(id) }) {
         // SAFETY: a new descriptor that nobody else owns.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        // EAGAIN: a link that is just being made, and not there yet.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => Ok(None),
         Err(error) => Err(error),
     }
 }
