@@ -54,7 +54,7 @@ pub struct Attached {
 struct Link {
     attached: Attached,
     // Closing the last descriptor of a link takes the program off the interface.
-    _fd: OwnedFd,
+    fd: OwnedFd,
 }
 
 /// A gateway loaded by this process. It leaves its interfaces when this is dropped, and when the
@@ -164,7 +164,7 @@ impl Gateway {
             },
         };
         let attached = Attached { ifindex, interface: interface.to_owned(), native, notice };
-        links.push(Link { attached: attached.clone(), _fd: fd });
+        links.push(Link { attached: attached.clone(), fd });
         Ok(attached)
     }
 
@@ -196,10 +196,14 @@ impl Gateway {
     /// [`Error::NotAttached`].
     pub fn detach(&self, interface: &str) -> Result<()> {
         let mut links = lock(&self.links);
-        let before = links.len();
-        links.retain(|link| link.attached.interface != interface);
-        if links.len() == before {
+        let Some(index) = links.iter().position(|link| link.attached.interface == interface) else {
             return Err(Error::NotAttached { interface: interface.to_owned() });
+        };
+        // Not by closing it alone: somebody who looks at links may hold it for a moment. It fails
+        // only when the interface has taken the program with it.
+        let link = links.swap_remove(index);
+        if let Err(error) = ids::detach(link.fd.as_fd()) {
+            tracing::debug!(%error, interface, "detaching");
         }
         Ok(())
     }

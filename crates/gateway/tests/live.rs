@@ -506,18 +506,25 @@ fn is_found_while_others_attach_and_leave() {
         gateway.attach("veth0", Mode::Auto).unwrap();
         let other = Gateway::load(&config("restless"), ObjectSource::Embedded).unwrap();
         let (id, done) = (gateway.program_id().to_string(), AtomicBool::new(false));
+        struct Done<'a>(&'a AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
         std::thread::scope(|scope| {
+            // Also when this panics: the scope waits for the looker.
+            let _done = Done(&done);
             let looker = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     Control::open(Some(&id)).unwrap().interfaces().unwrap();
                 }
             });
-            for _ in 0..200 {
+            for _ in 0..100 {
                 other.attach("veth1", Mode::Generic).unwrap();
                 other.detach("veth1").unwrap();
+                assert!(!looker.is_finished(), "the looker found an error");
             }
-            done.store(true, Ordering::Relaxed);
-            looker.join().unwrap();
         });
     });
 }
