@@ -1,0 +1,124 @@
+//! `equic gateway run`: load, attach, look after ([`keeper`]), leave.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use equic_gateway::{Config, Listen, ServiceConfig, parse_duration};
+use serde_json::json;
+
+use super::attach::{Attachment, Running};
+use super::limits::{Limits, describe};
+use crate::failure::{Done, Failure};
+use crate::output::{self, Journal};
+use crate::signals::{Signals, runtime};
+
+mod keeper;
+
+use keeper::Keeper;
+
+/// Protects a QUIC server until Ctrl-C; when this process ends, however, the interfaces are as before.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  equic gateway run -i eth0 -p 443 --max-connections 100 --new-per-source '20/s burst 40'
+  equic gateway run --config /etc/equic.toml
+  equic gateway run -i eth0 -p 443 --dry-run --events")]
+pub struct Args {
+    /// Interface to attach to; several are fine
+    #[arg(short, long, value_name = "IF", required_unless_present = "config")]
+    interface: Vec<String>,
+    /// Where the server listens: a port, or an address and port; several are fine
+    #[arg(
+        short,
+        long,
+        value_name = "PORT",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
+    port: Vec<Listen>,
+    /// Everything else, and more services: see docs/equic.example.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "Limits")]
+    config: Option<PathBuf>,
+    /// Print drops as they happen (a sample: `events` in the configuration)
+    #[arg(long)]
+    events: bool,
+    /// Print a line so often [default: 10s on a terminal, else never]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    summary: Option<Duration>,
+    /// JSON lines (schema equic.gateway.run/1)
+    #[arg(long)]
+    json: bool,
+    // Side by side, because clap makes a group of a structure only if none is inside it.
+    #[command(flatten)]
+    attachment: Attachment,
+    #[command(flatten)]
+    limits: Limits,
+}
+
+pub fn run(args: &Args) -> Done {
+    let config = configure(args)?;
+    let journal = Journal::new(args.json, "equic.gateway.run/1");
+    runtime(Some(1))?.block_on(async {
+        // Before anything is attached, so that a signal never comes in between.
+        let signals = Signals::new()?;
+        let running = args.attachment.start(&config)?;
+        let events = if args.events { Some(running.gateway.control().events()?) } else { None };
+        announce(&running, &config, &journal);
+        let every =
+            args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));
+        let every =
+            every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
+        let control = running.gateway.control().clone();
+        let mut keeper = Keeper::new(control, events, journal, every);
+        let why = keeper.keep(signals).await;
+        drop(running);
+        keeper.leave(&why);
+        Ok(())
+    })
+}
+
+fn configure(args: &Args) -> Done<Config> {
+    let mut config = match &args.config {
+        Some(path) => Config::read(path)?,
+        None => {
+            let mut service = ServiceConfig {
+                name: "quic".to_owned(),
+                listen: args.port.clone(),
+                ..ServiceConfig::default()
+            };
+            args.limits.apply(&mut service);
+            Config { services: vec![service], ..Config::default() }
+        }
+    };
+    if !args.interface.is_empty() {
+        config.gateway.interfaces.clone_from(&args.interface);
+    }
+    args.attachment.apply(&mut config);
+    if config.gateway.interfaces.is_empty() {
+        return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
+    }
+    Ok(config)
+}
+
+fn announce(running: &Running, config: &Config, journal: &Journal) {
+    let mut text = format!("gateway `{}` protects\n", config.gateway.name);
+    for service in &config.services {
+        let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
+        text += &format!("  {} on {}: {}\n", service.name, listen.join(", "), describe(service));
+    }
+    text += "attached to\n";
+    for one in &running.attached {
+        let mode = if one.native { "native" } else { "generic" };
+        text += &format!("  {}, {mode}\n", one.interface);
+    }
+    if config.gateway.dry_run {
+        text += "dry run: nothing is dropped\n";
+    }
+    text += "Ctrl-C takes it off; `equic gateway status` shows it at work";
+    journal.entry(text, || {
+        json!({
+            "event": "ready", "name": config.gateway.name, "pid": std::process::id(),
+            "program_id": running.gateway.program_id(), "interfaces": running.attached,
+            "services": config.services, "dry_run": config.gateway.dry_run,
+        })
+    });
+}
