@@ -1,9 +1,9 @@
 //! The data plane's reference model: `docs/policy.md` in plain Rust.
 //!
 //! No I/O, no clock, no BPF: a [`Model`] is given a frame and the time and says what the XDP
-//! program has to do with it. It is written from the specification alone, so that the tests in
-//! `tests/` can hold the program against something that does not share its mistakes; it also
-//! serves wherever a verdict is wanted and no kernel is at hand.
+//! program has to do with it. It is written from the specification, and reads QUIC's headers with
+//! `equic_wire`, so that the tests in `tests/` can hold the program against something that does not
+//! share its mistakes; it also serves wherever a verdict is wanted and no kernel is at hand.
 //!
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`

@@ -1,0 +1,357 @@
+//! Reading from the front of a slice, writing to the front of another.
+
+use crate::varint::{VarInt, VarIntLen};
+use core::fmt;
+
+/// The bytes end inside what was to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnexpectedEnd;
+
+/// What was to be written does not fit into the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferFull;
+
+/// Takes bytes from the front of a slice. A read that fails takes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    /// What has not been read yet.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// How many bytes have not been read yet.
+    pub const fn len(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Whether everything has been read.
+    pub const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next `n` bytes.
+    ///
+    /// # Errors
+    /// There are fewer.
+    #[inline]
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], UnexpectedEnd> {
+        let (taken, rest) = self.rest.split_at_checked(n).ok_or(UnexpectedEnd)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// Everything that is left.
+    pub fn take_rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.rest)
+    }
+
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// There are fewer.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], UnexpectedEnd> {
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(UnexpectedEnd)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// One byte.
+    ///
+    /// # Errors
+    /// There is none.
+    #[inline]
+    pub fn u8(&mut self) -> Result<u8, UnexpectedEnd> {
+        let (byte, rest) = self.rest.split_first().ok_or(UnexpectedEnd)?;
+        self.rest = rest;
+        Ok(*byte)
+    }
+
+    /// Two bytes, in network order.
+    ///
+    /// # Errors
+    /// There are fewer.
+    pub fn u16(&mut self) -> Result<u16, UnexpectedEnd> {
+        self.array().copied().map(u16::from_be_bytes)
+    }
+
+    /// Four bytes, in network order.
+    ///
+    /// # Errors
+    /// There are fewer.
+    pub fn u32(&mut self) -> Result<u32, UnexpectedEnd> {
+        self.array().copied().map(u32::from_be_bytes)
+    }
+
+    /// A variable-length integer of any encoding (RFC 9000 s.16).
+    ///
+    /// # Errors
+    /// The bytes end inside it.
+    #[inline]
+    pub fn varint(&mut self) -> Result<VarInt, UnexpectedEnd> {
+        self.varint_and_len().map(|(value, _)| value)
+    }
+
+    /// A variable-length integer, and how many bytes its encoding took.
+    ///
+    /// # Errors
+    /// The bytes end inside it.
+    #[inline]
+    pub fn varint_and_len(&mut self) -> Result<(VarInt, VarIntLen), UnexpectedEnd> {
+        let len = VarIntLen::of_first_byte(*self.rest.first().ok_or(UnexpectedEnd)?);
+        let value = match len {
+            VarIntLen::One => u64::from(self.u8()?),
+            VarIntLen::Two => u64::from(self.u16()?),
+            VarIntLen::Four => u64::from(self.u32()?),
+            VarIntLen::Eight => u64::from_be_bytes(*self.array()?),
+        };
+        Ok((VarInt::from_encoding(value, len), len))
+    }
+
+    /// As many bytes as the variable-length integer before them says.
+    ///
+    /// # Errors
+    /// The bytes end inside either.
+    #[inline]
+    pub fn varint_bytes(&mut self) -> Result<&'a [u8], UnexpectedEnd> {
+        let mut ahead = *self;
+        let len = ahead.varint()?;
+        let bytes = ahead.bytes(len.as_len())?;
+        *self = ahead;
+        Ok(bytes)
+    }
+}
+
+/// Where an encoder puts its bytes: a buffer, or a count of them. Each item is encoded by one
+/// function, so that what it says it takes and what it takes cannot differ.
+pub(crate) trait Sink {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull>;
+    fn zeros(&mut self, n: usize) -> Result<(), BufferFull>;
+    fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull>;
+
+    fn u8(&mut self, value: u8) -> Result<(), BufferFull> {
+        self.bytes(&[value])
+    }
+
+    fn varint(&mut self, value: VarInt) -> Result<(), BufferFull> {
+        self.varint_of_len(value, value.shortest())
+    }
+
+    fn varint_bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
+        self.varint(VarInt::try_from(bytes.len()).map_err(|_| BufferFull)?)?;
+        self.bytes(bytes)
+    }
+}
+
+/// Counts what an encoder writes.
+#[derive(Default)]
+pub(crate) struct Counter(usize);
+
+impl Counter {
+    /// Bytes that `encode` writes.
+    pub(crate) fn of(encode: impl FnOnce(&mut Counter) -> Result<(), BufferFull>) -> usize {
+        let mut counter = Counter::default();
+        // A counter is never full; a value that has no encoding takes more than any buffer.
+        match encode(&mut counter) {
+            Ok(()) => counter.0,
+            Err(BufferFull) => usize::MAX,
+        }
+    }
+}
+
+impl Sink for Counter {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
+        self.0 = self.0.saturating_add(bytes.len());
+        Ok(())
+    }
+
+    fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
+        self.0 = self.0.saturating_add(n);
+        Ok(())
+    }
+
+    fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull> {
+        self.0 = self.0.saturating_add(len.bytes());
+        if value <= len.max() { Ok(()) } else { Err(BufferFull) }
+    }
+}
+
+/// Puts bytes into a slice, front to back. A write that fails writes nothing.
+#[derive(Debug)]
+pub struct Writer<'b> {
+    buffer: &'b mut [u8],
+    written: usize,
+}
+
+impl<'b> Writer<'b> {
+    /// Starts at the first byte of `buffer`.
+    pub const fn new(buffer: &'b mut [u8]) -> Self {
+        Writer { buffer, written: 0 }
+    }
+
+    /// How many bytes have been written.
+    pub const fn position(&self) -> usize {
+        self.written
+    }
+
+    /// How many bytes still fit.
+    pub const fn remaining(&self) -> usize {
+        self.buffer.len().saturating_sub(self.written)
+    }
+
+    /// What has been written.
+    pub fn written(&self) -> &[u8] {
+        self.buffer.get(..self.written).unwrap_or_default()
+    }
+
+    /// What has been written, for changes in place (packet and header protection).
+    pub fn written_mut(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(..self.written).unwrap_or_default()
+    }
+
+    /// Forgets what was written from `position` on; a later position changes nothing.
+    pub fn truncate(&mut self, position: usize) {
+        self.written = self.written.min(position);
+    }
+
+    /// The next `n` bytes, for the caller to fill. They hold what the buffer held.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    #[inline]
+    pub fn reserve(&mut self, n: usize) -> Result<&mut [u8], BufferFull> {
+        let end = self.written.checked_add(n).ok_or(BufferFull)?;
+        let reserved = self.buffer.get_mut(self.written..end).ok_or(BufferFull)?;
+        self.written = end;
+        Ok(reserved)
+    }
+
+    /// Writes `bytes`.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
+        self.reserve(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes `n` zeros (PADDING frames).
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
+        self.reserve(n)?.fill(0);
+        Ok(())
+    }
+
+    /// Writes one byte.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn u8(&mut self, value: u8) -> Result<(), BufferFull> {
+        self.bytes(&[value])
+    }
+
+    /// Writes the shortest encoding of `value`.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn varint(&mut self, value: VarInt) -> Result<(), BufferFull> {
+        Sink::varint(self, value)
+    }
+
+    /// Writes `value` in exactly this length.
+    ///
+    /// # Errors
+    /// There is no room for it, or it does not fit into the length.
+    pub fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull> {
+        Sink::varint_of_len(self, value, len)
+    }
+
+    /// Writes the length of `bytes` as a variable-length integer, then `bytes`.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub fn varint_bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
+        self.atomically(|writer| Sink::varint_bytes(writer, bytes))
+    }
+
+    /// Overwrites bytes written earlier with `value` in exactly this length.
+    ///
+    /// # Errors
+    /// They have not all been written yet, or the value does not fit into the length.
+    pub fn patch_varint(
+        &mut self,
+        position: usize,
+        value: VarInt,
+        len: VarIntLen,
+    ) -> Result<(), BufferFull> {
+        let place = self.written_mut().get_mut(position..).ok_or(BufferFull)?;
+        Writer::new(place).varint_of_len(value, len)
+    }
+
+    /// Runs `write`; if it fails, nothing has been written.
+    pub fn atomically<T, E>(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let before = self.written;
+        let result = write(self);
+        if result.is_err() {
+            self.truncate(before);
+        }
+        result
+    }
+}
+
+impl Sink for Writer<'_> {
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
+        Writer::bytes(self, bytes)
+    }
+
+    fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
+        Writer::zeros(self, n)
+    }
+
+    #[inline]
+    fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull> {
+        if value > len.max() {
+            return Err(BufferFull);
+        }
+        let place = self.reserve(len.bytes())?;
+        let all = value.get().to_be_bytes();
+        let (_, low) =
+            all.split_at_checked(all.len().saturating_sub(place.len())).unwrap_or_default();
+        place.copy_from_slice(low);
+        if let Some(first) = place.first_mut() {
+            *first |= len.prefix();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for UnexpectedEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the bytes end too early")
+    }
+}
+
+impl fmt::Display for BufferFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no room in the buffer")
+    }
+}
+
+impl core::error::Error for UnexpectedEnd {}
+impl core::error::Error for BufferFull {}

@@ -1,0 +1,93 @@
+//! Transport error codes (RFC 9000 s.20.1).
+
+use crate::varint::VarInt;
+use core::fmt;
+
+/// Why a connection is closed, as a CONNECTION_CLOSE frame of type 0x1c says it. Any value may
+/// come in; the constants are those with a meaning.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransportErrorCode(pub VarInt);
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
+        impl TransportErrorCode {
+            $($(#[$doc])* pub const $name: Self = TransportErrorCode(VarInt::from_u32($value));)*
+
+            /// The RFC's name of the code; `None` for one without.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0.get() {
+                    $($value => Some(stringify!($name)),)*
+                    0x100..=0x1ff => Some("CRYPTO_ERROR"),
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Closed without an error.
+    NO_ERROR = 0x00;
+    /// The endpoint itself failed.
+    INTERNAL_ERROR = 0x01;
+    /// The server takes no new connection.
+    CONNECTION_REFUSED = 0x02;
+    /// More data than was permitted.
+    FLOW_CONTROL_ERROR = 0x03;
+    /// A stream beyond the limit.
+    STREAM_LIMIT_ERROR = 0x04;
+    /// A frame for a stream in a state that does not allow it.
+    STREAM_STATE_ERROR = 0x05;
+    /// A final size that contradicts what was received.
+    FINAL_SIZE_ERROR = 0x06;
+    /// A frame that was badly formatted.
+    FRAME_ENCODING_ERROR = 0x07;
+    /// Transport parameters that were badly formatted, forbidden, missing or wrong.
+    TRANSPORT_PARAMETER_ERROR = 0x08;
+    /// More connection IDs than were allowed.
+    CONNECTION_ID_LIMIT_ERROR = 0x09;
+    /// An error without a code of its own.
+    PROTOCOL_VIOLATION = 0x0a;
+    /// An Initial with a token that is not valid.
+    INVALID_TOKEN = 0x0b;
+    /// The application closed the connection during the handshake.
+    APPLICATION_ERROR = 0x0c;
+    /// More CRYPTO data than fits.
+    CRYPTO_BUFFER_EXCEEDED = 0x0d;
+    /// A wrong key update.
+    KEY_UPDATE_ERROR = 0x0e;
+    /// The AEAD may protect or refuse no further packet.
+    AEAD_LIMIT_REACHED = 0x0f;
+    /// The path cannot carry QUIC.
+    NO_VIABLE_PATH = 0x10;
+    /// Version negotiation was tampered with (RFC 9368 s.10.2).
+    VERSION_NEGOTIATION_ERROR = 0x11;
+}
+
+impl TransportErrorCode {
+    /// CRYPTO_ERROR with this TLS alert (RFC 9001 s.4.8).
+    pub fn crypto(alert: u8) -> Self {
+        TransportErrorCode(VarInt::from_u32(0x100 | u32::from(alert)))
+    }
+
+    /// The TLS alert of a CRYPTO_ERROR.
+    pub fn tls_alert(self) -> Option<u8> {
+        u8::try_from(self.0.get().checked_sub(0x100)?).ok()
+    }
+}
+
+impl fmt::Display for TransportErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.tls_alert(), self.name()) {
+            (Some(alert), _) => write!(f, "CRYPTO_ERROR (TLS alert {alert})"),
+            (None, Some(name)) => f.write_str(name),
+            (None, None) => write!(f, "{:#x}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for TransportErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

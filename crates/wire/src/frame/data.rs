@@ -1,0 +1,279 @@
+//! Frames whose fields are restricted: their values can only be made within the restrictions.
+
+use super::frame_type::{STREAM, STREAM_FIN, STREAM_LEN, STREAM_OFF};
+use super::{FrameErrorKind, FrameType};
+use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
+use crate::{ConnectionId, ResetToken, StreamId, VarInt};
+
+/// The end of `len` bytes at `offset`, if that is at most 2^62-1 (RFC 9000 s.19.6, s.19.8).
+fn end_of(offset: VarInt, len: usize) -> Option<VarInt> {
+    offset.checked_add(u64::try_from(len).ok()?)
+}
+
+/// CRYPTO (RFC 9000 s.19.6). It ends at 2^62-1 at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crypto<'a> {
+    offset: VarInt,
+    data: &'a [u8],
+}
+
+impl<'a> Crypto<'a> {
+    /// `None` if it ends beyond 2^62-1.
+    pub fn new(offset: VarInt, data: &'a [u8]) -> Option<Self> {
+        end_of(offset, data.len()).map(|_| Crypto { offset, data })
+    }
+
+    /// Where the data begins, in bytes.
+    pub const fn offset(&self) -> VarInt {
+        self.offset
+    }
+
+    /// The data.
+    pub const fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, FrameErrorKind> {
+        let offset = reader.varint()?;
+        Crypto::new(offset, reader.varint_bytes()?).ok_or(FrameErrorKind::OffsetTooLarge)
+    }
+
+    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        sink.varint(FrameType::CRYPTO.0)?;
+        sink.varint(self.offset)?;
+        sink.varint_bytes(self.data)
+    }
+}
+
+/// NEW_TOKEN (RFC 9000 s.19.7). The token is not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewToken<'a> {
+    token: &'a [u8],
+}
+
+impl<'a> NewToken<'a> {
+    /// `None` if the token is empty.
+    pub const fn new(token: &'a [u8]) -> Option<Self> {
+        if token.is_empty() { None } else { Some(NewToken { token }) }
+    }
+
+    /// Not empty.
+    pub const fn token(&self) -> &'a [u8] {
+        self.token
+    }
+}
+
+/// STREAM (RFC 9000 s.19.8). It ends at 2^62-1 at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream<'a> {
+    stream_id: StreamId,
+    offset: VarInt,
+    data: &'a [u8],
+    fin: bool,
+    to_end: bool,
+}
+
+impl<'a> Stream<'a> {
+    /// With a Length; `None` if it ends beyond 2^62-1.
+    pub fn new(stream_id: StreamId, offset: VarInt, data: &'a [u8], fin: bool) -> Option<Self> {
+        end_of(offset, data.len())?;
+        Some(Stream { stream_id, offset, data, fin, to_end: false })
+    }
+
+    /// The same frame without a Length: it must be the last of its packet.
+    pub const fn to_end_of_packet(self) -> Self {
+        Stream { to_end: true, ..self }
+    }
+
+    /// The stream.
+    pub const fn stream_id(&self) -> StreamId {
+        self.stream_id
+    }
+
+    /// Where the data begins, in bytes.
+    pub const fn offset(&self) -> VarInt {
+        self.offset
+    }
+
+    /// The data.
+    pub const fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// Whether the stream ends with this frame.
+    pub const fn fin(&self) -> bool {
+        self.fin
+    }
+
+    /// Whether it has no Length: its data goes on to the end of the packet.
+    pub const fn is_to_end_of_packet(&self) -> bool {
+        self.to_end
+    }
+
+    /// Where the data ends, in bytes: the final size, if this is the end.
+    pub fn end(&self) -> VarInt {
+        // The constructors have checked it.
+        end_of(self.offset, self.data.len()).unwrap_or(VarInt::MAX)
+    }
+
+    /// Bytes of a STREAM frame before its data, for a budget; with a Length if `len` is given.
+    pub fn header_len(stream_id: StreamId, offset: VarInt, len: Option<usize>) -> usize {
+        Counter::of(|counter| Self::encode_header(counter, stream_id, offset, len, false))
+    }
+
+    /// Writes everything of a STREAM frame but its data, for who has the data in more places than
+    /// one: `len` bytes are to be written next, or without a Length everything up to the end of the
+    /// packet. That they end within 2^62-1 is on the caller.
+    ///
+    /// # Errors
+    /// There is no room for it; nothing is written then.
+    pub fn write_header(
+        writer: &mut Writer<'_>,
+        stream_id: StreamId,
+        offset: VarInt,
+        len: Option<usize>,
+        fin: bool,
+    ) -> Result<(), BufferFull> {
+        writer.atomically(|writer| Self::encode_header(writer, stream_id, offset, len, fin))
+    }
+
+    pub(super) fn read(reader: &mut Reader<'a>, frame_type: u64) -> Result<Self, FrameErrorKind> {
+        let stream_id = StreamId::from(reader.varint()?);
+        let offset = if frame_type & STREAM_OFF != 0 { reader.varint()? } else { VarInt::ZERO };
+        let to_end = frame_type & STREAM_LEN == 0;
+        let data = if to_end { reader.take_rest() } else { reader.varint_bytes()? };
+        let fin = frame_type & STREAM_FIN != 0;
+        Stream::new(stream_id, offset, data, fin)
+            .map(|stream| Stream { to_end, ..stream })
+            .ok_or(FrameErrorKind::OffsetTooLarge)
+    }
+
+    pub(super) fn frame_type(&self) -> FrameType {
+        Self::type_of(self.offset, !self.to_end, self.fin)
+    }
+
+    fn type_of(offset: VarInt, has_len: bool, fin: bool) -> FrameType {
+        let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+        FrameType(VarInt::constant(
+            STREAM
+                | flag(offset != VarInt::ZERO, STREAM_OFF)
+                | flag(has_len, STREAM_LEN)
+                | flag(fin, STREAM_FIN),
+        ))
+    }
+
+    fn encode_header(
+        sink: &mut impl Sink,
+        stream_id: StreamId,
+        offset: VarInt,
+        len: Option<usize>,
+        fin: bool,
+    ) -> Result<(), BufferFull> {
+        sink.varint(Self::type_of(offset, len.is_some(), fin).0)?;
+        sink.varint(stream_id.as_varint())?;
+        if offset != VarInt::ZERO {
+            sink.varint(offset)?;
+        }
+        match len {
+            Some(len) => sink.varint(VarInt::try_from(len).map_err(|_| BufferFull)?),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        let len = (!self.to_end).then_some(self.data.len());
+        Self::encode_header(sink, self.stream_id, self.offset, len, self.fin)?;
+        sink.bytes(self.data)
+    }
+}
+
+/// NEW_CONNECTION_ID (RFC 9000 s.19.15). The ID is not empty, and does not retire itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewConnectionId {
+    sequence_number: VarInt,
+    retire_prior_to: VarInt,
+    connection_id: ConnectionId,
+    reset_token: ResetToken,
+}
+
+impl NewConnectionId {
+    /// `None` if the ID is empty, or `retire_prior_to` is beyond `sequence_number`.
+    pub fn new(
+        sequence_number: VarInt,
+        retire_prior_to: VarInt,
+        connection_id: ConnectionId,
+        reset_token: ResetToken,
+    ) -> Option<Self> {
+        let legal = !connection_id.is_empty() && retire_prior_to <= sequence_number;
+        legal.then_some(NewConnectionId {
+            sequence_number,
+            retire_prior_to,
+            connection_id,
+            reset_token,
+        })
+    }
+
+    /// The ID's number.
+    pub const fn sequence_number(&self) -> VarInt {
+        self.sequence_number
+    }
+
+    /// IDs with smaller numbers are to be retired.
+    pub const fn retire_prior_to(&self) -> VarInt {
+        self.retire_prior_to
+    }
+
+    /// 1 to 20 bytes.
+    pub const fn connection_id(&self) -> ConnectionId {
+        self.connection_id
+    }
+
+    /// Goes with the ID.
+    pub const fn reset_token(&self) -> ResetToken {
+        self.reset_token
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, FrameErrorKind> {
+        let sequence_number = reader.varint()?;
+        let retire_prior_to = reader.varint()?;
+        let len = reader.u8()?;
+        // RFC 9000 s.19.15: said before the bytes are looked for.
+        if len == 0 || usize::from(len) > ConnectionId::MAX_LEN {
+            return Err(FrameErrorKind::ConnectionIdLength);
+        }
+        let connection_id = ConnectionId::new(reader.bytes(len.into())?)
+            .map_err(|_| FrameErrorKind::ConnectionIdLength)?;
+        let reset_token = ResetToken(*reader.array()?);
+        NewConnectionId::new(sequence_number, retire_prior_to, connection_id, reset_token)
+            .ok_or(FrameErrorKind::RetirePriorTo)
+    }
+
+    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        sink.varint(FrameType::NEW_CONNECTION_ID.0)?;
+        sink.varint(self.sequence_number)?;
+        sink.varint(self.retire_prior_to)?;
+        sink.u8(self.connection_id.len_byte())?;
+        sink.bytes(self.connection_id.as_bytes())?;
+        sink.bytes(&self.reset_token.0)
+    }
+}
+
+/// DATAGRAM (RFC 9221 s.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramFrame<'a> {
+    /// The datagram; it may be empty.
+    pub data: &'a [u8],
+    /// Whether it has no Length: its data goes on to the end of the packet.
+    pub to_end_of_packet: bool,
+}
+
+impl DatagramFrame<'_> {
+    pub(super) const fn frame_type(&self) -> FrameType {
+        if self.to_end_of_packet { FrameType::DATAGRAM } else { FrameType::DATAGRAM_LEN }
+    }
+
+    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        sink.varint(self.frame_type().0)?;
+        if self.to_end_of_packet { sink.bytes(self.data) } else { sink.varint_bytes(self.data) }
+    }
+}

@@ -1,0 +1,94 @@
+//! Frames that do not parse.
+
+use super::FrameType;
+use crate::TransportErrorCode;
+use core::fmt;
+
+/// A frame that does not parse, in an authenticated packet: the peer is to blame, and the connection
+/// is closed with [`FrameError::code`] and [`FrameError::frame_type`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameError {
+    /// Which type; PADDING if that is not known (RFC 9000 s.19.19).
+    pub frame_type: FrameType,
+    /// What is wrong with it.
+    pub kind: FrameErrorKind,
+}
+
+/// What is wrong with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameErrorKind {
+    /// A packet without a frame (RFC 9000 s.12.4).
+    NoFrames,
+    /// The packet ends inside the frame.
+    Truncated,
+    /// The type is not in its shortest encoding (RFC 9000 s.12.4).
+    TypeNotShortest,
+    /// Nobody knows the type (RFC 9000 s.12.4).
+    UnknownType,
+    /// The type may not come in packets of this type (RFC 9000 s.12.4).
+    WrongPacketType,
+    /// The type may not be sent by this end (RFC 9000 s.19.7, s.19.20).
+    WrongSender,
+    /// A range of packet numbers that goes below zero (RFC 9000 s.19.3.1).
+    NegativePacketNumber,
+    /// A token of no bytes (RFC 9000 s.19.7).
+    EmptyToken,
+    /// Data beyond 2^62-1 bytes (RFC 9000 s.19.6, s.19.8).
+    OffsetTooLarge,
+    /// More than 2^60 streams (RFC 9000 s.19.11, s.19.14).
+    StreamCountTooLarge,
+    /// A connection ID of no, or over 20, bytes (RFC 9000 s.19.15).
+    ConnectionIdLength,
+    /// Retire Prior To beyond the Sequence Number (RFC 9000 s.19.15).
+    RetirePriorTo,
+}
+
+impl FrameError {
+    /// What to close the connection with.
+    pub const fn code(&self) -> TransportErrorCode {
+        match self.kind {
+            FrameErrorKind::NoFrames
+            | FrameErrorKind::TypeNotShortest
+            | FrameErrorKind::WrongPacketType
+            | FrameErrorKind::WrongSender => TransportErrorCode::PROTOCOL_VIOLATION,
+            FrameErrorKind::Truncated
+            | FrameErrorKind::UnknownType
+            | FrameErrorKind::NegativePacketNumber
+            | FrameErrorKind::EmptyToken
+            | FrameErrorKind::OffsetTooLarge
+            | FrameErrorKind::StreamCountTooLarge
+            | FrameErrorKind::ConnectionIdLength
+            | FrameErrorKind::RetirePriorTo => TransportErrorCode::FRAME_ENCODING_ERROR,
+        }
+    }
+}
+
+impl fmt::Display for FrameErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FrameErrorKind::NoFrames => "no frame in the packet",
+            FrameErrorKind::Truncated => "the packet ends inside the frame",
+            FrameErrorKind::TypeNotShortest => "the type is not in its shortest encoding",
+            FrameErrorKind::UnknownType => "unknown type",
+            FrameErrorKind::WrongPacketType => "not allowed in this type of packet",
+            FrameErrorKind::WrongSender => "not to be sent by this end",
+            FrameErrorKind::NegativePacketNumber => "acknowledges packets below 0",
+            FrameErrorKind::EmptyToken => "the token is empty",
+            FrameErrorKind::OffsetTooLarge => "data beyond 2^62-1 bytes",
+            FrameErrorKind::StreamCountTooLarge => "more than 2^60 streams",
+            FrameErrorKind::ConnectionIdLength => "a connection ID of no, or over 20, bytes",
+            FrameErrorKind::RetirePriorTo => "Retire Prior To is beyond the Sequence Number",
+        })
+    }
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            FrameErrorKind::NoFrames => self.kind.fmt(f),
+            kind => write!(f, "{}: {kind}", self.frame_type),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}

@@ -1,0 +1,213 @@
+//! Frame types and what holds for all frames of a type (RFC 9000 s.12.4, table 3).
+
+use super::{FrameError, FrameErrorKind};
+use crate::cursor::Reader;
+use crate::packet::PacketType;
+use crate::{Side, VarInt};
+use core::fmt;
+
+/// The type of a frame, flags included. Any variable-length integer may come in; the constants are
+/// the types this crate knows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameType(pub VarInt);
+
+/// STREAM: the frame ends the stream.
+pub(super) const STREAM_FIN: u64 = 0x01;
+/// STREAM: there is a Length field.
+pub(super) const STREAM_LEN: u64 = 0x02;
+/// STREAM: there is an Offset field.
+pub(super) const STREAM_OFF: u64 = 0x04;
+/// STREAM without flags; 0x08 to 0x0f are the type.
+pub(super) const STREAM: u64 = 0x08;
+pub(super) const STREAM_LAST: u64 = 0x0f;
+
+macro_rules! types {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $rfc_name:literal;)*) => {
+        impl FrameType {
+            $($(#[$doc])* pub const $name: FrameType = FrameType(VarInt::from_u32($value));)*
+
+            /// The RFC's name of the type; `None` for one that is not known.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0.get() {
+                    $($value => Some($rfc_name),)*
+                    STREAM..=STREAM_LAST => Some("STREAM"),
+                    _ => None,
+                }
+            }
+        }
+
+        /// The same numbers, to match on.
+        pub(super) mod number {
+            $(pub(in crate::frame) const $name: u64 = $value;)*
+        }
+    };
+}
+
+types! {
+    /// PADDING.
+    PADDING = 0x00, "PADDING";
+    /// PING.
+    PING = 0x01, "PING";
+    /// ACK without ECN counts.
+    ACK = 0x02, "ACK";
+    /// ACK with ECN counts.
+    ACK_ECN = 0x03, "ACK";
+    /// RESET_STREAM.
+    RESET_STREAM = 0x04, "RESET_STREAM";
+    /// STOP_SENDING.
+    STOP_SENDING = 0x05, "STOP_SENDING";
+    /// CRYPTO.
+    CRYPTO = 0x06, "CRYPTO";
+    /// NEW_TOKEN.
+    NEW_TOKEN = 0x07, "NEW_TOKEN";
+    /// MAX_DATA.
+    MAX_DATA = 0x10, "MAX_DATA";
+    /// MAX_STREAM_DATA.
+    MAX_STREAM_DATA = 0x11, "MAX_STREAM_DATA";
+    /// MAX_STREAMS, bidirectional.
+    MAX_STREAMS_BIDI = 0x12, "MAX_STREAMS";
+    /// MAX_STREAMS, unidirectional.
+    MAX_STREAMS_UNI = 0x13, "MAX_STREAMS";
+    /// DATA_BLOCKED.
+    DATA_BLOCKED = 0x14, "DATA_BLOCKED";
+    /// STREAM_DATA_BLOCKED.
+    STREAM_DATA_BLOCKED = 0x15, "STREAM_DATA_BLOCKED";
+    /// STREAMS_BLOCKED, bidirectional.
+    STREAMS_BLOCKED_BIDI = 0x16, "STREAMS_BLOCKED";
+    /// STREAMS_BLOCKED, unidirectional.
+    STREAMS_BLOCKED_UNI = 0x17, "STREAMS_BLOCKED";
+    /// NEW_CONNECTION_ID.
+    NEW_CONNECTION_ID = 0x18, "NEW_CONNECTION_ID";
+    /// RETIRE_CONNECTION_ID.
+    RETIRE_CONNECTION_ID = 0x19, "RETIRE_CONNECTION_ID";
+    /// PATH_CHALLENGE.
+    PATH_CHALLENGE = 0x1a, "PATH_CHALLENGE";
+    /// PATH_RESPONSE.
+    PATH_RESPONSE = 0x1b, "PATH_RESPONSE";
+    /// CONNECTION_CLOSE by QUIC itself.
+    CONNECTION_CLOSE = 0x1c, "CONNECTION_CLOSE";
+    /// CONNECTION_CLOSE by the application.
+    CONNECTION_CLOSE_APPLICATION = 0x1d, "CONNECTION_CLOSE";
+    /// HANDSHAKE_DONE.
+    HANDSHAKE_DONE = 0x1e, "HANDSHAKE_DONE";
+    /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency s.5).
+    IMMEDIATE_ACK = 0x1f, "IMMEDIATE_ACK";
+    /// DATAGRAM up to the end of the packet (RFC 9221).
+    DATAGRAM = 0x30, "DATAGRAM";
+    /// DATAGRAM with a Length (RFC 9221).
+    DATAGRAM_LEN = 0x31, "DATAGRAM";
+    /// ACK_FREQUENCY (draft-ietf-quic-ack-frequency s.4).
+    ACK_FREQUENCY = 0xaf, "ACK_FREQUENCY";
+}
+
+impl FrameType {
+    /// Reads the type of the next frame.
+    ///
+    /// # Errors
+    /// The bytes end inside it, or it is not in its shortest encoding (RFC 9000 s.12.4).
+    #[inline]
+    pub fn read(reader: &mut Reader<'_>) -> Result<FrameType, FrameError> {
+        let (value, len) = reader.varint_and_len().map_err(|_| FrameError {
+            frame_type: FrameType::PADDING,
+            kind: FrameErrorKind::Truncated,
+        })?;
+        let frame_type = FrameType(value);
+        if len != value.shortest() {
+            return Err(FrameError { frame_type, kind: FrameErrorKind::TypeNotShortest });
+        }
+        Ok(frame_type)
+    }
+
+    /// Whether this crate parses frames of the type.
+    pub const fn is_known(self) -> bool {
+        self.name().is_some()
+    }
+
+    /// Whether the type may come in a packet of this type (RFC 9000 table 3; RFC 9221 s.4;
+    /// draft-ietf-quic-ack-frequency s.3). `None`: an extension decides.
+    pub const fn allowed_in(self, packet: PacketType) -> Option<bool> {
+        use PacketType::{Handshake, Initial, OneRtt, ZeroRtt};
+        if !self.is_known() {
+            return None;
+        }
+        Some(match self.0.get() {
+            // IH01, of CONNECTION_CLOSE the transport's
+            number::PADDING | number::PING | number::CONNECTION_CLOSE => true,
+            // IH_1
+            number::ACK | number::ACK_ECN | number::CRYPTO => {
+                matches!(packet, Initial | Handshake | OneRtt)
+            }
+            // ___1. RFC 9000 s.12.5 names RETIRE_CONNECTION_ID too, against its table 3: a client
+            // has no connection ID to retire in 0-RTT.
+            number::NEW_TOKEN
+            | number::RETIRE_CONNECTION_ID
+            | number::PATH_RESPONSE
+            | number::HANDSHAKE_DONE
+            | number::ACK_FREQUENCY
+            | number::IMMEDIATE_ACK => matches!(packet, OneRtt),
+            // __01
+            _ => matches!(packet, ZeroRtt | OneRtt),
+        })
+    }
+
+    /// Whether this end may send the type: a client has no tokens to give and confirms no handshake
+    /// (RFC 9000 s.19.7, s.19.20).
+    pub const fn may_be_sent_by(self, side: Side) -> bool {
+        !matches!(self.0.get(), number::NEW_TOKEN | number::HANDSHAKE_DONE)
+            || matches!(side, Side::Server)
+    }
+
+    /// Whether a packet with such a frame is to be acknowledged: all but those marked N in table 3.
+    /// Extension frames are, unless the extension says otherwise (RFC 9000 s.19.21).
+    pub const fn is_ack_eliciting(self) -> bool {
+        !matches!(
+            self.0.get(),
+            number::PADDING
+                | number::ACK
+                | number::ACK_ECN
+                | number::CONNECTION_CLOSE
+                | number::CONNECTION_CLOSE_APPLICATION
+        )
+    }
+
+    /// Whether a packet with such a frame counts as in flight: ack-eliciting frames and PADDING
+    /// (RFC 9002 s.2).
+    pub const fn is_in_flight(self) -> bool {
+        self.is_ack_eliciting() || matches!(self.0.get(), number::PADDING)
+    }
+
+    /// Whether a packet with such frames only probes a path: those marked P in table 3 (RFC 9000
+    /// s.9.1).
+    pub const fn is_probing(self) -> bool {
+        matches!(
+            self.0.get(),
+            number::PADDING
+                | number::NEW_CONNECTION_ID
+                | number::PATH_CHALLENGE
+                | number::PATH_RESPONSE
+        )
+    }
+
+    /// Whether its content counts towards flow control: those marked F in table 3.
+    pub const fn is_flow_controlled(self) -> bool {
+        matches!(self.0.get(), STREAM..=STREAM_LAST)
+    }
+}
+
+impl fmt::Display for FrameType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "frame type {:#x}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for FrameType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name}({:#04x})", self.0),
+            None => write!(f, "{:#x}", self.0),
+        }
+    }
+}

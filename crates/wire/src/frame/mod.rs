@@ -1,0 +1,201 @@
+//! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5).
+//!
+//! [`Frames`] reads the payload of a packet, [`Frame::write`] writes one frame. What a frame type is
+//! allowed to do, and where, is asked of the [`FrameType`].
+
+mod ack;
+mod data;
+mod error;
+mod frame_type;
+mod read;
+mod write;
+
+pub use ack::{Ack, AckRange, AckRanges, EcnCounts, WrittenAck, write_ack};
+pub use data::{Crypto, DatagramFrame, NewConnectionId, NewToken, Stream};
+pub use error::{FrameError, FrameErrorKind};
+pub use frame_type::FrameType;
+pub use read::Frames;
+
+use crate::{Direction, StreamCount, StreamId, TransportErrorCode, VarInt};
+use core::num::NonZeroUsize;
+use core::time::Duration;
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// So many PADDING frames in a row, each a byte long.
+    Padding(NonZeroUsize),
+    /// PING.
+    Ping,
+    /// ACK, with or without ECN counts.
+    Ack(Ack<'a>),
+    /// The sender gives up its part of a stream.
+    ResetStream(ResetStream),
+    /// The receiver asks the sender to do so.
+    StopSending(StopSending),
+    /// Bytes of the TLS handshake.
+    Crypto(Crypto<'a>),
+    /// A token for a later connection.
+    NewToken(NewToken<'a>),
+    /// Bytes of a stream.
+    Stream(Stream<'a>),
+    /// The receiver takes so many bytes on all streams together.
+    MaxData(VarInt),
+    /// The receiver takes so many bytes on a stream.
+    MaxStreamData(StreamLimit),
+    /// The peer may open so many streams of a direction, from the beginning of the connection.
+    MaxStreams(Direction, StreamCount),
+    /// The sender is held up by this limit of the connection.
+    DataBlocked(VarInt),
+    /// The sender is held up by this limit of a stream.
+    StreamDataBlocked(StreamLimit),
+    /// The sender would open a stream of this direction beyond this limit.
+    StreamsBlocked(Direction, StreamCount),
+    /// Another connection ID for the peer to use.
+    NewConnectionId(NewConnectionId),
+    /// The connection ID of this sequence number will not be used again.
+    RetireConnectionId(VarInt),
+    /// To be sent back.
+    PathChallenge([u8; 8]),
+    /// Sent back.
+    PathResponse([u8; 8]),
+    /// The connection is closed.
+    ConnectionClose(ConnectionClose<'a>),
+    /// The server confirms the handshake.
+    HandshakeDone,
+    /// An unreliable datagram.
+    Datagram(DatagramFrame<'a>),
+    /// How often the sender of this frame would like to see an ACK.
+    AckFrequency(AckFrequency),
+    /// The sender of this frame would like to see an ACK now.
+    ImmediateAck,
+    /// A type this crate does not know.
+    Unknown(UnknownFrame<'a>),
+}
+
+/// RESET_STREAM (RFC 9000 s.19.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResetStream {
+    /// The stream.
+    pub stream_id: StreamId,
+    /// The application's reason.
+    pub error_code: VarInt,
+    /// Bytes the sender has sent on the stream.
+    pub final_size: VarInt,
+}
+
+/// STOP_SENDING (RFC 9000 s.19.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopSending {
+    /// The stream.
+    pub stream_id: StreamId,
+    /// The application's reason.
+    pub error_code: VarInt,
+}
+
+/// MAX_STREAM_DATA or STREAM_DATA_BLOCKED (RFC 9000 s.19.10, s.19.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimit {
+    /// The stream.
+    pub stream_id: StreamId,
+    /// Bytes from the beginning of the stream.
+    pub limit: VarInt,
+}
+
+/// CONNECTION_CLOSE (RFC 9000 s.19.19). The reason is whatever the peer sent, not always UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionClose<'a> {
+    /// Type 0x1c: QUIC itself closes.
+    Transport {
+        /// Why.
+        error_code: TransportErrorCode,
+        /// The type of the frame that was wrong; PADDING if that is not known.
+        frame_type: FrameType,
+        /// For a person to read.
+        reason: &'a [u8],
+    },
+    /// Type 0x1d: the application closes.
+    Application {
+        /// Why, in the application's numbers.
+        error_code: VarInt,
+        /// For a person to read.
+        reason: &'a [u8],
+    },
+}
+
+/// ACK_FREQUENCY (draft-ietf-quic-ack-frequency s.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckFrequency {
+    /// A frame with a smaller number than one received before is ignored.
+    pub sequence_number: VarInt,
+    /// Ack-eliciting packets that may go without an ACK.
+    pub ack_eliciting_threshold: VarInt,
+    /// Microseconds.
+    pub requested_max_ack_delay_us: VarInt,
+    /// Packets of reordering before an immediate ACK; 0: reordering causes none.
+    pub reordering_threshold: VarInt,
+}
+
+impl AckFrequency {
+    /// The delay asked for.
+    pub const fn requested_max_ack_delay(&self) -> Duration {
+        Duration::from_micros(self.requested_max_ack_delay_us.get())
+    }
+}
+
+/// A frame of a type this crate does not know. QUIC frames do not say where they end (RFC 9000
+/// s.19.21): who knows the type takes its fields from `rest` and tells [`Frames::resume`] what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownFrame<'a> {
+    /// Its type.
+    pub frame_type: FrameType,
+    /// Everything behind the type, up to the end of the packet.
+    pub rest: &'a [u8],
+}
+
+impl UnknownFrame<'_> {
+    /// What to close the connection with if no extension knows the type either (RFC 9000 s.12.4).
+    pub const fn error(&self) -> FrameError {
+        FrameError { frame_type: self.frame_type, kind: FrameErrorKind::UnknownType }
+    }
+}
+
+impl Frame<'_> {
+    /// The type as it stands on the wire, flags included.
+    pub fn frame_type(&self) -> FrameType {
+        match self {
+            Frame::Padding(_) => FrameType::PADDING,
+            Frame::Ping => FrameType::PING,
+            Frame::Ack(ack) if ack.ecn().is_some() => FrameType::ACK_ECN,
+            Frame::Ack(_) => FrameType::ACK,
+            Frame::ResetStream(_) => FrameType::RESET_STREAM,
+            Frame::StopSending(_) => FrameType::STOP_SENDING,
+            Frame::Crypto(_) => FrameType::CRYPTO,
+            Frame::NewToken(_) => FrameType::NEW_TOKEN,
+            Frame::Stream(stream) => stream.frame_type(),
+            Frame::MaxData(_) => FrameType::MAX_DATA,
+            Frame::MaxStreamData(_) => FrameType::MAX_STREAM_DATA,
+            Frame::MaxStreams(Direction::Bidirectional, _) => FrameType::MAX_STREAMS_BIDI,
+            Frame::MaxStreams(Direction::Unidirectional, _) => FrameType::MAX_STREAMS_UNI,
+            Frame::DataBlocked(_) => FrameType::DATA_BLOCKED,
+            Frame::StreamDataBlocked(_) => FrameType::STREAM_DATA_BLOCKED,
+            Frame::StreamsBlocked(Direction::Bidirectional, _) => FrameType::STREAMS_BLOCKED_BIDI,
+            Frame::StreamsBlocked(Direction::Unidirectional, _) => FrameType::STREAMS_BLOCKED_UNI,
+            Frame::NewConnectionId(_) => FrameType::NEW_CONNECTION_ID,
+            Frame::RetireConnectionId(_) => FrameType::RETIRE_CONNECTION_ID,
+            Frame::PathChallenge(_) => FrameType::PATH_CHALLENGE,
+            Frame::PathResponse(_) => FrameType::PATH_RESPONSE,
+            Frame::ConnectionClose(ConnectionClose::Transport { .. }) => {
+                FrameType::CONNECTION_CLOSE
+            }
+            Frame::ConnectionClose(ConnectionClose::Application { .. }) => {
+                FrameType::CONNECTION_CLOSE_APPLICATION
+            }
+            Frame::HandshakeDone => FrameType::HANDSHAKE_DONE,
+            Frame::Datagram(datagram) => datagram.frame_type(),
+            Frame::AckFrequency(_) => FrameType::ACK_FREQUENCY,
+            Frame::ImmediateAck => FrameType::IMMEDIATE_ACK,
+            Frame::Unknown(unknown) => unknown.frame_type,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! From the payload of a packet to frames.
+
+use super::frame_type::{STREAM, STREAM_LAST, number};
+use super::{
+    Ack, AckFrequency, ConnectionClose, Crypto, DatagramFrame, Frame, FrameError, FrameErrorKind,
+    FrameType, NewConnectionId, NewToken, ResetStream, StopSending, Stream, StreamLimit,
+    UnknownFrame,
+};
+use crate::cursor::{Reader, UnexpectedEnd};
+use crate::packet::PacketType;
+use crate::{Direction, Side, StreamCount, StreamId, TransportErrorCode};
+use core::num::NonZeroUsize;
+
+/// The frames of a packet's payload, in order. Ends with the first that does not parse, and with the
+/// first of an unknown type, until [`Frames::resume`] says where that one ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames<'a> {
+    reader: Reader<'a>,
+}
+
+impl From<UnexpectedEnd> for FrameErrorKind {
+    fn from(_: UnexpectedEnd) -> Self {
+        FrameErrorKind::Truncated
+    }
+}
+
+impl<'a> Frames<'a> {
+    /// Reads `payload`, which is decrypted and authenticated.
+    ///
+    /// # Errors
+    /// There is no frame in it: PROTOCOL_VIOLATION (RFC 9000 s.12.4).
+    pub const fn new(payload: &'a [u8]) -> Result<Self, FrameError> {
+        if payload.is_empty() {
+            return Err(FrameError {
+                frame_type: FrameType::PADDING,
+                kind: FrameErrorKind::NoFrames,
+            });
+        }
+        Ok(Frames { reader: Reader::new(payload) })
+    }
+
+    /// What has not been read yet.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.reader.rest()
+    }
+
+    /// Goes on with `rest`: what an extension has left of [`UnknownFrame::rest`].
+    pub const fn resume(&mut self, rest: &'a [u8]) {
+        self.reader = Reader::new(rest);
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, FrameError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let frame = Frame::read(&mut self.reader);
+        if frame.is_err() {
+            self.reader.take_rest();
+        }
+        Some(frame)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Reads one frame. One without a Length, or of an unknown type, takes everything there is.
+    ///
+    /// # Errors
+    /// It is not legal in any packet of any connection. The reader is then anywhere.
+    #[inline]
+    pub fn read(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
+        let frame_type = FrameType::read(reader)?;
+        Frame::read_fields(reader, frame_type).map_err(|kind| FrameError { frame_type, kind })
+    }
+
+    /// # Errors
+    /// The frame may not come in such a packet, or from that end: PROTOCOL_VIOLATION. Frames of
+    /// unknown types pass: the extension decides.
+    pub fn check_allowed(&self, packet: PacketType, sender: Side) -> Result<(), FrameError> {
+        let frame_type = self.frame_type();
+        if frame_type.allowed_in(packet) == Some(false) {
+            return Err(FrameError { frame_type, kind: FrameErrorKind::WrongPacketType });
+        }
+        if !frame_type.may_be_sent_by(sender) {
+            return Err(FrameError { frame_type, kind: FrameErrorKind::WrongSender });
+        }
+        Ok(())
+    }
+
+    fn read_fields(
+        reader: &mut Reader<'a>,
+        frame_type: FrameType,
+    ) -> Result<Frame<'a>, FrameErrorKind> {
+        Ok(match frame_type.0.get() {
+            number::PADDING => Frame::Padding(read_padding(reader)),
+            number::PING => Frame::Ping,
+            number::ACK => Frame::Ack(Ack::read_fields(reader, false)?),
+            number::ACK_ECN => Frame::Ack(Ack::read_fields(reader, true)?),
+            number::RESET_STREAM => Frame::ResetStream(ResetStream {
+                stream_id: read_stream_id(reader)?,
+                error_code: reader.varint()?,
+                final_size: reader.varint()?,
+            }),
+            number::STOP_SENDING => Frame::StopSending(StopSending {
+                stream_id: read_stream_id(reader)?,
+                error_code: reader.varint()?,
+            }),
+            number::CRYPTO => Frame::Crypto(Crypto::read(reader)?),
+            number::NEW_TOKEN => Frame::NewToken(
+                NewToken::new(reader.varint_bytes()?).ok_or(FrameErrorKind::EmptyToken)?,
+            ),
+            stream @ STREAM..=STREAM_LAST => Frame::Stream(Stream::read(reader, stream)?),
+            number::MAX_DATA => Frame::MaxData(reader.varint()?),
+            number::MAX_STREAM_DATA => Frame::MaxStreamData(read_stream_limit(reader)?),
+            number::MAX_STREAMS_BIDI => {
+                Frame::MaxStreams(Direction::Bidirectional, read_stream_count(reader)?)
+            }
+            number::MAX_STREAMS_UNI => {
+                Frame::MaxStreams(Direction::Unidirectional, read_stream_count(reader)?)
+            }
+            number::DATA_BLOCKED => Frame::DataBlocked(reader.varint()?),
+            number::STREAM_DATA_BLOCKED => Frame::StreamDataBlocked(read_stream_limit(reader)?),
+            number::STREAMS_BLOCKED_BIDI => {
+                Frame::StreamsBlocked(Direction::Bidirectional, read_stream_count(reader)?)
+            }
+            number::STREAMS_BLOCKED_UNI => {
+                Frame::StreamsBlocked(Direction::Unidirectional, read_stream_count(reader)?)
+            }
+            number::NEW_CONNECTION_ID => Frame::NewConnectionId(NewConnectionId::read(reader)?),
+            number::RETIRE_CONNECTION_ID => Frame::RetireConnectionId(reader.varint()?),
+            number::PATH_CHALLENGE => Frame::PathChallenge(*reader.array()?),
+            number::PATH_RESPONSE => Frame::PathResponse(*reader.array()?),
+            number::CONNECTION_CLOSE => Frame::ConnectionClose(ConnectionClose::Transport {
+                error_code: TransportErrorCode(reader.varint()?),
+                frame_type: FrameType(reader.varint()?),
+                reason: reader.varint_bytes()?,
+            }),
+            number::CONNECTION_CLOSE_APPLICATION => {
+                Frame::ConnectionClose(ConnectionClose::Application {
+                    error_code: reader.varint()?,
+                    reason: reader.varint_bytes()?,
+                })
+            }
+            number::HANDSHAKE_DONE => Frame::HandshakeDone,
+            number::DATAGRAM => {
+                Frame::Datagram(DatagramFrame { data: reader.take_rest(), to_end_of_packet: true })
+            }
+            number::DATAGRAM_LEN => Frame::Datagram(DatagramFrame {
+                data: reader.varint_bytes()?,
+                to_end_of_packet: false,
+            }),
+            number::ACK_FREQUENCY => Frame::AckFrequency(AckFrequency {
+                sequence_number: reader.varint()?,
+                ack_eliciting_threshold: reader.varint()?,
+                requested_max_ack_delay_us: reader.varint()?,
+                reordering_threshold: reader.varint()?,
+            }),
+            number::IMMEDIATE_ACK => Frame::ImmediateAck,
+            _ => Frame::Unknown(UnknownFrame { frame_type, rest: reader.take_rest() }),
+        })
+    }
+}
+
+/// The zeros behind a PADDING frame are PADDING frames too; counts them all.
+fn read_padding(reader: &mut Reader<'_>) -> NonZeroUsize {
+    let rest = reader.rest();
+    let more = rest.iter().position(|byte| *byte != 0).unwrap_or(rest.len());
+    // There are as many.
+    let _ = reader.bytes(more);
+    NonZeroUsize::MIN.saturating_add(more)
+}
+
+fn read_stream_id(reader: &mut Reader<'_>) -> Result<StreamId, UnexpectedEnd> {
+    reader.varint().map(StreamId::from)
+}
+
+fn read_stream_limit(reader: &mut Reader<'_>) -> Result<StreamLimit, UnexpectedEnd> {
+    Ok(StreamLimit { stream_id: read_stream_id(reader)?, limit: reader.varint()? })
+}
+
+fn read_stream_count(reader: &mut Reader<'_>) -> Result<StreamCount, FrameErrorKind> {
+    StreamCount::new(reader.varint()?.get()).ok_or(FrameErrorKind::StreamCountTooLarge)
+}

@@ -1,0 +1,119 @@
+//! Connection IDs and stateless reset tokens (RFC 9000 s.5.1, s.10.3).
+
+use core::fmt;
+
+/// A connection ID of version 1 or 2: at most 20 bytes (RFC 9000 s.17.2).
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId {
+    // Bytes from `len` on are zero: the derived comparisons rely on it.
+    bytes: [u8; ConnectionId::MAX_LEN],
+    len: u8,
+}
+
+/// The bytes are more than a connection ID may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionIdTooLong;
+
+impl ConnectionId {
+    /// In bytes.
+    pub const MAX_LEN: usize = 20;
+    /// The zero-length connection ID.
+    pub const EMPTY: ConnectionId = ConnectionId { bytes: [0; Self::MAX_LEN], len: 0 };
+
+    /// # Errors
+    /// It is over 20 bytes long.
+    #[inline]
+    pub fn new(id: &[u8]) -> Result<Self, ConnectionIdTooLong> {
+        let len = u8::try_from(id.len()).map_err(|_| ConnectionIdTooLong)?;
+        let mut bytes = [0; Self::MAX_LEN];
+        bytes.get_mut(..id.len()).ok_or(ConnectionIdTooLong)?.copy_from_slice(id);
+        Ok(ConnectionId { bytes, len })
+    }
+
+    /// The first 20 bytes of an ID that may be of another version (RFC 8999 allows 255).
+    pub fn cut(id: &[u8]) -> Self {
+        let id = id.get(..Self::MAX_LEN).unwrap_or(id);
+        ConnectionId::new(id).unwrap_or(Self::EMPTY)
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len()).unwrap_or_default()
+    }
+
+    /// In bytes.
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Whether it is the zero-length connection ID.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The length as it stands before the ID on the wire.
+    pub(crate) fn len_byte(&self) -> u8 {
+        self.len
+    }
+}
+
+impl TryFrom<&[u8]> for ConnectionId {
+    type Error = ConnectionIdTooLong;
+
+    fn try_from(id: &[u8]) -> Result<Self, ConnectionIdTooLong> {
+        ConnectionId::new(id)
+    }
+}
+
+impl AsRef<[u8]> for ConnectionId {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnectionId({self})")
+    }
+}
+
+/// Lets an endpoint that lost its state end a connection (RFC 9000 s.10.3). A secret until it is
+/// used: `Debug` does not show it, and `==` does not tell by its duration how much is right
+/// (RFC 9000 s.10.3.1).
+#[derive(Clone, Copy)]
+pub struct ResetToken(pub [u8; ResetToken::LEN]);
+
+impl ResetToken {
+    /// In bytes.
+    pub const LEN: usize = 16;
+}
+
+impl PartialEq for ResetToken {
+    fn eq(&self, other: &Self) -> bool {
+        let differing = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b));
+        core::hint::black_box(differing) == 0
+    }
+}
+
+impl Eq for ResetToken {}
+
+impl fmt::Debug for ResetToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResetToken(..)")
+    }
+}
+
+impl fmt::Display for ConnectionIdTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a connection ID over 20 bytes")
+    }
+}
+
+impl core::error::Error for ConnectionIdTooLong {}

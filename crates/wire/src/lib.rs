@@ -1,0 +1,53 @@
+//! QUIC on the wire: versions 1 and 2 (RFC 9000, RFC 9369), DATAGRAM (RFC 9221), the greased Fixed
+//! Bit (RFC 9287), version information (RFC 9368) and ACK_FREQUENCY
+//! (draft-ietf-quic-ack-frequency).
+//!
+//! Bytes come in through a [`Reader`] and go out through a [`Writer`]; both are bounded by the slice
+//! they were given and say so by an error. What was parsed borrows from the input and holds no
+//! illegal value: where a field is restricted, its type is. Nothing here allocates, does I/O, knows
+//! keys, or keeps state between calls, and no input makes it panic (the lints below keep it so).
+//!
+//! Start at [`packet::Datagram`] (a UDP payload as packets), then [`frame::Frames`] (a decrypted
+//! payload as frames) and [`params::TransportParameters`]. A packet that does not parse is dropped
+//! without an answer ([`packet::PacketError`]); a frame or parameter that does not parse ends the
+//! connection, and its error names the code to close with ([`TransportErrorCode`]).
+//!
+//! An unknown frame type is a value ([`frame::Frame::Unknown`]), not an error: what to do about it is
+//! for the extension that negotiated it, or for the endpoint that did not.
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation
+    )
+)]
+
+#[cfg(test)]
+extern crate std;
+
+mod cursor;
+mod error_code;
+pub mod frame;
+mod id;
+pub mod packet;
+mod packet_number;
+pub mod params;
+mod stream_id;
+mod varint;
+mod version;
+
+pub use cursor::{BufferFull, Reader, UnexpectedEnd, Writer};
+pub use error_code::TransportErrorCode;
+pub use id::{ConnectionId, ConnectionIdTooLong, ResetToken};
+pub use packet_number::{PacketNumber, PacketNumberLen, TruncatedPacketNumber};
+pub use stream_id::{Direction, Side, StreamCount, StreamId};
+pub use varint::{VarInt, VarIntLen, VarIntOutOfRange};
+pub use version::{KnownVersion, Version};

@@ -1,0 +1,44 @@
+//! What holds for every version (RFC 8999).
+
+use super::HEADER_FORM;
+use crate::cursor::{Reader, UnexpectedEnd};
+use crate::version::Version;
+
+/// The version-independent part of a long header (RFC 8999 s.5.1). Connection IDs may have up to
+/// 255 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongInvariant<'a> {
+    /// Its upper bit is set; what the others mean is the version's.
+    pub first_byte: u8,
+    /// 0 marks a Version Negotiation packet.
+    pub version: Version,
+    /// Destination Connection ID.
+    pub dcid: &'a [u8],
+    /// Source Connection ID.
+    pub scid: &'a [u8],
+    /// Everything behind the Source Connection ID.
+    pub rest: &'a [u8],
+}
+
+impl<'a> LongInvariant<'a> {
+    /// Whether a packet with this first byte has a long header.
+    pub const fn is_long(first_byte: u8) -> bool {
+        first_byte & HEADER_FORM != 0
+    }
+
+    /// Reads a long header; the Header Form bit is not looked at.
+    ///
+    /// # Errors
+    /// The bytes end inside it.
+    #[inline]
+    pub fn parse(packet: &'a [u8]) -> Result<Self, UnexpectedEnd> {
+        let mut reader = Reader::new(packet);
+        let first_byte = reader.u8()?;
+        let version = Version(reader.u32()?);
+        let dcid_len = reader.u8()?;
+        let dcid = reader.bytes(dcid_len.into())?;
+        let scid_len = reader.u8()?;
+        let scid = reader.bytes(scid_len.into())?;
+        Ok(LongInvariant { first_byte, version, dcid, scid, rest: reader.rest() })
+    }
+}

@@ -1,0 +1,132 @@
+//! Packets (RFC 9000 s.17, RFC 9369 s.3.2).
+//!
+//! [`Datagram`] takes a UDP payload apart into the packets coalesced in it. A protected packet
+//! ([`LongPacket`], [`ShortPacket`]) shows what protection leaves readable; its
+//! [`Protected`] header becomes an [`Unprotected`] one with the mask that the keys give (RFC 9001
+//! s.5.4), and only that one has a packet number. [`LongHeader`] and [`ShortHeader`] write packets.
+//! Of an unknown version only the invariants are read ([`LongInvariant`], RFC 8999).
+
+mod datagram;
+mod invariant;
+mod protection;
+mod retry;
+mod version_negotiation;
+mod write;
+
+pub use datagram::{Datagram, LongKind, LongPacket, Packet, ParseOptions, ShortPacket};
+pub use invariant::LongInvariant;
+pub use protection::{
+    HeaderForm, HeaderMask, MIN_PROTECTED_LEN, Protected, ReservedBitsSet, SAMPLE_LEN, Unprotected,
+};
+pub use retry::Retry;
+pub use version_negotiation::{VersionNegotiation, Versions};
+pub use write::{FinishError, FinishedPacket, LongHeader, OpenPacket, ShortHeader};
+
+use crate::cursor::UnexpectedEnd;
+use crate::id::ConnectionIdTooLong;
+use crate::version::KnownVersion;
+use core::fmt;
+
+/// The Header Form bit: set in long headers (RFC 8999 s.5).
+pub const HEADER_FORM: u8 = 0x80;
+/// The Fixed Bit: set, unless greased (RFC 9000 s.17.2, RFC 9287).
+pub const FIXED_BIT: u8 = 0x40;
+/// The smallest UDP payload that may carry a client's Initial, in bytes (RFC 9000 s.14.1).
+pub const MIN_INITIAL_DATAGRAM: usize = 1200;
+
+/// The type of a long header packet of version 1 or 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LongPacketType {
+    /// First flight, both ways.
+    Initial,
+    /// Early data of the client.
+    ZeroRtt,
+    /// The rest of the handshake.
+    Handshake,
+    /// Asks the client to show that it owns its address.
+    Retry,
+}
+
+/// The type of a packet that carries frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PacketType {
+    /// Long header.
+    Initial,
+    /// Long header.
+    ZeroRtt,
+    /// Long header.
+    Handshake,
+    /// Short header.
+    OneRtt,
+}
+
+impl LongPacketType {
+    /// From the first byte (RFC 9000 s.17.2; RFC 9369 s.3.2 numbers them one further).
+    pub const fn of_first_byte(version: KnownVersion, first: u8) -> Self {
+        match (version, (first >> 4) & 3) {
+            (KnownVersion::V1, 0) | (KnownVersion::V2, 1) => LongPacketType::Initial,
+            (KnownVersion::V1, 1) | (KnownVersion::V2, 2) => LongPacketType::ZeroRtt,
+            (KnownVersion::V1, 2) | (KnownVersion::V2, 3) => LongPacketType::Handshake,
+            (KnownVersion::V1, _) | (KnownVersion::V2, _) => LongPacketType::Retry,
+        }
+    }
+
+    /// The Long Packet Type bits, in their place in the first byte.
+    pub const fn bits(self, version: KnownVersion) -> u8 {
+        match (version, self) {
+            (KnownVersion::V1, LongPacketType::Initial)
+            | (KnownVersion::V2, LongPacketType::Retry) => 0x00,
+            (KnownVersion::V1, LongPacketType::ZeroRtt)
+            | (KnownVersion::V2, LongPacketType::Initial) => 0x10,
+            (KnownVersion::V1, LongPacketType::Handshake)
+            | (KnownVersion::V2, LongPacketType::ZeroRtt) => 0x20,
+            (KnownVersion::V1, LongPacketType::Retry)
+            | (KnownVersion::V2, LongPacketType::Handshake) => 0x30,
+        }
+    }
+}
+
+/// Why a packet is dropped. A packet that does not parse may come from anybody: it is no reason to
+/// close a connection (RFC 9000 s.5.2, RFC 9001 s.9.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketError {
+    /// It ends inside the header, or before its Length says.
+    Truncated,
+    /// The Fixed Bit is zero, and nobody agreed to that (RFC 9000 s.17.2).
+    FixedBit,
+    /// A connection ID over 20 bytes (RFC 9000 s.17.2).
+    ConnectionIdTooLong,
+    /// Too short for a packet number and a header protection sample (RFC 9001 s.5.4.2).
+    TooShortToSample,
+    /// A Retry without a token (RFC 9000 s.17.2.5.2).
+    EmptyRetryToken,
+    /// The versions of a Version Negotiation packet end inside one.
+    VersionList,
+}
+
+impl From<UnexpectedEnd> for PacketError {
+    fn from(_: UnexpectedEnd) -> Self {
+        PacketError::Truncated
+    }
+}
+
+impl From<ConnectionIdTooLong> for PacketError {
+    fn from(_: ConnectionIdTooLong) -> Self {
+        PacketError::ConnectionIdTooLong
+    }
+}
+
+impl fmt::Display for PacketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PacketError::Truncated => "the packet ends too early",
+            PacketError::FixedBit => "the Fixed Bit is zero",
+            PacketError::ConnectionIdTooLong => "a connection ID over 20 bytes",
+            PacketError::TooShortToSample => "too short for a header protection sample",
+            PacketError::EmptyRetryToken => "a Retry without a token",
+            PacketError::VersionList => "a list of versions that ends inside one",
+        })
+    }
+}
+
+impl core::error::Error for PacketError {}

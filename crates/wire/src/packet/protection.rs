@@ -1,0 +1,169 @@
+//! Header protection (RFC 9001 s.5.4): where it is, and what it hides. The mask comes from the keys,
+//! which are the transport's.
+
+use super::PacketType;
+use crate::TransportErrorCode;
+use crate::cursor::Reader;
+use crate::packet_number::{PacketNumberLen, TruncatedPacketNumber};
+use core::fmt;
+
+/// Bytes of ciphertext that the mask is made from.
+pub const SAMPLE_LEN: usize = 16;
+/// The sample is taken as if the packet number had four bytes (RFC 9001 s.5.4.2).
+pub(super) const SAMPLE_OFFSET: usize = 4;
+/// What a packet has behind its header at least: a packet number and a sample, in bytes.
+pub const MIN_PROTECTED_LEN: usize = SAMPLE_OFFSET + SAMPLE_LEN;
+
+/// One byte for the first byte of the packet, four for the packet number.
+pub type HeaderMask = [u8; 5];
+
+/// Long or short header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeaderForm {
+    /// Four bits of the first byte are protected.
+    Long,
+    /// Five bits of the first byte are protected.
+    Short,
+}
+
+impl HeaderForm {
+    const fn protected_bits(self) -> u8 {
+        match self {
+            HeaderForm::Long => 0x0f,
+            HeaderForm::Short => 0x1f,
+        }
+    }
+
+    const fn reserved_bits(self) -> u8 {
+        match self {
+            HeaderForm::Long => 0x0c,
+            HeaderForm::Short => 0x18,
+        }
+    }
+}
+
+/// A header under protection: the packet number's place is known, its length is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protected {
+    form: HeaderForm,
+    pn_offset: usize,
+}
+
+/// A header without protection. Nothing in it can be trusted before the payload is authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unprotected {
+    form: HeaderForm,
+    first_byte: u8,
+    pn_offset: usize,
+    packet_number: TruncatedPacketNumber,
+}
+
+/// Reserved Bits that are not zero: PROTOCOL_VIOLATION, once the packet is authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedBitsSet;
+
+impl Protected {
+    pub(super) const fn new(form: HeaderForm, pn_offset: usize) -> Self {
+        Protected { form, pn_offset }
+    }
+
+    /// Where the packet number is, in bytes from the packet's first.
+    pub const fn pn_offset(self) -> usize {
+        self.pn_offset
+    }
+
+    /// What the mask is made from; `None` if `packet` is shorter than the one that was parsed.
+    pub fn sample(self, packet: &[u8]) -> Option<&[u8; SAMPLE_LEN]> {
+        let at = self.pn_offset.checked_add(SAMPLE_OFFSET)?;
+        packet.get(at..)?.first_chunk()
+    }
+
+    /// Removes the protection from `packet`, in place; `None` (and nothing done) if `packet` is
+    /// shorter than the one that was parsed.
+    pub fn remove(self, packet: &mut [u8], mask: &HeaderMask) -> Option<Unprotected> {
+        let first_byte = packet.first()? ^ (mask[0] & self.form.protected_bits());
+        let len = PacketNumberLen::of_first_byte(first_byte);
+        self.apply(packet, mask, len)?;
+        let mut reader = Reader::new(packet.get(self.pn_offset..)?);
+        let packet_number = TruncatedPacketNumber::read(&mut reader, len).ok()?;
+        Some(Unprotected { form: self.form, first_byte, pn_offset: self.pn_offset, packet_number })
+    }
+
+    /// Puts the mask over the first byte and `len` bytes of packet number.
+    pub(super) fn apply(
+        self,
+        packet: &mut [u8],
+        mask: &HeaderMask,
+        len: PacketNumberLen,
+    ) -> Option<()> {
+        let end = self.pn_offset.checked_add(len.bytes())?;
+        let [first_mask, pn_mask @ ..] = mask;
+        let field = packet.get_mut(self.pn_offset..end)?;
+        field.iter_mut().zip(pn_mask).for_each(|(byte, mask)| *byte ^= mask);
+        *packet.first_mut()? ^= first_mask & self.form.protected_bits();
+        Some(())
+    }
+}
+
+impl Unprotected {
+    /// The packet number as far as the header has it.
+    pub const fn packet_number(self) -> TruncatedPacketNumber {
+        self.packet_number
+    }
+
+    /// Bytes of header, packet number included: the AEAD's associated data (RFC 9001 s.5.3).
+    pub const fn header_len(self) -> usize {
+        self.pn_offset.saturating_add(self.packet_number.len().bytes())
+    }
+
+    /// # Errors
+    /// The Reserved Bits are not zero. Only to be asked of an authenticated packet: dropping others by
+    /// this tells an attacker what the protection hides (RFC 9001 s.9.5).
+    pub const fn check_reserved_bits(self) -> Result<(), ReservedBitsSet> {
+        match self.first_byte & self.form.reserved_bits() {
+            0 => Ok(()),
+            _ => Err(ReservedBitsSet),
+        }
+    }
+
+    /// The Key Phase bit of a short header (RFC 9000 s.17.3.1).
+    pub const fn key_phase(self) -> Option<bool> {
+        match self.form {
+            HeaderForm::Long => None,
+            HeaderForm::Short => Some(self.first_byte & 0x04 != 0),
+        }
+    }
+
+    /// The Latency Spin Bit of a short header (RFC 9000 s.17.4).
+    pub const fn spin(self) -> Option<bool> {
+        match self.form {
+            HeaderForm::Long => None,
+            HeaderForm::Short => Some(self.first_byte & 0x20 != 0),
+        }
+    }
+}
+
+impl ReservedBitsSet {
+    /// RFC 9000 s.17.2, s.17.3.1.
+    pub const fn code(self) -> TransportErrorCode {
+        TransportErrorCode::PROTOCOL_VIOLATION
+    }
+}
+
+impl PacketType {
+    /// The form of its header.
+    pub const fn header_form(self) -> HeaderForm {
+        match self {
+            PacketType::OneRtt => HeaderForm::Short,
+            PacketType::Initial | PacketType::ZeroRtt | PacketType::Handshake => HeaderForm::Long,
+        }
+    }
+}
+
+impl fmt::Display for ReservedBitsSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reserved Bits that are not zero")
+    }
+}
+
+impl core::error::Error for ReservedBitsSet {}

@@ -1,0 +1,243 @@
+//! Writing packets: a header first, then frames, then the tag; the Length is filled in at the end.
+
+use super::protection::{HeaderForm, HeaderMask, MIN_PROTECTED_LEN, Protected};
+use super::{FIXED_BIT, HEADER_FORM, LongKind};
+use crate::cursor::{BufferFull, Counter, Sink, Writer};
+use crate::id::ConnectionId;
+use crate::packet_number::TruncatedPacketNumber;
+use crate::varint::{VarInt, VarIntLen};
+use crate::version::{KnownVersion, Version};
+use core::fmt;
+use core::ops::Range;
+
+/// The header of an Initial, 0-RTT or Handshake packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongHeader<'a> {
+    /// The version.
+    pub version: KnownVersion,
+    /// The type, with the token of an Initial.
+    pub kind: LongKind<'a>,
+    /// Destination Connection ID.
+    pub dcid: ConnectionId,
+    /// Source Connection ID.
+    pub scid: ConnectionId,
+    /// Set, unless the peer agreed to a greased one (RFC 9287).
+    pub fixed_bit: bool,
+}
+
+/// The header of a 1-RTT packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortHeader {
+    /// Destination Connection ID.
+    pub dcid: ConnectionId,
+    /// The Latency Spin Bit (RFC 9000 s.17.4).
+    pub spin: bool,
+    /// The Key Phase bit (RFC 9001 s.6).
+    pub key_phase: bool,
+    /// Set, unless the peer agreed to a greased one (RFC 9287).
+    pub fixed_bit: bool,
+}
+
+/// A packet whose header is written. Frames go into the same writer; then [`OpenPacket::finish`].
+#[must_use = "the Length is not filled in before `finish`"]
+#[derive(Debug)]
+pub struct OpenPacket {
+    start: usize,
+    header: Protected,
+    packet_number: TruncatedPacketNumber,
+    /// Where the Length is, and in how many bytes.
+    length: Option<(usize, VarIntLen)>,
+}
+
+/// Where the parts of a finished packet are in the buffer; not protected yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinishedPacket {
+    /// The whole packet, tag included.
+    pub packet: Range<usize>,
+    /// Bytes of header, packet number included.
+    pub header_len: usize,
+    header: Protected,
+    packet_number: TruncatedPacketNumber,
+}
+
+/// Why a packet cannot be finished. The writer is as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishError {
+    /// No room for the tag, or no packet of this writer.
+    BufferFull,
+    /// Too short for a header protection sample: see [`OpenPacket::padding_needed`].
+    TooShortToSample,
+    /// More bytes than the Length field, in the length it was given, can say.
+    LengthTooSmall,
+}
+
+impl LongHeader<'_> {
+    fn encode(&self, sink: &mut impl Sink, pn: TruncatedPacketNumber) -> Result<(), BufferFull> {
+        let fixed = if self.fixed_bit { FIXED_BIT } else { 0 };
+        let kind = self.kind.long_type().bits(self.version);
+        sink.u8(HEADER_FORM | fixed | kind | pn.len().field())?;
+        sink.bytes(&Version::from(self.version).0.to_be_bytes())?;
+        sink.u8(self.dcid.len_byte())?;
+        sink.bytes(self.dcid.as_bytes())?;
+        sink.u8(self.scid.len_byte())?;
+        sink.bytes(self.scid.as_bytes())?;
+        match self.kind {
+            LongKind::Initial { token } => sink.varint_bytes(token),
+            LongKind::ZeroRtt | LongKind::Handshake => Ok(()),
+        }
+    }
+
+    /// Bytes of header, with a Length of this length and the packet number.
+    pub fn encoded_len(&self, pn: TruncatedPacketNumber, length: VarIntLen) -> usize {
+        Counter::of(|counter| self.encode(counter, pn))
+            .saturating_add(length.bytes())
+            .saturating_add(pn.len().bytes())
+    }
+
+    /// Writes the header. The Length takes `length` bytes, whatever it will be: two are enough for
+    /// packets up to 16,383 bytes.
+    ///
+    /// # Errors
+    /// There is no room for it; nothing is written then.
+    pub fn open(
+        &self,
+        writer: &mut Writer<'_>,
+        pn: TruncatedPacketNumber,
+        length: VarIntLen,
+    ) -> Result<OpenPacket, BufferFull> {
+        let start = writer.position();
+        writer.atomically(|writer| {
+            self.encode(writer, pn)?;
+            let length_at = writer.position();
+            writer.varint_of_len(VarInt::ZERO, length)?;
+            OpenPacket::at(writer, start, HeaderForm::Long, pn, Some((length_at, length)))
+        })
+    }
+}
+
+impl ShortHeader {
+    /// Bytes of header, with the packet number.
+    pub fn encoded_len(&self, pn: TruncatedPacketNumber) -> usize {
+        self.dcid.len().saturating_add(1).saturating_add(pn.len().bytes())
+    }
+
+    /// Writes the header.
+    ///
+    /// # Errors
+    /// There is no room for it; nothing is written then.
+    pub fn open(
+        &self,
+        writer: &mut Writer<'_>,
+        pn: TruncatedPacketNumber,
+    ) -> Result<OpenPacket, BufferFull> {
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let first = bit(self.fixed_bit, FIXED_BIT)
+            | bit(self.spin, 0x20)
+            | bit(self.key_phase, 0x04)
+            | pn.len().field();
+        let start = writer.position();
+        writer.atomically(|writer| {
+            writer.u8(first)?;
+            writer.bytes(self.dcid.as_bytes())?;
+            OpenPacket::at(writer, start, HeaderForm::Short, pn, None)
+        })
+    }
+}
+
+impl OpenPacket {
+    fn at(
+        writer: &mut Writer<'_>,
+        start: usize,
+        form: HeaderForm,
+        packet_number: TruncatedPacketNumber,
+        length: Option<(usize, VarIntLen)>,
+    ) -> Result<OpenPacket, BufferFull> {
+        let pn_offset = writer.position().saturating_sub(start);
+        let bytes = packet_number.be_bytes();
+        let from = bytes.len().saturating_sub(packet_number.len().bytes());
+        writer.bytes(bytes.get(from..).unwrap_or_default())?;
+        Ok(OpenPacket { start, header: Protected::new(form, pn_offset), packet_number, length })
+    }
+
+    fn header_len(&self) -> usize {
+        self.header.pn_offset().saturating_add(self.packet_number.len().bytes())
+    }
+
+    /// Bytes from the packet number to the end of what is written.
+    fn behind_length(&self, writer: &Writer<'_>) -> usize {
+        writer.position().saturating_sub(self.start).saturating_sub(self.header.pn_offset())
+    }
+
+    /// Bytes of frames written so far.
+    pub fn payload_len(&self, writer: &Writer<'_>) -> usize {
+        writer.position().saturating_sub(self.start).saturating_sub(self.header_len())
+    }
+
+    /// How many PADDING frames the packet needs before a sample can be taken from it (RFC 9001
+    /// s.5.4.2).
+    pub fn padding_needed(&self, writer: &Writer<'_>, tag_len: usize) -> usize {
+        MIN_PROTECTED_LEN.saturating_sub(self.behind_length(writer).saturating_add(tag_len))
+    }
+
+    /// Leaves room for the AEAD's tag and fills in the Length.
+    ///
+    /// # Errors
+    /// See [`FinishError`].
+    pub fn finish(
+        self,
+        writer: &mut Writer<'_>,
+        tag_len: usize,
+    ) -> Result<FinishedPacket, FinishError> {
+        writer.atomically(|writer| {
+            writer.zeros(tag_len)?;
+            let behind = self.behind_length(writer);
+            if behind < MIN_PROTECTED_LEN {
+                return Err(FinishError::TooShortToSample);
+            }
+            if let Some((at, len)) = self.length {
+                let length = VarInt::try_from(behind).map_err(|_| FinishError::LengthTooSmall)?;
+                if length > len.max() {
+                    return Err(FinishError::LengthTooSmall);
+                }
+                writer.patch_varint(at, length, len)?;
+            }
+            Ok(FinishedPacket {
+                packet: self.start..writer.position(),
+                header_len: self.header_len(),
+                header: self.header,
+                packet_number: self.packet_number,
+            })
+        })
+    }
+}
+
+impl FinishedPacket {
+    /// Where header protection goes; its `sample` is to be taken from the encrypted packet.
+    pub const fn header(&self) -> Protected {
+        self.header
+    }
+
+    /// Puts header protection on `packet`, in place; `None` if it is shorter than the one that was
+    /// written.
+    pub fn protect(&self, packet: &mut [u8], mask: &HeaderMask) -> Option<()> {
+        self.header.apply(packet, mask, self.packet_number.len())
+    }
+}
+
+impl From<BufferFull> for FinishError {
+    fn from(_: BufferFull) -> Self {
+        FinishError::BufferFull
+    }
+}
+
+impl fmt::Display for FinishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FinishError::BufferFull => "no room for the tag",
+            FinishError::TooShortToSample => "too short for a header protection sample",
+            FinishError::LengthTooSmall => "the packet is longer than its Length field can say",
+        })
+    }
+}
+
+impl core::error::Error for FinishError {}

@@ -1,0 +1,191 @@
+//! Packet numbers, and how they are shortened (RFC 9000 s.12.3, s.17.1, appendices A.2 and A.3).
+
+use crate::cursor::{Reader, UnexpectedEnd};
+use crate::varint::VarInt;
+use core::fmt;
+
+/// A packet number in full, from 0 to 2^62-1.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketNumber(VarInt);
+
+/// How many bytes of a packet number a header carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PacketNumberLen {
+    /// 8 bits.
+    One,
+    /// 16 bits.
+    Two,
+    /// 24 bits.
+    Three,
+    /// 32 bits.
+    Four,
+}
+
+/// The least significant bytes of a packet number, as a header carries them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TruncatedPacketNumber {
+    bits: u32,
+    len: PacketNumberLen,
+}
+
+impl PacketNumberLen {
+    /// In bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            PacketNumberLen::One => 1,
+            PacketNumberLen::Two => 2,
+            PacketNumberLen::Three => 3,
+            PacketNumberLen::Four => 4,
+        }
+    }
+
+    /// The Packet Number Length bits: one less than the length (RFC 9000 s.17.2).
+    pub const fn field(self) -> u8 {
+        match self {
+            PacketNumberLen::One => 0,
+            PacketNumberLen::Two => 1,
+            PacketNumberLen::Three => 2,
+            PacketNumberLen::Four => 3,
+        }
+    }
+
+    /// From the two least significant bits of an unprotected first byte.
+    pub const fn of_first_byte(first: u8) -> Self {
+        match first & 0x03 {
+            0 => PacketNumberLen::One,
+            1 => PacketNumberLen::Two,
+            2 => PacketNumberLen::Three,
+            _ => PacketNumberLen::Four,
+        }
+    }
+
+    /// How many numbers it tells apart.
+    const fn window(self) -> u64 {
+        match self {
+            PacketNumberLen::One => 1 << 8,
+            PacketNumberLen::Two => 1 << 16,
+            PacketNumberLen::Three => 1 << 24,
+            PacketNumberLen::Four => 1 << 32,
+        }
+    }
+}
+
+impl PacketNumber {
+    /// The first of each packet number space.
+    pub const ZERO: PacketNumber = PacketNumber(VarInt::ZERO);
+    /// 2^62-1.
+    pub const MAX: PacketNumber = PacketNumber(VarInt::MAX);
+
+    /// `None` over 2^62-1.
+    pub fn new(number: u64) -> Option<Self> {
+        VarInt::new(number).ok().map(PacketNumber)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// As on the wire.
+    pub const fn as_varint(self) -> VarInt {
+        self.0
+    }
+
+    /// The one after it; `None` after the last.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(PacketNumber)
+    }
+
+    /// The shortest form that a peer restores, if it has seen nothing beyond this packet and lost
+    /// track of nothing after `largest_acked` (RFC 9000 s.17.1, A.2). `None` if four bytes are too few,
+    /// or if this packet is not after `largest_acked`.
+    pub fn truncate(self, largest_acked: Option<PacketNumber>) -> Option<TruncatedPacketNumber> {
+        let unacked = match largest_acked {
+            Some(acked) => self.get().checked_sub(acked.get())?,
+            None => self.get().checked_add(1)?,
+        };
+        if unacked == 0 {
+            return None;
+        }
+        // RFC 9000 s.17.1: more than twice as large a range.
+        let range = unacked.checked_mul(2)?;
+        use PacketNumberLen::{Four, One, Three, Two};
+        [One, Two, Three, Four]
+            .into_iter()
+            .find(|len| range < len.window())
+            .map(|len| self.truncate_to(len))
+    }
+
+    /// The least significant bytes, whether a peer can restore the number from them or not.
+    pub fn truncate_to(self, len: PacketNumberLen) -> TruncatedPacketNumber {
+        let low = self.get() & len.window().saturating_sub(1);
+        TruncatedPacketNumber { bits: u32::try_from(low).unwrap_or(u32::MAX), len }
+    }
+}
+
+impl From<VarInt> for PacketNumber {
+    fn from(number: VarInt) -> Self {
+        PacketNumber(number)
+    }
+}
+
+impl TruncatedPacketNumber {
+    /// Reads a Packet Number field without header protection.
+    ///
+    /// # Errors
+    /// The bytes end inside it.
+    pub fn read(reader: &mut Reader<'_>, len: PacketNumberLen) -> Result<Self, UnexpectedEnd> {
+        let bytes = reader.bytes(len.bytes())?;
+        let bits = bytes.iter().fold(0, |bits: u32, byte| bits << 8 | u32::from(*byte));
+        Ok(TruncatedPacketNumber { bits, len })
+    }
+
+    /// The bits that are there.
+    pub const fn bits(self) -> u32 {
+        self.bits
+    }
+
+    /// How many bytes are there.
+    pub const fn len(self) -> PacketNumberLen {
+        self.len
+    }
+
+    /// The bytes in network order: the last `len` of the four.
+    pub(crate) const fn be_bytes(self) -> [u8; 4] {
+        self.bits.to_be_bytes()
+    }
+
+    /// The packet number closest to the one expected, which is the one after `largest`, the largest
+    /// that was received and authenticated in this packet number space (RFC 9000 A.3). `None` if that
+    /// is over 2^62-1.
+    pub fn restore(self, largest: Option<PacketNumber>) -> Option<PacketNumber> {
+        // All of these are under 2^63, so nothing saturates but what the RFC guards against.
+        let expected = largest.map_or(0, |largest| largest.get().saturating_add(1));
+        let window = self.len.window();
+        let half = window >> 1;
+        let mask = window.saturating_sub(1);
+        let candidate = (expected & !mask) | u64::from(self.bits);
+        let after = candidate.saturating_add(window);
+        let before = candidate.checked_sub(window);
+        let nearest = if candidate.saturating_add(half) <= expected && after <= VarInt::MAX.get() {
+            after
+        } else if candidate > expected.saturating_add(half) {
+            before.unwrap_or(candidate)
+        } else {
+            candidate
+        };
+        PacketNumber::new(nearest)
+    }
+}
+
+impl fmt::Debug for PacketNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PacketNumber({})", self.0)
+    }
+}
+
+impl fmt::Display for PacketNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,219 @@
+//! Values with limits of their own (RFC 9000 s.18.2, RFC 9368 s.3).
+
+use super::ParameterErrorKind;
+use crate::cursor::{BufferFull, Reader, Sink, UnexpectedEnd};
+use crate::packet::Versions;
+use crate::{ConnectionId, ResetToken, VarInt, Version};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use core::time::Duration;
+
+/// The largest UDP payload an endpoint takes, in bytes: 1200 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MaxUdpPayloadSize(VarInt);
+
+/// The power of two that ACK Delay fields are multiplied by: 20 or less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AckDelayExponent(u8);
+
+/// How long an acknowledgement is delayed at most: under 2^14 milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MaxAckDelay(u16);
+
+/// How many connection IDs an endpoint stores: 2 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ActiveConnectionIdLimit(VarInt);
+
+impl MaxUdpPayloadSize {
+    /// `None` under 1200.
+    pub fn new(bytes: VarInt) -> Option<Self> {
+        (bytes.get() >= 1200).then_some(MaxUdpPayloadSize(bytes))
+    }
+
+    /// In bytes.
+    pub const fn get(self) -> VarInt {
+        self.0
+    }
+}
+
+impl Default for MaxUdpPayloadSize {
+    /// 65527: what UDP allows.
+    fn default() -> Self {
+        MaxUdpPayloadSize(VarInt::from_u32(65527))
+    }
+}
+
+impl AckDelayExponent {
+    /// `None` over 20.
+    pub fn new(exponent: u8) -> Option<Self> {
+        (exponent <= 20).then_some(AckDelayExponent(exponent))
+    }
+
+    /// The exponent.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for AckDelayExponent {
+    /// 3.
+    fn default() -> Self {
+        AckDelayExponent(3)
+    }
+}
+
+impl MaxAckDelay {
+    /// `None` from 2^14 on.
+    pub fn from_millis(ms: u16) -> Option<Self> {
+        (ms < 1 << 14).then_some(MaxAckDelay(ms))
+    }
+
+    /// In milliseconds.
+    pub const fn as_millis(self) -> u16 {
+        self.0
+    }
+
+    /// As a time.
+    pub const fn as_duration(self) -> Duration {
+        Duration::from_millis(self.0 as u64)
+    }
+}
+
+impl Default for MaxAckDelay {
+    /// 25 milliseconds.
+    fn default() -> Self {
+        MaxAckDelay(25)
+    }
+}
+
+impl ActiveConnectionIdLimit {
+    /// `None` under 2.
+    pub fn new(limit: VarInt) -> Option<Self> {
+        (limit.get() >= 2).then_some(ActiveConnectionIdLimit(limit))
+    }
+
+    /// The number.
+    pub const fn get(self) -> VarInt {
+        self.0
+    }
+}
+
+impl Default for ActiveConnectionIdLimit {
+    /// 2.
+    fn default() -> Self {
+        ActiveConnectionIdLimit(VarInt::from_u32(2))
+    }
+}
+
+/// Where a server would rather be talked to, and by which connection ID (RFC 9000 s.9.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreferredAddress {
+    ipv4: Option<SocketAddrV4>,
+    ipv6: Option<SocketAddrV6>,
+    connection_id: ConnectionId,
+    reset_token: ResetToken,
+}
+
+impl PreferredAddress {
+    /// `None` if the connection ID is empty. 0.0.0.0:0 and \[::\]:0 stand for no address; flow label
+    /// and scope of an IPv6 address are not sent.
+    pub fn new(
+        ipv4: Option<SocketAddrV4>,
+        ipv6: Option<SocketAddrV6>,
+        connection_id: ConnectionId,
+        reset_token: ResetToken,
+    ) -> Option<Self> {
+        let ipv4 = ipv4.filter(|addr| !(addr.ip().is_unspecified() && addr.port() == 0));
+        let ipv6 = ipv6
+            .filter(|addr| !(addr.ip().is_unspecified() && addr.port() == 0))
+            .map(|addr| SocketAddrV6::new(*addr.ip(), addr.port(), 0, 0));
+        let legal = !connection_id.is_empty();
+        legal.then_some(PreferredAddress { ipv4, ipv6, connection_id, reset_token })
+    }
+
+    /// The IPv4 address, if there is one.
+    pub const fn ipv4(&self) -> Option<SocketAddrV4> {
+        self.ipv4
+    }
+
+    /// The IPv6 address, if there is one.
+    pub const fn ipv6(&self) -> Option<SocketAddrV6> {
+        self.ipv6
+    }
+
+    /// Its sequence number is 1.
+    pub const fn connection_id(&self) -> ConnectionId {
+        self.connection_id
+    }
+
+    /// Goes with the connection ID.
+    pub const fn reset_token(&self) -> ResetToken {
+        self.reset_token
+    }
+
+    pub(super) fn read(value: &[u8]) -> Result<Self, ParameterErrorKind> {
+        let mut reader = Reader::new(value);
+        let length = |_: UnexpectedEnd| ParameterErrorKind::Length;
+        let ipv4 = Ipv4Addr::from(*reader.array::<4>().map_err(length)?);
+        let ipv4 = SocketAddrV4::new(ipv4, reader.u16().map_err(length)?);
+        let ipv6 = Ipv6Addr::from(*reader.array::<16>().map_err(length)?);
+        let ipv6 = SocketAddrV6::new(ipv6, reader.u16().map_err(length)?, 0, 0);
+        let id_len = reader.u8().map_err(length)?;
+        let id = reader.bytes(id_len.into()).map_err(length)?;
+        let id = ConnectionId::new(id).map_err(|_| ParameterErrorKind::Value)?;
+        let token = ResetToken(*reader.array().map_err(length)?);
+        if !reader.is_empty() {
+            return Err(ParameterErrorKind::Length);
+        }
+        PreferredAddress::new(Some(ipv4), Some(ipv6), id, token).ok_or(ParameterErrorKind::Value)
+    }
+
+    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        let v4 = self.ipv4.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let v6 = self.ipv6.unwrap_or(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
+        sink.bytes(&v4.ip().octets())?;
+        sink.bytes(&v4.port().to_be_bytes())?;
+        sink.bytes(&v6.ip().octets())?;
+        sink.bytes(&v6.port().to_be_bytes())?;
+        sink.u8(self.connection_id.len_byte())?;
+        sink.bytes(self.connection_id.as_bytes())?;
+        sink.bytes(&self.reset_token.0)
+    }
+}
+
+/// The version in use and those an endpoint knows (RFC 9368 s.3). None of them is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionInformation<'a> {
+    chosen: Version,
+    available: Versions<'a>,
+}
+
+impl<'a> VersionInformation<'a> {
+    /// `None` if a version is zero. `available` in order of preference.
+    pub fn new(chosen: Version, available: Versions<'a>) -> Option<Self> {
+        // RFC 9368 s.4
+        let legal = chosen != Version::NEGOTIATION && !available.contains(Version::NEGOTIATION);
+        legal.then_some(VersionInformation { chosen, available })
+    }
+
+    /// The version of the packet it came in.
+    pub const fn chosen(&self) -> Version {
+        self.chosen
+    }
+
+    /// In the sender's order of preference.
+    pub const fn available(&self) -> Versions<'a> {
+        self.available
+    }
+
+    pub(super) fn read(value: &'a [u8]) -> Result<Self, ParameterErrorKind> {
+        let mut reader = Reader::new(value);
+        let chosen = Version(reader.u32().map_err(|_| ParameterErrorKind::Length)?);
+        let available = Versions::new(reader.rest()).ok_or(ParameterErrorKind::Length)?;
+        VersionInformation::new(chosen, available).ok_or(ParameterErrorKind::Value)
+    }
+
+    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        sink.bytes(&self.chosen.0.to_be_bytes())?;
+        sink.bytes(self.available.as_bytes())
+    }
+}

@@ -1,0 +1,123 @@
+//! Stream IDs and counts (RFC 9000 s.2.1, s.4.6).
+
+use crate::varint::VarInt;
+use core::fmt;
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// It sent the first Initial.
+    Client,
+    /// It received the first Initial.
+    Server,
+}
+
+/// Which ends may send on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// Both ends.
+    Bidirectional,
+    /// The end that opened it.
+    Unidirectional,
+}
+
+/// A stream's ID: who opened it, its direction, and its place among those.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(VarInt);
+
+/// A cumulative number of streams: at most 2^60, so that every ID is a variable-length integer
+/// (RFC 9000 s.4.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamCount(u64);
+
+impl core::ops::Not for Side {
+    type Output = Side;
+
+    /// The other end.
+    fn not(self) -> Side {
+        match self {
+            Side::Client => Side::Server,
+            Side::Server => Side::Client,
+        }
+    }
+}
+
+impl StreamId {
+    /// The stream number `index` (from 0) of those that `initiator` opens in this direction; `None`
+    /// if the index is 2^60 or more.
+    pub fn new(initiator: Side, direction: Direction, index: u64) -> Option<Self> {
+        let initiator_bit = match initiator {
+            Side::Client => 0,
+            Side::Server => 1,
+        };
+        let direction_bit = match direction {
+            Direction::Bidirectional => 0,
+            Direction::Unidirectional => 2,
+        };
+        let index = index.checked_mul(4)?;
+        VarInt::new(index | initiator_bit | direction_bit).ok().map(StreamId)
+    }
+
+    /// Who opened it.
+    pub const fn initiator(self) -> Side {
+        if self.0.get() & 1 == 0 { Side::Client } else { Side::Server }
+    }
+
+    /// Who may send on it.
+    pub const fn direction(self) -> Direction {
+        if self.0.get() & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
+    }
+
+    /// Its place among the streams of the same initiator and direction, from 0.
+    pub const fn index(self) -> u64 {
+        self.0.get() >> 2
+    }
+
+    /// Whether `side` may send on it.
+    pub fn may_send(self, side: Side) -> bool {
+        self.direction() == Direction::Bidirectional || self.initiator() == side
+    }
+
+    /// As on the wire.
+    pub const fn as_varint(self) -> VarInt {
+        self.0
+    }
+}
+
+impl From<VarInt> for StreamId {
+    fn from(id: VarInt) -> Self {
+        StreamId(id)
+    }
+}
+
+impl StreamCount {
+    /// 2^60.
+    pub const MAX: StreamCount = StreamCount(1 << 60);
+
+    /// `None` over 2^60.
+    pub const fn new(count: u64) -> Option<Self> {
+        if count <= Self::MAX.0 { Some(StreamCount(count)) } else { None }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// As on the wire.
+    pub const fn as_varint(self) -> VarInt {
+        VarInt::constant(self.0)
+    }
+}
+
+impl fmt::Debug for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamId({})", self.0)
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,195 @@
+//! Variable-length integers (RFC 9000 s.16).
+
+use core::fmt;
+
+/// An integer from 0 to 2^62-1, encoded in 1, 2, 4 or 8 bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VarInt(u64);
+
+/// The value does not fit into 62 bits (or into the length asked for).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VarIntOutOfRange;
+
+/// How many bytes an encoded [`VarInt`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VarIntLen {
+    /// Up to 63.
+    One,
+    /// Up to 16,383.
+    Two,
+    /// Up to 1,073,741,823.
+    Four,
+    /// Up to 2^62-1.
+    Eight,
+}
+
+impl VarIntLen {
+    /// In bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            VarIntLen::One => 1,
+            VarIntLen::Two => 2,
+            VarIntLen::Four => 4,
+            VarIntLen::Eight => 8,
+        }
+    }
+
+    /// The largest value of this length.
+    pub const fn max(self) -> VarInt {
+        VarInt(match self {
+            VarIntLen::One => (1 << 6) - 1,
+            VarIntLen::Two => (1 << 14) - 1,
+            VarIntLen::Four => (1 << 30) - 1,
+            VarIntLen::Eight => (1 << 62) - 1,
+        })
+    }
+
+    /// The length that the first byte of an encoding announces.
+    pub const fn of_first_byte(first: u8) -> Self {
+        match first >> 6 {
+            0 => VarIntLen::One,
+            1 => VarIntLen::Two,
+            2 => VarIntLen::Four,
+            _ => VarIntLen::Eight,
+        }
+    }
+
+    /// The two most significant bits of the first byte.
+    pub(crate) const fn prefix(self) -> u8 {
+        match self {
+            VarIntLen::One => 0x00,
+            VarIntLen::Two => 0x40,
+            VarIntLen::Four => 0x80,
+            VarIntLen::Eight => 0xc0,
+        }
+    }
+}
+
+impl VarInt {
+    /// 0.
+    pub const ZERO: VarInt = VarInt(0);
+    /// 2^62-1.
+    pub const MAX: VarInt = VarIntLen::Eight.max();
+
+    /// A value that always fits.
+    pub const fn from_u32(value: u32) -> Self {
+        VarInt(value as u64)
+    }
+
+    /// # Errors
+    /// The value is over 2^62-1.
+    pub const fn new(value: u64) -> Result<Self, VarIntOutOfRange> {
+        if value <= Self::MAX.0 { Ok(VarInt(value)) } else { Err(VarIntOutOfRange) }
+    }
+
+    /// A constant; evaluated at compile time only, where a value out of range is cut to 62 bits.
+    pub(crate) const fn constant(value: u64) -> Self {
+        VarInt(value & Self::MAX.0)
+    }
+
+    /// The lower 62 bits of a big-endian encoding.
+    pub(crate) const fn from_encoding(value: u64, len: VarIntLen) -> Self {
+        VarInt(value & len.max().0)
+    }
+
+    /// The value.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The value, or the largest `usize` where that is smaller: a length that cannot be there.
+    pub fn as_len(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    /// The length of the shortest encoding.
+    pub const fn shortest(self) -> VarIntLen {
+        match self.0 {
+            0..=0x3f => VarIntLen::One,
+            0x40..=0x3fff => VarIntLen::Two,
+            0x4000..=0x3fff_ffff => VarIntLen::Four,
+            _ => VarIntLen::Eight,
+        }
+    }
+
+    /// Bytes of the shortest encoding.
+    pub const fn encoded_len(self) -> usize {
+        self.shortest().bytes()
+    }
+
+    /// `self + other`, if that is still a variable-length integer.
+    pub fn checked_add(self, other: u64) -> Option<VarInt> {
+        VarInt::new(self.0.checked_add(other)?).ok()
+    }
+
+    /// `self - other`, if that is not negative.
+    pub fn checked_sub(self, other: u64) -> Option<VarInt> {
+        self.0.checked_sub(other).map(VarInt)
+    }
+}
+
+impl From<u8> for VarInt {
+    fn from(value: u8) -> Self {
+        VarInt(value.into())
+    }
+}
+
+impl From<u16> for VarInt {
+    fn from(value: u16) -> Self {
+        VarInt(value.into())
+    }
+}
+
+impl From<u32> for VarInt {
+    fn from(value: u32) -> Self {
+        VarInt(value.into())
+    }
+}
+
+impl TryFrom<u64> for VarInt {
+    type Error = VarIntOutOfRange;
+
+    fn try_from(value: u64) -> Result<Self, VarIntOutOfRange> {
+        VarInt::new(value)
+    }
+}
+
+impl TryFrom<usize> for VarInt {
+    type Error = VarIntOutOfRange;
+
+    fn try_from(value: usize) -> Result<Self, VarIntOutOfRange> {
+        u64::try_from(value).map_err(|_| VarIntOutOfRange).and_then(VarInt::new)
+    }
+}
+
+impl From<VarInt> for u64 {
+    fn from(value: VarInt) -> u64 {
+        value.0
+    }
+}
+
+impl fmt::Debug for VarInt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for VarInt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::LowerHex for VarInt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for VarIntOutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("value too large for a variable-length integer")
+    }
+}
+
+impl core::error::Error for VarIntOutOfRange {}
