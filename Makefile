@@ -3,7 +3,7 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,3 +43,6 @@ clean: ## remove what was built
 
 bench-gateway: root setup ## ns per packet and per connection, as ratios to a null program
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway
+
+bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
+	@$(CARGO) bench --quiet -p equic-wire --bench wire

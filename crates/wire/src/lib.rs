@@ -16,22 +16,16 @@
 //! for the extension that negotiated it, or for the endpoint that did not.
 #![no_std]
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::string_slice,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation
-    )
+#![deny(
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
 )]
-
-#[cfg(test)]
-extern crate std;
 
 mod cursor;
 mod error_code;

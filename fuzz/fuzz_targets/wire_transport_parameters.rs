@@ -1,0 +1,10 @@
+//! Transport parameters: what parses is the same when it is written and parsed again, and nothing panics.
+#![no_main]
+
+#[allow(dead_code, reason = "each target holds one of the laws")]
+#[path = "../../crates/wire/tests/support/laws.rs"]
+mod laws;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| laws::transport_parameters(data));
