@@ -79,6 +79,37 @@ fn packet_number_encodings_of_appendix_a_2() {
     assert_eq!((sent.len(), sent.bits()), (PacketNumberLen::Three, 0xace8fe));
 }
 
+/// "More than twice as large a range" (RFC 9000 s.17.1).
+#[test]
+fn edges_of_packet_number_encodings() {
+    use PacketNumberLen::{Four, One, Three, Two};
+    let acked = number(1000);
+    let ahead = |n: u64| number(1000 + n).truncate(Some(acked)).map(TruncatedPacketNumber::len);
+    assert_eq!((ahead(1), ahead(127), ahead(128)), (Some(One), Some(One), Some(Two)));
+    assert_eq!((ahead((1 << 15) - 1), ahead(1 << 15)), (Some(Two), Some(Three)));
+    assert_eq!((ahead((1 << 23) - 1), ahead(1 << 23)), (Some(Three), Some(Four)));
+    assert_eq!((ahead((1 << 31) - 1), ahead(1 << 31)), (Some(Four), None));
+    let first = |n: u64| number(n).truncate(None).map(TruncatedPacketNumber::len);
+    assert_eq!((first(0), first(126), first(127)), (Some(One), Some(One), Some(Two)));
+}
+
+/// Around the ends of the numbers, where the candidate's neighbour does not exist (RFC 9000 A.3).
+#[test]
+fn edges_of_packet_number_decodings() {
+    let restore = |largest: Option<u64>, bits: &str, len| {
+        let field = hex(bits);
+        let field = TruncatedPacketNumber::read(&mut Reader::new(&field), len);
+        field.expect("it is all there").restore(largest.map(number)).map(PacketNumber::get)
+    };
+    let last = PacketNumber::MAX.get();
+    assert_eq!(restore(None, "ff", PacketNumberLen::One), Some(255), "there is none below");
+    assert_eq!(restore(Some(199), "48", PacketNumberLen::One), Some(328), "200 + 128");
+    assert_eq!(restore(Some(199), "49", PacketNumberLen::One), Some(73));
+    assert_eq!(restore(Some(last - 1), "ff", PacketNumberLen::One), Some(last));
+    assert_eq!(restore(Some(last), "fe", PacketNumberLen::One), Some(last - 1));
+    assert_eq!(restore(Some(last), "00", PacketNumberLen::One), None, "beyond the last");
+}
+
 #[test]
 fn packet_number_decoding_of_appendix_a_3() {
     let field = hex("9b32");
