@@ -65,6 +65,16 @@ fn legal_edges() {
 }
 
 #[test]
+fn padding_is_counted_in_one_piece() {
+    for len in 1..70 {
+        let payload = [vec![0; len], vec![1], vec![0; len], vec![1]].concat();
+        let frames: Vec<_> = Frames::new(&payload).unwrap().map(Result::unwrap).collect();
+        let padding = Frame::Padding(len.try_into().unwrap());
+        assert_eq!(frames, [padding, Frame::Ping, padding, Frame::Ping]);
+    }
+}
+
+#[test]
 fn an_unknown_type_is_for_the_extension() {
     // PING, an extension's frame (type 0x3e7a, one integer), PING.
     let payload = hex("017e7a4a0101");

@@ -166,11 +166,15 @@ impl<'a> Frame<'a> {
 
 /// The zeros behind a PADDING frame are PADDING frames too; counts them all.
 fn read_padding(reader: &mut Reader<'_>) -> NonZeroUsize {
+    // Sixteen at a time, then the rest: a packet may be nothing but padding.
+    let (chunks, _) = reader.rest().as_chunks::<16>();
+    let zero_chunks = chunks.iter().take_while(|chunk| u128::from_ne_bytes(**chunk) == 0).count();
+    let before = reader.len();
+    let _ = reader.bytes(zero_chunks.saturating_mul(16));
     let rest = reader.rest();
-    let more = rest.iter().position(|byte| *byte != 0).unwrap_or(rest.len());
-    // There are as many.
-    let _ = reader.bytes(more);
-    NonZeroUsize::MIN.saturating_add(more)
+    let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+    let _ = reader.bytes(zeros);
+    NonZeroUsize::MIN.saturating_add(before.saturating_sub(reader.len()))
 }
 
 fn read_stream_id(reader: &mut Reader<'_>) -> Result<StreamId, UnexpectedEnd> {
