@@ -1,0 +1,175 @@
+//! CUBIC (RFC 9438) over HyStart++ (RFC 9406).
+
+use super::hystart::{HyStart, SlowStart};
+use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window, seconds};
+use crate::Timestamp;
+
+/// RFC 9438 s.5: segments a cubic second.
+const C: f64 = 0.4;
+/// RFC 9438 s.4.6.
+const BETA: f64 = 0.7;
+/// RFC 9438 s.4.3: Reno's share of the same loss rate, 3 (1 - BETA) / (1 + BETA).
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// The controller of RFC 9438.
+#[derive(Debug, Clone)]
+pub struct Cubic {
+    datagram: f64,
+    /// Bytes; fractions matter, because a step may be less than one.
+    window: f64,
+    threshold: Option<f64>,
+    recovery_start: Option<Timestamp>,
+    hystart: HyStart,
+    /// The window before the last reduction, after fast convergence (RFC 9438 s.4.7); bytes.
+    w_max: f64,
+    /// The window just before the last reduction (cwnd_prior); bytes.
+    prior: f64,
+    epoch: Option<Epoch>,
+    undo: Option<Box<Cubic>>,
+}
+
+/// A stage of congestion avoidance (RFC 9438 s.4.2).
+#[derive(Debug, Clone)]
+struct Epoch {
+    /// Moved on by the time in which nothing was there to send (RFC 9438 s.5.8).
+    start: Timestamp,
+    /// The plateau of the curve: `w_max`, or the window if that is above it; bytes.
+    origin: f64,
+    /// Seconds until the window is at `origin` again.
+    k: f64,
+    /// Reno's window for the same losses; bytes.
+    w_est: f64,
+    last_ack: Timestamp,
+}
+
+impl Cubic {
+    /// In slow start, for datagrams of so many bytes.
+    pub fn new(datagram: u16) -> Cubic {
+        Cubic {
+            datagram: datagram.into(),
+            window: initial_window(datagram) as f64,
+            threshold: None,
+            recovery_start: None,
+            hystart: HyStart::new(),
+            w_max: 0.0,
+            prior: 0.0,
+            epoch: None,
+            undo: None,
+        }
+    }
+
+    fn minimum(&self) -> f64 {
+        MINIMUM_WINDOW as f64 * self.datagram
+    }
+
+    fn avoid(&mut self, sample: &AckSample<'_>) {
+        let (datagram, window, w_max, prior) =
+            (self.datagram, self.window, self.w_max, self.prior);
+        let epoch = self.epoch.get_or_insert_with(|| Epoch {
+            start: sample.now,
+            origin: w_max.max(window),
+            // RFC 9438 s.4.2: K = cbrt((W_max - cwnd_epoch) / C), in segments.
+            k: ((w_max - window).max(0.0) / datagram / C).cbrt(),
+            w_est: window,
+            last_ack: sample.now,
+        });
+        epoch.last_ack = sample.now;
+        let origin = epoch.origin;
+        let elapsed = sample.now.since(epoch.start).as_secs_f64();
+        // RFC 9438 s.4.3; once at the old window, Reno's own step.
+        let alpha = if epoch.w_est >= prior { 1.0 } else { ALPHA };
+        epoch.w_est += alpha * sample.acked as f64 / window * datagram;
+        let cubic = |t: f64| C * (t - epoch.k).powi(3) * datagram + origin;
+        if cubic(elapsed) < epoch.w_est {
+            self.window = window.max(epoch.w_est);
+            return;
+        }
+        // RFC 9438 s.4.4: where the curve will be a round trip from now, at most half again.
+        let target = cubic(elapsed + seconds(sample.rtt.smoothed())).clamp(window, 1.5 * window);
+        self.window += (target - window) / window * sample.acked as f64;
+    }
+}
+
+impl Controller for Cubic {
+    fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
+        // RFC 9438 s.5.8: after a pause the curve goes on where it was.
+        if in_flight == bytes
+            && let Some(epoch) = &mut self.epoch
+        {
+            epoch.start += now.since(epoch.last_ack);
+            epoch.last_ack = epoch.last_ack.max(now);
+        }
+    }
+
+    fn on_ack(&mut self, sample: &AckSample<'_>) {
+        let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
+        if recovering || sample.app_limited {
+            return;
+        }
+        if self.threshold.is_some_and(|threshold| self.window >= threshold) {
+            self.avoid(sample);
+            return;
+        }
+        if self.threshold.is_some() {
+            // Slow start again after persistent congestion; HyStart++ is for the first
+            // (RFC 9406 s.4.3).
+            self.window += sample.acked as f64;
+            return;
+        }
+        let rtt = sample.rtt.latest();
+        match self.hystart.on_ack(sample.now, sample.acked, sample.largest_sent, rtt) {
+            SlowStart::Grow(bytes) => self.window += bytes as f64,
+            SlowStart::Leave => self.threshold = Some(self.window),
+        }
+    }
+
+    fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
+        if self.recovery_start.is_some_and(|start| largest_sent <= start) {
+            return;
+        }
+        self.undo = None;
+        self.undo = Some(Box::new(self.clone()));
+        self.recovery_start = Some(now);
+        self.prior = self.window;
+        // RFC 9438 s.4.7: still below the last peak, so somebody else wants a share.
+        self.w_max =
+            if self.window < self.w_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+        self.window = (self.window * BETA).max(self.minimum());
+        self.threshold = Some(self.window);
+        self.epoch = None;
+    }
+
+    fn on_spurious_loss(&mut self, _now: Timestamp) {
+        // RFC 9438 s.4.9.
+        if let Some(before) = self.undo.take()
+            && before.window > self.window
+        {
+            *self = Cubic { datagram: self.datagram, undo: None, ..*before };
+        }
+    }
+
+    fn on_persistent_congestion(&mut self, _now: Timestamp) {
+        self.prior = self.window;
+        self.w_max = self.window;
+        self.threshold = Some((self.window * BETA).max(self.minimum()));
+        self.window = self.minimum();
+        (self.recovery_start, self.epoch, self.undo) = (None, None, None);
+    }
+
+    fn on_datagram_size(&mut self, size: u16) {
+        self.datagram = size.into();
+        self.window = self.window.max(self.minimum());
+    }
+
+    fn window(&self) -> u64 {
+        self.window as u64
+    }
+
+    fn slow_start_threshold(&self) -> Option<u64> {
+        self.threshold.map(|threshold| threshold as u64)
+    }
+
+    fn name(&self) -> &'static str {
+        "cubic"
+    }
+}

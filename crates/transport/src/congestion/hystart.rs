@@ -1,0 +1,109 @@
+//! HyStart++ (RFC 9406): leave slow start when the delay grows, before anything is lost.
+
+use std::time::Duration;
+
+use crate::Timestamp;
+
+// RFC 9406 s.4.3. L, the limit on what one acknowledgement adds, is for stacks that do not pace.
+const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
+const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
+const MIN_RTT_DIVISOR: u32 = 8;
+const N_RTT_SAMPLE: u32 = 8;
+const CSS_GROWTH_DIVISOR: u64 = 4;
+const CSS_ROUNDS: u32 = 5;
+
+/// What slow start should do with acknowledged bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlowStart {
+    /// Add so many bytes to the window.
+    Grow(u64),
+    /// The delay stayed up: leave slow start here.
+    Leave,
+}
+
+/// One path's slow start. A round ends with the acknowledgement of a packet that was sent after it
+/// began.
+#[derive(Debug, Clone)]
+pub struct HyStart {
+    round_start: Option<Timestamp>,
+    last_round_min: Option<Duration>,
+    round_min: Option<Duration>,
+    samples: u32,
+    conservative: Option<Conservative>,
+}
+
+/// Conservative slow start: a few rounds of slower growth to see whether the delay was a spike.
+#[derive(Debug, Clone)]
+struct Conservative {
+    baseline: Duration,
+    rounds: u32,
+}
+
+impl Default for HyStart {
+    fn default() -> HyStart {
+        HyStart::new()
+    }
+}
+
+impl HyStart {
+    /// At the start of slow start.
+    pub const fn new() -> HyStart {
+        HyStart {
+            round_start: None,
+            last_round_min: None,
+            round_min: None,
+            samples: 0,
+            conservative: None,
+        }
+    }
+
+    /// Takes an acknowledgement in slow start: `acked` bytes, the largest packet of which was sent at
+    /// `largest_sent` and took `rtt`.
+    pub fn on_ack(
+        &mut self,
+        now: Timestamp,
+        acked: u64,
+        largest_sent: Timestamp,
+        rtt: Duration,
+    ) -> SlowStart {
+        self.round_min = Some(self.round_min.map_or(rtt, |min| min.min(rtt)));
+        self.samples += 1;
+        self.compare();
+        if self.round_start.is_none_or(|start| largest_sent >= start) && self.end_round(now) {
+            return SlowStart::Leave;
+        }
+        match self.conservative {
+            Some(_) => SlowStart::Grow(acked / CSS_GROWTH_DIVISOR),
+            None => SlowStart::Grow(acked),
+        }
+    }
+
+    /// RFC 9406 s.4.2: into conservative slow start, or back out of it.
+    fn compare(&mut self) {
+        if self.samples < N_RTT_SAMPLE {
+            return;
+        }
+        let Some(current) = self.round_min else { return };
+        match &self.conservative {
+            Some(conservative) if current < conservative.baseline => self.conservative = None,
+            Some(_) => {}
+            None => {
+                let Some(last) = self.last_round_min else { return };
+                let threshold = (last / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
+                if current >= last + threshold {
+                    self.conservative = Some(Conservative { baseline: current, rounds: 0 });
+                }
+            }
+        }
+    }
+
+    /// Whether conservative slow start is over.
+    fn end_round(&mut self, now: Timestamp) -> bool {
+        self.round_start = Some(now);
+        self.last_round_min = self.round_min.take();
+        self.samples = 0;
+        let Some(conservative) = &mut self.conservative else { return false };
+        conservative.rounds += 1;
+        conservative.rounds > CSS_ROUNDS
+    }
+}

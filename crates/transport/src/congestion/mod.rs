@@ -1,0 +1,167 @@
+//! Congestion control: how much may be in flight on a path, and how fast it may leave.
+//!
+//! A [`Controller`] decides; one exists per path. [`Algorithm`] names those that come with the
+//! transport and makes them; anybody can bring another.
+//!
+//! * `new_reno.rs`: RFC 9002 s.7;
+//! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
+//! * `pacer.rs`: spreads what a window allows over a round trip (RFC 9002 s.7.7).
+
+mod cubic;
+mod hystart;
+mod new_reno;
+mod pacer;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::Timestamp;
+use crate::recovery::RttEstimator;
+
+pub use cubic::Cubic;
+pub use hystart::{HyStart, SlowStart};
+pub use new_reno::NewReno;
+pub use pacer::{Pacer, Rate};
+
+/// What newly acknowledged packets tell.
+#[derive(Debug, Clone, Copy)]
+pub struct AckSample<'a> {
+    /// When the acknowledgement was taken in.
+    pub now: Timestamp,
+    /// Bytes that are no longer in flight.
+    pub acked: u64,
+    /// When the largest packet newly acknowledged was sent.
+    pub largest_sent: Timestamp,
+    /// Bytes in flight before the acknowledgement.
+    pub in_flight: u64,
+    /// Whether the window was not used up when the packets were sent: then it must not grow
+    /// (RFC 9002 s.7.8).
+    pub app_limited: bool,
+    /// The path's round-trip time, with this sample in it.
+    pub rtt: &'a RttEstimator,
+}
+
+/// Why the path is congested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Packets were lost, so many bytes.
+    Loss {
+        /// Bytes lost.
+        bytes: u64,
+    },
+    /// More packets were marked ECN-CE (RFC 9002 s.7.1).
+    Ecn,
+}
+
+/// A congestion controller of one path.
+///
+/// Calls come in this order for an ACK frame: [`Controller::on_congestion`] if anything was lost or
+/// marked, then [`Controller::on_ack`]. The window counts UDP payload bytes.
+pub trait Controller: fmt::Debug + Send {
+    /// A packet that counts was sent; `in_flight` is with it.
+    fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
+
+    /// Packets were acknowledged.
+    fn on_ack(&mut self, sample: &AckSample<'_>);
+
+    /// Congestion, once per round trip: `largest_sent` is when the largest packet lost or marked was
+    /// sent; a signal from before the last reaction is no news (RFC 9002 s.7.3.2).
+    fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, signal: Signal);
+
+    /// Packets given up turned out to have arrived: the last reaction may have been for nothing.
+    fn on_spurious_loss(&mut self, now: Timestamp);
+
+    /// Nothing came through for several PTOs (RFC 9002 s.7.6).
+    fn on_persistent_congestion(&mut self, now: Timestamp);
+
+    /// The path now takes datagrams of so many bytes.
+    fn on_datagram_size(&mut self, size: u16);
+
+    /// The congestion window in bytes.
+    fn window(&self) -> u64;
+
+    /// The slow start threshold in bytes; none: not left yet, or the algorithm has none.
+    fn slow_start_threshold(&self) -> Option<u64>;
+
+    /// How fast to send.
+    fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
+        let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
+        Rate::of_window(self.window(), rtt.smoothed(), factor)
+    }
+
+    /// What it is called in logs.
+    fn name(&self) -> &'static str;
+}
+
+/// RFC 9002 s.7.7: slightly above one window a round trip, lest the pacer starve the window.
+const PACING_GAIN: f64 = 1.25;
+
+/// RFC 9002 s.7.2, kMinimumWindow in datagrams.
+const MINIMUM_WINDOW: u64 = 2;
+
+/// RFC 9002 s.7.2: ten datagrams, limited to the larger of 14,720 bytes or two datagrams.
+pub fn initial_window(datagram: u16) -> u64 {
+    let datagram = u64::from(datagram);
+    (10 * datagram).min((2 * datagram).max(14_720))
+}
+
+/// The algorithms that come with the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Algorithm {
+    /// RFC 9002 s.7.
+    NewReno,
+    /// RFC 9438 with HyStart++.
+    #[default]
+    Cubic,
+}
+
+impl Algorithm {
+    /// A controller for a new path that takes datagrams of so many bytes.
+    pub fn start(self, datagram: u16) -> Box<dyn Controller> {
+        match self {
+            Algorithm::NewReno => Box::new(NewReno::new(datagram)),
+            Algorithm::Cubic => Box::new(Cubic::new(datagram)),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Algorithm::NewReno => "newreno",
+            Algorithm::Cubic => "cubic",
+        })
+    }
+}
+
+/// The text is no [`Algorithm`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownAlgorithm(String);
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no congestion control: `newreno` or `cubic`", self.0)
+    }
+}
+
+impl std::error::Error for UnknownAlgorithm {}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(text: &str) -> Result<Algorithm, UnknownAlgorithm> {
+        match text {
+            "newreno" => Ok(Algorithm::NewReno),
+            "cubic" => Ok(Algorithm::Cubic),
+            other => Err(UnknownAlgorithm(other.to_owned())),
+        }
+    }
+}
+
+/// For controllers: the round trip as a divisor, never zero.
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64().max(1e-6)
+}

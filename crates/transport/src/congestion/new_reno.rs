@@ -1,0 +1,102 @@
+//! NewReno (RFC 9002 s.7, appendix B).
+
+use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window};
+use crate::Timestamp;
+
+/// kLossReductionFactor of RFC 9002 appendix B.1 is a half.
+const REDUCTION: u64 = 2;
+
+/// The controller of RFC 9002.
+#[derive(Debug, Clone)]
+pub struct NewReno {
+    datagram: u64,
+    window: u64,
+    threshold: Option<u64>,
+    recovery_start: Option<Timestamp>,
+    /// Bytes acknowledged since the window last grew in congestion avoidance.
+    acked: u64,
+    /// Window and threshold before the last reaction.
+    before: Option<(u64, Option<u64>)>,
+}
+
+impl NewReno {
+    /// In slow start, for datagrams of so many bytes.
+    pub fn new(datagram: u16) -> NewReno {
+        NewReno {
+            datagram: datagram.into(),
+            window: initial_window(datagram),
+            threshold: None,
+            recovery_start: None,
+            acked: 0,
+            before: None,
+        }
+    }
+
+    fn minimum(&self) -> u64 {
+        MINIMUM_WINDOW * self.datagram
+    }
+}
+
+impl Controller for NewReno {
+    fn on_sent(&mut self, _now: Timestamp, _bytes: u64, _in_flight: u64) {}
+
+    fn on_ack(&mut self, sample: &AckSample<'_>) {
+        // RFC 9002 s.7.3.2: recovery ends with the acknowledgement of a packet sent during it.
+        let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
+        if recovering || sample.app_limited {
+            return;
+        }
+        match self.threshold {
+            Some(threshold) if self.window >= threshold => {
+                // RFC 9002 s.7.3.3: one datagram a window.
+                self.acked += sample.acked;
+                if self.acked >= self.window {
+                    self.acked -= self.window;
+                    self.window += self.datagram;
+                }
+            }
+            _ => self.window += sample.acked,
+        }
+    }
+
+    fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
+        if self.recovery_start.is_some_and(|start| largest_sent <= start) {
+            return;
+        }
+        self.before = Some((self.window, self.threshold));
+        self.recovery_start = Some(now);
+        self.window = (self.window / REDUCTION).max(self.minimum());
+        self.threshold = Some(self.window);
+        self.acked = 0;
+    }
+
+    fn on_spurious_loss(&mut self, _now: Timestamp) {
+        if let Some((window, threshold)) = self.before.take()
+            && window > self.window
+        {
+            (self.window, self.threshold, self.recovery_start) = (window, threshold, None);
+        }
+    }
+
+    fn on_persistent_congestion(&mut self, _now: Timestamp) {
+        self.window = self.minimum();
+        (self.recovery_start, self.before, self.acked) = (None, None, 0);
+    }
+
+    fn on_datagram_size(&mut self, size: u16) {
+        self.datagram = size.into();
+        self.window = self.window.max(self.minimum());
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn slow_start_threshold(&self) -> Option<u64> {
+        self.threshold
+    }
+
+    fn name(&self) -> &'static str {
+        "newreno"
+    }
+}

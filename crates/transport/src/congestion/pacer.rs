@@ -1,0 +1,79 @@
+//! Spreads what the window allows over a round trip (RFC 9002 s.7.7).
+
+use std::time::Duration;
+
+use super::seconds;
+use crate::Timestamp;
+
+/// A sending rate in bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Rate(f64);
+
+impl Rate {
+    /// So many bytes a second; at least one.
+    pub fn bytes_per_second(bytes: f64) -> Rate {
+        Rate(if bytes.is_finite() { bytes.max(1.0) } else { f64::MAX })
+    }
+
+    /// `factor` windows a round trip.
+    pub fn of_window(window: u64, rtt: Duration, factor: f64) -> Rate {
+        Rate::bytes_per_second(window as f64 * factor / seconds(rtt))
+    }
+
+    /// Bytes a second.
+    pub fn as_bytes_per_second(self) -> f64 {
+        self.0
+    }
+
+    /// How long so many bytes take.
+    pub fn time_for(self, bytes: u64) -> Duration {
+        Duration::try_from_secs_f64(bytes as f64 / self.0).unwrap_or(Duration::MAX)
+    }
+}
+
+/// A leaky bucket: packets leave at a rate, with bursts for what a timer could not resolve.
+#[derive(Debug, Clone)]
+pub struct Pacer {
+    /// Bytes that may leave now. Below zero after a packet larger than what was left.
+    tokens: f64,
+    /// The most that may leave at once, in bytes.
+    burst: f64,
+    updated: Timestamp,
+}
+
+/// How much of the rate may leave at once: a timer tick and a GSO batch.
+const BURST_TIME: Duration = Duration::from_millis(2);
+
+impl Pacer {
+    /// Lets the initial window out at once (RFC 9002 s.7.7).
+    pub fn new(now: Timestamp, initial_window: u64) -> Pacer {
+        Pacer { tokens: initial_window as f64, burst: initial_window as f64, updated: now }
+    }
+
+    /// Sets the burst: what the rate gives in 2 ms, and at least ten datagrams
+    /// (RFC 9002 s.7.7: no more than the initial window where the rate does not ask for it).
+    fn refill(&mut self, now: Timestamp, rate: Rate, datagram: u16) {
+        self.burst = (rate.0 * BURST_TIME.as_secs_f64()).max(10.0 * f64::from(datagram));
+        let gained = rate.0 * now.since(self.updated).as_secs_f64();
+        self.tokens = (self.tokens + gained).min(self.burst);
+        self.updated = self.updated.max(now);
+    }
+
+    /// When a datagram may leave: none means now.
+    pub fn next(&mut self, now: Timestamp, rate: Rate, datagram: u16) -> Option<Timestamp> {
+        self.refill(now, rate, datagram);
+        let lacking = f64::from(datagram) - self.tokens;
+        if lacking <= 0.0 {
+            return None;
+        }
+        // Half a burst at a time: a timer for each datagram would cost more than it smooths.
+        let wait = lacking.max(self.burst / 2.0 - self.tokens);
+        Some(now + rate.time_for(wait.ceil() as u64).max(Duration::from_nanos(1)))
+    }
+
+    /// So many bytes left.
+    pub fn on_sent(&mut self, bytes: u64) {
+        // A probe goes out whatever the bucket says; it must not take a whole round trip to mend.
+        self.tokens = (self.tokens - bytes as f64).max(-self.burst);
+    }
+}

@@ -1,0 +1,196 @@
+use super::*;
+
+const fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+const DATAGRAM: u16 = 1200;
+
+fn rtt_of(ms: u64) -> RttEstimator {
+    let mut rtt = RttEstimator::new(Duration::from_millis(ms));
+    rtt.update(Timestamp::START, Duration::from_millis(ms), Duration::ZERO);
+    rtt
+}
+
+/// One round trip that begins at `start` and acknowledges a whole window, a datagram at a time.
+fn round(controller: &mut dyn Controller, start: u64, rtt: &RttEstimator) -> u64 {
+    let window = controller.window();
+    let end = start + rtt.latest().as_millis() as u64;
+    for _ in 0..window / u64::from(DATAGRAM) {
+        controller.on_sent(at(start), DATAGRAM.into(), window);
+        controller.on_ack(&AckSample {
+            now: at(end),
+            acked: DATAGRAM.into(),
+            largest_sent: at(start),
+            in_flight: window,
+            app_limited: false,
+            rtt,
+        });
+    }
+    end
+}
+
+#[test]
+fn the_initial_window_is_the_rfcs() {
+    assert_eq!(initial_window(1200), 12_000);
+    assert_eq!(initial_window(1472), 14_720);
+    assert_eq!(initial_window(9000), 18_000);
+}
+
+#[test]
+fn slow_start_doubles_and_loss_ends_it() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        let mut controller = algorithm.start(DATAGRAM);
+        let rtt = rtt_of(50);
+        let end = round(&mut *controller, 0, &rtt);
+        assert_eq!(controller.window(), 24_000, "{algorithm}");
+        controller.on_congestion(at(end), at(end - 1), Signal::Loss { bytes: 1200 });
+        let reduced = controller.window();
+        let factor = if algorithm == Algorithm::Cubic { 0.7 } else { 0.5 };
+        assert_eq!(reduced, (24_000.0 * factor) as u64, "{algorithm}");
+        // Once a round trip.
+        controller.on_congestion(at(end + 1), at(end - 1), Signal::Ecn);
+        assert_eq!(controller.window(), reduced, "{algorithm}");
+        controller.on_spurious_loss(at(end + 2));
+        assert_eq!(controller.window(), 24_000, "{algorithm}: it was none");
+    }
+}
+
+#[test]
+fn what_is_not_used_does_not_grow() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        let mut controller = algorithm.start(DATAGRAM);
+        let rtt = rtt_of(50);
+        controller.on_ack(&AckSample {
+            now: at(50),
+            acked: 12_000,
+            largest_sent: at(0),
+            in_flight: 12_000,
+            app_limited: true,
+            rtt: &rtt,
+        });
+        assert_eq!(controller.window(), 12_000, "{algorithm}");
+    }
+}
+
+#[test]
+fn reno_grows_a_datagram_a_window() {
+    let mut reno = NewReno::new(DATAGRAM);
+    let rtt = rtt_of(50);
+    let mut end = round(&mut reno, 0, &rtt);
+    reno.on_congestion(at(end), at(end), Signal::Ecn);
+    end += 1;
+    for grown in 1..=5 {
+        end = round(&mut reno, end, &rtt);
+        assert_eq!(reno.window(), 12_000 + grown * 1200);
+    }
+}
+
+/// RFC 9438 s.4.2: the window is back at W_max after K, concave before and convex behind.
+#[test]
+fn cubic_is_back_after_k_and_then_grows_faster() {
+    let rtt = rtt_of(100);
+    let mut cubic = Cubic::new(DATAGRAM);
+    let mut end = 0;
+    // 10 datagrams doubled six times: 640.
+    for _ in 0..6 {
+        end = round(&mut cubic, end, &rtt);
+    }
+    let peak = cubic.window() / u64::from(DATAGRAM);
+    assert_eq!(peak, 640);
+    cubic.on_congestion(at(end), at(end), Signal::Loss { bytes: 1200 });
+    end += 1;
+    let k = (640.0f64 * 0.3 / 0.4).cbrt();
+    let start = end;
+    let mut grown = Vec::new();
+    while end < start + (2.0 * k * 1000.0) as u64 {
+        let before = cubic.window();
+        end = round(&mut cubic, end, &rtt);
+        grown.push((end - start, cubic.window() - before, cubic.window()));
+    }
+    let at_k = grown.iter().find(|(time, ..)| *time as f64 >= k * 1000.0).unwrap();
+    let ratio = at_k.2 as f64 / (640.0 * 1200.0);
+    assert!((0.97..1.03).contains(&ratio), "at K {ratio} of W_max");
+    let middle = grown.len() / 2;
+    assert!(grown[1].1 > 4 * grown[middle].1, "concave at first: {grown:?}");
+    assert!(grown[grown.len() - 1].1 > 4 * grown[middle].1, "convex behind: {grown:?}");
+}
+
+/// With a short round trip and a small window CUBIC would be slower than Reno: it follows Reno
+/// (RFC 9438 s.4.3).
+#[test]
+fn cubic_is_not_slower_than_reno_on_short_paths() {
+    let rtt = rtt_of(2);
+    let (mut cubic, mut reno) = (Cubic::new(DATAGRAM), NewReno::new(DATAGRAM));
+    for controller in [&mut cubic as &mut dyn Controller, &mut reno] {
+        let end = round(controller, 0, &rtt);
+        controller.on_congestion(at(end), at(end), Signal::Loss { bytes: 1200 });
+        let mut time = end + 1;
+        for _ in 0..200 {
+            time = round(controller, time, &rtt);
+        }
+    }
+    assert!(cubic.window() * 10 >= reno.window() * 9, "{} {}", cubic.window(), reno.window());
+}
+
+#[test]
+fn hystart_leaves_when_the_delay_stays_up_and_not_for_a_spike() {
+    let mut steady = HyStart::new();
+    let mut risen = HyStart::new();
+    let (mut left, mut time) = (None, 0);
+    for number in 0..12 {
+        let extra = if number >= 3 { 20 } else { 0 };
+        let spike = if number == 3 { 20 } else { 0 };
+        let end = time + 50;
+        for _ in 0..10 {
+            let grown = steady.on_ack(at(end), 1200, at(time), Duration::from_millis(50 + spike));
+            assert_ne!(grown, SlowStart::Leave, "a spike of one round");
+            let grown = risen.on_ack(at(end), 1200, at(time), Duration::from_millis(50 + extra));
+            if grown == SlowStart::Leave {
+                left = left.or(Some(number));
+            }
+        }
+        time = end;
+    }
+    // Seen in round 3, then five rounds of conservative slow start (RFC 9406 s.4.2).
+    assert!(matches!(left, Some(8..=10)), "{left:?}");
+}
+
+#[test]
+fn persistent_congestion_starts_over() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        let mut controller = algorithm.start(DATAGRAM);
+        controller.on_persistent_congestion(at(1000));
+        assert_eq!(controller.window(), 2400, "{algorithm}: kMinimumWindow");
+    }
+}
+
+#[test]
+fn the_pacer_keeps_to_the_rate() {
+    let rate = Rate::bytes_per_second(12_000_000.0);
+    let mut pacer = Pacer::new(at(0), 12_000);
+    let (mut now, mut sent) = (at(0), 0u64);
+    while now < at(1000) {
+        match pacer.next(now, rate, DATAGRAM) {
+            None => {
+                pacer.on_sent(DATAGRAM.into());
+                sent += u64::from(DATAGRAM);
+            }
+            Some(later) => {
+                assert!(later > now, "no busy waiting");
+                now = later;
+            }
+        }
+    }
+    let share = sent as f64 / 12_000_000.0;
+    assert!((0.99..1.01).contains(&share), "{share} of the rate");
+}
+
+#[test]
+fn names_are_read_back() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+    }
+    let error = "vegas".parse::<Algorithm>().unwrap_err().to_string();
+    assert!(error.contains("`cubic`"), "{error}");
+}

@@ -1,0 +1,19 @@
+//! QUIC (RFC 9000, 9001, 9002) without I/O: bytes and moments in, bytes and moments out.
+//!
+//! No clock, thread, socket, global or random number generator inside: the same calls give the same
+//! bytes, which the simulator and the tests stand on. In the making, from the bottom up; what is
+//! here is complete in itself:
+//!
+//! * [`Timestamp`]: moments, the caller's; [`ranges`]: sets of numbers;
+//! * [`recovery`]: round-trip time, packets in flight, loss (RFC 9002 s.5, 6);
+//! * [`congestion`]: NewReno, CUBIC, pacing (RFC 9002 s.7, RFC 9438, RFC 9406).
+
+#![forbid(unsafe_code)]
+
+pub mod congestion;
+pub mod ranges;
+pub mod recovery;
+
+mod time;
+
+pub use time::Timestamp;

@@ -1,0 +1,216 @@
+//! Sets of numbers kept as ranges: packet numbers to acknowledge, bytes received, bytes lost.
+
+use std::ops::Range;
+
+/// A set of `u64` as sorted, disjoint, non-adjacent half-open ranges.
+///
+/// Nearly every insertion happens at the upper end, where it costs nothing; elsewhere it costs a
+/// binary search and moving what is above.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RangeSet {
+    ranges: Vec<(u64, u64)>,
+}
+
+impl RangeSet {
+    /// The empty set.
+    pub const fn new() -> RangeSet {
+        RangeSet { ranges: Vec::new() }
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many ranges it consists of.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// How many numbers are in it.
+    pub fn covered(&self) -> u64 {
+        self.ranges.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// The smallest number.
+    pub fn min(&self) -> Option<u64> {
+        self.ranges.first().map(|range| range.0)
+    }
+
+    /// The largest number.
+    pub fn max(&self) -> Option<u64> {
+        self.ranges.last().map(|range| range.1 - 1)
+    }
+
+    /// The ranges, from the lowest up or, reversed, from the highest down.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
+        self.ranges.iter().map(|&(start, end)| start..end)
+    }
+
+    /// Whether `number` is in it.
+    pub fn contains(&self, number: u64) -> bool {
+        let above = self.ranges.partition_point(|range| range.1 <= number);
+        self.ranges.get(above).is_some_and(|range| range.0 <= number)
+    }
+
+    /// Whether all of `range` is in it.
+    pub fn contains_all(&self, range: Range<u64>) -> bool {
+        if range.is_empty() {
+            return true;
+        }
+        let at = self.ranges.partition_point(|have| have.1 <= range.start);
+        self.ranges.get(at).is_some_and(|have| have.0 <= range.start && range.end <= have.1)
+    }
+
+    /// Adds one number; whether it was not there yet.
+    pub fn insert_one(&mut self, number: u64) -> bool {
+        match self.ranges.last_mut() {
+            Some(last) if last.1 == number => {
+                last.1 = number + 1;
+                true
+            }
+            Some(last) if last.1 > number => self.insert(number..number + 1) > 0,
+            _ => {
+                self.ranges.push((number, number + 1));
+                true
+            }
+        }
+    }
+
+    /// Adds a range; how many of its numbers were not there yet.
+    pub fn insert(&mut self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        // Those that overlap or touch become one with it.
+        let first = self.ranges.partition_point(|have| have.1 < range.start);
+        let last = self.ranges.partition_point(|have| have.0 <= range.end);
+        let touched = &self.ranges[first..last];
+        let (mut start, mut end, mut known) = (range.start, range.end, 0);
+        for have in touched {
+            let overlap = have.1.min(range.end).saturating_sub(have.0.max(range.start));
+            known += overlap;
+            start = start.min(have.0);
+            end = end.max(have.1);
+        }
+        self.ranges.splice(first..last, [(start, end)]);
+        range.end - range.start - known
+    }
+
+    /// Takes a range out.
+    pub fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.ranges.partition_point(|have| have.1 <= range.start);
+        let last = self.ranges.partition_point(|have| have.0 < range.end);
+        if first >= last {
+            return;
+        }
+        let below = (self.ranges[first].0, range.start);
+        let above = (range.end, self.ranges[last - 1].1);
+        let left = [below, above].into_iter().filter(|(start, end)| start < end);
+        self.ranges.splice(first..last, left);
+    }
+
+    /// Takes out everything below `number`.
+    pub fn remove_below(&mut self, number: u64) {
+        let gone = self.ranges.partition_point(|have| have.1 <= number);
+        self.ranges.drain(..gone);
+        if let Some(first) = self.ranges.first_mut() {
+            first.0 = first.0.max(number);
+        }
+    }
+
+    /// Takes out the lowest range.
+    pub fn pop_min(&mut self) -> Option<Range<u64>> {
+        if self.ranges.is_empty() {
+            return None;
+        }
+        let (start, end) = self.ranges.remove(0);
+        Some(start..end)
+    }
+
+    /// The parts of `range` that are not in the set, from the lowest up.
+    pub fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.ranges.partition_point(|have| have.1 <= range.start);
+        let mut next = range.start;
+        let mut inside = self.ranges[first..].iter();
+        std::iter::from_fn(move || {
+            while next < range.end {
+                let Some(&(start, end)) = inside.next() else {
+                    let gap = next..range.end;
+                    next = range.end;
+                    return Some(gap);
+                };
+                let gap = next..start.min(range.end);
+                next = end;
+                if !gap.is_empty() {
+                    return Some(gap);
+                }
+            }
+            None
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng, rngs::StdRng};
+    use std::collections::BTreeSet;
+
+    fn check(set: &RangeSet, model: &BTreeSet<u64>) {
+        let numbers: Vec<u64> = set.iter().flatten().collect();
+        assert_eq!(numbers, model.iter().copied().collect::<Vec<_>>());
+        assert_eq!(set.covered(), model.len() as u64);
+        assert!(set.ranges.iter().all(|(start, end)| start < end), "{set:?}");
+        assert!(set.ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "not apart: {set:?}");
+        assert_eq!((set.min(), set.max()), (model.first().copied(), model.last().copied()));
+    }
+
+    #[test]
+    fn agrees_with_a_set_of_single_numbers() {
+        let seed = 0x5eed;
+        let mut rng = StdRng::seed_from_u64(seed);
+        for _ in 0..300 {
+            let (mut set, mut model) = (RangeSet::new(), BTreeSet::new());
+            for _ in 0..60 {
+                let start = rng.random_range(0..80u64);
+                let range = start..start + rng.random_range(0..12u64);
+                match rng.random_range(0..10) {
+                    0..=3 => {
+                        let fresh = range.clone().filter(|n| model.insert(*n)).count() as u64;
+                        assert_eq!(set.insert(range), fresh);
+                    }
+                    4..=5 => assert_eq!(set.insert_one(start), model.insert(start)),
+                    6..=7 => {
+                        model.retain(|n| !range.contains(n));
+                        set.remove(range);
+                    }
+                    8 => {
+                        model.retain(|n| *n >= start / 2);
+                        set.remove_below(start / 2);
+                    }
+                    _ => {
+                        let gaps: Vec<u64> = set.gaps(range.clone()).flatten().collect();
+                        let missing: Vec<u64> =
+                            range.clone().filter(|n| !model.contains(n)).collect();
+                        assert_eq!(gaps, missing);
+                        assert_eq!(set.contains_all(range), missing.is_empty());
+                        assert_eq!(set.contains(start), model.contains(&start));
+                    }
+                }
+                check(&set, &model);
+            }
+        }
+    }
+
+    #[test]
+    fn the_lowest_range_comes_out_whole() {
+        let mut set = RangeSet::new();
+        set.insert(10..20);
+        set.insert(1..3);
+        assert_eq!((set.pop_min(), set.pop_min(), set.pop_min()), (Some(1..3), Some(10..20), None));
+    }
+}

@@ -1,0 +1,247 @@
+//! Loss detection (RFC 9002): what was acknowledged, what is lost, when to look again.
+//!
+//! * `rtt.rs`: the round-trip time of a path;
+//! * `sent.rs`: packets in flight of a packet number space;
+//! * [`LossDetector`], here: one a packet number space, over both.
+//!
+//! Nothing here knows frames, paths or keys: `C` is whatever the connection wants back when a packet
+//! is acknowledged or lost. The timer over all spaces and the reaction to loss are the connection's.
+
+mod rtt;
+mod sent;
+#[cfg(test)]
+mod tests;
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::Timestamp;
+use crate::ranges::RangeSet;
+
+pub use rtt::{GRANULARITY, INITIAL_RTT, RttEstimator};
+pub use sent::{DeliveryMark, SentPacket, SentPackets};
+
+/// How many packets later an earlier one counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
+pub const PACKET_THRESHOLD: u64 = 3;
+
+/// How many losses are remembered to notice that one was none.
+const LOST_RANGES: usize = 64;
+
+/// When a packet counts as lost (RFC 9002 s.6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// So many packets before the largest acknowledged.
+    pub packets: u64,
+    /// Sent so long ago, if something later was acknowledged.
+    pub delay: Duration,
+}
+
+impl Thresholds {
+    /// RFC 9002's for this round-trip time.
+    pub fn of(rtt: &RttEstimator) -> Thresholds {
+        Thresholds { packets: PACKET_THRESHOLD, delay: rtt.loss_delay() }
+    }
+}
+
+/// What an ACK frame told of.
+#[derive(Debug, Clone)]
+pub struct Acked<C> {
+    /// Packets newly acknowledged, from the highest number down.
+    pub packets: Vec<(u64, SentPacket<C>)>,
+    /// Packets among the acknowledged that had been given up as lost.
+    pub spurious: u64,
+}
+
+impl<C> Acked<C> {
+    /// The one to take an RTT sample from: the largest acknowledged if it is new and something new
+    /// in the frame is ack-eliciting (RFC 9002 s.5.1).
+    pub fn rtt_sample(&self, largest: u64) -> Option<&SentPacket<C>> {
+        let (number, packet) = self.packets.first()?;
+        let elicited = self.packets.iter().any(|(_, packet)| packet.ack_eliciting);
+        (*number == largest && elicited).then_some(packet)
+    }
+}
+
+/// The peer acknowledged a packet that was never sent: a connection error of type
+/// PROTOCOL_VIOLATION (RFC 9000 s.13.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NeverSent(pub u64);
+
+/// Loss detection of one packet number space.
+#[derive(Debug, Clone)]
+pub struct LossDetector<C> {
+    sent: SentPackets<C>,
+    /// Numbers left out on purpose; an acknowledgement of one is a lie (RFC 9000 s.21.4).
+    skipped: RangeSet,
+    lost: RangeSet,
+    largest_acked: Option<u64>,
+    loss_time: Option<Timestamp>,
+    last_ack_eliciting: Option<Timestamp>,
+    ack_eliciting: usize,
+}
+
+impl<C> Default for LossDetector<C> {
+    fn default() -> LossDetector<C> {
+        LossDetector {
+            sent: SentPackets::default(),
+            skipped: RangeSet::new(),
+            lost: RangeSet::new(),
+            largest_acked: None,
+            loss_time: None,
+            last_ack_eliciting: None,
+            ack_eliciting: 0,
+        }
+    }
+}
+
+impl<C> LossDetector<C> {
+    /// Packets in flight.
+    pub fn sent(&self) -> &SentPackets<C> {
+        &self.sent
+    }
+
+    /// The largest number the peer has acknowledged.
+    pub fn largest_acked(&self) -> Option<u64> {
+        self.largest_acked
+    }
+
+    /// When the next packet will count as lost by time; none: nothing is waiting for that.
+    pub fn loss_time(&self) -> Option<Timestamp> {
+        self.loss_time
+    }
+
+    /// When an ack-eliciting packet was last sent, while one is in flight: the PTO counts from
+    /// there (RFC 9002 s.6.2.1).
+    pub fn last_ack_eliciting(&self) -> Option<Timestamp> {
+        self.last_ack_eliciting.filter(|_| self.ack_eliciting > 0)
+    }
+
+    /// A packet was sent. Numbers between this and the last were skipped on purpose.
+    pub fn on_packet_sent(&mut self, number: u64, packet: SentPacket<C>) {
+        let next = self.sent.next();
+        if number > next {
+            self.skipped.insert(next..number);
+        }
+        if packet.ack_eliciting {
+            self.ack_eliciting += 1;
+            self.last_ack_eliciting = Some(packet.time_sent);
+        }
+        self.sent.insert(number, packet);
+    }
+
+    /// Takes the packets of an ACK frame out of flight. `ranges` come from the highest down, as in
+    /// the frame (RFC 9000 s.19.3.1).
+    ///
+    /// The work is bounded by what is in flight, not by what the frame claims.
+    ///
+    /// # Errors
+    /// When a range reaches a number that was never sent; nothing has changed then.
+    pub fn on_ack(
+        &mut self,
+        ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,
+    ) -> Result<Acked<C>, NeverSent> {
+        for range in ranges.clone() {
+            // RFC 9000 s.13.1: acknowledging what was not sent.
+            if *range.end() >= self.sent.next() {
+                return Err(NeverSent(*range.end()));
+            }
+            let lie = self.skipped.iter().find(|s| s.start <= *range.end() && *range.start() < s.end);
+            if let Some(lie) = lie {
+                return Err(NeverSent(lie.start));
+            }
+        }
+        let mut acked = Acked { packets: Vec::new(), spurious: 0 };
+        let lowest = self.sent.iter().next().map_or(u64::MAX, |(number, _)| number);
+        for range in ranges {
+            self.largest_acked = self.largest_acked.max(Some(*range.end()));
+            if !self.lost.is_empty() {
+                let before = self.lost.covered();
+                self.lost.remove(*range.start()..*range.end() + 1);
+                acked.spurious += before - self.lost.covered();
+            }
+            for number in (lowest.max(*range.start())..=*range.end()).rev() {
+                if let Some(packet) = self.sent.remove(number) {
+                    self.ack_eliciting -= usize::from(packet.ack_eliciting);
+                    acked.packets.push((number, packet));
+                }
+            }
+        }
+        Ok(acked)
+    }
+
+    /// Gives up what counts as lost by now, from the lowest number up, and sets when to look again
+    /// (RFC 9002 A.10). Only packets before the largest acknowledged can be lost.
+    pub fn detect_lost(
+        &mut self,
+        now: Timestamp,
+        thresholds: Thresholds,
+    ) -> Vec<(u64, SentPacket<C>)> {
+        self.loss_time = None;
+        let Some(largest) = self.largest_acked else { return Vec::new() };
+        let mut lost = Vec::new();
+        for (number, packet) in self.sent.below(largest) {
+            let late = packet.time_sent + thresholds.delay;
+            if late <= now || largest >= number.saturating_add(thresholds.packets) {
+                lost.push(number);
+            } else {
+                self.loss_time = Some(self.loss_time.map_or(late, |time| time.min(late)));
+            }
+        }
+        lost.into_iter().filter_map(|number| Some((number, self.give_up(number)?))).collect()
+    }
+
+    fn give_up(&mut self, number: u64) -> Option<SentPacket<C>> {
+        let packet = self.sent.remove(number)?;
+        self.ack_eliciting -= usize::from(packet.ack_eliciting);
+        self.lost.insert_one(number);
+        if self.lost.len() > LOST_RANGES {
+            self.lost.pop_min();
+        }
+        Some(packet)
+    }
+
+    /// Gives up every packet: after a Retry, or a path that is no more.
+    pub fn give_up_all(&mut self) -> Vec<(u64, SentPacket<C>)> {
+        (self.ack_eliciting, self.loss_time) = (0, None);
+        self.sent.drain().collect()
+    }
+}
+
+/// Whether the lost packets make persistent congestion (RFC 9002 s.7.6): two ack-eliciting packets,
+/// both lost, with nothing acknowledged between them, sent further apart than `duration` and after
+/// the first RTT sample.
+///
+/// `lost` are the packets lost at once, from the lowest number up; a gap in their numbers means that
+/// one between was acknowledged, still is in flight, or was never sent.
+pub fn persistent_congestion<C>(
+    lost: &[(u64, SentPacket<C>)],
+    first_sample: Option<Timestamp>,
+    duration: Duration,
+) -> bool {
+    let Some(first_sample) = first_sample else { return false };
+    let mut since: Option<(Timestamp, u64)> = None;
+    for (number, packet) in lost {
+        if since.is_some_and(|(_, before)| before + 1 != *number) {
+            since = None;
+        }
+        if let Some((_, before)) = &mut since {
+            *before = *number;
+        }
+        if !packet.ack_eliciting || packet.time_sent <= first_sample {
+            continue;
+        }
+        match since {
+            Some((start, _)) if packet.time_sent.since(start) > duration => return true,
+            Some(_) => {}
+            None => since = Some((packet.time_sent, *number)),
+        }
+    }
+    false
+}
+
+/// The duration for [`persistent_congestion`] (RFC 9002 s.7.6.1).
+pub fn persistent_congestion_duration(rtt: &RttEstimator, max_ack_delay: Duration) -> Duration {
+    /// kPersistentCongestionThreshold.
+    const THRESHOLD: u32 = 3;
+    (rtt.pto_base() + max_ack_delay) * THRESHOLD
+}

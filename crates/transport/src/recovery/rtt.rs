@@ -1,0 +1,145 @@
+//! The round-trip time of one path (RFC 9002 s.5).
+
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// The timer granularity below which nothing is waited for (RFC 9002 s.6.1.2, kGranularity).
+pub const GRANULARITY: Duration = Duration::from_millis(1);
+
+/// The RTT assumed before the first sample (RFC 9002 s.6.2.2, kInitialRtt).
+pub const INITIAL_RTT: Duration = Duration::from_millis(333);
+
+/// The estimator of RFC 9002 s.5, one a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RttEstimator {
+    latest: Duration,
+    min: Duration,
+    smoothed: Duration,
+    variation: Duration,
+    first_sample: Option<Timestamp>,
+}
+
+impl RttEstimator {
+    /// Before any sample, with the RTT to assume until then.
+    pub fn new(initial: Duration) -> RttEstimator {
+        RttEstimator {
+            latest: Duration::ZERO,
+            min: Duration::ZERO,
+            // RFC 9002 s.5.3.
+            smoothed: initial,
+            variation: initial / 2,
+            first_sample: None,
+        }
+    }
+
+    /// Takes a sample: `latest`, from sending the largest packet newly acknowledged to now.
+    ///
+    /// `ack_delay` is what the peer says it waited, decoded; zero for Initial packets, and already
+    /// limited to the peer's `max_ack_delay` once the handshake is confirmed (RFC 9002 s.5.3).
+    pub fn update(&mut self, now: Timestamp, latest: Duration, ack_delay: Duration) {
+        self.latest = latest;
+        if self.first_sample.is_none() {
+            self.first_sample = Some(now);
+            self.min = latest;
+            self.smoothed = latest;
+            self.variation = latest / 2;
+            return;
+        }
+        // min_rtt ignores acknowledgement delay (RFC 9002 s.5.2).
+        self.min = self.min.min(latest);
+        // The delay must not take the sample below min_rtt (RFC 9002 s.5.3).
+        let adjusted =
+            if latest >= self.min.saturating_add(ack_delay) { latest - ack_delay } else { latest };
+        let deviation = self.smoothed.abs_diff(adjusted);
+        self.variation = (self.variation * 3 + deviation) / 4;
+        self.smoothed = (self.smoothed * 7 + adjusted) / 8;
+    }
+
+    /// Forgets min_rtt after persistent congestion: it may have been of another path
+    /// (RFC 9002 s.5.2).
+    pub fn restart_min(&mut self) {
+        self.min = self.latest;
+    }
+
+    /// The last sample; zero before the first.
+    pub fn latest(&self) -> Duration {
+        self.latest
+    }
+
+    /// The least of all samples; zero before the first.
+    pub fn min(&self) -> Duration {
+        self.min
+    }
+
+    /// `smoothed_rtt`; the assumption before the first sample.
+    pub fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    /// `rttvar`.
+    pub fn variation(&self) -> Duration {
+        self.variation
+    }
+
+    /// When the first sample came.
+    pub fn first_sample(&self) -> Option<Timestamp> {
+        self.first_sample
+    }
+
+    /// The probe timeout without backoff and without the peer's `max_ack_delay`
+    /// (RFC 9002 s.6.2.1).
+    pub fn pto_base(&self) -> Duration {
+        self.smoothed + (self.variation * 4).max(GRANULARITY)
+    }
+
+    /// How long after a later packet an earlier one counts as lost (RFC 9002 s.6.1.2):
+    /// max(9/8 * max(smoothed_rtt, latest_rtt), kGranularity).
+    pub fn loss_delay(&self) -> Duration {
+        let rtt = self.smoothed.max(self.latest);
+        (rtt + rtt / 8).max(GRANULARITY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_first_sample_replaces_the_assumption() {
+        let mut rtt = RttEstimator::new(INITIAL_RTT);
+        assert_eq!(rtt.pto_base(), ms(333) + 4 * ms(333) / 2);
+        // No delay is taken off the first sample (RFC 9002 s.5.3).
+        rtt.update(Timestamp::START, ms(100), ms(50));
+        assert_eq!((rtt.smoothed(), rtt.variation(), rtt.min()), (ms(100), ms(50), ms(100)));
+    }
+
+    #[test]
+    fn the_peers_delay_counts_only_down_to_the_minimum() {
+        let mut rtt = RttEstimator::new(INITIAL_RTT);
+        rtt.update(Timestamp::START, ms(100), Duration::ZERO);
+        rtt.update(Timestamp::START, ms(140), ms(20));
+        // adjusted_rtt = 120: smoothed = 7/8*100 + 1/8*120, rttvar = 3/4*50 + 1/4*20.
+        assert_eq!(rtt.smoothed(), Duration::from_micros(102_500));
+        assert_eq!(rtt.variation(), Duration::from_micros(42_500));
+        let before = rtt.smoothed();
+        // 110 - 20 would be below min_rtt: the delay is not believed.
+        rtt.update(Timestamp::START, ms(110), ms(20));
+        assert_eq!(rtt.smoothed(), (before * 7 + ms(110)) / 8);
+        assert_eq!(rtt.min(), ms(100));
+    }
+
+    #[test]
+    fn a_lying_peer_cannot_bring_it_to_nothing() {
+        let mut rtt = RttEstimator::new(INITIAL_RTT);
+        for _ in 0..100 {
+            rtt.update(Timestamp::START, Duration::ZERO, Duration::MAX);
+        }
+        assert_eq!(rtt.loss_delay(), GRANULARITY);
+        assert!(rtt.pto_base() >= GRANULARITY);
+    }
+}

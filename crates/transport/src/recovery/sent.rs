@@ -1,0 +1,179 @@
+//! Packets in flight of one packet number space.
+
+use std::collections::VecDeque;
+
+use crate::Timestamp;
+
+/// What is remembered of a packet until it is acknowledged or given up (RFC 9002 A.1.1). `C` is what
+/// was in it, for the caller to send again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentPacket<C> {
+    /// When it was sent.
+    pub time_sent: Timestamp,
+    /// Its length in the UDP payload, in bytes.
+    pub size: u16,
+    /// Whether the peer must acknowledge it (RFC 9002 s.2).
+    pub ack_eliciting: bool,
+    /// Whether it counts toward bytes in flight (RFC 9002 s.2).
+    pub in_flight: bool,
+    /// Whether it probes the path's MTU: its loss says nothing about congestion
+    /// (RFC 9000 s.14.4).
+    pub mtu_probe: bool,
+    /// The path's delivery count when it was sent, for rate samples.
+    pub delivery: DeliveryMark,
+    /// What was in it.
+    pub content: C,
+}
+
+/// The state of delivery at the moment a packet left: what a rate sample compares with when the
+/// packet is acknowledged (draft-ietf-ccwg-bbr, s.4.1.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeliveryMark {
+    /// Bytes delivered so far.
+    pub delivered: u64,
+    /// When that count last grew.
+    pub delivered_at: Timestamp,
+    /// When the first packet of the current flight was sent.
+    pub first_sent: Timestamp,
+    /// Bytes in flight, with this packet.
+    pub in_flight: u64,
+    /// Bytes lost so far.
+    pub lost: u64,
+    /// Whether the sender had too little to send.
+    pub app_limited: bool,
+}
+
+/// Packets in flight by number. Numbers only grow; those skipped on purpose cost one empty place.
+#[derive(Debug, Clone)]
+pub struct SentPackets<C> {
+    /// The number of `packets[0]`.
+    first: u64,
+    packets: VecDeque<Option<SentPacket<C>>>,
+    count: usize,
+}
+
+impl<C> Default for SentPackets<C> {
+    fn default() -> SentPackets<C> {
+        SentPackets { first: 0, packets: VecDeque::new(), count: 0 }
+    }
+}
+
+impl<C> SentPackets<C> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether none is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The number after the highest ever sent.
+    pub fn next(&self) -> u64 {
+        self.first + self.packets.len() as u64
+    }
+
+    /// Adds a packet. A number below [`SentPackets::next`] is an error of the caller and ignored.
+    pub fn insert(&mut self, number: u64, packet: SentPacket<C>) {
+        debug_assert!(number >= self.next(), "packet numbers grow");
+        if number < self.next() {
+            return;
+        }
+        if self.packets.is_empty() {
+            self.first = number;
+        }
+        // A place each for numbers skipped to catch acknowledgements of packets never sent; a
+        // handful, so they are not worth another structure.
+        while self.next() < number {
+            self.packets.push_back(None);
+        }
+        self.packets.push_back(Some(packet));
+        self.count += 1;
+    }
+
+    /// Looks at a packet.
+    pub fn get(&self, number: u64) -> Option<&SentPacket<C>> {
+        self.packets.get(self.index(number)?)?.as_ref()
+    }
+
+    /// Takes a packet out.
+    pub fn remove(&mut self, number: u64) -> Option<SentPacket<C>> {
+        let index = self.index(number)?;
+        let packet = self.packets.get_mut(index)?.take()?;
+        self.count -= 1;
+        // Keep one place so that `next` stays known.
+        while self.packets.len() > 1 && self.packets.front().is_some_and(Option::is_none) {
+            self.packets.pop_front();
+            self.first += 1;
+        }
+        Some(packet)
+    }
+
+    /// Takes all out, from the lowest up.
+    pub fn drain(&mut self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
+        let (first, next) = (self.first, self.next());
+        self.count = 0;
+        let packets = std::mem::take(&mut self.packets);
+        self.first = next;
+        (first..).zip(packets).filter_map(|(number, packet)| Some((number, packet?)))
+    }
+
+    /// All, from the lowest up.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &SentPacket<C>)> {
+        let first = self.first;
+        self.packets
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, packet)| Some((first + at as u64, packet.as_ref()?)))
+    }
+
+    /// Those with numbers below `end`, from the lowest up.
+    pub fn below(&self, end: u64) -> impl Iterator<Item = (u64, &SentPacket<C>)> {
+        self.iter().take_while(move |(number, _)| *number < end)
+    }
+
+    fn index(&self, number: u64) -> Option<usize> {
+        usize::try_from(number.checked_sub(self.first)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(content: u64) -> SentPacket<u64> {
+        SentPacket {
+            time_sent: Timestamp::START,
+            size: 1200,
+            ack_eliciting: true,
+            in_flight: true,
+            mtu_probe: false,
+            delivery: DeliveryMark::default(),
+            content,
+        }
+    }
+
+    #[test]
+    fn keeps_what_is_in_flight_and_nothing_else() {
+        let mut sent = SentPackets::default();
+        for number in [0, 1, 2, 5, 6] {
+            sent.insert(number, packet(number));
+        }
+        assert_eq!((sent.len(), sent.next()), (5, 7));
+        assert!(sent.get(3).is_none() && sent.get(7).is_none());
+        assert_eq!(sent.remove(5).map(|p| p.content), Some(5));
+        assert_eq!(sent.remove(5), None);
+        let numbers: Vec<u64> = sent.iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers, [0, 1, 2, 6]);
+        for number in [0, 1, 2] {
+            sent.remove(number);
+        }
+        assert!(sent.packets.len() <= 2, "places of acknowledged packets go");
+        assert_eq!(sent.below(6).count(), 0);
+        assert_eq!(sent.drain().map(|(number, _)| number).collect::<Vec<_>>(), [6]);
+        assert_eq!((sent.len(), sent.next()), (0, 7));
+        sent.insert(9, packet(9));
+        assert_eq!(sent.get(9).map(|p| p.content), Some(9));
+    }
+}

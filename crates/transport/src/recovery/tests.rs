@@ -1,0 +1,110 @@
+use super::*;
+
+const fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn packet(time_sent: Timestamp) -> SentPacket<()> {
+    SentPacket {
+        time_sent,
+        size: 1200,
+        ack_eliciting: true,
+        in_flight: true,
+        mtu_probe: false,
+        delivery: DeliveryMark::default(),
+        content: (),
+    }
+}
+
+/// Packets 0..count, one a millisecond.
+fn flight(count: u64) -> LossDetector<()> {
+    let mut detector = LossDetector::default();
+    for number in 0..count {
+        detector.on_packet_sent(number, packet(at(number)));
+    }
+    detector
+}
+
+fn numbers(packets: &[(u64, SentPacket<()>)]) -> Vec<u64> {
+    packets.iter().map(|(number, _)| *number).collect()
+}
+
+const RFC: Thresholds = Thresholds { packets: PACKET_THRESHOLD, delay: ms(112) };
+
+#[test]
+fn three_packets_later_is_lost_and_two_is_not() {
+    let mut detector = flight(5);
+    let acked = detector.on_ack([3..=3].into_iter()).unwrap();
+    assert_eq!(numbers(&acked.packets), [3]);
+    assert_eq!(numbers(&detector.detect_lost(at(10), RFC)), [0]);
+    // 1 and 2 are late by time only: the earlier of the two says when.
+    assert_eq!(detector.loss_time(), Some(at(1) + ms(112)));
+    assert_eq!(numbers(&detector.detect_lost(at(113), RFC)), [1]);
+    assert_eq!(numbers(&detector.detect_lost(at(200), RFC)), [2]);
+    // 4 is after the largest acknowledged: only the PTO is for it.
+    assert_eq!((detector.loss_time(), detector.sent().len()), (None, 1));
+    assert_eq!(detector.last_ack_eliciting(), Some(at(4)));
+}
+
+#[test]
+fn nothing_is_lost_before_anything_is_acknowledged() {
+    let mut detector = flight(100);
+    assert!(detector.detect_lost(at(1_000_000), RFC).is_empty());
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_is_a_lie() {
+    let mut detector = flight(3);
+    assert_eq!(detector.on_ack([2..=3].into_iter()).unwrap_err(), NeverSent(3));
+    detector.on_packet_sent(5, packet(at(9)));
+    assert_eq!(detector.on_ack([5..=5, 3..=3].into_iter()).unwrap_err(), NeverSent(3));
+    assert_eq!(detector.sent().len(), 4, "an error changes nothing");
+    assert!(detector.on_ack([5..=5, 0..=2].into_iter()).is_ok());
+    assert_eq!(detector.last_ack_eliciting(), None);
+}
+
+#[test]
+fn what_comes_late_was_not_lost() {
+    let mut detector = flight(10);
+    detector.on_ack([9..=9].into_iter()).unwrap();
+    assert_eq!(detector.detect_lost(at(10), RFC).len(), 7);
+    let acked = detector.on_ack([4..=9].into_iter()).unwrap();
+    assert_eq!((numbers(&acked.packets), acked.spurious), (vec![8, 7], 3));
+    // Told once.
+    assert_eq!(detector.on_ack([4..=9].into_iter()).unwrap().spurious, 0);
+}
+
+#[test]
+fn a_sample_comes_from_the_largest_if_it_is_new() {
+    let mut detector = flight(4);
+    let acked = detector.on_ack([1..=1].into_iter()).unwrap();
+    assert_eq!(acked.rtt_sample(1).map(|packet| packet.time_sent), Some(at(1)));
+    let acked = detector.on_ack([0..=1].into_iter()).unwrap();
+    assert!(acked.rtt_sample(1).is_none(), "the largest is not new");
+    let quiet = SentPacket { ack_eliciting: false, ..packet(at(5)) };
+    detector.on_packet_sent(4, quiet);
+    let acked = detector.on_ack([4..=4].into_iter()).unwrap();
+    assert!(acked.rtt_sample(4).is_none(), "nothing elicited the acknowledgement");
+}
+
+/// The example of RFC 9002 s.7.6.3.
+#[test]
+fn persistent_congestion_as_in_the_rfc() {
+    let second = 1000;
+    let sent = [0, 1, 2, 3, 4, 5, 6, 8, 12].map(|s| at(second + s * second));
+    // Packet 9 is acknowledged at t = 12.2; 2 to 8 are lost then.
+    let lost: Vec<(u64, SentPacket<()>)> =
+        (1..8).map(|index| (index as u64 + 1, packet(sent[index as usize]))).collect();
+    let first_sample = Some(at(second + 200));
+    // smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay = 2, times the threshold = 6.
+    assert!(persistent_congestion(&lost, first_sample, ms(6 * second)));
+    assert!(!persistent_congestion(&lost, first_sample, ms(7 * second)), "8 - 1 = 7 is not more");
+    assert!(!persistent_congestion(&lost, None, ms(1)), "no sample yet");
+    let mut gap = lost.clone();
+    gap.remove(3);
+    assert!(!persistent_congestion(&gap, first_sample, ms(6 * second)), "5 was acknowledged");
+}
