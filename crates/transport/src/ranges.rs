@@ -42,6 +42,11 @@ impl RangeSet {
         self.ranges.last().map(|range| range.1 - 1)
     }
 
+    /// The lowest range.
+    pub fn first(&self) -> Option<Range<u64>> {
+        self.ranges.first().map(|&(start, end)| start..end)
+    }
+
     /// The ranges, from the lowest up or, reversed, from the highest down.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
         self.ranges.iter().map(|&(start, end)| start..end)
@@ -60,6 +65,18 @@ impl RangeSet {
         }
         let at = self.ranges.partition_point(|have| have.1 <= range.start);
         self.ranges.get(at).is_some_and(|have| have.0 <= range.start && range.end <= have.1)
+    }
+
+    /// Whether a number of `range`, or one next to it, is in it: adding it makes no further range.
+    pub fn touches(&self, range: Range<u64>) -> bool {
+        let at = self.ranges.partition_point(|have| have.1 < range.start);
+        self.ranges.get(at).is_some_and(|have| have.0 <= range.end)
+    }
+
+    /// Whether a number of `range` is in it.
+    pub fn intersects(&self, range: Range<u64>) -> bool {
+        let at = self.ranges.partition_point(|have| have.1 <= range.start);
+        self.ranges.get(at).is_some_and(|have| have.0 < range.end)
     }
 
     /// Adds one number; whether it was not there yet.
@@ -199,6 +216,12 @@ mod tests {
                         assert_eq!(gaps, missing);
                         assert_eq!(set.contains_all(range), missing.is_empty());
                         assert_eq!(set.contains(start), model.contains(&start));
+                        let all = start..start + 5;
+                        let inside = all.clone().any(|n| model.contains(&n));
+                        assert_eq!(set.intersects(all.clone()), inside);
+                        let beside = start > 0 && model.contains(&(start - 1));
+                        let touches = inside || beside || model.contains(&all.end);
+                        assert_eq!(set.touches(all), touches);
                     }
                 }
                 check(&set, &model);

@@ -63,8 +63,7 @@ impl Cubic {
     }
 
     fn avoid(&mut self, sample: &AckSample<'_>) {
-        let (datagram, window, w_max, prior) =
-            (self.datagram, self.window, self.w_max, self.prior);
+        let (datagram, window, w_max, prior) = (self.datagram, self.window, self.w_max, self.prior);
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
             start: sample.now,
             origin: w_max.max(window),

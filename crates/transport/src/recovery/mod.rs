@@ -27,6 +27,9 @@ pub const PACKET_THRESHOLD: u64 = 3;
 /// How many losses are remembered to notice that one was none.
 const LOST_RANGES: usize = 64;
 
+/// How many of the numbers left out are remembered.
+const SKIPPED_RANGES: usize = 64;
+
 /// When a packet counts as lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
@@ -121,6 +124,9 @@ impl<C> LossDetector<C> {
         let next = self.sent.next();
         if number > next {
             self.skipped.insert(next..number);
+            if self.skipped.len() > SKIPPED_RANGES {
+                self.skipped.pop_min();
+            }
         }
         if packet.ack_eliciting {
             self.ack_eliciting += 1;
@@ -145,9 +151,8 @@ impl<C> LossDetector<C> {
             if *range.end() >= self.sent.next() {
                 return Err(NeverSent(*range.end()));
             }
-            let lie = self.skipped.iter().find(|s| s.start <= *range.end() && *range.start() < s.end);
-            if let Some(lie) = lie {
-                return Err(NeverSent(lie.start));
+            if self.skipped.intersects(*range.start()..*range.end() + 1) {
+                return Err(NeverSent(*range.start()));
             }
         }
         let mut acked = Acked { packets: Vec::new(), spurious: 0 };

@@ -1,0 +1,272 @@
+//! Bytes to send, kept until the peer has them (RFC 9000 s.2.2, s.13.3).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::ranges::RangeSet;
+
+/// Small writes are gathered into segments of so many bytes.
+const SEGMENT: usize = 16 * 1024;
+
+/// What is to be sent of one stream, or of one level of CRYPTO data. Offsets count from the start.
+#[derive(Debug, Clone, Default)]
+pub struct SendBuffer {
+    /// All below is acknowledged and gone; the offset of `segments[0]`.
+    base: u64,
+    segments: VecDeque<Bytes>,
+    /// Where each segment ends, for finding one by offset.
+    ends: VecDeque<u64>,
+    /// The last segment while it still fills up.
+    tail: BytesMut,
+    /// The end of all written.
+    end: u64,
+    /// The end of all sent at least once.
+    sent: u64,
+    acked: RangeSet,
+    lost: RangeSet,
+}
+
+impl SendBuffer {
+    /// The end of what was written.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The end of what was sent at least once.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Bytes written and not yet acknowledged from the front: the memory it holds.
+    pub fn buffered(&self) -> u64 {
+        self.end - self.base
+    }
+
+    /// Whether all that was written is acknowledged.
+    pub fn is_done(&self) -> bool {
+        self.base == self.end
+    }
+
+    /// Whether there is something to send: again, or for the first time below `limit`.
+    pub fn wants_to_send(&self, limit: u64) -> bool {
+        !self.lost.is_empty() || self.sent < self.end.min(limit)
+    }
+
+    /// Appends a copy of `data`.
+    pub fn write(&mut self, data: &[u8]) {
+        let mut rest = data;
+        while !rest.is_empty() {
+            if self.tail.capacity() == self.tail.len() {
+                self.seal();
+                self.tail.reserve(SEGMENT.min(rest.len().next_power_of_two().max(512)));
+            }
+            let count = rest.len().min(self.tail.capacity() - self.tail.len());
+            self.tail.extend_from_slice(&rest[..count]);
+            rest = &rest[count..];
+            self.end += count as u64;
+        }
+    }
+
+    /// Appends `data` without copying it.
+    pub fn write_bytes(&mut self, data: Bytes) {
+        if data.is_empty() {
+            return;
+        }
+        self.seal();
+        self.end += data.len() as u64;
+        self.ends.push_back(self.end);
+        self.segments.push_back(data);
+    }
+
+    /// Ends the last segment.
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.segments.push_back(self.tail.split().freeze());
+            self.ends.push_back(self.end);
+        }
+        self.tail = BytesMut::new();
+    }
+
+    /// What to send next, at most `max` bytes and new data only below `limit`: lost data first. It
+    /// counts as sent.
+    pub fn next(&mut self, max: usize, limit: u64) -> Option<Range<u64>> {
+        let max = max as u64;
+        if max == 0 {
+            return None;
+        }
+        if let Some(lost) = self.lost.first() {
+            let range = lost.start..lost.end.min(lost.start.saturating_add(max));
+            self.lost.remove(range.clone());
+            return Some(range);
+        }
+        let range = self.sent..self.end.min(limit).min(self.sent.saturating_add(max));
+        if range.is_empty() {
+            return None;
+        }
+        self.sent = range.end;
+        Some(range)
+    }
+
+    /// Copies what lies at `offset` into `buffer`, which must not reach beyond [`SendBuffer::end`]
+    /// nor below what is acknowledged from the front; how many bytes were there.
+    pub fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        if offset < self.base {
+            return 0;
+        }
+        let (mut index, mut filled) = (self.ends.partition_point(|end| *end <= offset), 0);
+        let start = index.checked_sub(1).map_or(self.base, |before| self.ends[before]);
+        let mut skip = (offset - start) as usize;
+        while filled < buffer.len() {
+            let segment: &[u8] = match self.segments.get(index) {
+                Some(segment) => segment,
+                None if index == self.segments.len() => &self.tail,
+                None => break,
+            };
+            let Some(part) = segment.get(skip..) else { break };
+            let count = part.len().min(buffer.len() - filled);
+            buffer[filled..filled + count].copy_from_slice(&part[..count]);
+            filled += count;
+            (index, skip) = (index + 1, 0);
+        }
+        filled
+    }
+
+    /// The peer has this.
+    pub fn on_acked(&mut self, range: Range<u64>) {
+        let range = range.start.max(self.base)..range.end.min(self.sent);
+        if range.is_empty() {
+            return;
+        }
+        self.lost.remove(range.clone());
+        self.acked.insert(range);
+        let Some(front) = self.acked.first().filter(|front| front.start <= self.base) else {
+            return;
+        };
+        self.acked.pop_min();
+        self.release(front.end);
+    }
+
+    fn release(&mut self, to: u64) {
+        while let (Some(segment), Some(end)) = (self.segments.front_mut(), self.ends.front()) {
+            if *end > to {
+                segment.advance((to - self.base) as usize);
+                self.base = to;
+                return;
+            }
+            self.base = *end;
+            self.segments.pop_front();
+            self.ends.pop_front();
+        }
+        self.tail.advance((to - self.base) as usize);
+        self.base = to;
+        if self.tail.is_empty() {
+            self.tail = BytesMut::new();
+        }
+    }
+
+    /// This did not get there, so it will come out of [`SendBuffer::next`] again.
+    pub fn on_lost(&mut self, range: Range<u64>) {
+        let range = range.start.max(self.base)..range.end.min(self.sent);
+        let missing: Vec<Range<u64>> = self.acked.gaps(range).collect();
+        for gap in missing {
+            self.lost.insert(gap);
+        }
+    }
+
+    /// Everything sent and not acknowledged will be sent again: after a Retry, or rejected 0-RTT.
+    pub fn on_all_lost(&mut self) {
+        self.on_lost(self.base..self.sent);
+    }
+
+    /// Gives up all data, for a stream that was reset.
+    pub fn clear(&mut self) {
+        let end = self.end;
+        *self = SendBuffer { base: end, end, sent: end, ..SendBuffer::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng, rngs::StdRng};
+
+    fn byte(offset: u64) -> u8 {
+        (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    }
+
+    #[test]
+    fn everything_arrives_whatever_is_lost() {
+        let mut rng = StdRng::seed_from_u64(0x5eed);
+        for _ in 0..60 {
+            let length = rng.random_range(1..200_000u64);
+            let (mut buffer, mut got) = (SendBuffer::default(), RangeSet::new());
+            let mut in_flight: Vec<Range<u64>> = Vec::new();
+            while !(buffer.end() == length && buffer.is_done()) {
+                if buffer.end() < length && rng.random_bool(0.4) {
+                    let end = length.min(buffer.end() + rng.random_range(1..30_000));
+                    let data: Vec<u8> = (buffer.end()..end).map(byte).collect();
+                    if rng.random_bool(0.5) {
+                        buffer.write(&data);
+                    } else {
+                        buffer.write_bytes(data.into());
+                    }
+                }
+                for _ in 0..rng.random_range(0..8) {
+                    let max = rng.random_range(1..1500);
+                    let Some(range) = buffer.next(max, u64::MAX) else { break };
+                    let mut bytes = vec![0; (range.end - range.start) as usize];
+                    assert_eq!(buffer.copy(range.start, &mut bytes), bytes.len());
+                    assert!(range.clone().map(byte).eq(bytes), "{range:?}");
+                    in_flight.push(range);
+                }
+                while in_flight.len() > rng.random_range(0..30) {
+                    let range = in_flight.swap_remove(rng.random_range(0..in_flight.len()));
+                    match rng.random_range(0..3) {
+                        0 => buffer.on_lost(range),
+                        // Given up, and acknowledged after all.
+                        1 => {
+                            buffer.on_lost(range.clone());
+                            got.insert(range.clone());
+                            buffer.on_acked(range);
+                        }
+                        _ => {
+                            got.insert(range.clone());
+                            buffer.on_acked(range);
+                        }
+                    }
+                }
+            }
+            assert_eq!(got.iter().collect::<Vec<_>>(), vec![0..length]);
+            assert_eq!((buffer.buffered(), buffer.segments.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn new_data_waits_for_the_limit_and_lost_data_does_not() {
+        let mut buffer = SendBuffer::default();
+        buffer.write(&[7; 100]);
+        assert_eq!(buffer.next(60, 50), Some(0..50));
+        assert_eq!(buffer.next(60, 50), None);
+        assert!(!buffer.wants_to_send(50));
+        buffer.on_lost(10..30);
+        assert!(buffer.wants_to_send(50));
+        assert_eq!(buffer.next(15, 50), Some(10..25));
+        assert_eq!(buffer.next(60, 50), Some(25..30));
+        assert_eq!(buffer.next(60, 80), Some(50..80));
+        buffer.on_all_lost();
+        assert_eq!(buffer.next(1000, 80), Some(0..80));
+    }
+
+    #[test]
+    fn small_writes_share_a_segment() {
+        let mut buffer = SendBuffer::default();
+        for _ in 0..1000 {
+            buffer.write(b"x");
+        }
+        assert!(buffer.segments.len() <= 2, "{}", buffer.segments.len());
+        buffer.clear();
+        assert!(buffer.is_done() && buffer.end() == 1000);
+    }
+}
