@@ -1,0 +1,368 @@
+//! 1-RTT packet protection keys and their update (RFC 9001 s.6).
+
+use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Secrets};
+
+use crate::Timestamp;
+
+/// How many packets before the confidentiality limit the keys are updated (RFC 9001 s.6.6).
+const MARGIN: u64 = 1 << 16;
+
+/// What could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenError {
+    /// It is not the peer's, or damaged: to be dropped without a word (RFC 9001 s.5.5).
+    Forged,
+    /// So much was forged that these keys are not safe any more: AEAD_LIMIT_REACHED
+    /// (RFC 9001 s.6.6).
+    LimitReached,
+    /// The peer updated its keys before our last update was acknowledged, or went back to old ones:
+    /// KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
+    KeyUpdate,
+}
+
+/// The keys of two directions in one key phase.
+struct Phase {
+    keys: PacketKeySet,
+    /// The first packet number sent with it.
+    first_sent: Option<u64>,
+    /// The lowest packet number received with it.
+    first_received: Option<u64>,
+    /// Packets sent with it.
+    sealed: u64,
+}
+
+impl Phase {
+    fn new(keys: PacketKeySet) -> Phase {
+        Phase { keys, first_sent: None, first_received: None, sealed: 0 }
+    }
+}
+
+/// The 1-RTT keys of a connection.
+pub struct OneRttKeys {
+    local_header: Box<dyn HeaderProtectionKey>,
+    remote_header: Box<dyn HeaderProtectionKey>,
+    secrets: Secrets,
+    /// The bit in the header (RFC 9000 s.17.3.1).
+    bit: bool,
+    current: Phase,
+    /// Made ahead, so that an update takes no longer than other packets (RFC 9001 s.6.3, 9.5).
+    next: PacketKeySet,
+    /// The peer's last keys, for packets that were overtaken by the update, and until when.
+    previous: Option<(Box<dyn PacketKey>, Option<Timestamp>)>,
+    /// Whether a packet sent with the current keys was acknowledged.
+    confirmed: bool,
+    forged: u64,
+    updates: u64,
+}
+
+impl OneRttKeys {
+    /// The keys that the handshake gave.
+    pub fn new(keys: Keys, mut secrets: Secrets) -> OneRttKeys {
+        let DirectionalKeys { header: local_header, packet: local } = keys.local;
+        let DirectionalKeys { header: remote_header, packet: remote } = keys.remote;
+        let next = secrets.next_packet_keys();
+        OneRttKeys {
+            local_header,
+            remote_header,
+            secrets,
+            bit: false,
+            current: Phase::new(PacketKeySet { local, remote }),
+            next,
+            previous: None,
+            confirmed: false,
+            forged: 0,
+            updates: 0,
+        }
+    }
+
+    /// The Key Phase bit of packets to send.
+    pub fn bit(&self) -> bool {
+        self.bit
+    }
+
+    /// How often the keys were updated, by either side.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// The header protection of packets to send; an update does not change it (RFC 9001 s.6).
+    pub fn local_header(&self) -> &dyn HeaderProtectionKey {
+        &*self.local_header
+    }
+
+    /// The header protection of packets received.
+    pub fn remote_header(&self) -> &dyn HeaderProtectionKey {
+        &*self.remote_header
+    }
+
+    /// Bytes that sealing adds.
+    pub fn tag_len(&self) -> usize {
+        self.current.keys.local.tag_len()
+    }
+
+    /// Encrypts `payload`, in place; the tag goes behind it.
+    ///
+    /// # Errors
+    /// When the payload is longer than AEAD allows.
+    pub fn seal(
+        &mut self,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<rustls::quic::Tag, rustls::Error> {
+        let tag = self.current.keys.local.encrypt_in_place(number, header, payload)?;
+        self.current.sealed += 1;
+        self.current.first_sent.get_or_insert(number);
+        Ok(tag)
+    }
+
+    /// Whether so much was sent that the keys must be updated before long (RFC 9001 s.6.6).
+    pub fn wants_update(&self) -> bool {
+        self.confirmed
+            && self.current.sealed + MARGIN >= self.current.keys.local.confidentiality_limit()
+    }
+
+    /// Whether nothing may be sent any more (RFC 9001 s.6.6).
+    pub fn is_exhausted(&self) -> bool {
+        self.current.sealed >= self.current.keys.local.confidentiality_limit()
+    }
+
+    /// Updates the keys, if that is allowed yet: the handshake is confirmed (the caller knows) and
+    /// the peer has acknowledged a packet with the current keys (RFC 9001 s.6.1). Whether it was.
+    pub fn update(&mut self) -> bool {
+        let allowed = self.confirmed;
+        if allowed {
+            self.advance();
+        }
+        allowed
+    }
+
+    fn advance(&mut self) {
+        let next = std::mem::replace(&mut self.next, self.secrets.next_packet_keys());
+        let last = std::mem::replace(&mut self.current, Phase::new(next));
+        self.previous = Some((last.keys.remote, None));
+        self.bit = !self.bit;
+        self.updates += 1;
+        self.confirmed = false;
+    }
+
+    /// The peer acknowledged this packet. An acknowledgement of a packet with the current keys
+    /// allows the next update (RFC 9001 s.6.1).
+    pub fn on_acked(&mut self, number: u64) {
+        self.confirmed |= self.current.first_sent.is_some_and(|first| number >= first);
+    }
+
+    /// Decrypts `payload`, which ends with the tag, in place. `largest` is the largest packet number
+    /// received before; `retain` is three PTOs from now, until when the last keys are kept
+    /// (RFC 9001 s.6.5). Whether the peer updated its keys with this packet.
+    ///
+    /// # Errors
+    /// [`OpenError`]; for all but `Forged` the connection is to be closed.
+    pub fn open<'a>(
+        &mut self,
+        number: u64,
+        bit: bool,
+        header: &[u8],
+        payload: &'a mut [u8],
+        largest: Option<u64>,
+        retain: Timestamp,
+    ) -> Result<(&'a [u8], bool), OpenError> {
+        if bit == self.bit {
+            let opened = self.current.keys.remote.decrypt_in_place(number, header, payload);
+            return match opened {
+                Ok(opened) => {
+                    self.received(number, retain);
+                    Ok((opened, false))
+                }
+                Err(_) => Err(forged(&mut self.forged, &*self.current.keys.remote)),
+            };
+        }
+        // Before the first packet of this phase it can only be of the last one (RFC 9001 s.6.5).
+        let overtaken = self.current.first_received.map_or_else(
+            // We updated and the peer has not yet: what comes is of the last phase still.
+            || self.previous.is_some(),
+            |first| number < first,
+        );
+        if overtaken {
+            let Some((previous, _)) = &self.previous else { return Err(OpenError::Forged) };
+            return match previous.decrypt_in_place(number, header, payload) {
+                Ok(opened) => Ok((opened, false)),
+                Err(_) => Err(forged(&mut self.forged, &*self.current.keys.remote)),
+            };
+        }
+        let opened = self
+            .next
+            .remote
+            .decrypt_in_place(number, header, payload)
+            .map_err(|_| forged(&mut self.forged, &*self.current.keys.remote))?;
+        // RFC 9001 s.6.4: newer keys for an older packet.
+        if largest.is_some_and(|largest| number < largest) {
+            return Err(OpenError::KeyUpdate);
+        }
+        // RFC 9001 s.6.1, 6.2: the peer must have had our acknowledgement of the last update, so it
+        // must have had a packet of ours; without one it updates twice.
+        if self.updates > 0 && self.current.first_sent.is_none() {
+            return Err(OpenError::KeyUpdate);
+        }
+        self.advance();
+        self.received(number, retain);
+        Ok((opened, true))
+    }
+
+    fn received(&mut self, number: u64, retain: Timestamp) {
+        let first = self.current.first_received.get_or_insert(number);
+        *first = (*first).min(number);
+        if let Some((_, until @ None)) = &mut self.previous {
+            *until = Some(retain);
+        }
+    }
+
+    /// Forgets the last keys when their time is over.
+    pub fn expire(&mut self, now: Timestamp) {
+        if self.previous.as_ref().is_some_and(|(_, until)| until.is_some_and(|until| until <= now))
+        {
+            self.previous = None;
+        }
+    }
+}
+
+fn forged(count: &mut u64, key: &dyn PacketKey) -> OpenError {
+    *count += 1;
+    if *count >= key.integrity_limit() { OpenError::LimitReached } else { OpenError::Forged }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::testing::one_rtt_pair;
+
+    const LATER: Timestamp = Timestamp::from_nanos(1_000_000);
+
+    /// One end, with its packet numbers.
+    struct End {
+        keys: OneRttKeys,
+        next: u64,
+        largest: Option<u64>,
+    }
+
+    struct Packet {
+        number: u64,
+        bit: bool,
+        bytes: Vec<u8>,
+    }
+
+    fn ends() -> (End, End) {
+        let (client, server) = one_rtt_pair();
+        let end = |keys| End { keys, next: 0, largest: None };
+        (end(client), end(server))
+    }
+
+    impl End {
+        fn send(&mut self) -> Packet {
+            let (number, bit) = (self.next, self.keys.bit());
+            self.next += 1;
+            let mut bytes = b"one rtt".to_vec();
+            let tag = self.keys.seal(number, &[u8::from(bit)], &mut bytes).unwrap();
+            bytes.extend_from_slice(tag.as_ref());
+            Packet { number, bit, bytes }
+        }
+
+        fn receive(&mut self, packet: Packet) -> Result<bool, OpenError> {
+            let Packet { number, bit, mut bytes } = packet;
+            let header = [u8::from(bit)];
+            let (plain, updated) =
+                self.keys.open(number, bit, &header, &mut bytes, self.largest, LATER)?;
+            assert_eq!(plain, b"one rtt");
+            self.largest = self.largest.max(Some(number));
+            Ok(updated)
+        }
+    }
+
+    #[test]
+    fn the_peer_follows_an_update() {
+        let (mut client, mut server) = ends();
+        assert!(!client.keys.update(), "nothing was acknowledged yet");
+        assert_eq!(server.receive(client.send()), Ok(false));
+        client.keys.on_acked(0);
+        assert!(client.keys.update());
+        assert!(!client.keys.update(), "not twice");
+        assert_eq!(server.receive(client.send()), Ok(true));
+        assert_eq!(server.keys.bit(), client.keys.bit());
+        assert_eq!(client.receive(server.send()), Ok(false));
+        assert_eq!((client.keys.updates(), server.keys.updates()), (1, 1));
+        // And the other way round.
+        server.keys.on_acked(0);
+        assert!(server.keys.update());
+        assert_eq!(client.receive(server.send()), Ok(true));
+        assert_eq!(server.receive(client.send()), Ok(false));
+    }
+
+    #[test]
+    fn packets_overtaken_by_an_update_are_read_for_a_while() {
+        let (mut client, mut server) = ends();
+        let (late, too_late) = (client.send(), client.send());
+        assert_eq!(server.receive(client.send()), Ok(false));
+        client.keys.on_acked(2);
+        client.keys.update();
+        assert_eq!(server.receive(client.send()), Ok(true));
+        assert_eq!(server.receive(late), Ok(false));
+        server.keys.expire(LATER);
+        assert_eq!(server.receive(too_late), Err(OpenError::Forged));
+    }
+
+    #[test]
+    fn what_crosses_our_update_is_read() {
+        let (mut client, mut server) = ends();
+        server.receive(client.send()).unwrap();
+        client.keys.on_acked(0);
+        let crossing = server.send();
+        client.keys.update();
+        assert_eq!(client.receive(crossing), Ok(false));
+        assert_eq!(server.receive(client.send()), Ok(true));
+        assert_eq!(client.receive(server.send()), Ok(false));
+    }
+
+    #[test]
+    fn a_second_update_without_our_word_is_an_error() {
+        let (mut client, mut server) = ends();
+        server.receive(client.send()).unwrap();
+        client.keys.on_acked(0);
+        client.keys.update();
+        server.receive(client.send()).unwrap();
+        // The server has sent nothing with the new keys: this cannot have been acknowledged.
+        client.keys.on_acked(1);
+        client.keys.update();
+        assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
+    }
+
+    #[test]
+    fn forgeries_are_counted_and_change_nothing() {
+        let (mut client, mut server) = ends();
+        for bit in [false, true] {
+            let mut packet = client.send();
+            packet.bytes[0] ^= 1;
+            packet.bit = bit;
+            assert_eq!(server.receive(packet), Err(OpenError::Forged));
+        }
+        assert_eq!((server.keys.forged, server.keys.updates()), (2, 0));
+        server.keys.forged = server.keys.current.keys.remote.integrity_limit() - 1;
+        let mut packet = client.send();
+        packet.bytes[0] ^= 1;
+        assert_eq!(server.receive(packet), Err(OpenError::LimitReached));
+    }
+
+    #[test]
+    fn the_confidentiality_limit_asks_for_an_update_in_time() {
+        let (mut client, mut server) = ends();
+        let limit = client.keys.current.keys.local.confidentiality_limit();
+        client.keys.current.sealed = limit - MARGIN;
+        server.receive(client.send()).unwrap();
+        assert!(!client.keys.wants_update(), "not allowed yet");
+        client.keys.on_acked(0);
+        assert!(client.keys.wants_update() && !client.keys.is_exhausted());
+        client.keys.update();
+        assert!(!client.keys.wants_update());
+        client.keys.current.sealed = limit;
+        assert!(client.keys.is_exhausted());
+    }
+}

@@ -1,0 +1,127 @@
+//! The integrity tag of Retry packets (RFC 9001 s.5.8, RFC 9369 s.3.3.3).
+//!
+//! The tag is AES-128-GCM over nothing, with a key and nonce that everybody knows. With both constant,
+//! so are GCM's hash key and the mask of its tag: what is left is GHASH (NIST SP 800-38D s.6.4), which
+//! needs no AES and no secret.
+
+use rustls::quic::Version;
+
+/// Bytes of the tag.
+pub const RETRY_TAG_LEN: usize = 16;
+
+/// What the key and nonce of a version come to.
+struct Constants {
+    /// GCM's hash key: AES of the zero block.
+    hash_key: u128,
+    /// AES of the first counter block, nonce || 00000001.
+    mask: u128,
+}
+
+/// Key be0c690b9f66575a1d766b54e368c84e, nonce 461599d35d632bf2239825bb (RFC 9001 s.5.8).
+const V1: Constants = Constants {
+    hash_key: 0x7295_6a45_4ffa_ff54_85a1_3a12_44d0_1d47,
+    mask: 0x555e_4b74_9355_6eea_af75_d35b_d7fb_a5d8,
+};
+
+/// Key 8fb4b01b56ac48e260fbcbcead7ccc92, nonce d86969bc2d7c6d9990efb04a (RFC 9369 s.3.3.3).
+const V2: Constants = Constants {
+    hash_key: 0x65f6_bee1_0d70_0eda_919c_5c69_78e4_7a5d,
+    mask: 0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51,
+};
+
+/// The tag of a Retry packet. `original` is the Destination Connection ID of the Initial packet it
+/// answers, at most 20 bytes; `packet` is the packet without its tag.
+pub fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8; RETRY_TAG_LEN] {
+    let constants = if matches!(version, Version::V2) { &V2 } else { &V1 };
+    let mut hash = Ghash { key: constants.hash_key, sum: 0, block: [0; 16], filled: 0, length: 0 };
+    // The Retry Pseudo-Packet, RFC 9001 figure 8.
+    hash.update(&[original.len() as u8]);
+    hash.update(original);
+    hash.update(packet);
+    (hash.finish() ^ constants.mask).to_be_bytes()
+}
+
+/// GHASH of additional data alone.
+struct Ghash {
+    key: u128,
+    sum: u128,
+    block: [u8; 16],
+    filled: usize,
+    length: u64,
+}
+
+impl Ghash {
+    fn update(&mut self, mut data: &[u8]) {
+        self.length += data.len() as u64;
+        while !data.is_empty() {
+            let count = data.len().min(16 - self.filled);
+            self.block[self.filled..self.filled + count].copy_from_slice(&data[..count]);
+            self.filled += count;
+            data = &data[count..];
+            if self.filled == 16 {
+                self.end_block();
+            }
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.sum = multiply(self.sum ^ u128::from_be_bytes(self.block), self.key);
+        (self.block, self.filled) = ([0; 16], 0);
+    }
+
+    fn finish(mut self) -> u128 {
+        if self.filled > 0 {
+            self.end_block();
+        }
+        // The last block: bits of additional data, bits of ciphertext (none).
+        let lengths = u128::from(self.length * 8) << 64;
+        multiply(self.sum ^ lengths, self.key)
+    }
+}
+
+/// Multiplies in GF(2^128), bits reflected (NIST SP 800-38D s.6.3).
+fn multiply(x: u128, y: u128) -> u128 {
+    const R: u128 = 0xe1 << 120;
+    let (mut product, mut power) = (0, y);
+    for bit in (0..128).rev() {
+        if x >> bit & 1 == 1 {
+            product ^= power;
+        }
+        power = (power >> 1) ^ if power & 1 == 1 { R } else { 0 };
+    }
+    product
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::hex;
+
+    #[test]
+    fn rfc_9001_a_4() {
+        let packet =
+            hex("ff000000010008f067a5502a4262b5746f6b656e04a265ba2eff4d829058fb3f0f2496ba");
+        let (packet, tag) = packet.split_at(packet.len() - RETRY_TAG_LEN);
+        assert_eq!(retry_tag(Version::V1, &hex("8394c8f03e515708"), packet), tag);
+    }
+
+    #[test]
+    fn rfc_9369_a_4() {
+        let packet =
+            hex("cf6b3343cf0008f067a5502a4262b5746f6b656ec8646ce8bfe33952d955543665dcc7b6");
+        let (packet, tag) = packet.split_at(packet.len() - RETRY_TAG_LEN);
+        assert_eq!(retry_tag(Version::V2, &hex("8394c8f03e515708"), packet), tag);
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let packet = [0x5a; 100];
+        let tag = retry_tag(Version::V1, &[1; 20], &packet);
+        for bit in 0..packet.len() * 8 {
+            let mut other = packet;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(retry_tag(Version::V1, &[1; 20], &other), tag, "bit {bit}");
+        }
+        assert_ne!(retry_tag(Version::V1, &[1; 19], &packet), tag);
+    }
+}

@@ -1,0 +1,10 @@
+//! For tests.
+
+/// Bytes written as hexadecimal digits.
+pub fn hex(digits: &str) -> Vec<u8> {
+    assert!(digits.len().is_multiple_of(2), "whole bytes");
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal"))
+        .collect()
+}
