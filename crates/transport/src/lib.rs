@@ -7,7 +7,7 @@
 //! * [`Timestamp`]: moments, the caller's; [`ranges`]: sets of numbers;
 //! * [`recovery`]: round-trip time, packets in flight, loss (RFC 9002 s.5, 6);
 //! * [`congestion`]: NewReno, CUBIC, pacing (RFC 9002 s.7, RFC 9438, RFC 9406);
-//! * [`stream`]: buffers for streams and CRYPTO data (RFC 9000 s.2.2);
+//! * [`stream`]: both parts of a stream, their buffers and windows (RFC 9000 s.2 to 4);
 //! * [`crypto`]: keys of packets (RFC 9001).
 
 #![forbid(unsafe_code)]

@@ -1,10 +1,18 @@
 //! Streams (RFC 9000 s.2 to 4): from the bottom up.
 //!
 //! * `assembler.rs`: bytes that arrive in any order, read in order;
-//! * `send_buffer.rs`: bytes to send, kept until the peer has them.
+//! * `send_buffer.rs`: bytes to send, kept until the peer has them;
+//! * `flow.rs`: windows of streams and of the connection (s.4);
+//! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3).
 
 mod assembler;
+mod flow;
+mod receive;
+mod send;
 mod send_buffer;
 
 pub use assembler::{Assembler, TooFragmented};
+pub use flow::{ReceiveWindow, SendWindow};
+pub use receive::{ReadOutcome, ReceiveError, ReceiveHalf, ReceiveState};
+pub use send::{Piece, SendHalf, SendState, WriteError};
 pub use send_buffer::SendBuffer;

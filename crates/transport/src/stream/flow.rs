@@ -1,0 +1,180 @@
+//! Flow control windows (RFC 9000 s.4), sized by how fast the application reads.
+
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// What the peer may send, on one stream or on the connection.
+///
+/// The window starts small and doubles while the application reads half of it within two round
+/// trips: then the window, not the path, may be what holds the peer back. So a stream takes
+/// memory in proportion to its rate, and an attacker who sends but is not read gets the first window.
+#[derive(Debug, Clone)]
+pub struct ReceiveWindow {
+    /// What was advertised: the peer may send bytes below this.
+    limit: u64,
+    /// How far the application has read.
+    read: u64,
+    size: u64,
+    max_size: u64,
+    /// When the measurement of the reader's rate began, and how far it had read.
+    epoch: Option<(Timestamp, u64)>,
+}
+
+/// A window doubles if half of it is read within so many round trips.
+const EPOCH_RTTS: u32 = 2;
+
+impl ReceiveWindow {
+    /// A window of `size` bytes that grows up to `max_size`.
+    pub fn new(size: u64, max_size: u64) -> ReceiveWindow {
+        ReceiveWindow { limit: size, read: 0, size, max_size: max_size.max(size), epoch: None }
+    }
+
+    /// What was advertised to the peer last.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes that may be waiting to be read.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The application read, or gave up, so many bytes.
+    pub fn on_read(&mut self, bytes: u64) {
+        self.read += bytes;
+    }
+
+    /// Whether the peer should be told of more room: half the window is used up.
+    pub fn wants_update(&self) -> bool {
+        self.limit.saturating_sub(self.read) <= self.size / 2
+    }
+
+    /// Moves the limit on; the value for MAX_DATA or MAX_STREAM_DATA. `rtt` is the path's smoothed
+    /// round-trip time.
+    pub fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
+        if let Some((start, read)) = self.epoch
+            && self.read - read >= self.size / 2
+            && now.since(start) < rtt * EPOCH_RTTS
+        {
+            self.size = self.size.saturating_mul(2).min(self.max_size);
+        }
+        self.epoch = Some((now, self.read));
+        // Never back (RFC 9000 s.4.1), never beyond a variable-length integer.
+        self.limit = self.limit.max(self.read.saturating_add(self.size).min((1 << 62) - 1));
+        self.limit
+    }
+}
+
+/// What we may send, on one stream or on the connection.
+#[derive(Debug, Clone, Default)]
+pub struct SendWindow {
+    limit: u64,
+    used: u64,
+    /// The limit that the peer was told we are blocked at.
+    told: Option<u64>,
+}
+
+impl SendWindow {
+    /// With the limit from the peer's transport parameters.
+    pub fn new(limit: u64) -> SendWindow {
+        SendWindow { limit, used: 0, told: None }
+    }
+
+    /// The peer allows bytes below `limit`; a smaller one than before is ignored
+    /// (RFC 9000 s.4.1). Whether there is more room now.
+    pub fn raise(&mut self, limit: u64) -> bool {
+        let more = limit > self.limit;
+        self.limit = self.limit.max(limit);
+        more
+    }
+
+    /// The peer's limit.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes sent.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes that may still be sent.
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+
+    /// So many bytes were sent for the first time.
+    pub fn on_sent(&mut self, bytes: u64) {
+        self.used = self.used.saturating_add(bytes);
+    }
+
+    /// The limit to put into DATA_BLOCKED or STREAM_DATA_BLOCKED, once for each limit
+    /// (RFC 9000 s.4.1); none: not blocked, or told already.
+    pub fn blocked(&mut self) -> Option<u64> {
+        if self.room() > 0 || self.told == Some(self.limit) {
+            return None;
+        }
+        self.told = Some(self.limit);
+        self.told
+    }
+
+    /// The frame that told of it was lost.
+    pub fn on_blocked_lost(&mut self, limit: u64) {
+        if self.told == Some(limit) {
+            self.told = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// Reads `total` bytes at one rate; the window at the end.
+    fn read_at(bytes_per_ms: u64, total: u64) -> u64 {
+        let mut window = ReceiveWindow::new(1 << 16, 1 << 24);
+        let (mut now, mut read) = (Timestamp::START, 0);
+        while read < total {
+            now += Duration::from_millis(1);
+            read += bytes_per_ms;
+            window.on_read(bytes_per_ms);
+            if window.wants_update() {
+                let before = window.limit();
+                assert!(window.update(now, RTT) >= before);
+                assert_eq!(window.limit() - read, window.size());
+            }
+        }
+        window.size()
+    }
+
+    #[test]
+    fn the_window_grows_to_what_the_reader_needs() {
+        // 1 byte a microsecond over 100 ms: 100 kB in flight.
+        let needed = 1000 * 100;
+        let size = read_at(1000, 100 << 20);
+        assert!((needed..=8 * needed).contains(&size), "{size}");
+        assert_eq!(read_at(1_000_000, 4000 << 20), 1 << 24, "up to the maximum");
+        assert_eq!(read_at(10, 10 << 20), 1 << 16, "a slow reader keeps the first");
+    }
+
+    #[test]
+    fn nothing_read_is_nothing_more() {
+        let window = ReceiveWindow::new(1000, 1 << 20);
+        assert!(!window.wants_update());
+    }
+
+    #[test]
+    fn blocked_is_said_once_a_limit() {
+        let mut window = SendWindow::new(100);
+        assert_eq!(window.blocked(), None);
+        window.on_sent(100);
+        assert_eq!((window.blocked(), window.blocked()), (Some(100), None));
+        window.on_blocked_lost(100);
+        assert_eq!(window.blocked(), Some(100));
+        assert!(!window.raise(50) && window.raise(150));
+        assert_eq!((window.room(), window.blocked()), (50, None));
+    }
+}

@@ -1,0 +1,334 @@
+//! The receiving part of a stream (RFC 9000 s.3.2).
+
+use std::time::Duration;
+
+use super::assembler::{Assembler, TooFragmented};
+use super::flow::ReceiveWindow;
+use crate::Timestamp;
+
+/// Where the receiving part stands: figure 3 of RFC 9000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveState {
+    /// Data comes, its end is not known.
+    Receive,
+    /// The end is known, not all is there.
+    SizeKnown,
+    /// All is there, the application has not read it all.
+    DataReceived,
+    /// The application has read all.
+    DataRead,
+    /// The peer gave up; the application does not know yet.
+    ResetReceived,
+    /// The peer gave up and the application knows.
+    ResetRead,
+}
+
+/// What the peer did wrong, or what is too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveError {
+    /// More than it may send: FLOW_CONTROL_ERROR.
+    FlowControl,
+    /// It changed the end, or sent beyond it: FINAL_SIZE_ERROR (RFC 9000 s.4.5).
+    FinalSize,
+    /// Treat the packet as lost.
+    TooFragmented,
+}
+
+impl From<TooFragmented> for ReceiveError {
+    fn from(_: TooFragmented) -> ReceiveError {
+        ReceiveError::TooFragmented
+    }
+}
+
+/// What the application gets when it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Blocked,
+    /// All has been read.
+    Finished,
+    /// The peer gave up with this application error code.
+    Reset(u64),
+}
+
+/// The receiving part of a stream.
+#[derive(Debug, Clone)]
+pub struct ReceiveHalf {
+    state: ReceiveState,
+    assembler: Assembler,
+    window: ReceiveWindow,
+    /// The end of what the peer has used of its limit.
+    highest: u64,
+    final_size: Option<u64>,
+    reset: Option<u64>,
+    /// The application does not want more: the code of STOP_SENDING.
+    stopped: Option<u64>,
+}
+
+impl ReceiveHalf {
+    /// A fresh one with its window.
+    pub fn new(window: ReceiveWindow) -> ReceiveHalf {
+        ReceiveHalf {
+            state: ReceiveState::Receive,
+            assembler: Assembler::default(),
+            window,
+            highest: 0,
+            final_size: None,
+            reset: None,
+            stopped: None,
+        }
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> ReceiveState {
+        self.state
+    }
+
+    /// Whether nothing more can happen to it.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, ReceiveState::DataRead | ReceiveState::ResetRead)
+    }
+
+    /// Whether the application would get something by reading: bytes, the end, or a reset.
+    pub fn is_readable(&self) -> bool {
+        match self.state {
+            ReceiveState::Receive | ReceiveState::SizeKnown => self.assembler.readable() > 0,
+            ReceiveState::DataReceived | ReceiveState::ResetReceived => true,
+            ReceiveState::DataRead | ReceiveState::ResetRead => false,
+        }
+    }
+
+    /// Bytes waiting to be read, in order or not.
+    pub fn buffered(&self) -> u64 {
+        self.assembler.buffered()
+    }
+
+    /// A STREAM frame came. `connection_room` is what the connection's window has left; the result is
+    /// how much of it this used.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; nothing has changed then.
+    pub fn on_data(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        fin: bool,
+        connection_room: u64,
+    ) -> Result<u64, ReceiveError> {
+        let end = offset.checked_add(data.len() as u64).ok_or(ReceiveError::FlowControl)?;
+        let used = self.check(end, fin, connection_room)?;
+        match self.state {
+            ReceiveState::Receive | ReceiveState::SizeKnown if self.stopped.is_none() => {
+                self.assembler.insert(offset, data)?;
+            }
+            // Not wanted any more: only its extent matters (RFC 9000 s.3.5).
+            _ => {}
+        }
+        self.highest += used;
+        if fin && self.final_size.is_none() {
+            self.final_size = Some(end);
+            if self.state == ReceiveState::Receive {
+                self.state = ReceiveState::SizeKnown;
+            }
+        }
+        self.settle();
+        Ok(used)
+    }
+
+    /// How much of the connection's window data up to `end` would use.
+    fn check(&self, end: u64, fin: bool, connection_room: u64) -> Result<u64, ReceiveError> {
+        let known = self.final_size;
+        // RFC 9000 s.4.5.
+        if known.is_some_and(|size| end > size || fin && end != size) || fin && end < self.highest {
+            return Err(ReceiveError::FinalSize);
+        }
+        let used = end.saturating_sub(self.highest);
+        if end > self.window.limit() || used > connection_room {
+            return Err(ReceiveError::FlowControl);
+        }
+        Ok(used)
+    }
+
+    fn settle(&mut self) {
+        if self.state == ReceiveState::SizeKnown {
+            let there = self.assembler.read_offset() + self.assembler.readable();
+            if self.stopped.is_some() {
+                // Nobody will read it: it is over once its extent is known.
+                self.state = ReceiveState::DataRead;
+            } else if self.final_size == Some(there) {
+                self.state = ReceiveState::DataReceived;
+            }
+        }
+    }
+
+    /// A RESET_STREAM frame came; the result as of [`ReceiveHalf::on_data`].
+    ///
+    /// # Errors
+    /// `FlowControl` and `FinalSize`.
+    pub fn on_reset(
+        &mut self,
+        code: u64,
+        final_size: u64,
+        connection_room: u64,
+    ) -> Result<u64, ReceiveError> {
+        let used = self.check(final_size, true, connection_room)?;
+        self.highest += used;
+        self.final_size = Some(final_size);
+        match self.state {
+            ReceiveState::Receive | ReceiveState::SizeKnown => {
+                self.assembler.clear();
+                self.reset = Some(code);
+                let told = self.stopped.is_some();
+                self.state =
+                    if told { ReceiveState::ResetRead } else { ReceiveState::ResetReceived };
+            }
+            // RFC 9000 s.3.2: all data is there, so the reset says nothing.
+            _ => {}
+        }
+        Ok(used)
+    }
+
+    /// Reads into `buffer`. Every byte read is room in the stream's window; the caller gives it to the
+    /// connection's, too.
+    pub fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
+        match self.state {
+            ReceiveState::ResetReceived | ReceiveState::ResetRead => {
+                self.state = ReceiveState::ResetRead;
+                return ReadOutcome::Reset(self.reset.unwrap_or_default());
+            }
+            ReceiveState::DataRead => return ReadOutcome::Finished,
+            _ => {}
+        }
+        let count = self.assembler.read(buffer);
+        self.window.on_read(count as u64);
+        let over = self.final_size == Some(self.assembler.read_offset());
+        match (count, over && self.state == ReceiveState::DataReceived) {
+            (0, true) => {
+                self.state = ReceiveState::DataRead;
+                ReadOutcome::Finished
+            }
+            (0, false) => ReadOutcome::Blocked,
+            (count, _) => ReadOutcome::Bytes(count),
+        }
+    }
+
+    /// The application wants no more: whether the peer should be sent STOP_SENDING with `code`. The
+    /// result is what becomes free in the connection's window.
+    pub fn stop(&mut self, code: u64) -> (bool, u64) {
+        let open = matches!(self.state, ReceiveState::Receive | ReceiveState::SizeKnown);
+        if self.stopped.is_some() || self.is_done() {
+            return (false, 0);
+        }
+        let freed = self.assembler.buffered();
+        self.stopped = Some(code);
+        self.assembler.clear();
+        match self.state {
+            ReceiveState::DataReceived => self.state = ReceiveState::DataRead,
+            ReceiveState::ResetReceived => self.state = ReceiveState::ResetRead,
+            _ => self.settle(),
+        }
+        (open, freed)
+    }
+
+    /// The code of the STOP_SENDING frame that the peer must still see; none once the stream's end is
+    /// known.
+    pub fn stop_code(&self) -> Option<u64> {
+        self.stopped.filter(|_| self.state == ReceiveState::Receive)
+    }
+
+    /// Whether MAX_STREAM_DATA should be sent: not once the end is known (RFC 9000 s.3.2).
+    pub fn wants_update(&self) -> bool {
+        self.state == ReceiveState::Receive && self.stopped.is_none() && self.window.wants_update()
+    }
+
+    /// The value for MAX_STREAM_DATA.
+    pub fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
+        self.window.update(now, rtt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: u64 = 1 << 20;
+
+    fn half() -> ReceiveHalf {
+        ReceiveHalf::new(ReceiveWindow::new(100, 1000))
+    }
+
+    #[test]
+    fn data_then_the_end() {
+        let mut half = half();
+        assert_eq!(half.on_data(5, b"world", true, ROOM), Ok(10));
+        assert_eq!((half.state(), half.is_readable()), (ReceiveState::SizeKnown, false));
+        assert_eq!(half.read(&mut [0; 9]), ReadOutcome::Blocked);
+        assert_eq!(half.on_data(0, b"hello", false, ROOM), Ok(0));
+        assert_eq!(half.state(), ReceiveState::DataReceived);
+        let mut buffer = [0; 20];
+        assert_eq!(half.read(&mut buffer), ReadOutcome::Bytes(10));
+        assert_eq!(&buffer[..10], b"helloworld");
+        assert_eq!(half.read(&mut buffer), ReadOutcome::Finished);
+        assert!(half.is_done() && !half.wants_update());
+        // Late copies do no harm.
+        assert_eq!(half.on_data(0, b"hello", false, ROOM), Ok(0));
+    }
+
+    #[test]
+    fn an_empty_end_is_an_end() {
+        let mut half = half();
+        assert_eq!(half.on_data(0, b"", true, ROOM), Ok(0));
+        assert!(half.is_readable());
+        assert_eq!(half.read(&mut [0]), ReadOutcome::Finished);
+    }
+
+    #[test]
+    fn limits_hold() {
+        let mut half = half();
+        assert_eq!(half.on_data(90, &[0; 11], false, ROOM), Err(ReceiveError::FlowControl));
+        assert_eq!(half.on_data(0, &[0; 10], false, 9), Err(ReceiveError::FlowControl));
+        assert_eq!(half.on_data(u64::MAX, &[0; 10], false, ROOM), Err(ReceiveError::FlowControl));
+        assert_eq!(half.on_reset(1, 101, ROOM), Err(ReceiveError::FlowControl));
+        assert_eq!(half.on_data(0, &[0; 100], false, 100), Ok(100));
+    }
+
+    #[test]
+    fn the_final_size_is_final() {
+        let mut half = half();
+        half.on_data(0, &[0; 50], false, ROOM).unwrap();
+        assert_eq!(half.on_data(0, &[0; 40], true, ROOM), Err(ReceiveError::FinalSize));
+        assert_eq!(half.on_reset(1, 49, ROOM), Err(ReceiveError::FinalSize));
+        half.on_data(50, &[0; 10], true, ROOM).unwrap();
+        assert_eq!(half.on_data(60, &[0], false, ROOM), Err(ReceiveError::FinalSize));
+        assert_eq!(half.on_data(40, &[0; 10], true, ROOM), Err(ReceiveError::FinalSize));
+        assert_eq!(half.on_reset(1, 61, ROOM), Err(ReceiveError::FinalSize));
+        // All data is there: the reset says nothing new.
+        assert_eq!(half.on_reset(1, 60, ROOM), Ok(0));
+        assert_eq!(half.read(&mut [0; 60]), ReadOutcome::Bytes(60));
+    }
+
+    #[test]
+    fn a_reset_is_told_once_and_counts_to_its_end() {
+        let mut half = half();
+        half.on_data(0, &[0; 20], false, ROOM).unwrap();
+        assert_eq!(half.on_reset(7, 30, ROOM), Ok(10));
+        assert_eq!(half.buffered(), 0);
+        assert!(half.is_readable());
+        assert_eq!(half.read(&mut [0; 9]), ReadOutcome::Reset(7));
+        assert!(half.is_done());
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_kept() {
+        let mut half = half();
+        half.on_data(0, &[0; 20], false, ROOM).unwrap();
+        assert_eq!(half.stop(9), (true, 20));
+        assert_eq!((half.stop(9), half.stop_code()), ((false, 0), Some(9)));
+        assert_eq!(half.on_data(20, &[0; 30], false, ROOM), Ok(30));
+        assert_eq!(half.buffered(), 0);
+        half.on_reset(0, 60, ROOM).unwrap();
+        assert!(half.is_done() && half.stop_code().is_none());
+    }
+}

@@ -1,0 +1,355 @@
+//! The sending part of a stream (RFC 9000 s.3.1).
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::flow::SendWindow;
+use super::send_buffer::SendBuffer;
+
+/// Where the sending part stands: figure 2 of RFC 9000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendState {
+    /// The application may write.
+    Send,
+    /// The application has ended it; not all is acknowledged.
+    DataSent,
+    /// All is acknowledged.
+    DataReceived,
+    /// It was given up; the peer does not know yet.
+    ResetSent,
+    /// The peer knows.
+    ResetReceived,
+}
+
+/// Why the application cannot write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteError {
+    /// Buffers are full, or the peer allows no more: wait until it is writable.
+    Blocked,
+    /// The peer wants no more (STOP_SENDING), with this application error code.
+    Stopped(u64),
+    /// It was ended or reset before.
+    Closed,
+}
+
+/// A piece to put into a STREAM frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Offsets in the stream.
+    pub range: Range<u64>,
+    /// Whether the stream ends with it.
+    pub fin: bool,
+    /// How many of its bytes were never sent before: those count against the connection's window.
+    pub fresh: u64,
+}
+
+/// The sending part of a stream.
+#[derive(Debug, Clone)]
+pub struct SendHalf {
+    state: SendState,
+    buffer: SendBuffer,
+    window: SendWindow,
+    /// Bytes that may wait here for the network.
+    capacity: u64,
+    /// Whether the end is to be sent, and whether the peer has it.
+    fin: Fin,
+    reset: Option<u64>,
+    stopped: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fin {
+    Open,
+    ToSend,
+    InFlight,
+    Acked,
+}
+
+impl SendHalf {
+    /// A fresh one: the peer's limit, and how much may wait to be sent.
+    pub fn new(window: SendWindow, capacity: u64) -> SendHalf {
+        SendHalf {
+            state: SendState::Send,
+            buffer: SendBuffer::default(),
+            window,
+            capacity,
+            fin: Fin::Open,
+            reset: None,
+            stopped: None,
+        }
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> SendState {
+        self.state
+    }
+
+    /// Whether nothing more can happen to it.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
+    }
+
+    /// Bytes kept for the network.
+    pub fn buffered(&self) -> u64 {
+        self.buffer.buffered()
+    }
+
+    /// How much the application may write now.
+    ///
+    /// # Errors
+    /// Why not, if it may not.
+    pub fn writable(&self) -> Result<u64, WriteError> {
+        match (self.state, self.stopped) {
+            (_, Some(code)) => Err(WriteError::Stopped(code)),
+            (SendState::Send, None) => match self.capacity.saturating_sub(self.buffered()) {
+                0 => Err(WriteError::Blocked),
+                room => Ok(room),
+            },
+            _ => Err(WriteError::Closed),
+        }
+    }
+
+    /// Writes a copy of as much of `data` as there is room for; how many bytes.
+    ///
+    /// # Errors
+    /// As [`SendHalf::writable`].
+    pub fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
+        let room = usize::try_from(self.writable()?).unwrap_or(usize::MAX);
+        let count = data.len().min(room);
+        self.buffer.write(&data[..count]);
+        Ok(count)
+    }
+
+    /// As [`SendHalf::write`], without copying; what was written is taken off `data`.
+    ///
+    /// # Errors
+    /// As [`SendHalf::writable`].
+    pub fn write_bytes(&mut self, data: &mut Bytes) -> Result<usize, WriteError> {
+        let room = usize::try_from(self.writable()?).unwrap_or(usize::MAX);
+        let part = data.split_to(data.len().min(room));
+        let count = part.len();
+        self.buffer.write_bytes(part);
+        Ok(count)
+    }
+
+    /// The application has written all.
+    ///
+    /// # Errors
+    /// [`WriteError::Stopped`] and [`WriteError::Closed`].
+    pub fn finish(&mut self) -> Result<(), WriteError> {
+        match self.writable() {
+            Ok(_) | Err(WriteError::Blocked) => {
+                (self.state, self.fin) = (SendState::DataSent, Fin::ToSend);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives it up with an application error code: whether RESET_STREAM is to be sent.
+    pub fn reset(&mut self, code: u64) -> bool {
+        if !matches!(self.state, SendState::Send | SendState::DataSent) {
+            return false;
+        }
+        self.buffer.clear();
+        self.reset = Some(code);
+        (self.state, self.fin) = (SendState::ResetSent, Fin::Open);
+        true
+    }
+
+    /// Code and final size for RESET_STREAM, until the peer has it.
+    pub fn reset_frame(&self) -> Option<(u64, u64)> {
+        let code = self.reset.filter(|_| self.state == SendState::ResetSent)?;
+        Some((code, self.sent_end()))
+    }
+
+    fn sent_end(&self) -> u64 {
+        // What was cleared unsent does not count (RFC 9000 s.4.5).
+        self.window.used()
+    }
+
+    /// STOP_SENDING came: whether the stream should be reset with the same code
+    /// (RFC 9000 s.3.5), which is done.
+    pub fn on_stop(&mut self, code: u64) -> bool {
+        if self.stopped.is_some() || self.is_done() {
+            return false;
+        }
+        self.stopped = Some(code);
+        self.reset(code)
+    }
+
+    /// MAX_STREAM_DATA came: whether that makes something sendable.
+    pub fn on_max_data(&mut self, limit: u64) -> bool {
+        self.window.raise(limit) && self.buffer.end() > self.buffer.sent()
+    }
+
+    /// The flow control of this stream.
+    pub fn window(&mut self) -> &mut SendWindow {
+        &mut self.window
+    }
+
+    /// Whether the stream's own limit is all that keeps new data from being sent.
+    pub fn is_blocked(&self) -> bool {
+        self.buffer.end() > self.buffer.sent() && self.window.room() == 0
+    }
+
+    /// Whether there is a piece to send, with so much room in the connection's window.
+    pub fn wants_to_send(&self, connection_room: u64) -> bool {
+        matches!(self.state, SendState::Send | SendState::DataSent)
+            && (self.buffer.wants_to_send(self.limit(connection_room)) || self.fin_alone())
+    }
+
+    fn limit(&self, connection_room: u64) -> u64 {
+        self.window.limit().min(self.buffer.sent().saturating_add(connection_room))
+    }
+
+    /// Whether only the end is left to send.
+    fn fin_alone(&self) -> bool {
+        self.fin == Fin::ToSend && self.buffer.sent() == self.buffer.end()
+    }
+
+    /// The next piece of at most `max` bytes; it counts as sent.
+    pub fn next(&mut self, max: usize, connection_room: u64) -> Option<Piece> {
+        if !self.wants_to_send(connection_room) {
+            return None;
+        }
+        let before = self.buffer.sent();
+        let limit = self.limit(connection_room);
+        let range = match self.buffer.next(max, limit) {
+            Some(range) => range,
+            None if self.fin_alone() => self.buffer.end()..self.buffer.end(),
+            None => return None,
+        };
+        let fresh = self.buffer.sent() - before;
+        self.window.on_sent(fresh);
+        let fin = self.fin == Fin::ToSend && range.end == self.buffer.end();
+        if fin {
+            self.fin = Fin::InFlight;
+        }
+        Some(Piece { range, fin, fresh })
+    }
+
+    /// Copies the bytes of a piece.
+    pub fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        self.buffer.copy(offset, buffer)
+    }
+
+    /// The peer has this piece.
+    pub fn on_acked(&mut self, range: Range<u64>, fin: bool) {
+        if !matches!(self.state, SendState::Send | SendState::DataSent) {
+            return;
+        }
+        self.buffer.on_acked(range);
+        if fin {
+            self.fin = Fin::Acked;
+        }
+        if self.fin == Fin::Acked && self.buffer.is_done() {
+            self.state = SendState::DataReceived;
+        }
+    }
+
+    /// This piece did not get there.
+    pub fn on_lost(&mut self, range: Range<u64>, fin: bool) {
+        if !matches!(self.state, SendState::Send | SendState::DataSent) {
+            return;
+        }
+        self.buffer.on_lost(range);
+        if fin && self.fin == Fin::InFlight {
+            self.fin = Fin::ToSend;
+        }
+    }
+
+    /// The peer has the RESET_STREAM.
+    pub fn on_reset_acked(&mut self) {
+        if self.state == SendState::ResetSent {
+            self.state = SendState::ResetReceived;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: u64 = 1 << 20;
+
+    fn half() -> SendHalf {
+        SendHalf::new(SendWindow::new(100), 150)
+    }
+
+    #[test]
+    fn written_ended_acknowledged() {
+        let mut half = half();
+        assert_eq!(half.write(b"hello"), Ok(5));
+        half.finish().unwrap();
+        assert_eq!(half.write(b"more"), Err(WriteError::Closed));
+        let first = half.next(3, ROOM).unwrap();
+        assert_eq!(first, Piece { range: 0..3, fin: false, fresh: 3 });
+        let second = half.next(100, ROOM).unwrap();
+        assert_eq!(second, Piece { range: 3..5, fin: true, fresh: 2 });
+        assert_eq!(half.next(100, ROOM), None);
+        half.on_acked(3..5, true);
+        half.on_lost(0..3, false);
+        assert_eq!(half.next(100, ROOM), Some(Piece { range: 0..3, fin: false, fresh: 0 }));
+        assert!(!half.is_done());
+        half.on_acked(0..3, false);
+        assert_eq!(half.state(), SendState::DataReceived);
+    }
+
+    #[test]
+    fn a_lost_end_comes_again() {
+        let mut half = half();
+        half.finish().unwrap();
+        let end = Piece { range: 0..0, fin: true, fresh: 0 };
+        assert_eq!((half.next(9, ROOM), half.next(9, ROOM)), (Some(end.clone()), None));
+        half.on_lost(0..0, true);
+        assert_eq!(half.next(9, 0), Some(end), "the end needs no room");
+        half.on_acked(0..0, true);
+        assert!(half.is_done());
+    }
+
+    #[test]
+    fn both_windows_hold() {
+        let mut half = half();
+        assert_eq!(half.write(&[0; 200]), Ok(150));
+        assert_eq!(half.write(&[0]), Err(WriteError::Blocked));
+        assert_eq!(half.next(1000, 60).unwrap().range, 0..60);
+        assert!(!half.wants_to_send(0) && !half.is_blocked());
+        assert_eq!(half.next(1000, ROOM).unwrap().range, 60..100);
+        assert!(half.is_blocked() && !half.wants_to_send(ROOM));
+        assert_eq!(half.window().blocked(), Some(100));
+        assert!(half.on_max_data(120));
+        assert_eq!(half.next(1000, ROOM).unwrap().range, 100..120);
+        half.on_acked(0..60, false);
+        assert_eq!(half.writable(), Ok(60));
+    }
+
+    #[test]
+    fn a_reset_counts_what_was_sent() {
+        let mut half = half();
+        half.write(&[0; 90]).unwrap();
+        half.next(30, ROOM).unwrap();
+        assert!(half.reset(7) && !half.reset(8));
+        assert_eq!(half.reset_frame(), Some((7, 30)));
+        assert_eq!((half.buffered(), half.next(100, ROOM)), (0, None));
+        half.on_lost(0..30, false);
+        assert!(!half.wants_to_send(ROOM));
+        half.on_reset_acked();
+        assert!(half.is_done() && half.reset_frame().is_none());
+    }
+
+    #[test]
+    fn who_is_not_wanted_stops() {
+        let mut half = half();
+        half.write(&[0; 10]).unwrap();
+        assert!(half.on_stop(5) && !half.on_stop(5));
+        assert_eq!(half.write(b"x"), Err(WriteError::Stopped(5)));
+        assert_eq!(half.reset_frame(), Some((5, 0)));
+        let mut done = SendHalf::new(SendWindow::new(0), 1);
+        done.finish().unwrap();
+        done.next(1, 0).unwrap();
+        done.on_acked(0..0, true);
+        assert!(!done.on_stop(5), "all is there already");
+    }
+}
