@@ -8,13 +8,17 @@
 //! * [`recovery`]: round-trip time, packets in flight, loss (RFC 9002 s.5, 6);
 //! * [`congestion`]: NewReno, CUBIC, pacing (RFC 9002 s.7, RFC 9438, RFC 9406);
 //! * [`stream`]: both parts of a stream, their buffers and windows (RFC 9000 s.2 to 4);
-//! * [`crypto`]: keys of packets (RFC 9001).
+//! * [`crypto`]: keys of packets (RFC 9001);
+//! * [`received`]: what to acknowledge and when (RFC 9000 s.13.2);
+//! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14).
 
 #![forbid(unsafe_code)]
 
 pub mod congestion;
 pub mod crypto;
+pub mod path;
 pub mod ranges;
+pub mod received;
 pub mod recovery;
 pub mod stream;
 

@@ -1,0 +1,309 @@
+//! What has been received in a packet number space, and when to say so (RFC 9000 s.13.2;
+//! draft-ietf-quic-ack-frequency).
+
+use std::time::Duration;
+
+use crate::Timestamp;
+use crate::ranges::RangeSet;
+
+/// How many ranges are remembered and reported (RFC 9000 s.13.2.3). A packet older than all of them
+/// counts as a duplicate.
+const RANGES: usize = 64;
+
+/// A codepoint of the IP header (RFC 3168 s.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EcnCodepoint {
+    /// Not ECN-capable.
+    #[default]
+    NotEct,
+    /// ECT(1).
+    Ect1,
+    /// ECT(0), what this transport sends.
+    Ect0,
+    /// Congestion experienced.
+    Ce,
+}
+
+/// Packets received by codepoint, for ACK frames (RFC 9000 s.19.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EcnCounts {
+    /// ECT(0).
+    pub ect0: u64,
+    /// ECT(1).
+    pub ect1: u64,
+    /// CE.
+    pub ce: u64,
+}
+
+impl EcnCounts {
+    /// Whether none was marked.
+    pub fn is_zero(&self) -> bool {
+        *self == EcnCounts::default()
+    }
+
+    fn count(&mut self, codepoint: EcnCodepoint) {
+        match codepoint {
+            EcnCodepoint::NotEct => {}
+            EcnCodepoint::Ect0 => self.ect0 += 1,
+            EcnCodepoint::Ect1 => self.ect1 += 1,
+            EcnCodepoint::Ce => self.ce += 1,
+        }
+    }
+}
+
+/// How often to acknowledge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AckPolicy {
+    /// An acknowledgement is due once more than so many ack-eliciting packets wait for one
+    /// (draft-ietf-quic-ack-frequency s.4); RFC 9000 s.13.2.2 means 1.
+    pub ack_eliciting_threshold: u64,
+    /// How long one may wait.
+    pub max_ack_delay: Duration,
+    /// From how much reordering on it is reported at once; 0: never, 1: any
+    /// (draft-ietf-quic-ack-frequency s.6.2).
+    pub reordering_threshold: u64,
+}
+
+impl AckPolicy {
+    /// At once, as for Initial and Handshake packets (RFC 9000 s.13.2.1).
+    pub const IMMEDIATE: AckPolicy = AckPolicy {
+        ack_eliciting_threshold: 0,
+        max_ack_delay: Duration::ZERO,
+        reordering_threshold: 1,
+    };
+}
+
+impl Default for AckPolicy {
+    /// RFC 9000's: every second packet, 25 ms, any reordering.
+    fn default() -> AckPolicy {
+        AckPolicy {
+            ack_eliciting_threshold: 1,
+            max_ack_delay: Duration::from_millis(25),
+            reordering_threshold: 1,
+        }
+    }
+}
+
+/// The packets received in one packet number space.
+#[derive(Debug, Clone, Default)]
+pub struct ReceivedPackets {
+    ranges: RangeSet,
+    /// Numbers below are duplicates.
+    floor: u64,
+    largest: Option<(u64, Timestamp)>,
+    /// The largest ack-eliciting one ("Largest Unacked").
+    largest_eliciting: Option<u64>,
+    /// The largest number in the last ACK frame sent ("Largest Acked").
+    reported: Option<u64>,
+    /// Ack-eliciting packets that no ACK frame has told of.
+    waiting: u64,
+    /// When the first of them must be told of.
+    deadline: Option<Timestamp>,
+    /// Since when an acknowledgement is due at once.
+    immediate: bool,
+    ecn: EcnCounts,
+}
+
+impl ReceivedPackets {
+    /// Whether this number was received before, or is too old to tell.
+    pub fn is_duplicate(&self, number: u64) -> bool {
+        number < self.floor || self.ranges.contains(number)
+    }
+
+    /// Takes in a packet that was decrypted and is no duplicate.
+    pub fn on_received(
+        &mut self,
+        now: Timestamp,
+        number: u64,
+        eliciting: bool,
+        ecn: EcnCodepoint,
+        policy: &AckPolicy,
+    ) {
+        self.ranges.insert_one(number);
+        while self.ranges.len() > RANGES {
+            self.floor = self.ranges.pop_min().map_or(self.floor, |gone| gone.end);
+        }
+        if self.largest.is_none_or(|(largest, _)| number > largest) {
+            self.largest = Some((number, now));
+        }
+        self.ecn.count(ecn);
+        if !eliciting {
+            return;
+        }
+        let reordered = self.is_reordered(number, policy.reordering_threshold);
+        self.largest_eliciting = self.largest_eliciting.max(Some(number));
+        self.waiting += 1;
+        self.deadline.get_or_insert(now + policy.max_ack_delay);
+        // RFC 9000 s.13.2.1: marks and reordering are told of at once.
+        if ecn == EcnCodepoint::Ce || reordered || self.waiting > policy.ack_eliciting_threshold {
+            self.immediate = true;
+        }
+    }
+
+    /// Whether this packet shows as much reordering as the peer wants to hear of at once
+    /// (draft-ietf-quic-ack-frequency s.6.2).
+    fn is_reordered(&self, number: u64, threshold: u64) -> bool {
+        if threshold == 0 {
+            return false;
+        }
+        // Late, and given up by the peer already.
+        let late = self.reported.is_some_and(|reported| number + threshold <= reported);
+        let top = self.largest_eliciting.map_or(number, |largest| largest.max(number));
+        // What the last ACK frame let the peer give up needs no telling again.
+        let from = match self.reported {
+            Some(reported) => (reported + 1).saturating_sub(threshold).max(self.floor),
+            None => self.floor,
+        };
+        let missing = self.ranges.gaps(from..top).next();
+        late || missing.is_some_and(|gap| top - gap.start >= threshold)
+    }
+
+    /// The peer asks for an acknowledgement (IMMEDIATE_ACK), or has moved to another path.
+    pub fn ask(&mut self) {
+        self.immediate = true;
+    }
+
+    /// Whether an ACK frame is due now.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.immediate || self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Whether an ACK frame would tell of anything new, if there is room for it anyway.
+    pub fn has_news(&self) -> bool {
+        self.waiting > 0 || self.immediate
+    }
+
+    /// When an ACK frame becomes due.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
+    }
+
+    /// What to put into an ACK frame, from the highest range down; empty: nothing was received.
+    pub fn ranges(&self) -> &RangeSet {
+        &self.ranges
+    }
+
+    /// The largest number received, and when.
+    pub fn largest(&self) -> Option<(u64, Timestamp)> {
+        self.largest
+    }
+
+    /// The counts for the ACK frame.
+    pub fn ecn(&self) -> EcnCounts {
+        self.ecn
+    }
+
+    /// An ACK frame with all that was received was sent.
+    pub fn on_ack_sent(&mut self) {
+        self.reported = self.largest.map(|(number, _)| number);
+        (self.waiting, self.deadline, self.immediate) = (0, None, false);
+    }
+
+    /// The peer has an ACK frame that went up to `largest`: older numbers need not be told again
+    /// (RFC 9000 s.13.2.4).
+    pub fn on_ack_acked(&mut self, largest: u64) {
+        self.floor = self.floor.max(largest);
+        self.ranges.remove_below(self.floor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn receive(packets: &mut ReceivedPackets, number: u64, policy: &AckPolicy) -> bool {
+        packets.on_received(at(0), number, true, EcnCodepoint::NotEct, policy);
+        packets.is_due(at(0))
+    }
+
+    #[test]
+    fn every_second_packet_or_after_the_delay() {
+        let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
+        assert!(!receive(&mut packets, 0, &policy));
+        assert!(packets.has_news() && !packets.is_due(at(24)) && packets.is_due(at(25)));
+        assert!(receive(&mut packets, 1, &policy));
+        packets.on_ack_sent();
+        assert!(!packets.is_due(at(1000)) && packets.deadline().is_none());
+        packets.on_received(at(0), 2, false, EcnCodepoint::NotEct, &policy);
+        assert!(!packets.has_news(), "an acknowledgement alone elicits none");
+    }
+
+    #[test]
+    fn gaps_late_packets_and_marks_are_told_at_once() {
+        let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
+        receive(&mut packets, 0, &policy);
+        packets.on_ack_sent();
+        assert!(receive(&mut packets, 2, &policy), "1 is missing");
+        packets.on_ack_sent();
+        assert!(receive(&mut packets, 1, &policy), "and comes late");
+        packets.on_ack_sent();
+        packets.on_received(at(0), 3, true, EcnCodepoint::Ce, &policy);
+        assert!(packets.is_due(at(0)));
+        assert_eq!(packets.ecn().ce, 1);
+    }
+
+    /// The tables of draft-ietf-quic-ack-frequency s.6.2.1.
+    #[test]
+    fn reordering_thresholds_as_in_the_draft() {
+        let three = [
+            (0, false),
+            (1, false),
+            (3, false),
+            (4, false),
+            (5, true),
+            (8, false),
+            (9, true),
+            (10, true),
+        ];
+        let five = [
+            (0, false),
+            (1, false),
+            (3, false),
+            (5, false),
+            (6, false),
+            (7, true),
+            (8, false),
+            (9, true),
+        ];
+        for (threshold, table) in [(3, three), (5, five)] {
+            let policy = AckPolicy {
+                ack_eliciting_threshold: 1000,
+                reordering_threshold: threshold,
+                ..AckPolicy::default()
+            };
+            let mut packets = ReceivedPackets::default();
+            for (number, due) in table {
+                assert_eq!(receive(&mut packets, number, &policy), due, "{threshold}: {number}");
+                if due {
+                    packets.on_ack_sent();
+                }
+            }
+        }
+        let never = AckPolicy {
+            ack_eliciting_threshold: 9,
+            reordering_threshold: 0,
+            ..AckPolicy::default()
+        };
+        let mut packets = ReceivedPackets::default();
+        assert!(!receive(&mut packets, 5, &never) && !receive(&mut packets, 2, &never));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_forgotten_is_a_duplicate() {
+        let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
+        for number in (0..10_000).step_by(2) {
+            receive(&mut packets, number, &policy);
+        }
+        assert_eq!(packets.ranges().len(), RANGES);
+        assert!(
+            packets.is_duplicate(1) && packets.is_duplicate(9998) && !packets.is_duplicate(9999)
+        );
+        packets.on_ack_acked(9990);
+        assert_eq!(packets.ranges().min(), Some(9990));
+        assert!(packets.is_duplicate(9989));
+    }
+}
