@@ -5,12 +5,15 @@
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
+//! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), over the samples of `rate.rs`;
 //! * `pacer.rs`: spreads what a window allows over a round trip (RFC 9002 s.7.7).
 
+mod bbr;
 mod cubic;
 mod hystart;
 mod new_reno;
 mod pacer;
+mod rate;
 #[cfg(test)]
 mod tests;
 
@@ -19,12 +22,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::Timestamp;
-use crate::recovery::RttEstimator;
+use crate::recovery::{DeliveryMark, RttEstimator};
 
+pub use bbr::Bbr;
 pub use cubic::Cubic;
 pub use hystart::{HyStart, SlowStart};
 pub use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
+pub use rate::{DeliveryRate, RateSample};
 
 /// What newly acknowledged packets tell.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +47,8 @@ pub struct AckSample<'a> {
     pub app_limited: bool,
     /// The path's round-trip time, with this sample in it.
     pub rtt: &'a RttEstimator,
+    /// How fast the path delivers, by [`DeliveryRate`].
+    pub rate: Option<RateSample>,
 }
 
 /// Why the path is congested.
@@ -58,11 +65,15 @@ pub enum Signal {
 
 /// A congestion controller of one path.
 ///
-/// Calls come in this order for an ACK frame: [`Controller::on_congestion`] if anything was lost or
-/// marked, then [`Controller::on_ack`]. The window counts UDP payload bytes.
+/// Calls come in this order for an ACK frame: [`Controller::on_packet_lost`] for each packet lost,
+/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The window counts UDP payload bytes.
 pub trait Controller: fmt::Debug + Send {
     /// A packet that counts was sent; `in_flight` is with it.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
+
+    /// A packet of `size` bytes was lost; `sent` is what [`DeliveryRate`] marked it with, and `lost`
+    /// the bytes lost on the path so far, with it.
+    fn on_packet_lost(&mut self, _now: Timestamp, _size: u64, _sent: &DeliveryMark, _lost: u64) {}
 
     /// Packets were acknowledged.
     fn on_ack(&mut self, sample: &AckSample<'_>);
@@ -116,14 +127,18 @@ pub enum Algorithm {
     /// RFC 9438 with HyStart++.
     #[default]
     Cubic,
+    /// BBR version 3 (draft-ietf-ccwg-bbr).
+    Bbr,
 }
 
 impl Algorithm {
-    /// A controller for a new path that takes datagrams of so many bytes.
-    pub fn start(self, datagram: u16) -> Box<dyn Controller> {
+    /// A controller for a new path that takes datagrams of so many bytes. `seed` is for those that
+    /// spread their probes by chance, lest flows keep step.
+    pub fn start(self, datagram: u16, seed: u64) -> Box<dyn Controller> {
         match self {
             Algorithm::NewReno => Box::new(NewReno::new(datagram)),
             Algorithm::Cubic => Box::new(Cubic::new(datagram)),
+            Algorithm::Bbr => Box::new(Bbr::new(datagram, seed)),
         }
     }
 }
@@ -133,6 +148,7 @@ impl fmt::Display for Algorithm {
         f.pad(match self {
             Algorithm::NewReno => "newreno",
             Algorithm::Cubic => "cubic",
+            Algorithm::Bbr => "bbr",
         })
     }
 }
@@ -143,7 +159,7 @@ pub struct UnknownAlgorithm(String);
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no congestion control: `newreno` or `cubic`", self.0)
+        write!(f, "`{}` is no congestion control: `newreno`, `cubic` or `bbr`", self.0)
     }
 }
 
@@ -156,6 +172,7 @@ impl FromStr for Algorithm {
         match text {
             "newreno" => Ok(Algorithm::NewReno),
             "cubic" => Ok(Algorithm::Cubic),
+            "bbr" => Ok(Algorithm::Bbr),
             other => Err(UnknownAlgorithm(other.to_owned())),
         }
     }

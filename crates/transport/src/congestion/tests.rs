@@ -25,6 +25,7 @@ fn round(controller: &mut dyn Controller, start: u64, rtt: &RttEstimator) -> u64
             in_flight: window,
             app_limited: false,
             rtt,
+            rate: None,
         });
     }
     end
@@ -40,7 +41,7 @@ fn the_initial_window_is_the_rfcs() {
 #[test]
 fn slow_start_doubles_and_loss_ends_it() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
-        let mut controller = algorithm.start(DATAGRAM);
+        let mut controller = algorithm.start(DATAGRAM, 0);
         let rtt = rtt_of(50);
         let end = round(&mut *controller, 0, &rtt);
         assert_eq!(controller.window(), 24_000, "{algorithm}");
@@ -59,7 +60,7 @@ fn slow_start_doubles_and_loss_ends_it() {
 #[test]
 fn what_is_not_used_does_not_grow() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
-        let mut controller = algorithm.start(DATAGRAM);
+        let mut controller = algorithm.start(DATAGRAM, 0);
         let rtt = rtt_of(50);
         controller.on_ack(&AckSample {
             now: at(50),
@@ -68,6 +69,7 @@ fn what_is_not_used_does_not_grow() {
             in_flight: 12_000,
             app_limited: true,
             rtt: &rtt,
+            rate: None,
         });
         assert_eq!(controller.window(), 12_000, "{algorithm}");
     }
@@ -159,7 +161,7 @@ fn hystart_leaves_when_the_delay_stays_up_and_not_for_a_spike() {
 #[test]
 fn persistent_congestion_starts_over() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
-        let mut controller = algorithm.start(DATAGRAM);
+        let mut controller = algorithm.start(DATAGRAM, 0);
         controller.on_persistent_congestion(at(1000));
         assert_eq!(controller.window(), 2400, "{algorithm}: kMinimumWindow");
     }
@@ -188,7 +190,7 @@ fn the_pacer_keeps_to_the_rate() {
 
 #[test]
 fn names_are_read_back() {
-    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }
     let error = "vegas".parse::<Algorithm>().unwrap_err().to_string();

@@ -1,0 +1,375 @@
+//! When BBR probes: ProbeBW's phases and ProbeRTT (draft-ietf-ccwg-bbr s.5.3.3, s.5.3.4).
+
+use std::time::Duration;
+
+use super::{Bbr, DEFAULT_CWND_GAIN, LOSS_THRESHOLD, MIN_PIPE_PACKETS, Phase, State};
+use crate::Timestamp;
+use crate::congestion::AckSample;
+use crate::recovery::DeliveryMark;
+
+/// What cruising leaves free for others (s.2.3).
+const HEADROOM: f64 = 0.15;
+const BETA: f64 = 0.7;
+const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
+const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
+const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
+const PROBE_RTT_CWND_GAIN: f64 = 0.5;
+/// s.5.3.3.9: Reno would have probed by then.
+const MAX_RENO_ROUNDS: u64 = 63;
+
+#[derive(Debug, Clone)]
+pub(super) struct Cycle {
+    random: u64,
+    /// When the phase began.
+    stamp: Timestamp,
+    /// How long to cruise.
+    wait: Duration,
+    rounds_since_probe: u64,
+    /// Bytes acknowledged toward the next step of the long-term bound.
+    probe_up_acked: u64,
+    /// Bytes for one datagram more.
+    probe_up_step: u64,
+    probe_up_rounds: u32,
+    /// Whether losses may be of our own probing.
+    probe_samples: bool,
+    ack_phase: AckPhase,
+    min_rtt_stamp: Timestamp,
+    probe_rtt_min: Option<Duration>,
+    probe_rtt_stamp: Timestamp,
+    probe_rtt_expired: bool,
+    probe_rtt_done: Option<Timestamp>,
+    probe_rtt_round_done: bool,
+}
+
+/// What acknowledgements that come in tell of (s.5.3.3.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AckPhase {
+    Init,
+    Refilling,
+    ProbeStarting,
+    ProbeFeedback,
+    ProbeStopping,
+}
+
+impl Cycle {
+    pub fn new(seed: u64) -> Cycle {
+        Cycle {
+            // xorshift stays at zero.
+            random: seed | 1,
+            stamp: Timestamp::START,
+            wait: Duration::from_secs(2),
+            rounds_since_probe: 0,
+            probe_up_acked: 0,
+            probe_up_step: u64::MAX,
+            probe_up_rounds: 0,
+            probe_samples: false,
+            ack_phase: AckPhase::Init,
+            min_rtt_stamp: Timestamp::START,
+            probe_rtt_min: None,
+            probe_rtt_stamp: Timestamp::START,
+            probe_rtt_expired: false,
+            probe_rtt_done: None,
+            probe_rtt_round_done: false,
+        }
+    }
+
+    /// xorshift64: chance enough to keep flows out of step.
+    fn chance(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// s.5.3.3.5: two to three seconds, beginning somewhere in the first two rounds.
+    fn pick_wait(&mut self) {
+        self.rounds_since_probe = self.chance() % 2;
+        self.wait = Duration::from_millis(2000 + self.chance() % 1000);
+    }
+}
+
+impl Bbr {
+    fn set_phase(&mut self, phase: Phase) {
+        self.state = State::ProbeBw(phase);
+        (self.pacing_gain, self.cwnd_gain) = match phase {
+            Phase::Down => (0.90, DEFAULT_CWND_GAIN),
+            Phase::Cruise | Phase::Refill => (1.0, DEFAULT_CWND_GAIN),
+            Phase::Up => (1.25, 2.25),
+        };
+    }
+
+    pub(super) fn start_probe_bw_down(&mut self, sample: &AckSample<'_>) {
+        // s.5.3.3.5.
+        (self.model.loss_in_round, self.losses_in_round) = (false, 0);
+        (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
+        self.cycle.pick_wait();
+        self.cycle.stamp = sample.now;
+        if let Some(rate) = sample.rate {
+            self.model.start_round(rate.total_delivered);
+        }
+        self.set_phase(Phase::Down);
+    }
+
+    fn start_refill(&mut self, sample: &AckSample<'_>) {
+        self.model.reset_shortterm();
+        (self.cycle.probe_up_rounds, self.cycle.probe_up_acked) = (0, 0);
+        self.cycle.ack_phase = AckPhase::Refilling;
+        if let Some(rate) = sample.rate {
+            self.model.start_round(rate.total_delivered);
+        }
+        self.set_phase(Phase::Refill);
+    }
+
+    fn start_up(&mut self, sample: &AckSample<'_>) {
+        self.cycle.ack_phase = AckPhase::ProbeStarting;
+        self.cycle.stamp = sample.now;
+        self.reset_full_bw();
+        self.full_bw =
+            sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second);
+        if let Some(rate) = sample.rate {
+            self.model.start_round(rate.total_delivered);
+        }
+        self.set_phase(Phase::Up);
+        self.raise_slope();
+    }
+
+    /// s.5.3.3.6.
+    pub(super) fn update_probe_bw_cycle_phase(&mut self, sample: &AckSample<'_>) {
+        if !self.full_bw_reached {
+            return;
+        }
+        self.adapt_longterm_model(sample);
+        let State::ProbeBw(phase) = self.state else { return };
+        if self.model.round_start {
+            self.cycle.rounds_since_probe += 1;
+        }
+        match phase {
+            Phase::Down => {
+                if self.time_to_probe(sample.now) {
+                    self.start_refill(sample);
+                } else if self.time_to_cruise() {
+                    self.set_phase(Phase::Cruise);
+                }
+            }
+            Phase::Cruise => {
+                if self.time_to_probe(sample.now) {
+                    self.start_refill(sample);
+                }
+            }
+            Phase::Refill => {
+                // After a round at full rate, losses are of our probing.
+                if self.model.round_start {
+                    self.cycle.probe_samples = true;
+                    self.start_up(sample);
+                }
+            }
+            Phase::Up => {
+                if self.time_to_go_down(sample) {
+                    self.start_probe_bw_down(sample);
+                }
+            }
+        }
+    }
+
+    fn time_to_probe(&self, now: Timestamp) -> bool {
+        let reno = self.inflight(1.0).min(self.window) / self.datagram;
+        now.since(self.cycle.stamp) > self.cycle.wait
+            || self.cycle.rounds_since_probe >= reno.clamp(1, MAX_RENO_ROUNDS)
+    }
+
+    fn time_to_cruise(&self) -> bool {
+        let headroom = self.inflight_with_headroom();
+        headroom.is_none_or(|bound| self.in_flight <= bound) && self.in_flight <= self.inflight(1.0)
+    }
+
+    fn time_to_go_down(&mut self, sample: &AckSample<'_>) -> bool {
+        let limited = self.model.inflight_longterm.is_some_and(|bound| self.window >= bound);
+        if limited {
+            // The bound holds us back, not the path.
+            self.reset_full_bw();
+            self.full_bw = sample
+                .rate
+                .and_then(|rate| rate.rate)
+                .map_or(0.0, super::Rate::as_bytes_per_second);
+        }
+        !limited && self.full_bw_now
+    }
+
+    pub(super) fn inflight_with_headroom(&self) -> Option<u64> {
+        let bound = self.model.inflight_longterm?;
+        let headroom = ((HEADROOM * bound as f64) as u64).max(self.datagram);
+        Some(bound.saturating_sub(headroom).max(MIN_PIPE_PACKETS * self.datagram))
+    }
+
+    /// s.5.3.3.7.
+    fn adapt_longterm_model(&mut self, sample: &AckSample<'_>) {
+        let Some(rate) = sample.rate else { return };
+        if self.cycle.ack_phase == AckPhase::ProbeStarting && self.model.round_start {
+            self.cycle.ack_phase = AckPhase::ProbeFeedback;
+        }
+        if self.cycle.ack_phase == AckPhase::ProbeStopping && self.model.round_start {
+            self.cycle.probe_samples = false;
+            self.cycle.ack_phase = AckPhase::Init;
+            if matches!(self.state, State::ProbeBw(_)) && !rate.app_limited {
+                self.model.advance_max_bw();
+            }
+        }
+        if is_too_high(rate.lost, rate.sent_in_flight) {
+            if self.cycle.probe_samples {
+                self.handle_too_high(sample.now, rate.sent_in_flight, rate.app_limited);
+            }
+            return;
+        }
+        let Some(bound) = self.model.inflight_longterm else { return };
+        if rate.sent_in_flight > bound {
+            self.model.inflight_longterm = Some(rate.sent_in_flight);
+        }
+        if self.state == State::ProbeBw(Phase::Up) {
+            self.raise_longterm(sample);
+        }
+    }
+
+    fn handle_too_high(&mut self, now: Timestamp, sent_in_flight: u64, app_limited: bool) {
+        self.cycle.probe_samples = false;
+        if !app_limited {
+            let target = (BETA * self.inflight(1.0).min(self.window) as f64) as u64;
+            self.model.save();
+            self.model.inflight_longterm = Some(sent_in_flight.max(target));
+        }
+        if self.state == State::ProbeBw(Phase::Up) {
+            self.cycle.pick_wait();
+            self.cycle.stamp = now;
+            (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
+            self.set_phase(Phase::Down);
+        }
+    }
+
+    /// s.5.3.3.8: a packet was lost; if with it too much is, how much was in flight when it got too
+    /// much is what the path bears.
+    pub(super) fn handle_lost_packet(
+        &mut self,
+        now: Timestamp,
+        size: u64,
+        sent: &DeliveryMark,
+        lost: u64,
+    ) {
+        if !self.cycle.probe_samples {
+            return;
+        }
+        let lost = lost.saturating_sub(sent.lost);
+        if !is_too_high(lost, sent.in_flight) {
+            return;
+        }
+        let before = (sent.in_flight.saturating_sub(size)) as f64;
+        let lost_before = lost.saturating_sub(size) as f64;
+        let prefix = (LOSS_THRESHOLD * before - lost_before) / (1.0 - LOSS_THRESHOLD);
+        let inflight = (before + prefix.max(0.0)) as u64;
+        self.handle_too_high(now, inflight, sent.app_limited);
+    }
+
+    /// s.5.3.3.7: the long-term bound grows by 1, 2, 4 ... datagrams a round while probing.
+    fn raise_slope(&mut self) {
+        let growth = 1u64 << self.cycle.probe_up_rounds;
+        self.cycle.probe_up_rounds = (self.cycle.probe_up_rounds + 1).min(30);
+        self.cycle.probe_up_step = (self.window / growth).max(1);
+    }
+
+    fn raise_longterm(&mut self, sample: &AckSample<'_>) {
+        let Some(bound) = self.model.inflight_longterm else { return };
+        if sample.app_limited || self.window < bound {
+            return;
+        }
+        self.cycle.probe_up_acked += sample.acked;
+        if self.cycle.probe_up_acked >= self.cycle.probe_up_step {
+            let steps = self.cycle.probe_up_acked / self.cycle.probe_up_step;
+            self.cycle.probe_up_acked -= steps * self.cycle.probe_up_step;
+            self.model.inflight_longterm = Some(bound + steps * self.datagram);
+        }
+        if self.model.round_start {
+            self.raise_slope();
+        }
+    }
+
+    /// s.5.3.4.3.
+    pub(super) fn update_min_rtt(&mut self, now: Timestamp, rtt: Duration) {
+        let cycle = &mut self.cycle;
+        cycle.probe_rtt_expired = now.since(cycle.probe_rtt_stamp) > PROBE_RTT_INTERVAL;
+        if cycle.probe_rtt_expired || cycle.probe_rtt_min.is_none_or(|min| rtt < min) {
+            (cycle.probe_rtt_min, cycle.probe_rtt_stamp) = (Some(rtt), now);
+        }
+        let expired = now.since(cycle.min_rtt_stamp) > MIN_RTT_FILTER;
+        let Some(probed) = cycle.probe_rtt_min else { return };
+        if expired || self.model.min_rtt.is_none_or(|min| probed < min) {
+            self.model.min_rtt = Some(probed);
+            cycle.min_rtt_stamp = cycle.probe_rtt_stamp;
+        }
+    }
+
+    pub(super) fn check_probe_rtt(&mut self, sample: &AckSample<'_>) {
+        if self.state != State::ProbeRtt && self.cycle.probe_rtt_expired && !self.idle_restart {
+            self.save_window();
+            self.state = State::ProbeRtt;
+            (self.pacing_gain, self.cwnd_gain) = (1.0, PROBE_RTT_CWND_GAIN);
+            (self.cycle.probe_rtt_done, self.cycle.ack_phase) = (None, AckPhase::ProbeStopping);
+            if let Some(rate) = sample.rate {
+                self.model.start_round(rate.total_delivered);
+            }
+        }
+        if self.state == State::ProbeRtt {
+            self.handle_probe_rtt(sample);
+        }
+        if sample.rate.is_some_and(|rate| rate.delivered > 0) {
+            self.idle_restart = false;
+        }
+    }
+
+    fn handle_probe_rtt(&mut self, sample: &AckSample<'_>) {
+        match self.cycle.probe_rtt_done {
+            None if self.in_flight <= self.probe_rtt_window() => {
+                // The queue is gone: stay so for 200 ms and a round trip.
+                self.cycle.probe_rtt_done = Some(sample.now + PROBE_RTT_DURATION);
+                self.cycle.probe_rtt_round_done = false;
+                if let Some(rate) = sample.rate {
+                    self.model.start_round(rate.total_delivered);
+                }
+            }
+            None => {}
+            Some(_) => {
+                self.cycle.probe_rtt_round_done |= self.model.round_start;
+                if self.cycle.probe_rtt_round_done {
+                    self.check_probe_rtt_done(sample.now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn check_probe_rtt_done(&mut self, now: Timestamp) {
+        if self.cycle.probe_rtt_done.is_none_or(|done| now <= done) {
+            return;
+        }
+        self.cycle.probe_rtt_stamp = now;
+        self.window = self.window.max(self.prior_window);
+        self.model.reset_shortterm();
+        if self.full_bw_reached {
+            self.cycle.pick_wait();
+            self.cycle.stamp = now;
+            self.set_phase(Phase::Cruise);
+        } else {
+            self.enter_startup();
+        }
+    }
+
+    pub(super) fn probe_rtt_window(&self) -> u64 {
+        let bdp = self.model.bdp(PROBE_RTT_CWND_GAIN);
+        bdp.unwrap_or(0).max(MIN_PIPE_PACKETS * self.datagram)
+    }
+
+    pub(super) fn save_window(&mut self) {
+        let restored = self.state != State::ProbeRtt;
+        self.prior_window = if restored { self.window } else { self.prior_window.max(self.window) };
+    }
+}
+
+fn is_too_high(lost: u64, in_flight: u64) -> bool {
+    lost as f64 > LOSS_THRESHOLD * in_flight as f64
+}

@@ -1,0 +1,303 @@
+//! BBR version 3 (draft-ietf-ccwg-bbr): a model of the path instead of a reaction to loss.
+//!
+//! * `model.rs`: what the path gives: bandwidth, round trip, what it has been seen to bear;
+//! * `cycle.rs`: when to probe for more (ProbeBW), when for the round trip (ProbeRTT);
+//! * here: the states of the start, and the window and rate that follow from the model.
+//!
+//! Names are the draft's, in its order.
+
+mod cycle;
+mod model;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::{AckSample, Controller, Rate, Signal, initial_window};
+use crate::Timestamp;
+use crate::recovery::{DeliveryMark, RttEstimator};
+
+use cycle::Cycle;
+use model::Model;
+
+/// Of the estimated bandwidth, to leave room for others' estimates to be wrong (s.2.5).
+const PACING_MARGIN: f64 = 0.01;
+/// s.5.3.1: 4 ln 2.
+const STARTUP_PACING_GAIN: f64 = 2.77;
+const STARTUP_CWND_GAIN: f64 = 2.0;
+const DRAIN_PACING_GAIN: f64 = 0.5;
+const DEFAULT_CWND_GAIN: f64 = 2.0;
+/// s.2.7: four packets.
+const MIN_PIPE_PACKETS: u64 = 4;
+/// s.5.3.1.2: rounds without a quarter more bandwidth.
+const FULL_BW_ROUNDS: u32 = 3;
+const FULL_BW_GROWTH: f64 = 1.25;
+/// s.5.3.1.3: this share of bytes lost, in so many places, ends the start.
+const LOSS_THRESHOLD: f64 = 0.02;
+const FULL_LOSS_COUNT: u32 = 6;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Startup,
+    Drain,
+    ProbeBw(Phase),
+    ProbeRtt,
+}
+
+/// The phases of ProbeBW (s.5.3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Down,
+    Cruise,
+    Refill,
+    Up,
+}
+
+/// The controller of draft-ietf-ccwg-bbr.
+#[derive(Debug, Clone)]
+pub struct Bbr {
+    datagram: u64,
+    state: State,
+    model: Model,
+    cycle: Cycle,
+    window: u64,
+    /// The window before ProbeRTT cut it.
+    prior_window: u64,
+    pacing_gain: f64,
+    cwnd_gain: f64,
+    /// Bytes in flight after the last event.
+    in_flight: u64,
+    full_bw_reached: bool,
+    full_bw_now: bool,
+    full_bw: f64,
+    full_bw_count: u32,
+    /// Loss events in the round, for leaving Startup.
+    losses_in_round: u32,
+    /// The first estimate of the rate, while there is no bandwidth sample.
+    nominal: Option<Rate>,
+    idle_restart: bool,
+}
+
+impl Bbr {
+    /// In Startup, for datagrams of so many bytes; `seed` spreads the probes.
+    pub fn new(datagram: u16, seed: u64) -> Bbr {
+        let window = initial_window(datagram);
+        Bbr {
+            datagram: datagram.into(),
+            state: State::Startup,
+            model: Model::new(),
+            cycle: Cycle::new(seed),
+            window,
+            prior_window: 0,
+            pacing_gain: STARTUP_PACING_GAIN,
+            cwnd_gain: STARTUP_CWND_GAIN,
+            in_flight: 0,
+            full_bw_reached: false,
+            full_bw_now: false,
+            full_bw: 0.0,
+            full_bw_count: 0,
+            losses_in_round: 0,
+            nominal: None,
+            idle_restart: false,
+        }
+    }
+
+    fn enter_startup(&mut self) {
+        self.state = State::Startup;
+        (self.pacing_gain, self.cwnd_gain) = (STARTUP_PACING_GAIN, STARTUP_CWND_GAIN);
+    }
+
+    fn enter_drain(&mut self) {
+        self.state = State::Drain;
+        (self.pacing_gain, self.cwnd_gain) = (DRAIN_PACING_GAIN, DEFAULT_CWND_GAIN);
+    }
+
+    /// s.5.3.1.2.
+    fn check_full_bw_reached(&mut self, sample: &AckSample<'_>) {
+        let Some(rate) = sample.rate else { return };
+        if self.full_bw_now || !self.model.round_start || rate.app_limited {
+            return;
+        }
+        let bw = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
+        if bw >= self.full_bw * FULL_BW_GROWTH {
+            self.reset_full_bw();
+            self.full_bw = bw;
+            return;
+        }
+        self.full_bw_count += 1;
+        self.full_bw_now = self.full_bw_count >= FULL_BW_ROUNDS;
+        self.full_bw_reached |= self.full_bw_now;
+    }
+
+    fn reset_full_bw(&mut self) {
+        (self.full_bw, self.full_bw_count, self.full_bw_now) = (0.0, 0, false);
+    }
+
+    fn check_startup(&mut self, sample: &AckSample<'_>) {
+        if self.state == State::Startup {
+            // s.5.3.1.3: high loss.
+            if let Some(rate) = sample.rate
+                && self.model.loss_round_start
+            {
+                let lossy = rate.lost as f64 > LOSS_THRESHOLD * rate.sent_in_flight as f64;
+                if lossy && self.losses_in_round >= FULL_LOSS_COUNT && !rate.app_limited {
+                    self.full_bw_reached = true;
+                    self.model.inflight_longterm =
+                        Some((self.model.bdp(1.0).unwrap_or(0)).max(self.model.inflight_latest));
+                }
+                self.losses_in_round = 0;
+            }
+            if self.full_bw_reached {
+                self.enter_drain();
+            }
+        }
+        if self.state == State::Drain && self.in_flight <= self.inflight(1.0) {
+            self.start_probe_bw_down(sample);
+        }
+    }
+
+    /// Bytes that keep the path full at `gain`, with what sending in bursts needs (s.5.6.4.2).
+    fn inflight(&self, gain: f64) -> u64 {
+        let Some(bdp) = self.model.bdp(gain) else { return initial_window(self.datagram as u16) };
+        self.quantize(bdp)
+    }
+
+    fn quantize(&self, inflight: u64) -> u64 {
+        let quantum = 3 * self.send_quantum();
+        let more = if self.state == State::ProbeBw(Phase::Up) { 2 * self.datagram } else { 0 };
+        inflight.max(quantum).max(MIN_PIPE_PACKETS * self.datagram) + more
+    }
+
+    /// s.5.6.3: a millisecond of the rate, at least two datagrams, at most 64 KiB.
+    fn send_quantum(&self) -> u64 {
+        let rate = self.model.bw() * self.pacing_gain * (1.0 - PACING_MARGIN);
+        ((rate * 0.001) as u64).clamp(2 * self.datagram, 65_536)
+    }
+
+    /// s.5.6.4.6.
+    fn set_window(&mut self, sample: &AckSample<'_>) {
+        let minimum = MIN_PIPE_PACKETS * self.datagram;
+        let target = self.quantize(self.inflight(self.cwnd_gain) + self.model.extra_acked());
+        if self.full_bw_reached {
+            self.window = (self.window + sample.acked).min(target);
+        } else if self.window < target
+            || sample.rate.is_none_or(|r| r.total_delivered < initial_window(self.datagram as u16))
+        {
+            self.window += sample.acked;
+        }
+        self.window = self.window.max(minimum);
+        // s.5.6.4.5, s.5.6.4.7.
+        if self.state == State::ProbeRtt {
+            self.window = self.window.min(self.probe_rtt_window());
+        }
+        if let Some(bound) = self.window_bound() {
+            self.window = self.window.min(bound.max(minimum));
+        }
+    }
+
+    fn window_bound(&self) -> Option<u64> {
+        let long = match self.state {
+            State::ProbeBw(Phase::Cruise) | State::ProbeRtt => self.inflight_with_headroom(),
+            State::ProbeBw(_) => self.model.inflight_longterm,
+            State::Startup | State::Drain => None,
+        };
+        [long, self.model.inflight_shortterm].into_iter().flatten().min()
+    }
+}
+
+impl Controller for Bbr {
+    fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
+        // s.5.4.1: from idle, at the estimated rate and no faster.
+        if in_flight == bytes && self.model.app_limited {
+            self.idle_restart = true;
+            self.model.restart_ack_epoch(now);
+            if self.state == State::ProbeRtt {
+                self.check_probe_rtt_done(now);
+            }
+        }
+        self.in_flight = in_flight;
+    }
+
+    fn on_packet_lost(&mut self, now: Timestamp, size: u64, sent: &DeliveryMark, lost: u64) {
+        self.losses_in_round += 1;
+        self.model.loss_in_round = true;
+        self.handle_lost_packet(now, size, sent, lost);
+    }
+
+    fn on_ack(&mut self, sample: &AckSample<'_>) {
+        self.in_flight = sample.in_flight.saturating_sub(sample.acked);
+        let Some(rate) = sample.rate else { return };
+        self.nominal.get_or_insert_with(|| {
+            Rate::of_window(self.window, sample.rtt.smoothed(), STARTUP_PACING_GAIN)
+        });
+        self.model.update_latest_delivery_signals(&rate);
+        let probing =
+            matches!(self.state, State::Startup | State::ProbeBw(Phase::Refill | Phase::Up));
+        self.model.update_congestion_signals(&rate, self.window, probing);
+        self.model.update_ack_aggregation(sample.now, sample.acked, self.window);
+        self.check_full_bw_reached(sample);
+        self.check_startup(sample);
+        self.update_probe_bw_cycle_phase(sample);
+        self.update_min_rtt(sample.now, rate.rtt);
+        self.check_probe_rtt(sample);
+        self.model.advance_latest_delivery_signals(&rate);
+        self.set_window(sample);
+    }
+
+    fn on_congestion(&mut self, _now: Timestamp, _largest_sent: Timestamp, _signal: Signal) {
+        // The model reacts, a round at a time. The window is not cut to what is in flight, as
+        // s.5.6.4.4 has it: on a path with random loss every round has some, and half the rate
+        // would be lost with it.
+        self.model.loss_in_round = true;
+    }
+
+    fn on_spurious_loss(&mut self, _now: Timestamp) {
+        // s.5.5.11.
+        self.model.loss_in_round = false;
+        self.reset_full_bw();
+        self.model.undo();
+    }
+
+    fn on_persistent_congestion(&mut self, _now: Timestamp) {
+        self.save_window();
+        self.window = MIN_PIPE_PACKETS * self.datagram;
+    }
+
+    fn on_datagram_size(&mut self, size: u16) {
+        self.datagram = size.into();
+        self.window = self.window.max(MIN_PIPE_PACKETS * self.datagram);
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn slow_start_threshold(&self) -> Option<u64> {
+        None
+    }
+
+    fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
+        let bw = self.model.bw();
+        if bw <= 0.0 {
+            let nominal = Rate::of_window(self.window, rtt.smoothed(), self.pacing_gain);
+            return self.nominal.unwrap_or(nominal);
+        }
+        let rate = bw * self.pacing_gain * (1.0 - PACING_MARGIN);
+        match self.nominal {
+            // s.5.6.2: until the pipe is full it only grows.
+            Some(nominal) if !self.full_bw_reached => {
+                Rate::bytes_per_second(rate.max(nominal.as_bytes_per_second()))
+            }
+            _ => Rate::bytes_per_second(rate),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "bbr"
+    }
+}
+
+/// Round trips and such, as seconds.
+fn secs(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}

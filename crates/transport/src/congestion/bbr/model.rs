@@ -1,0 +1,197 @@
+//! What BBR believes of the path (draft-ietf-ccwg-bbr s.5.5).
+
+use std::time::Duration;
+
+use super::secs;
+use crate::Timestamp;
+use crate::congestion::{Rate, RateSample};
+
+/// How far a short-term bound gives way to loss (s.2.3).
+const BETA: f64 = 0.7;
+/// Round trips over which the excess of acknowledgements is measured (s.2.10).
+const EXTRA_ACKED_ROUNDS: u64 = 10;
+
+#[derive(Debug, Clone)]
+pub(super) struct Model {
+    /// The best bandwidth of this and of the last ProbeBW cycle; bytes a second.
+    max_bw: [f64; 2],
+    pub min_rtt: Option<Duration>,
+    /// The most in flight seen to go without much loss; none: no bound.
+    pub inflight_longterm: Option<u64>,
+    /// Bounds while loss goes on; none: no bound.
+    pub bw_shortterm: Option<f64>,
+    pub inflight_shortterm: Option<u64>,
+    undo: Option<Undo>,
+    pub bw_latest: f64,
+    pub inflight_latest: u64,
+    /// A round trip, by deliveries.
+    next_round_delivered: u64,
+    pub round_start: bool,
+    pub round_count: u64,
+    loss_round_delivered: u64,
+    pub loss_round_start: bool,
+    pub loss_in_round: bool,
+    pub app_limited: bool,
+    extra_acked: [u64; 2],
+    extra_acked_round: u64,
+    ack_epoch: Option<(Timestamp, u64)>,
+}
+
+#[derive(Debug, Clone)]
+struct Undo {
+    inflight_longterm: Option<u64>,
+    bw_shortterm: Option<f64>,
+    inflight_shortterm: Option<u64>,
+}
+
+impl Model {
+    pub fn new() -> Model {
+        Model {
+            max_bw: [0.0; 2],
+            min_rtt: None,
+            inflight_longterm: None,
+            bw_shortterm: None,
+            inflight_shortterm: None,
+            undo: None,
+            bw_latest: 0.0,
+            inflight_latest: 0,
+            next_round_delivered: 0,
+            round_start: false,
+            round_count: 0,
+            loss_round_delivered: 0,
+            loss_round_start: false,
+            loss_in_round: false,
+            app_limited: false,
+            extra_acked: [0; 2],
+            extra_acked_round: 0,
+            ack_epoch: None,
+        }
+    }
+
+    pub fn max_bw(&self) -> f64 {
+        self.max_bw[0].max(self.max_bw[1])
+    }
+
+    /// Bytes a second, within the short-term bound.
+    pub fn bw(&self) -> f64 {
+        self.bw_shortterm.map_or(self.max_bw(), |bound| bound.min(self.max_bw()))
+    }
+
+    /// `gain` bandwidth-delay products in bytes; none without a round trip.
+    pub fn bdp(&self, gain: f64) -> Option<u64> {
+        let bw = self.bw();
+        self.min_rtt.filter(|_| bw > 0.0).map(|rtt| (gain * bw * secs(rtt)) as u64)
+    }
+
+    pub fn extra_acked(&self) -> u64 {
+        self.extra_acked[0].max(self.extra_acked[1])
+    }
+
+    /// s.5.5.10.1.
+    pub fn update_latest_delivery_signals(&mut self, rate: &RateSample) {
+        self.loss_round_start = false;
+        let bw = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
+        self.bw_latest = self.bw_latest.max(bw);
+        self.inflight_latest = self.inflight_latest.max(rate.delivered);
+        if rate.prior_delivered >= self.loss_round_delivered {
+            self.loss_round_delivered = rate.total_delivered;
+            self.loss_round_start = true;
+        }
+        self.app_limited = rate.app_limited;
+    }
+
+    /// s.5.5.10.1, at the end of an acknowledgement.
+    pub fn advance_latest_delivery_signals(&mut self, rate: &RateSample) {
+        if self.loss_round_start {
+            self.bw_latest = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
+            self.inflight_latest = rate.delivered;
+        }
+    }
+
+    /// s.5.5.10.2; `probing` for bandwidth accepts loss.
+    pub fn update_congestion_signals(&mut self, rate: &RateSample, window: u64, probing: bool) {
+        self.update_round(rate);
+        let bw = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
+        if bw >= self.max_bw() || !rate.app_limited {
+            self.max_bw[0] = self.max_bw[0].max(bw);
+        }
+        if !self.loss_round_start {
+            return;
+        }
+        if self.loss_in_round && !probing {
+            let bw = self.bw_shortterm.unwrap_or(self.max_bw());
+            self.bw_shortterm = Some(self.bw_latest.max(BETA * bw));
+            let inflight = self.inflight_shortterm.unwrap_or(window);
+            self.inflight_shortterm =
+                Some(self.inflight_latest.max((BETA * inflight as f64) as u64));
+        }
+        self.loss_in_round = false;
+    }
+
+    fn update_round(&mut self, rate: &RateSample) {
+        self.round_start = rate.prior_delivered >= self.next_round_delivered;
+        if self.round_start {
+            self.next_round_delivered = rate.total_delivered;
+            self.round_count += 1;
+        }
+    }
+
+    /// A round begins now, whatever is in flight.
+    pub fn start_round(&mut self, delivered: u64) {
+        self.next_round_delivered = delivered;
+    }
+
+    /// A new ProbeBW cycle: the bandwidth of the one before last is forgotten (s.5.5.6).
+    pub fn advance_max_bw(&mut self) {
+        if self.max_bw[0] > 0.0 {
+            self.max_bw = [0.0, self.max_bw[0]];
+        }
+    }
+
+    /// s.5.5.10.3.
+    pub fn reset_shortterm(&mut self) {
+        (self.bw_shortterm, self.inflight_shortterm) = (None, None);
+    }
+
+    /// Before a bound is lowered, lest the loss was none.
+    pub fn save(&mut self) {
+        self.undo = Some(Undo {
+            inflight_longterm: self.inflight_longterm,
+            bw_shortterm: self.bw_shortterm,
+            inflight_shortterm: self.inflight_shortterm,
+        });
+    }
+
+    /// Takes the last bounds back where they were higher.
+    pub fn undo(&mut self) {
+        let Some(undo) = self.undo.take() else { return };
+        // None is no bound: higher than any.
+        let higher = |now: Option<u64>, then: Option<u64>| Some(now?.max(then?));
+        self.inflight_longterm = higher(self.inflight_longterm, undo.inflight_longterm);
+        self.inflight_shortterm = higher(self.inflight_shortterm, undo.inflight_shortterm);
+        self.bw_shortterm = match (self.bw_shortterm, undo.bw_shortterm) {
+            (Some(now), Some(then)) => Some(now.max(then)),
+            _ => None,
+        };
+    }
+
+    /// s.5.5.9: acknowledgements come in bursts on Wi-Fi and the like; the window must cover them.
+    pub fn update_ack_aggregation(&mut self, now: Timestamp, acked: u64, window: u64) {
+        let (start, before) = self.ack_epoch.unwrap_or((now, 0));
+        let expected = (self.bw() * now.since(start).as_secs_f64()) as u64;
+        let (start, counted) =
+            if before <= expected { (now, acked) } else { (start, before + acked) };
+        self.ack_epoch = Some((start, counted));
+        let expected = (self.bw() * now.since(start).as_secs_f64()) as u64;
+        let extra = counted.saturating_sub(expected).min(window);
+        if self.round_count >= self.extra_acked_round + EXTRA_ACKED_ROUNDS {
+            self.extra_acked_round = self.round_count;
+            self.extra_acked = [0, self.extra_acked[0]];
+        }
+        self.extra_acked[0] = self.extra_acked[0].max(extra);
+    }
+
+    pub fn restart_ack_epoch(&mut self, now: Timestamp) {
+        self.ack_epoch = Some((now, 0));
+    }
+}

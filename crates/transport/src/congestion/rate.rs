@@ -1,0 +1,112 @@
+//! How fast a path delivers (draft-ietf-ccwg-bbr s.4.1).
+
+use std::time::Duration;
+
+use super::Rate;
+use crate::Timestamp;
+use crate::recovery::DeliveryMark;
+
+/// Counts what a path delivers; one a path.
+#[derive(Debug, Clone, Default)]
+pub struct DeliveryRate {
+    delivered: u64,
+    delivered_at: Timestamp,
+    first_sent: Timestamp,
+    lost: u64,
+    /// Until so much is delivered, samples show what the application gave, not what the path takes;
+    /// zero: they show the path.
+    app_limited_until: u64,
+}
+
+/// What the packets of an ACK frame tell of the path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RateSample {
+    /// Bytes a second, over the time of `delivered`; none: the interval was too short to tell.
+    pub rate: Option<Rate>,
+    /// Bytes delivered between the sending of the newest packet acknowledged and now.
+    pub delivered: u64,
+    /// Bytes that had been delivered when that packet was sent.
+    pub prior_delivered: u64,
+    /// Bytes delivered so far in all.
+    pub total_delivered: u64,
+    /// Whether the application was what held the rate down.
+    pub app_limited: bool,
+    /// The newest packet's round trip.
+    pub rtt: Duration,
+    /// Bytes lost since that packet was sent.
+    pub lost: u64,
+    /// Bytes in flight when that packet had been sent.
+    pub sent_in_flight: u64,
+}
+
+impl DeliveryRate {
+    /// Bytes lost so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// A packet is sent; `in_flight` is without it. What to remember with the packet.
+    pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
+        if in_flight == 0 {
+            (self.first_sent, self.delivered_at) = (now, now);
+        }
+        DeliveryMark {
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent: self.first_sent,
+            in_flight: in_flight + bytes,
+            lost: self.lost,
+            app_limited: self.app_limited_until > 0,
+        }
+    }
+
+    /// There is room in the window and nothing to send.
+    pub fn on_app_limited(&mut self, in_flight: u64) {
+        self.app_limited_until = (self.delivered + in_flight).max(1);
+    }
+
+    /// A packet was lost.
+    pub fn on_lost(&mut self, bytes: u64) {
+        self.lost += bytes;
+    }
+
+    /// Packets were acknowledged: when each was sent, its size, and its mark. `min_rtt` is the least
+    /// round trip known: no sample is believed that spans less.
+    pub fn on_acked(
+        &mut self,
+        now: Timestamp,
+        packets: impl Iterator<Item = (Timestamp, u64, DeliveryMark)>,
+        min_rtt: Duration,
+    ) -> Option<RateSample> {
+        let mut newest: Option<(Timestamp, DeliveryMark)> = None;
+        for (sent, bytes, mark) in packets {
+            self.delivered += bytes;
+            self.delivered_at = now;
+            let newer =
+                newest.is_none_or(|(time, other)| (mark.delivered, sent) > (other.delivered, time));
+            if newer {
+                newest = Some((sent, mark));
+            }
+        }
+        let (sent, mark) = newest?;
+        if self.app_limited_until > 0 && self.delivered > self.app_limited_until {
+            self.app_limited_until = 0;
+        }
+        // The sender's rate and the receiver's: the slower is the path's (s.4.1.1.3).
+        let interval = sent.since(mark.first_sent).max(now.since(mark.delivered_at));
+        self.first_sent = sent;
+        let delivered = self.delivered - mark.delivered;
+        let rate = (interval >= min_rtt && !interval.is_zero())
+            .then(|| Rate::bytes_per_second(delivered as f64 / interval.as_secs_f64()));
+        Some(RateSample {
+            rate,
+            delivered,
+            prior_delivered: mark.delivered,
+            total_delivered: self.delivered,
+            app_limited: mark.app_limited,
+            rtt: now.since(sent),
+            lost: self.lost - mark.lost,
+            sent_in_flight: mark.in_flight,
+        })
+    }
+}
