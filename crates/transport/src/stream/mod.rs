@@ -3,16 +3,19 @@
 //! * `assembler.rs`: bytes that arrive in any order, read in order;
 //! * `send_buffer.rs`: bytes to send, kept until the peer has them;
 //! * `flow.rs`: windows of streams and of the connection (s.4);
-//! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3).
+//! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3);
+//! * `set/`: all streams of a connection.
 
 mod assembler;
 mod flow;
 mod receive;
 mod send;
 mod send_buffer;
+mod set;
 
 pub use assembler::{Assembler, TooFragmented};
 pub use flow::{ReceiveWindow, SendWindow};
 pub use receive::{ReadOutcome, ReceiveError, ReceiveHalf, ReceiveState};
 pub use send::{Piece, SendHalf, SendState, WriteError};
 pub use send_buffer::SendBuffer;
+pub use set::{Control, FrameError, PeerLimits, StreamConfig, StreamError, StreamEvent, Streams};

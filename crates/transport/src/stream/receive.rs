@@ -65,6 +65,10 @@ pub struct ReceiveHalf {
     reset: Option<u64>,
     /// The application does not want more: the code of STOP_SENDING.
     stopped: Option<u64>,
+    /// Bytes given back to the connection's window so far.
+    released: u64,
+    /// The last MAX_STREAM_DATA was lost.
+    update_lost: bool,
 }
 
 impl ReceiveHalf {
@@ -78,6 +82,8 @@ impl ReceiveHalf {
             final_size: None,
             reset: None,
             stopped: None,
+            released: 0,
+            update_lost: false,
         }
     }
 
@@ -190,8 +196,15 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// Reads into `buffer`. Every byte read is room in the stream's window; the caller gives it to the
-    /// connection's, too.
+    /// Bytes of the connection's window that nobody needs any more since the last call: they were
+    /// read, or never will be.
+    pub fn take_released(&mut self) -> u64 {
+        let given_up = self.stopped.is_some() || self.reset.is_some();
+        let released = if given_up { self.highest } else { self.assembler.read_offset() };
+        released - std::mem::replace(&mut self.released, released)
+    }
+
+    /// Reads into `buffer`.
     pub fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
         match self.state {
             ReceiveState::ResetReceived | ReceiveState::ResetRead => {
@@ -214,14 +227,12 @@ impl ReceiveHalf {
         }
     }
 
-    /// The application wants no more: whether the peer should be sent STOP_SENDING with `code`. The
-    /// result is what becomes free in the connection's window.
-    pub fn stop(&mut self, code: u64) -> (bool, u64) {
+    /// The application wants no more: whether the peer should be sent STOP_SENDING with `code`.
+    pub fn stop(&mut self, code: u64) -> bool {
         let open = matches!(self.state, ReceiveState::Receive | ReceiveState::SizeKnown);
         if self.stopped.is_some() || self.is_done() {
-            return (false, 0);
+            return false;
         }
-        let freed = self.assembler.buffered();
         self.stopped = Some(code);
         self.assembler.clear();
         match self.state {
@@ -229,7 +240,7 @@ impl ReceiveHalf {
             ReceiveState::ResetReceived => self.state = ReceiveState::ResetRead,
             _ => self.settle(),
         }
-        (open, freed)
+        open
     }
 
     /// The code of the STOP_SENDING frame that the peer must still see; none once the stream's end is
@@ -240,12 +251,20 @@ impl ReceiveHalf {
 
     /// Whether MAX_STREAM_DATA should be sent: not once the end is known (RFC 9000 s.3.2).
     pub fn wants_update(&self) -> bool {
-        self.state == ReceiveState::Receive && self.stopped.is_none() && self.window.wants_update()
+        self.state == ReceiveState::Receive
+            && self.stopped.is_none()
+            && (self.update_lost || self.window.wants_update())
     }
 
     /// The value for MAX_STREAM_DATA.
     pub fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
+        self.update_lost = false;
         self.window.update(now, rtt)
+    }
+
+    /// A MAX_STREAM_DATA frame with this value did not get there.
+    pub fn on_update_lost(&mut self, limit: u64) {
+        self.update_lost |= limit == self.window.limit();
     }
 }
 
@@ -324,11 +343,37 @@ mod tests {
     fn what_is_not_wanted_is_not_kept() {
         let mut half = half();
         half.on_data(0, &[0; 20], false, ROOM).unwrap();
-        assert_eq!(half.stop(9), (true, 20));
-        assert_eq!((half.stop(9), half.stop_code()), ((false, 0), Some(9)));
+        assert!(half.stop(9) && !half.stop(9));
+        assert_eq!((half.take_released(), half.stop_code()), (20, Some(9)));
         assert_eq!(half.on_data(20, &[0; 30], false, ROOM), Ok(30));
+        assert_eq!((half.take_released(), half.take_released()), (30, 0));
         assert_eq!(half.buffered(), 0);
         half.on_reset(0, 60, ROOM).unwrap();
         assert!(half.is_done() && half.stop_code().is_none());
+    }
+
+    #[test]
+    fn gaps_of_a_stream_given_up_are_released_too() {
+        let mut half = half();
+        half.on_data(0, &[0; 10], false, ROOM).unwrap();
+        half.on_data(40, &[0; 10], false, ROOM).unwrap();
+        half.read(&mut [0; 4]);
+        assert_eq!(half.take_released(), 4);
+        half.on_reset(1, 60, ROOM).unwrap();
+        assert_eq!((half.take_released(), half.take_released()), (56, 0));
+    }
+
+    #[test]
+    fn a_lost_update_is_sent_again_if_it_is_the_last() {
+        let mut half = half();
+        half.on_data(0, &[0; 80], false, ROOM).unwrap();
+        half.read(&mut [0; 80]);
+        assert!(half.wants_update());
+        let limit = half.update(Timestamp::START, Duration::ZERO);
+        assert_eq!((limit, half.wants_update()), (180, false));
+        half.on_update_lost(100);
+        assert!(!half.wants_update());
+        half.on_update_lost(180);
+        assert!(half.wants_update());
     }
 }

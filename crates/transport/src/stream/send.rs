@@ -209,6 +209,11 @@ impl SendHalf {
         self.fin == Fin::ToSend && self.buffer.sent() == self.buffer.end()
     }
 
+    /// Where the next piece begins.
+    pub fn next_offset(&self) -> u64 {
+        self.buffer.next_offset()
+    }
+
     /// The next piece of at most `max` bytes; it counts as sent.
     pub fn next(&mut self, max: usize, connection_room: u64) -> Option<Piece> {
         if !self.wants_to_send(connection_room) {

@@ -89,6 +89,11 @@ impl SendBuffer {
         self.tail = BytesMut::new();
     }
 
+    /// Where [`SendBuffer::next`] would begin.
+    pub fn next_offset(&self) -> u64 {
+        self.lost.min().unwrap_or(self.sent)
+    }
+
     /// What to send next, at most `max` bytes and new data only below `limit`: lost data first. It
     /// counts as sent.
     pub fn next(&mut self, max: usize, limit: u64) -> Option<Range<u64>> {

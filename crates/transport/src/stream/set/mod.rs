@@ -1,0 +1,321 @@
+//! All streams of a connection: opening, limits, flow control over all, and who sends next
+//! (RFC 9000 s.2.1, s.4).
+//!
+//! * `application.rs`: what the application calls;
+//! * `peer.rs`: frames that come in;
+//! * `sending.rs`: frames that go out, and what became of them.
+
+mod application;
+mod peer;
+mod sending;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
+
+use super::flow::{ReceiveWindow, SendWindow};
+use super::receive::{ReceiveError, ReceiveHalf};
+use super::send::{SendHalf, WriteError};
+
+/// A place for each direction.
+type PerDirection<T> = [T; 2];
+
+const DIRECTIONS: [Direction; 2] = [Direction::Bidirectional, Direction::Unidirectional];
+
+fn at(direction: Direction) -> usize {
+    match direction {
+        Direction::Bidirectional => 0,
+        Direction::Unidirectional => 1,
+    }
+}
+
+/// What this endpoint allows; the initial values go into its transport parameters.
+#[derive(Debug, Clone)]
+pub struct StreamConfig {
+    /// Bidirectional streams the peer may have open at a time.
+    pub max_streams_bidi: u64,
+    /// Unidirectional streams the peer may have open at a time.
+    pub max_streams_uni: u64,
+    /// The first window of a stream, in bytes.
+    pub stream_window: u64,
+    /// How far it may grow.
+    pub max_stream_window: u64,
+    /// The first window of the connection, in bytes.
+    pub connection_window: u64,
+    /// How far it may grow: the most that the peer can make us keep.
+    pub max_connection_window: u64,
+    /// Bytes that may wait in a stream to be sent.
+    pub send_buffer: u64,
+}
+
+impl Default for StreamConfig {
+    fn default() -> StreamConfig {
+        StreamConfig {
+            max_streams_bidi: 100,
+            max_streams_uni: 100,
+            stream_window: 256 * 1024,
+            max_stream_window: 8 << 20,
+            connection_window: 512 * 1024,
+            max_connection_window: 16 << 20,
+            send_buffer: 1 << 20,
+        }
+    }
+}
+
+/// What the peer allows, from its transport parameters (RFC 9000 s.18.2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PeerLimits {
+    /// `initial_max_data`.
+    pub max_data: u64,
+    /// `initial_max_stream_data_bidi_local`: on bidirectional streams that the peer opens.
+    pub max_stream_data_bidi_local: u64,
+    /// `initial_max_stream_data_bidi_remote`: on bidirectional streams that we open.
+    pub max_stream_data_bidi_remote: u64,
+    /// `initial_max_stream_data_uni`.
+    pub max_stream_data_uni: u64,
+    /// `initial_max_streams_bidi`.
+    pub max_streams_bidi: u64,
+    /// `initial_max_streams_uni`.
+    pub max_streams_uni: u64,
+}
+
+/// Something the application may want to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StreamEvent {
+    /// The peer opened a stream; [`Streams::accept`] gives it.
+    Opened(Direction),
+    /// There is something to read, or its end.
+    Readable(StreamId),
+    /// There is room to write again.
+    Writable(StreamId),
+    /// The peer has all that was written, and the end.
+    Finished(StreamId),
+    /// The peer wants no more, with this application error code.
+    Stopped(StreamId, u64),
+    /// More streams can be opened.
+    Available(Direction),
+}
+
+/// Why a stream cannot be used so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamError {
+    /// It is over, was never opened, or has no such part.
+    Unknown,
+    /// See [`WriteError`].
+    Write(WriteError),
+}
+
+impl From<WriteError> for StreamError {
+    fn from(error: WriteError) -> StreamError {
+        StreamError::Write(error)
+    }
+}
+
+/// What the peer did wrong: the error to close with, or a packet to be treated as lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameError {
+    /// A connection error.
+    Close(TransportErrorCode),
+    /// See [`ReceiveError::TooFragmented`].
+    TooFragmented,
+}
+
+impl From<ReceiveError> for FrameError {
+    fn from(error: ReceiveError) -> FrameError {
+        match error {
+            ReceiveError::FlowControl => FrameError::Close(TransportErrorCode::FLOW_CONTROL_ERROR),
+            ReceiveError::FinalSize => FrameError::Close(TransportErrorCode::FINAL_SIZE_ERROR),
+            ReceiveError::TooFragmented => FrameError::TooFragmented,
+        }
+    }
+}
+
+/// A frame, beside STREAM frames, that the streams want to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Control {
+    /// RESET_STREAM with code and final size.
+    Reset(StreamId, u64, u64),
+    /// STOP_SENDING with a code.
+    Stop(StreamId, u64),
+    /// MAX_DATA.
+    MaxData(u64),
+    /// MAX_STREAM_DATA.
+    MaxStreamData(StreamId, u64),
+    /// MAX_STREAMS.
+    MaxStreams(Direction, u64),
+    /// DATA_BLOCKED.
+    DataBlocked(u64),
+    /// STREAM_DATA_BLOCKED.
+    StreamDataBlocked(StreamId, u64),
+    /// STREAMS_BLOCKED.
+    StreamsBlocked(Direction, u64),
+}
+
+#[derive(Debug)]
+struct Stream {
+    send: Option<SendHalf>,
+    receive: Option<ReceiveHalf>,
+    /// Lower goes first; those of the same urgency take turns.
+    urgency: u8,
+    /// In the queue of those that want to send.
+    queued: bool,
+    /// The application was told that it cannot write, and wants to hear when it can.
+    wants_room: bool,
+}
+
+/// The streams of a connection.
+#[derive(Debug)]
+pub struct Streams {
+    side: Side,
+    config: StreamConfig,
+    peer: PeerLimits,
+    streams: BTreeMap<StreamId, Stream>,
+    /// Streams that we have opened, and that we may open.
+    opened: PerDirection<u64>,
+    may_open: PerDirection<u64>,
+    told_blocked: PerDirection<Option<u64>>,
+    /// Streams that the peer has opened, that it may open, and of those it opened how many ended.
+    peer_opened: PerDirection<u64>,
+    peer_may_open: PerDirection<u64>,
+    peer_ended: PerDirection<u64>,
+    accepted: PerDirection<u64>,
+    receive_window: ReceiveWindow,
+    /// What the peer has used of the connection's window.
+    received: u64,
+    send_window: SendWindow,
+    /// Those that want to send, by urgency, taking turns.
+    queue: BTreeMap<u8, VecDeque<StreamId>>,
+    /// Streams with a control frame to send.
+    resets: BTreeSet<StreamId>,
+    stops: BTreeSet<StreamId>,
+    updates: BTreeSet<StreamId>,
+    blocked: BTreeSet<StreamId>,
+    max_data_due: bool,
+    max_streams_due: PerDirection<bool>,
+    events: BTreeSet<StreamEvent>,
+}
+
+impl Streams {
+    /// Without any; the peer's limits come with its transport parameters.
+    pub fn new(side: Side, config: StreamConfig) -> Streams {
+        let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
+        Streams {
+            side,
+            peer: PeerLimits::default(),
+            streams: BTreeMap::new(),
+            opened: [0; 2],
+            may_open: [0; 2],
+            told_blocked: [None; 2],
+            peer_opened: [0; 2],
+            peer_may_open: [config.max_streams_bidi, config.max_streams_uni],
+            peer_ended: [0; 2],
+            accepted: [0; 2],
+            receive_window: window,
+            received: 0,
+            send_window: SendWindow::default(),
+            queue: BTreeMap::new(),
+            resets: BTreeSet::new(),
+            stops: BTreeSet::new(),
+            updates: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            max_data_due: false,
+            max_streams_due: [false; 2],
+            events: BTreeSet::new(),
+            config,
+        }
+    }
+
+    /// The peer's transport parameters are known, those remembered for 0-RTT or its real ones, which
+    /// are never less (RFC 9000 s.7.4.1; the caller checks).
+    pub fn set_peer_limits(&mut self, limits: PeerLimits) {
+        self.peer = limits;
+        self.send_window.raise(limits.max_data);
+        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        for id in ids {
+            let limit = self.peer_stream_limit(id);
+            self.on_max_stream_data_known(id, limit);
+        }
+        for (direction, limit) in
+            DIRECTIONS.into_iter().zip([limits.max_streams_bidi, limits.max_streams_uni])
+        {
+            self.on_max_streams(direction, limit);
+        }
+    }
+
+    fn peer_stream_limit(&self, id: StreamId) -> u64 {
+        match (id.direction(), id.initiator() == self.side) {
+            (Direction::Unidirectional, _) => self.peer.max_stream_data_uni,
+            (Direction::Bidirectional, true) => self.peer.max_stream_data_bidi_remote,
+            (Direction::Bidirectional, false) => self.peer.max_stream_data_bidi_local,
+        }
+    }
+
+    fn make(&self, id: StreamId) -> Stream {
+        let ours = id.initiator() == self.side;
+        let both = id.direction() == Direction::Bidirectional;
+        let send = (ours || both).then(|| {
+            SendHalf::new(SendWindow::new(self.peer_stream_limit(id)), self.config.send_buffer)
+        });
+        let receive = (!ours || both).then(|| {
+            let window = &self.config;
+            ReceiveHalf::new(ReceiveWindow::new(window.stream_window, window.max_stream_window))
+        });
+        Stream { send, receive, urgency: DEFAULT_URGENCY, queued: false, wants_room: false }
+    }
+
+    /// What a stream does not need of the connection's window any more goes back to it.
+    fn release(&mut self, id: StreamId) {
+        let Ok(half) = self.receive_half(id) else { return };
+        let released = half.take_released();
+        self.receive_window.on_read(released);
+        self.max_data_due |= self.receive_window.wants_update();
+    }
+
+    fn send_half(&mut self, id: StreamId) -> Result<&mut SendHalf, StreamError> {
+        self.streams.get_mut(&id).and_then(|s| s.send.as_mut()).ok_or(StreamError::Unknown)
+    }
+
+    fn receive_half(&mut self, id: StreamId) -> Result<&mut ReceiveHalf, StreamError> {
+        self.streams.get_mut(&id).and_then(|s| s.receive.as_mut()).ok_or(StreamError::Unknown)
+    }
+
+    /// How many streams there are, of either side.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    fn remove_if_done(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        let over = stream.send.as_ref().is_none_or(SendHalf::is_done)
+            && stream.receive.as_ref().is_none_or(ReceiveHalf::is_done);
+        if !over {
+            return;
+        }
+        self.streams.remove(&id);
+        for set in [&mut self.resets, &mut self.stops, &mut self.updates, &mut self.blocked] {
+            set.remove(&id);
+        }
+        if id.initiator() != self.side {
+            let direction = at(id.direction());
+            self.peer_ended[direction] += 1;
+            let allowed = self.peer_ended[direction] + self.concurrency(direction);
+            // Half of what may be open, lest each stream's end cost a frame.
+            let grown = allowed - self.peer_may_open[direction];
+            self.max_streams_due[direction] |= grown * 2 >= self.concurrency(direction);
+        }
+    }
+
+    fn concurrency(&self, direction: usize) -> u64 {
+        [self.config.max_streams_bidi, self.config.max_streams_uni][direction]
+    }
+}
+
+/// In the middle.
+const DEFAULT_URGENCY: u8 = 127;

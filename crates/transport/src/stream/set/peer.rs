@@ -1,0 +1,137 @@
+//! Frames of streams that come in.
+
+use equic_wire::{Direction, StreamId, TransportErrorCode};
+
+use super::{FrameError, StreamEvent, Streams, at};
+use crate::stream::receive::{ReceiveError, ReceiveHalf};
+
+impl Streams {
+    /// Finds the stream of a frame, opening it if the peer may; none: it is over.
+    fn of_frame(&mut self, id: StreamId, sends: bool) -> Result<bool, FrameError> {
+        let direction = at(id.direction());
+        let ours = id.initiator() == self.side;
+        // RFC 9000 s.19: frames for a part that the stream does not have.
+        if id.direction() == Direction::Unidirectional && ours == sends {
+            return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
+        }
+        if ours {
+            if id.index() >= self.opened[direction] {
+                return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
+            }
+            return Ok(self.streams.contains_key(&id));
+        }
+        if id.index() >= self.peer_may_open[direction] {
+            return Err(FrameError::Close(TransportErrorCode::STREAM_LIMIT_ERROR));
+        }
+        // RFC 9000 s.3.2: those below are opened with it.
+        while self.peer_opened[direction] <= id.index() {
+            let index = self.peer_opened[direction];
+            if let Some(new) = StreamId::new(!self.side, id.direction(), index) {
+                let stream = self.make(new);
+                self.streams.insert(new, stream);
+            }
+            self.peer_opened[direction] += 1;
+            self.events.insert(StreamEvent::Opened(id.direction()));
+        }
+        Ok(self.streams.contains_key(&id))
+    }
+
+    fn room(&self) -> u64 {
+        self.receive_window.limit().saturating_sub(self.received)
+    }
+
+    /// A STREAM frame came.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn on_stream(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        data: &[u8],
+        fin: bool,
+    ) -> Result<(), FrameError> {
+        self.on_receive(id, |half, room| half.on_data(offset, data, fin, room))
+    }
+
+    /// A RESET_STREAM frame came.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn on_reset(&mut self, id: StreamId, code: u64, size: u64) -> Result<(), FrameError> {
+        self.on_receive(id, |half, room| half.on_reset(code, size, room))
+    }
+
+    fn on_receive(
+        &mut self,
+        id: StreamId,
+        take: impl FnOnce(&mut ReceiveHalf, u64) -> Result<u64, ReceiveError>,
+    ) -> Result<(), FrameError> {
+        if !self.of_frame(id, true)? {
+            return Ok(());
+        }
+        let room = self.room();
+        let Ok(half) = self.receive_half(id) else { return Ok(()) };
+        let used = take(half, room)?;
+        let readable = half.is_readable();
+        self.received += used;
+        self.release(id);
+        if readable {
+            self.events.insert(StreamEvent::Readable(id));
+        }
+        self.remove_if_done(id);
+        Ok(())
+    }
+
+    /// A STOP_SENDING frame came.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn on_stop(&mut self, id: StreamId, code: u64) -> Result<(), FrameError> {
+        if self.of_frame(id, false)? && self.send_half(id).is_ok_and(|half| half.on_stop(code)) {
+            self.resets.insert(id);
+            self.events.insert(StreamEvent::Stopped(id, code));
+        }
+        Ok(())
+    }
+
+    /// A MAX_STREAM_DATA frame came.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn on_max_stream_data(&mut self, id: StreamId, limit: u64) -> Result<(), FrameError> {
+        if self.of_frame(id, false)? {
+            self.on_max_stream_data_known(id, limit);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_max_stream_data_known(&mut self, id: StreamId, limit: u64) {
+        if self.send_half(id).is_ok_and(|half| half.on_max_data(limit)) {
+            self.blocked.remove(&id);
+            self.enqueue(id);
+        }
+    }
+
+    /// A STREAM_DATA_BLOCKED frame came: only its stream is checked.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn on_stream_data_blocked(&mut self, id: StreamId) -> Result<(), FrameError> {
+        self.of_frame(id, true).map(drop)
+    }
+
+    /// A MAX_DATA frame came.
+    pub fn on_max_data(&mut self, limit: u64) {
+        self.send_window.raise(limit);
+    }
+
+    /// A MAX_STREAMS frame came.
+    pub fn on_max_streams(&mut self, direction: Direction, limit: u64) {
+        let may = &mut self.may_open[at(direction)];
+        if limit > *may {
+            *may = limit;
+            self.events.insert(StreamEvent::Available(direction));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Frames of streams that go out: the next one, and what became of those sent.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use equic_wire::{Direction, StreamId};
+
+use super::{Control, DIRECTIONS, StreamEvent, Streams, at};
+use crate::Timestamp;
+use crate::stream::send::Piece;
+
+impl Streams {
+    pub(super) fn enqueue(&mut self, id: StreamId) {
+        // Not by the connection's room: it may come while the stream waits.
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(half) = &mut stream.send else { return };
+        if half.is_blocked() {
+            self.blocked.insert(id);
+        }
+        if !stream.queued && half.wants_to_send(u64::MAX) {
+            stream.queued = true;
+            self.queue.entry(stream.urgency).or_default().push_back(id);
+        }
+    }
+
+    /// Whether a stream has data to send that the peer's limits allow.
+    pub fn wants_to_send(&self) -> bool {
+        let room = self.send_window.room();
+        self.queue.values().flatten().any(|id| {
+            let half = self.streams.get(id).and_then(|stream| stream.send.as_ref());
+            half.is_some_and(|half| half.wants_to_send(room))
+        })
+    }
+
+    /// The next piece of data to send, of the stream whose turn it is; `max` says how many bytes of
+    /// data have room in a frame of that stream at that offset. The piece counts as sent.
+    pub fn next_piece(
+        &mut self,
+        max: impl Fn(StreamId, u64) -> usize,
+    ) -> Option<(StreamId, Piece)> {
+        let room = self.send_window.room();
+        let mut from = 0;
+        while let Some((&urgency, queue)) = self.queue.range_mut(from..).next() {
+            for _ in 0..queue.len() {
+                let Some(id) = queue.pop_front() else { break };
+                let Some(stream) = self.streams.get_mut(&id) else { continue };
+                let Some(half) = stream.send.as_mut() else { continue };
+                let space = max(id, half.next_offset());
+                let piece = if space > 0 { half.next(space, room) } else { None };
+                stream.queued = half.wants_to_send(u64::MAX);
+                if stream.queued {
+                    // A stream keeps its turn for a whole packet: the caller asks again while there
+                    // is room, and moves on with the next.
+                    queue.push_back(id);
+                }
+                if half.is_blocked() {
+                    self.blocked.insert(id);
+                }
+                if let Some(piece) = piece {
+                    self.send_window.on_sent(piece.fresh);
+                    return Some((id, piece));
+                }
+            }
+            if queue.is_empty() {
+                self.queue.remove(&urgency);
+            }
+            let Some(next) = urgency.checked_add(1) else { break };
+            from = next;
+        }
+        None
+    }
+
+    /// Copies the bytes of a piece.
+    pub fn copy(&self, id: StreamId, offset: u64, buffer: &mut [u8]) -> usize {
+        let half = self.streams.get(&id).and_then(|stream| stream.send.as_ref());
+        half.map_or(0, |half| half.copy(offset, buffer))
+    }
+
+    /// A control frame to send, if one is due. It counts as sent.
+    pub fn next_control(&mut self, now: Timestamp, rtt: Duration) -> Option<Control> {
+        while let Some(id) = self.resets.pop_first() {
+            if let Some((code, size)) = self.send_half(id).ok().and_then(|h| h.reset_frame()) {
+                return Some(Control::Reset(id, code, size));
+            }
+        }
+        while let Some(id) = self.stops.pop_first() {
+            if let Some(code) = self.receive_half(id).ok().and_then(|half| half.stop_code()) {
+                return Some(Control::Stop(id, code));
+            }
+        }
+        if std::mem::take(&mut self.max_data_due) {
+            return Some(Control::MaxData(self.receive_window.update(now, rtt)));
+        }
+        while let Some(id) = self.updates.pop_first() {
+            if let Ok(half) = self.receive_half(id)
+                && half.wants_update()
+            {
+                return Some(Control::MaxStreamData(id, half.update(now, rtt)));
+            }
+        }
+        for direction in DIRECTIONS {
+            let index = at(direction);
+            if std::mem::take(&mut self.max_streams_due[index]) {
+                self.peer_may_open[index] = self.peer_ended[index] + self.concurrency(index);
+                return Some(Control::MaxStreams(direction, self.peer_may_open[index]));
+            }
+        }
+        self.next_blocked()
+    }
+
+    fn next_blocked(&mut self) -> Option<Control> {
+        while let Some(id) = self.blocked.pop_first() {
+            if let Ok(half) = self.send_half(id)
+                && half.is_blocked()
+                && let Some(limit) = half.window().blocked()
+            {
+                return Some(Control::StreamDataBlocked(id, limit));
+            }
+        }
+        if !self.queue.is_empty()
+            && let Some(limit) = self.send_window.blocked()
+        {
+            return Some(Control::DataBlocked(limit));
+        }
+        None
+    }
+
+    /// The application could not open a stream: STREAMS_BLOCKED, once a limit.
+    pub fn streams_blocked(&mut self, direction: Direction) -> Option<Control> {
+        let index = at(direction);
+        let limit = self.may_open[index];
+        if self.opened[index] < limit || self.told_blocked[index] == Some(limit) {
+            return None;
+        }
+        self.told_blocked[index] = Some(limit);
+        Some(Control::StreamsBlocked(direction, limit))
+    }
+
+    /// The peer has a piece.
+    pub fn on_piece_acked(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(half) = &mut stream.send else { return };
+        let was_done = half.is_done();
+        half.on_acked(range, fin);
+        if stream.wants_room && half.writable().is_ok() {
+            stream.wants_room = false;
+            self.events.insert(StreamEvent::Writable(id));
+        }
+        if half.is_done() && !was_done {
+            self.events.insert(StreamEvent::Finished(id));
+            self.remove_if_done(id);
+        }
+    }
+
+    /// A piece did not get there.
+    pub fn on_piece_lost(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
+        if let Ok(half) = self.send_half(id) {
+            half.on_lost(range, fin);
+            self.enqueue(id);
+        }
+    }
+
+    /// The peer has a control frame.
+    pub fn on_control_acked(&mut self, control: Control) {
+        if let Control::Reset(id, ..) = control
+            && let Ok(half) = self.send_half(id)
+        {
+            half.on_reset_acked();
+            self.remove_if_done(id);
+        }
+    }
+
+    /// A control frame did not get there: what is still true is sent again (RFC 9000 s.13.3).
+    pub fn on_control_lost(&mut self, control: Control) {
+        match control {
+            Control::Reset(id, ..) => drop(self.resets.insert(id)),
+            Control::Stop(id, _) => drop(self.stops.insert(id)),
+            Control::MaxData(limit) => self.max_data_due |= limit == self.receive_window.limit(),
+            Control::MaxStreamData(id, limit) => {
+                if let Ok(half) = self.receive_half(id) {
+                    half.on_update_lost(limit);
+                    self.updates.insert(id);
+                }
+            }
+            Control::MaxStreams(direction, limit) => {
+                let index = at(direction);
+                self.max_streams_due[index] |= limit == self.peer_may_open[index];
+            }
+            Control::DataBlocked(limit) => self.send_window.on_blocked_lost(limit),
+            Control::StreamDataBlocked(id, limit) => {
+                if let Ok(half) = self.send_half(id) {
+                    half.window().on_blocked_lost(limit);
+                    self.blocked.insert(id);
+                }
+            }
+            Control::StreamsBlocked(direction, limit) => {
+                let told = &mut self.told_blocked[at(direction)];
+                *told = told.filter(|told| *told != limit);
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::*;
+use crate::Timestamp;
+use crate::stream::{Piece, ReadOutcome};
+
+const NOW: Timestamp = Timestamp::START;
+const RTT: Duration = Duration::from_millis(10);
+
+fn config() -> StreamConfig {
+    StreamConfig {
+        max_streams_bidi: 4,
+        max_streams_uni: 2,
+        stream_window: 1000,
+        max_stream_window: 4000,
+        connection_window: 2500,
+        max_connection_window: 10_000,
+        send_buffer: 5000,
+    }
+}
+
+fn limits(config: &StreamConfig) -> PeerLimits {
+    PeerLimits {
+        max_data: config.connection_window,
+        max_stream_data_bidi_local: config.stream_window,
+        max_stream_data_bidi_remote: config.stream_window,
+        max_stream_data_uni: config.stream_window,
+        max_streams_bidi: config.max_streams_bidi,
+        max_streams_uni: config.max_streams_uni,
+    }
+}
+
+/// A client's streams and a server's.
+fn pair() -> (Streams, Streams) {
+    let mut ends = [Side::Client, Side::Server].map(|side| Streams::new(side, config()));
+    for end in &mut ends {
+        end.set_peer_limits(limits(&config()));
+    }
+    ends.into()
+}
+
+/// Something in flight.
+#[derive(Debug)]
+enum Frame {
+    Piece(StreamId, Piece, Vec<u8>),
+    Control(Control),
+}
+
+fn send(from: &mut Streams) -> Option<Frame> {
+    if let Some(control) = from.next_control(NOW, RTT) {
+        return Some(Frame::Control(control));
+    }
+    let (id, piece) = from.next_piece(|_, _| 300)?;
+    let mut bytes = vec![0; (piece.range.end - piece.range.start) as usize];
+    assert_eq!(from.copy(id, piece.range.start, &mut bytes), bytes.len());
+    Some(Frame::Piece(id, piece, bytes))
+}
+
+fn receive(to: &mut Streams, frame: &Frame) -> Result<(), FrameError> {
+    match frame {
+        Frame::Piece(id, piece, bytes) => to.on_stream(*id, piece.range.start, bytes, piece.fin),
+        Frame::Control(control) => match *control {
+            Control::Reset(id, code, size) => to.on_reset(id, code, size),
+            Control::Stop(id, code) => to.on_stop(id, code),
+            Control::MaxData(limit) => {
+                to.on_max_data(limit);
+                Ok(())
+            }
+            Control::MaxStreamData(id, limit) => to.on_max_stream_data(id, limit),
+            Control::MaxStreams(direction, limit) => {
+                to.on_max_streams(direction, limit);
+                Ok(())
+            }
+            Control::StreamDataBlocked(id, _) => to.on_stream_data_blocked(id),
+            Control::DataBlocked(_) | Control::StreamsBlocked(..) => Ok(()),
+        },
+    }
+}
+
+fn acked(from: &mut Streams, frame: Frame) {
+    match frame {
+        Frame::Piece(id, piece, _) => from.on_piece_acked(id, piece.range, piece.fin),
+        Frame::Control(control) => from.on_control_acked(control),
+    }
+}
+
+fn lost(from: &mut Streams, frame: Frame) {
+    match frame {
+        Frame::Piece(id, piece, _) => from.on_piece_lost(id, piece.range, piece.fin),
+        Frame::Control(control) => from.on_control_lost(control),
+    }
+}
+
+fn byte(id: StreamId, offset: usize) -> u8 {
+    (id.index() as usize * 31 + offset * 7) as u8
+}
+
+/// Echoes many streams over a network that loses and reorders: all arrives, nothing is left, and no
+/// limit is broken (the other side would say so).
+#[test]
+fn all_streams_end_whatever_is_lost() {
+    for seed in 0..20 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (mut client, mut server) = pair();
+        let total = 30;
+        let (mut open, mut done, mut started) = (BTreeMap::new(), 0, 0);
+        let mut flight: Vec<(bool, Frame)> = Vec::new();
+        for step in 0.. {
+            assert!(step < 200_000, "seed {seed}: {done} of {total} after {step} steps");
+            if done == total && flight.is_empty() && client.is_empty() && server.is_empty() {
+                break;
+            }
+            if started < total
+                && let Some(id) = client.open(Direction::Bidirectional)
+            {
+                started += 1;
+                let length = rng.random_range(0..8000);
+                open.insert(id, (0usize, length, 0usize));
+            }
+            write_some(&mut client, &mut open);
+            done += read_some(&mut client, &mut open);
+            echo(&mut server);
+            for _ in 0..4 {
+                for (from_client, end) in [(true, &mut client), (false, &mut server)] {
+                    flight.extend(send(end).map(|frame| (from_client, frame)));
+                }
+            }
+            while flight.len() > rng.random_range(0..12) {
+                let (from_client, frame) = flight.swap_remove(rng.random_range(0..flight.len()));
+                let (from, to) = match from_client {
+                    true => (&mut client, &mut server),
+                    false => (&mut server, &mut client),
+                };
+                if rng.random_bool(0.2) {
+                    lost(from, frame);
+                } else {
+                    receive(to, &frame).unwrap_or_else(|e| panic!("seed {seed}: {e:?} {frame:?}"));
+                    acked(from, frame);
+                }
+            }
+        }
+    }
+}
+
+/// Stream to (written, length, read).
+type Open = BTreeMap<StreamId, (usize, usize, usize)>;
+
+fn write_some(client: &mut Streams, open: &mut Open) {
+    for (id, (written, length, _)) in open {
+        if *written < *length {
+            let data: Vec<u8> = (*written..*length).map(|at| byte(*id, at)).collect();
+            if let Ok(count) = client.write(*id, &data) {
+                *written += count;
+            }
+        }
+        if *written == *length {
+            // The second time it is ended already.
+            let _ = client.finish(*id);
+        }
+    }
+}
+
+fn read_some(client: &mut Streams, open: &mut Open) -> usize {
+    let mut finished = Vec::new();
+    for (id, (_, length, read)) in open.iter_mut() {
+        let mut buffer = [0; 700];
+        match client.read(*id, &mut buffer) {
+            Ok(ReadOutcome::Bytes(count)) => {
+                let expected: Vec<u8> = (*read..*read + count).map(|at| byte(*id, at)).collect();
+                assert_eq!(buffer[..count], expected);
+                *read += count;
+            }
+            Ok(ReadOutcome::Finished) => {
+                assert_eq!(read, length);
+                finished.push(*id);
+            }
+            Ok(ReadOutcome::Blocked) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    for id in &finished {
+        open.remove(id);
+    }
+    finished.len()
+}
+
+/// Writes back what it reads, as far as there is room.
+fn echo(server: &mut Streams) {
+    while server.accept(Direction::Bidirectional).is_some() {}
+    let ids: Vec<StreamId> = server.streams.keys().copied().collect();
+    for id in ids {
+        let mut buffer = [0; 500];
+        let room = match server.streams[&id].send.as_ref().map(SendHalf::writable) {
+            Some(Ok(room)) => room.min(500) as usize,
+            _ => continue,
+        };
+        match server.read(id, &mut buffer[..room]) {
+            Ok(ReadOutcome::Bytes(count)) => {
+                assert_eq!(server.write(id, &buffer[..count]), Ok(count));
+            }
+            Ok(ReadOutcome::Finished) => drop(server.finish(id)),
+            _ => {}
+        }
+    }
+}
+
+fn close(error: FrameError) -> TransportErrorCode {
+    match error {
+        FrameError::Close(code) => code,
+        FrameError::TooFragmented => panic!("not a connection error"),
+    }
+}
+
+fn id(side: Side, direction: Direction, index: u64) -> StreamId {
+    StreamId::new(side, direction, index).unwrap()
+}
+
+#[test]
+fn the_peer_is_held_to_its_limits() {
+    use Direction::{Bidirectional as Bidi, Unidirectional as Uni};
+    let (_, mut server) = pair();
+    let cases = [
+        (id(Side::Client, Bidi, 4), 0, 1, TransportErrorCode::STREAM_LIMIT_ERROR),
+        (id(Side::Client, Uni, 2), 0, 1, TransportErrorCode::STREAM_LIMIT_ERROR),
+        (id(Side::Server, Bidi, 0), 0, 1, TransportErrorCode::STREAM_STATE_ERROR),
+        (id(Side::Server, Uni, 0), 0, 1, TransportErrorCode::STREAM_STATE_ERROR),
+        (id(Side::Client, Bidi, 0), 1000, 1, TransportErrorCode::FLOW_CONTROL_ERROR),
+        (id(Side::Client, Bidi, 0), (1 << 62) - 1, 1, TransportErrorCode::FLOW_CONTROL_ERROR),
+    ];
+    for (id, offset, length, code) in cases {
+        let error = server.on_stream(id, offset, &vec![0; length], false).unwrap_err();
+        assert_eq!(close(error), code, "{id:?} {offset}");
+    }
+    // Each stream within its window, together beyond the connection's.
+    for index in 0..2 {
+        server.on_stream(id(Side::Client, Bidi, index), 0, &[0; 1000], false).unwrap();
+    }
+    let error = server.on_stream(id(Side::Client, Bidi, 2), 0, &[0; 501], false).unwrap_err();
+    assert_eq!(close(error), TransportErrorCode::FLOW_CONTROL_ERROR);
+    // MAX_STREAM_DATA for a stream on which we do not send (RFC 9000 s.19.10).
+    let error = server.on_max_stream_data(id(Side::Client, Uni, 0), 9).unwrap_err();
+    assert_eq!(close(error), TransportErrorCode::STREAM_STATE_ERROR);
+}
+
+#[test]
+fn urgent_streams_go_first_and_equals_take_turns() {
+    let (mut client, _) = pair();
+    let ids: Vec<StreamId> =
+        (0..4).map(|_| client.open(Direction::Bidirectional).unwrap()).collect();
+    for id in &ids {
+        client.write(*id, &[0; 600]).unwrap();
+    }
+    client.set_urgency(ids[3], 0).unwrap();
+    let mut order = Vec::new();
+    while let Some((id, _)) = client.next_piece(|_, _| 300) {
+        order.push(id);
+    }
+    assert_eq!(order[..2], [ids[3], ids[3]]);
+    assert_eq!(order[2..], [ids[0], ids[1], ids[2], ids[0], ids[1], ids[2]]);
+    assert!(client.open(Direction::Bidirectional).is_none());
+    let blocked = client.streams_blocked(Direction::Bidirectional);
+    assert_eq!(blocked, Some(Control::StreamsBlocked(Direction::Bidirectional, 4)));
+    assert_eq!(client.streams_blocked(Direction::Bidirectional), None);
+}
+
+#[test]
+fn streams_given_up_leave_no_hole_in_the_window() {
+    let (mut client, mut server) = pair();
+    for round in 0..50 {
+        let id = client.open(Direction::Bidirectional).unwrap();
+        client.write(id, &[0; 900]).unwrap();
+        let (_, piece) = client.next_piece(|_, _| 300).unwrap();
+        // The first piece is lost for good, the second arrives.
+        let (_, second) = client.next_piece(|_, _| 300).unwrap();
+        server.on_stream(id, second.range.start, &[0; 300], false).unwrap();
+        drop(piece);
+        client.reset(id, 1).unwrap();
+        client.stop(id, 1).unwrap();
+        assert!(server.accept(Direction::Bidirectional).is_some(), "round {round}");
+        server.stop(id, 2).unwrap();
+        server.reset(id, 2).unwrap();
+        for _ in 0..10 {
+            while let Some(frame) = send(&mut client) {
+                receive(&mut server, &frame).unwrap();
+                acked(&mut client, frame);
+            }
+            while let Some(frame) = send(&mut server) {
+                receive(&mut client, &frame).unwrap();
+                acked(&mut server, frame);
+            }
+        }
+        assert!(client.is_empty() && server.is_empty(), "round {round}");
+    }
+}
