@@ -12,6 +12,7 @@ use serde_json::Value;
 /// needs a room further out belongs there.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
+    ("equic-transport", &["equic-wire"]),
     ("equic-gateway", &["equic-wire"]),
     ("libequic", &["equic-gateway"]),
     ("equic-endpoint", &[]),

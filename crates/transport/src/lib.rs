@@ -1,5 +1,7 @@
 //! QUIC (RFC 9000, 9001, 9002) without I/O: bytes and moments in, bytes and moments out.
 //!
+//! [`Connection`] is where to start reading: its doc shows the order of calls.
+//!
 //! No clock, thread, socket, global or random number generator inside: the same calls give the same
 //! bytes, which the simulator and the tests stand on. In the making, from the bottom up; what is
 //! here is complete in itself:
@@ -14,7 +16,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cid;
 pub mod congestion;
+pub mod connection;
 pub mod crypto;
 pub mod path;
 pub mod ranges;
@@ -26,4 +30,5 @@ pub mod stream;
 mod testing;
 mod time;
 
+pub use connection::Connection;
 pub use time::Timestamp;

@@ -8,5 +8,20 @@ mod retry;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use equic_wire::packet::{HeaderMask, SAMPLE_LEN};
+use rustls::quic::HeaderProtectionKey;
+
 pub use phases::{OneRttKeys, OpenError};
 pub use retry::{RETRY_TAG_LEN, retry_tag};
+
+/// The header protection mask of a sample (RFC 9001 s.5.4.1). rustls applies masks and does not show
+/// them; applied to a short header of zeros with a packet number of four bytes it is the mask, but for
+/// the three bits of the first byte that no header has protected.
+pub fn header_mask(key: &dyn HeaderProtectionKey, sample: &[u8; SAMPLE_LEN]) -> Option<HeaderMask> {
+    /// The length of the packet number, four bytes.
+    const FIRST: u8 = 0x03;
+    let (mut first, mut number) = (FIRST, [0; 4]);
+    key.encrypt_in_place(sample, &mut first, &mut number).ok()?;
+    let [a, b, c, d] = number;
+    Some([first ^ FIRST, a, b, c, d])
+}

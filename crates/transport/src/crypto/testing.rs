@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, Side};
 use super::OneRttKeys;
 use crate::testing::hex;
 
-fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
     let certificate = CertificateDer::from(made.cert.der().to_vec());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

@@ -109,10 +109,15 @@ impl SendWindow {
         self.used = self.used.saturating_add(bytes);
     }
 
+    /// Whether [`SendWindow::blocked`] would give a limit.
+    pub fn is_blocked_untold(&self) -> bool {
+        self.room() == 0 && self.told != Some(self.limit)
+    }
+
     /// The limit to put into DATA_BLOCKED or STREAM_DATA_BLOCKED, once for each limit
     /// (RFC 9000 s.4.1); none: not blocked, or told already.
     pub fn blocked(&mut self) -> Option<u64> {
-        if self.room() > 0 || self.told == Some(self.limit) {
+        if !self.is_blocked_untold() {
             return None;
         }
         self.told = Some(self.limit);

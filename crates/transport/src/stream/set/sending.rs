@@ -76,6 +76,17 @@ impl Streams {
         half.map_or(0, |half| half.copy(offset, buffer))
     }
 
+    /// Whether a control frame may be due.
+    pub fn has_control(&self) -> bool {
+        !self.resets.is_empty()
+            || !self.stops.is_empty()
+            || !self.updates.is_empty()
+            || !self.blocked.is_empty()
+            || self.max_data_due
+            || self.max_streams_due.contains(&true)
+            || !self.queue.is_empty() && self.send_window.is_blocked_untold()
+    }
+
     /// A control frame to send, if one is due. It counts as sent.
     pub fn next_control(&mut self, now: Timestamp, rtt: Duration) -> Option<Control> {
         while let Some(id) = self.resets.pop_first() {

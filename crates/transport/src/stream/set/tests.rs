@@ -271,11 +271,10 @@ fn streams_given_up_leave_no_hole_in_the_window() {
     for round in 0..50 {
         let id = client.open(Direction::Bidirectional).unwrap();
         client.write(id, &[0; 900]).unwrap();
-        let (_, piece) = client.next_piece(|_, _| 300).unwrap();
         // The first piece is lost for good, the second arrives.
+        client.next_piece(|_, _| 300).unwrap();
         let (_, second) = client.next_piece(|_, _| 300).unwrap();
         server.on_stream(id, second.range.start, &[0; 300], false).unwrap();
-        drop(piece);
         client.reset(id, 1).unwrap();
         client.stop(id, 1).unwrap();
         assert!(server.accept(Direction::Bidirectional).is_some(), "round {round}");

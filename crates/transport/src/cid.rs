@@ -1,0 +1,312 @@
+//! Connection IDs: those we gave out and those the peer gave us (RFC 9000 s.5.1).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use equic_wire::{ConnectionId, ResetToken};
+
+/// RETIRE_CONNECTION_ID frames that may wait for the network; a peer that makes us owe more closes the
+/// connection (RFC 9000 s.5.1.2).
+const MAX_RETIRED: usize = 32;
+
+/// What the peer did wrong with connection IDs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdError {
+    /// More than we keep: CONNECTION_ID_LIMIT_ERROR.
+    Limit,
+    /// It contradicts itself: PROTOCOL_VIOLATION.
+    Violation,
+}
+
+/// The IDs that the peer may put on packets to us.
+#[derive(Debug)]
+pub struct LocalIds {
+    active: BTreeMap<u64, ConnectionId>,
+    next: u64,
+    /// How many the peer keeps.
+    limit: u64,
+    /// To be told in NEW_CONNECTION_ID frames.
+    to_tell: BTreeSet<u64>,
+    tokens: BTreeMap<u64, ResetToken>,
+}
+
+/// An ID to tell the peer of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewId {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// The ID.
+    pub id: ConnectionId,
+    /// For a stateless reset.
+    pub token: ResetToken,
+}
+
+impl LocalIds {
+    /// With the one of the handshake.
+    pub fn new(first: ConnectionId) -> LocalIds {
+        LocalIds {
+            active: BTreeMap::from([(0, first)]),
+            next: 1,
+            limit: 1,
+            to_tell: BTreeSet::new(),
+            tokens: BTreeMap::new(),
+        }
+    }
+
+    /// The peer's `active_connection_id_limit`; no more than `max` are given out.
+    pub fn set_limit(&mut self, limit: u64, max: u64) {
+        self.limit = limit.min(max);
+    }
+
+    /// Whether another may be given out.
+    pub fn wants_more(&self) -> bool {
+        (self.active.len() as u64) < self.limit
+    }
+
+    /// Gives out another.
+    pub fn issue(&mut self, id: ConnectionId, token: ResetToken) {
+        self.active.insert(self.next, id);
+        self.tokens.insert(self.next, token);
+        self.to_tell.insert(self.next);
+        self.next += 1;
+    }
+
+    /// Whether there is an ID to tell of.
+    pub fn has_news(&self) -> bool {
+        !self.to_tell.is_empty()
+    }
+
+    /// The next ID to tell of; it counts as told.
+    pub fn next_to_tell(&mut self) -> Option<NewId> {
+        let sequence = self.to_tell.pop_first()?;
+        let (id, token) = (self.active.get(&sequence)?, self.tokens.get(&sequence)?);
+        Some(NewId { sequence, id: *id, token: *token })
+    }
+
+    /// The frame that told of it was lost.
+    pub fn on_lost(&mut self, sequence: u64) {
+        if self.active.contains_key(&sequence) {
+            self.to_tell.insert(sequence);
+        }
+    }
+
+    /// RETIRE_CONNECTION_ID came on a packet that was sent to `used`: the ID that is gone.
+    ///
+    /// # Errors
+    /// It was never given out, or is the one the frame came with (RFC 9000 s.19.16).
+    pub fn on_retire(
+        &mut self,
+        sequence: u64,
+        used: ConnectionId,
+    ) -> Result<Option<ConnectionId>, IdError> {
+        if sequence >= self.next || self.active.get(&sequence) == Some(&used) {
+            return Err(IdError::Violation);
+        }
+        self.to_tell.remove(&sequence);
+        self.tokens.remove(&sequence);
+        Ok(self.active.remove(&sequence))
+    }
+
+    /// Whether packets with this ID are ours.
+    pub fn contains(&self, id: ConnectionId) -> bool {
+        self.active.values().any(|active| *active == id)
+    }
+
+    /// All that are in use.
+    pub fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.active.values().copied()
+    }
+}
+
+/// The IDs that we may put on packets to the peer.
+#[derive(Debug)]
+pub struct RemoteIds {
+    ids: BTreeMap<u64, (ConnectionId, Option<ResetToken>)>,
+    /// The one in use.
+    current: u64,
+    /// Those below were asked to be retired.
+    retire_prior_to: u64,
+    /// How many we keep.
+    limit: u64,
+    to_retire: BTreeSet<u64>,
+    /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
+    owed: BTreeSet<u64>,
+}
+
+impl RemoteIds {
+    /// With the one of the handshake; `limit` is our `active_connection_id_limit`.
+    pub fn new(first: ConnectionId, limit: u64) -> RemoteIds {
+        RemoteIds {
+            ids: BTreeMap::from([(0, (first, None))]),
+            current: 0,
+            retire_prior_to: 0,
+            limit,
+            to_retire: BTreeSet::new(),
+            owed: BTreeSet::new(),
+        }
+    }
+
+    /// The ID to send to.
+    pub fn current(&self) -> ConnectionId {
+        self.ids.get(&self.current).map_or(ConnectionId::EMPTY, |(id, _)| *id)
+    }
+
+    /// The peer chose another for the handshake (RFC 9000 s.7.2).
+    pub fn set_handshake_id(&mut self, id: ConnectionId) {
+        self.ids.insert(0, (id, None));
+    }
+
+    /// The server's transport parameter `stateless_reset_token`.
+    pub fn set_handshake_token(&mut self, token: ResetToken) {
+        if let Some(first) = self.ids.get_mut(&0) {
+            first.1 = Some(token);
+        }
+    }
+
+    /// Whether these are the token of an ID in use: the peer has lost the connection
+    /// (RFC 9000 s.10.3.1). Takes the same time for every token.
+    pub fn is_reset(&self, token: ResetToken) -> bool {
+        self.ids.values().fold(false, |found, (_, known)| found | (*known == Some(token)))
+    }
+
+    /// NEW_CONNECTION_ID came.
+    ///
+    /// # Errors
+    /// [`IdError`].
+    pub fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), IdError> {
+        if self.current().is_empty() {
+            // RFC 9000 s.19.15.
+            return Err(IdError::Violation);
+        }
+        let NewId { sequence, id, token } = new;
+        let known = self.ids.get(&sequence);
+        if known.is_some_and(|known| known.0 != id || known.1.is_some_and(|t| t != token))
+            || self.ids.iter().any(|(number, (other, _))| *other == id && *number != sequence)
+        {
+            return Err(IdError::Violation);
+        }
+        if sequence < self.retire_prior_to {
+            // RFC 9000 s.19.15: retired before it came.
+            return self.owe(sequence);
+        }
+        self.ids.insert(sequence, (id, Some(token)));
+        if retire_prior_to > self.retire_prior_to {
+            self.retire_prior_to = retire_prior_to;
+            let kept = self.ids.split_off(&retire_prior_to);
+            for sequence in std::mem::replace(&mut self.ids, kept).into_keys() {
+                self.owe(sequence)?;
+            }
+        }
+        if self.ids.len() as u64 > self.limit {
+            return Err(IdError::Limit);
+        }
+        if let Some(first) = self.ids.keys().next()
+            && !self.ids.contains_key(&self.current)
+        {
+            self.current = *first;
+        }
+        Ok(())
+    }
+
+    fn owe(&mut self, sequence: u64) -> Result<(), IdError> {
+        if self.owed.insert(sequence) {
+            self.to_retire.insert(sequence);
+        }
+        if self.owed.len() > MAX_RETIRED { Err(IdError::Limit) } else { Ok(()) }
+    }
+
+    /// Whether there is an ID to retire.
+    pub fn has_news(&self) -> bool {
+        !self.to_retire.is_empty()
+    }
+
+    /// The next sequence number for a RETIRE_CONNECTION_ID frame; it counts as sent.
+    pub fn next_to_retire(&mut self) -> Option<u64> {
+        self.to_retire.pop_first()
+    }
+
+    /// The frame was lost.
+    pub fn on_lost(&mut self, sequence: u64) {
+        if self.owed.contains(&sequence) {
+            self.to_retire.insert(sequence);
+        }
+    }
+
+    /// The peer has the frame.
+    pub fn on_acked(&mut self, sequence: u64) {
+        self.owed.remove(&sequence);
+        self.to_retire.remove(&sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> ConnectionId {
+        ConnectionId::new(&number.to_be_bytes()).unwrap()
+    }
+
+    fn new(sequence: u64) -> NewId {
+        NewId { sequence, id: id(sequence), token: ResetToken([sequence as u8; 16]) }
+    }
+
+    #[test]
+    fn the_peer_asks_for_another() {
+        let mut remote = RemoteIds::new(id(0), 3);
+        remote.on_new(new(1), 0).unwrap();
+        assert_eq!(remote.current(), id(0));
+        remote.on_new(new(2), 1).unwrap();
+        assert_eq!((remote.current(), remote.next_to_retire()), (id(1), Some(0)));
+        remote.on_lost(0);
+        assert_eq!(remote.next_to_retire(), Some(0));
+        remote.on_acked(0);
+        remote.on_lost(0);
+        assert!(!remote.has_news());
+        // The same again does no harm; late ones are retired at once.
+        remote.on_new(new(2), 1).unwrap();
+        assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
+    }
+
+    #[test]
+    fn limits_and_lies() {
+        let mut remote = RemoteIds::new(id(0), 2);
+        remote.on_new(new(1), 0).unwrap();
+        assert_eq!(remote.on_new(new(2), 0), Err(IdError::Limit));
+        let mut remote = RemoteIds::new(id(0), 2);
+        remote.on_new(new(1), 0).unwrap();
+        let other = NewId { id: id(7), ..new(1) };
+        assert_eq!(remote.on_new(other, 0), Err(IdError::Violation), "another ID");
+        let token = NewId { token: ResetToken([7; 16]), ..new(1) };
+        assert_eq!(remote.on_new(token, 0), Err(IdError::Violation), "another token");
+        let twice = NewId { id: id(1), ..new(2) };
+        assert_eq!(remote.on_new(twice, 0), Err(IdError::Violation), "the same ID twice");
+        let mut none = RemoteIds::new(ConnectionId::EMPTY, 2);
+        assert_eq!(none.on_new(new(1), 0), Err(IdError::Violation), "we use none");
+    }
+
+    #[test]
+    fn churn_is_bounded() {
+        let mut remote = RemoteIds::new(id(0), 2);
+        let refused = (1..1000).find(|sequence| remote.on_new(new(*sequence), *sequence).is_err());
+        assert!(refused.is_some_and(|sequence| sequence <= MAX_RETIRED as u64 + 2), "{refused:?}");
+        assert!(remote.ids.len() <= 3 && remote.owed.len() <= MAX_RETIRED + 1);
+    }
+
+    #[test]
+    fn ours_are_told_and_retired() {
+        let mut local = LocalIds::new(id(0));
+        assert!(!local.wants_more());
+        local.set_limit(8, 2);
+        assert!(local.wants_more());
+        local.issue(id(1), ResetToken([1; 16]));
+        assert!(!local.wants_more());
+        assert_eq!((local.next_to_tell(), local.next_to_tell()), (Some(new(1)), None));
+        local.on_lost(1);
+        assert_eq!(local.next_to_tell(), Some(new(1)));
+        assert_eq!(local.on_retire(0, id(0)), Err(IdError::Violation));
+        assert_eq!(local.on_retire(9, id(0)), Err(IdError::Violation));
+        assert_eq!(local.on_retire(0, id(1)), Ok(Some(id(0))));
+        assert_eq!(local.on_retire(0, id(1)), Ok(None), "again");
+        assert!(local.wants_more() && local.contains(id(1)) && !local.contains(id(0)));
+    }
+}

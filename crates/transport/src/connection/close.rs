@@ -1,0 +1,161 @@
+//! The end of a connection (RFC 9000 s.10).
+
+use equic_wire::frame::{ConnectionClose, Frame, FrameType};
+use equic_wire::{TransportErrorCode, VarInt};
+
+use super::{Connection, Event};
+use crate::Timestamp;
+
+/// Bytes of a reason phrase that are sent and kept.
+const MAX_REASON: usize = 256;
+
+/// Why a connection was closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionError {
+    /// By the application rather than by the transport.
+    pub application: bool,
+    /// The error code.
+    pub code: u64,
+    /// For people.
+    pub reason: String,
+}
+
+impl ConnectionError {
+    pub(super) fn transport(code: TransportErrorCode, reason: &str) -> ConnectionError {
+        ConnectionError { application: false, code: code.0.get(), reason: reason.to_owned() }
+    }
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CloseReason {
+    /// We closed it.
+    Local(ConnectionError),
+    /// The peer closed it.
+    Peer(ConnectionError),
+    /// Nothing came for too long.
+    IdleTimeout,
+    /// The peer does not know the connection any more (RFC 9000 s.10.3).
+    StatelessReset,
+}
+
+/// Where the end stands (RFC 9000 s.10.2).
+#[derive(Debug, Default)]
+pub(super) enum Closing {
+    #[default]
+    Open,
+    /// We closed: the peer is told, and told again when it goes on.
+    Telling {
+        error: ConnectionError,
+        until: Timestamp,
+        tell: bool,
+        heard: u64,
+    },
+    /// The peer closed: not a word more.
+    Draining {
+        until: Timestamp,
+    },
+    Drained,
+}
+
+impl Closing {
+    pub fn is_closed(&self) -> bool {
+        !matches!(self, Closing::Open)
+    }
+
+    pub fn is_drained(&self) -> bool {
+        matches!(self, Closing::Drained)
+    }
+
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self {
+            Closing::Telling { until, .. } | Closing::Draining { until } => Some(*until),
+            Closing::Open | Closing::Drained => None,
+        }
+    }
+
+    /// A packet came while closing: told again after 1, 2, 4, ... of them (RFC 9000 s.10.2.1).
+    pub fn on_datagram(&mut self) {
+        if let Closing::Telling { tell, heard, .. } = self {
+            *heard += 1;
+            *tell |= heard.is_power_of_two();
+        }
+    }
+}
+
+impl Connection {
+    /// Closes the connection with an application error code and a reason for people. What was
+    /// written and not sent is lost.
+    pub fn close(&mut self, now: Timestamp, code: VarInt, reason: &str) {
+        let mut reason = reason.to_owned();
+        let mut end = reason.len().min(MAX_REASON);
+        while !reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        reason.truncate(end);
+        self.close_with(now, ConnectionError { application: true, code: code.get(), reason });
+    }
+
+    pub(super) fn close_with(&mut self, now: Timestamp, error: ConnectionError) {
+        if self.closing.is_closed() {
+            return;
+        }
+        self.events.push_back(Event::Closed(CloseReason::Local(error.clone())));
+        let until = now + self.close_time();
+        self.closing = Closing::Telling { error, until, tell: true, heard: 0 };
+    }
+
+    /// The peer has closed it.
+    pub(super) fn on_close(&mut self, now: Timestamp, close: ConnectionClose<'_>) {
+        let (application, code, reason) = match close {
+            ConnectionClose::Transport { error_code, reason, .. } => (false, error_code.0, reason),
+            ConnectionClose::Application { error_code, reason } => (true, error_code, reason),
+        };
+        let reason = &reason[..reason.len().min(MAX_REASON)];
+        let reason = String::from_utf8_lossy(reason).into_owned();
+        let error = ConnectionError { application, code: code.get(), reason };
+        self.drain(now, CloseReason::Peer(error));
+    }
+
+    pub(super) fn drain(&mut self, now: Timestamp, why: CloseReason) {
+        if matches!(self.closing, Closing::Draining { .. } | Closing::Drained) {
+            return;
+        }
+        if !self.closing.is_closed() {
+            self.events.push_back(Event::Closed(why));
+        }
+        self.closing = Closing::Draining { until: now + self.close_time() };
+    }
+
+    pub(super) fn forget(&mut self, why: CloseReason) {
+        if !self.closing.is_closed() {
+            self.events.push_back(Event::Closed(why));
+        }
+        self.closing = Closing::Drained;
+    }
+
+    /// RFC 9000 s.10.2: three PTOs.
+    fn close_time(&self) -> std::time::Duration {
+        self.path.rtt.pto_base() * 3
+    }
+
+    /// The frame that tells of it; `protected` with 1-RTT keys, where the application's code and
+    /// reason may be shown (RFC 9000 s.10.2.3).
+    pub(super) fn close_frame(error: &ConnectionError, protected: bool) -> Frame<'_> {
+        let code = VarInt::new(error.code).unwrap_or(VarInt::MAX);
+        let reason = error.reason.as_bytes();
+        Frame::ConnectionClose(match (error.application, protected) {
+            (true, true) => ConnectionClose::Application { error_code: code, reason },
+            (true, false) => ConnectionClose::Transport {
+                error_code: TransportErrorCode::APPLICATION_ERROR,
+                frame_type: FrameType::PADDING,
+                reason: &[],
+            },
+            (false, _) => ConnectionClose::Transport {
+                error_code: TransportErrorCode(code),
+                frame_type: FrameType::PADDING,
+                reason,
+            },
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! What a connection may be told beforehand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::congestion::Algorithm;
+use crate::recovery::INITIAL_RTT;
+use crate::stream::StreamConfig;
+
+/// The transport of a connection; the same for client and server.
+#[derive(Debug, Clone)]
+pub struct TransportConfig {
+    /// Streams and their windows.
+    pub streams: StreamConfig,
+    /// Congestion control.
+    pub congestion: Algorithm,
+    /// A connection on which nothing comes for so long is dropped; zero: never. The peer may ask for
+    /// less (RFC 9000 s.10.1).
+    pub max_idle_timeout: Duration,
+    /// How long an acknowledgement may wait.
+    pub max_ack_delay: Duration,
+    /// The largest UDP payload to send, in bytes, if the path takes it.
+    pub max_datagram_size: u16,
+    /// Whether packets are marked ECT(0): the socket can.
+    pub ecn: bool,
+    /// The round-trip time assumed before the first sample.
+    pub initial_rtt: Duration,
+    /// Connection IDs to give to the peer, at most.
+    pub connection_ids: u64,
+}
+
+impl Default for TransportConfig {
+    fn default() -> TransportConfig {
+        TransportConfig {
+            streams: StreamConfig::default(),
+            congestion: Algorithm::default(),
+            max_idle_timeout: Duration::from_secs(30),
+            max_ack_delay: Duration::from_millis(25),
+            max_datagram_size: 1472,
+            ecn: true,
+            initial_rtt: INITIAL_RTT,
+            connection_ids: 4,
+        }
+    }
+}
+
+/// A client's configuration.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// TLS: roots, ALPN, certificates; its crypto provider is the connection's.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// The transport.
+    pub transport: Arc<TransportConfig>,
+}
+
+/// A server's configuration.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// TLS: certificate, ALPN; its crypto provider is the connection's.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// The transport.
+    pub transport: Arc<TransportConfig>,
+}

@@ -1,0 +1,137 @@
+//! What each frame does (RFC 9000 s.19).
+
+use equic_wire::frame::{Frame, NewConnectionId};
+use equic_wire::{ConnectionId, Side, TransportErrorCode};
+
+use super::Connection;
+use super::space::SpaceId;
+use crate::Timestamp;
+use crate::cid::{IdError, NewId};
+use crate::stream::FrameError;
+
+impl Connection {
+    /// Takes in a frame of a packet sent to `dcid`; false: the packet is to be treated as lost.
+    pub(super) fn handle_frame(
+        &mut self,
+        now: Timestamp,
+        space: SpaceId,
+        dcid: ConnectionId,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let outcome = match frame {
+            Frame::Padding(_) | Frame::Ping => Ok(()),
+            Frame::Ack(ack) => {
+                self.on_ack(now, space, ack);
+                Ok(())
+            }
+            Frame::Crypto(crypto) => {
+                self.on_crypto(now, space, crypto.offset().get(), crypto.data());
+                Ok(())
+            }
+            Frame::ConnectionClose(close) => {
+                self.on_close(now, *close);
+                Ok(())
+            }
+            Frame::HandshakeDone => {
+                self.confirm(now);
+                Ok(())
+            }
+            Frame::NewConnectionId(new) => {
+                self.on_new_connection_id(now, new);
+                Ok(())
+            }
+            Frame::RetireConnectionId(sequence) => {
+                if self.local_ids.on_retire(sequence.get(), dcid).is_err() {
+                    let code = TransportErrorCode::PROTOCOL_VIOLATION;
+                    self.fail(now, code, "it retires a connection ID that it cannot");
+                }
+                Ok(())
+            }
+            // Nothing to remember tokens for yet.
+            Frame::NewToken(_) => Ok(()),
+            Frame::Unknown(unknown) => {
+                let error = unknown.error();
+                self.fail(now, error.code(), &error.to_string());
+                Ok(())
+            }
+            Frame::Datagram(_) | Frame::AckFrequency(_) | Frame::ImmediateAck => {
+                // Not offered in our transport parameters.
+                let code = TransportErrorCode::PROTOCOL_VIOLATION;
+                self.fail(now, code, "a frame of an extension that was not negotiated");
+                Ok(())
+            }
+            Frame::PathChallenge(data) => {
+                self.path_response = Some(*data);
+                Ok(())
+            }
+            // No path is challenged yet: nothing waits for it (RFC 9000 s.19.18).
+            Frame::PathResponse(_) => Ok(()),
+            _ => self.handle_stream_frame(frame),
+        };
+        match outcome {
+            Ok(()) => true,
+            Err(FrameError::TooFragmented) => false,
+            Err(FrameError::Close(code)) => {
+                self.fail(now, code, "a stream's limits or states were broken");
+                true
+            }
+        }
+    }
+
+    fn handle_stream_frame(&mut self, frame: &Frame<'_>) -> Result<(), FrameError> {
+        match frame {
+            Frame::Stream(stream) => {
+                let offset = stream.offset().get();
+                self.streams.on_stream(stream.stream_id(), offset, stream.data(), stream.fin())
+            }
+            Frame::ResetStream(reset) => {
+                let (code, size) = (reset.error_code.get(), reset.final_size.get());
+                self.streams.on_reset(reset.stream_id, code, size)
+            }
+            Frame::StopSending(stop) => self.streams.on_stop(stop.stream_id, stop.error_code.get()),
+            Frame::MaxData(limit) => {
+                self.streams.on_max_data(limit.get());
+                Ok(())
+            }
+            Frame::MaxStreamData(max) => {
+                self.streams.on_max_stream_data(max.stream_id, max.limit.get())
+            }
+            Frame::MaxStreams(direction, count) => {
+                self.streams.on_max_streams(*direction, count.get());
+                Ok(())
+            }
+            Frame::StreamDataBlocked(blocked) => {
+                self.streams.on_stream_data_blocked(blocked.stream_id)
+            }
+            // What to do about it is done when there is room.
+            _ => Ok(()),
+        }
+    }
+
+    fn on_new_connection_id(&mut self, now: Timestamp, new: &NewConnectionId) {
+        let id = NewId {
+            sequence: new.sequence_number().get(),
+            id: new.connection_id(),
+            token: new.reset_token(),
+        };
+        match self.remote_ids.on_new(id, new.retire_prior_to().get()) {
+            Ok(()) => {}
+            Err(IdError::Limit) => {
+                let code = TransportErrorCode::CONNECTION_ID_LIMIT_ERROR;
+                self.fail(now, code, "too many connection IDs");
+            }
+            Err(IdError::Violation) => {
+                let code = TransportErrorCode::PROTOCOL_VIOLATION;
+                self.fail(now, code, "a connection ID that contradicts another");
+            }
+        }
+    }
+
+    /// Whether the peer has validated our address, so that it is no longer held to three times what we
+    /// sent (RFC 9002 A.6).
+    pub(super) fn peer_completed_validation(&self) -> bool {
+        self.side == Side::Server
+            || self.progress.confirmed
+            || self.spaces[SpaceId::Handshake as usize].loss.largest_acked().is_some()
+    }
+}

@@ -1,0 +1,395 @@
+//! TLS, the keys it gives, and transport parameters (RFC 9001 s.4, RFC 9000 s.7).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_wire::params::{MaxAckDelay, TransportParameters};
+use equic_wire::{
+    ConnectionId, KnownVersion, ResetToken, Side, StreamCount, TransportErrorCode, VarInt, Writer,
+};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use rustls::pki_types::ServerName;
+use rustls::quic::{KeyChange, Suite, Version};
+
+use super::config::{ClientConfig, ServerConfig, TransportConfig};
+use super::path::Path;
+use super::space::{Space, SpaceId};
+use super::{Connection, Event, close};
+use crate::Timestamp;
+use crate::cid::{LocalIds, RemoteIds};
+use crate::crypto::OneRttKeys;
+use crate::received::AckPolicy;
+use crate::stream::{PeerLimits, Streams};
+
+/// Bytes of the connection IDs that a connection makes for itself.
+pub const ID_LEN: usize = 8;
+
+/// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
+pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
+
+/// How many IDs of the peer are kept.
+const ACTIVE_IDS: u32 = 4;
+
+/// What matters of the peer's transport parameters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer {
+    pub ack_delay_exponent: u8,
+    pub max_ack_delay: Duration,
+    pub max_idle_timeout: Duration,
+}
+
+/// How far the handshake is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub complete: bool,
+    pub confirmed: bool,
+    /// A server has HANDSHAKE_DONE to send.
+    pub done_due: bool,
+}
+
+/// Why no connection came about.
+#[derive(Debug)]
+pub enum StartError {
+    /// The TLS configuration has no suite for Initial packets, TLS_AES_128_GCM_SHA256.
+    NoInitialSuite,
+    /// TLS refused.
+    Tls(rustls::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::NoInitialSuite => {
+                f.write_str("the crypto provider lacks TLS_AES_128_GCM_SHA256, which QUIC needs")
+            }
+            StartError::Tls(error) => write!(f, "TLS: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<rustls::Error> for StartError {
+    fn from(error: rustls::Error) -> StartError {
+        StartError::Tls(error)
+    }
+}
+
+pub(crate) fn tls_version(version: KnownVersion) -> Version {
+    match version {
+        KnownVersion::V1 => Version::V1,
+        KnownVersion::V2 => Version::V2,
+    }
+}
+
+/// The suite of Initial packets (RFC 9001 s.5.2).
+fn initial_suite(provider: &rustls::crypto::CryptoProvider) -> Result<Suite, StartError> {
+    provider
+        .cipher_suites
+        .iter()
+        .filter(|suite| suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256)
+        .find_map(|suite| suite.tls13()?.quic_suite())
+        .ok_or(StartError::NoInitialSuite)
+}
+
+fn random_id(rng: &mut StdRng) -> ConnectionId {
+    let mut bytes = [0; ID_LEN];
+    rng.fill_bytes(&mut bytes);
+    ConnectionId::cut(&bytes)
+}
+
+impl Connection {
+    /// A client's end. `seed` is fresh randomness for connection IDs and the like.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn connect(
+        now: Timestamp,
+        config: &ClientConfig,
+        name: ServerName<'static>,
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let (scid, dcid) = (random_id(&mut rng), random_id(&mut rng));
+        let version = KnownVersion::V1;
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let parameters = TransportParameters::client(scid);
+        let parameters = declare(&config.transport, parameters);
+        let tls = rustls::quic::ClientConnection::new(
+            config.tls.clone(),
+            tls_version(version),
+            name,
+            parameters,
+        )?;
+        let keys = suite.keys(dcid.as_bytes(), rustls::Side::Client, tls_version(version));
+        let mut connection = Connection::new(
+            now,
+            Side::Client,
+            config.transport.clone(),
+            tls.into(),
+            Ids { scid, remote: dcid, original: dcid },
+            remote,
+            rng,
+        );
+        connection.space(SpaceId::Initial).keys = Some(keys);
+        connection.drive_tls(now);
+        Ok(connection)
+    }
+
+    /// A server's end, for a client whose first Initial packet goes to `original` and comes from
+    /// `client`: its Destination and Source Connection IDs. The datagram itself is to be handed in
+    /// next.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn accept_from(
+        now: Timestamp,
+        config: &ServerConfig,
+        version: KnownVersion,
+        original: ConnectionId,
+        client: ConnectionId,
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let scid = random_id(&mut rng);
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let parameters = TransportParameters::server(scid, original);
+        let parameters = declare(&config.transport, parameters);
+        let tls = rustls::quic::ServerConnection::new(
+            config.tls.clone(),
+            tls_version(version),
+            parameters,
+        )?;
+        let keys = suite.keys(original.as_bytes(), rustls::Side::Server, tls_version(version));
+        let mut connection = Connection::new(
+            now,
+            Side::Server,
+            config.transport.clone(),
+            tls.into(),
+            Ids { scid, remote: client, original },
+            remote,
+            rng,
+        );
+        connection.version = version;
+        connection.peer_id_known = true;
+        connection.space(SpaceId::Initial).keys = Some(keys);
+        Ok(connection)
+    }
+
+    fn new(
+        now: Timestamp,
+        side: Side,
+        config: Arc<TransportConfig>,
+        tls: rustls::quic::Connection,
+        ids: Ids,
+        remote: SocketAddr,
+        mut rng: StdRng,
+    ) -> Connection {
+        // A client knows its server's address to be one (RFC 9000 s.8.1).
+        let path = Path::new(now, remote, &config, rng.random(), side == Side::Client);
+        Connection {
+            side,
+            version: KnownVersion::V1,
+            tls,
+            level: SpaceId::Initial,
+            spaces: [Space::new(), Space::new(), Space::new()],
+            one_rtt: None,
+            streams: Streams::new(side, config.streams.clone()),
+            path,
+            local_ids: LocalIds::new(ids.scid),
+            remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
+            scid: ids.scid,
+            original_dcid: ids.original,
+            peer_id_known: false,
+            peer: None,
+            progress: Progress::default(),
+            closing: close::Closing::default(),
+            ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
+            idle_since: now,
+            sent_since_received: false,
+            paced_until: None,
+            path_response: None,
+            ping: false,
+            blocked: Vec::new(),
+            events: std::collections::VecDeque::new(),
+            stats: super::Stats::default(),
+            rng,
+            config,
+        }
+    }
+
+    /// Hands TLS what came in order, and takes what it gives: bytes and keys.
+    pub(super) fn on_crypto(&mut self, now: Timestamp, id: SpaceId, offset: u64, data: &[u8]) {
+        let space = self.space(id);
+        let end = offset.saturating_add(data.len() as u64);
+        // RFC 9000 s.7.5.
+        if end > space.crypto_in.read_offset() + MAX_CRYPTO {
+            return self.fail(now, TransportErrorCode::CRYPTO_BUFFER_EXCEEDED, "too much at once");
+        }
+        if space.crypto_in.insert(offset, data).is_err() {
+            return;
+        }
+        let mut read = false;
+        loop {
+            let chunk = self.spaces[id as usize].crypto_in.chunk();
+            if chunk.is_empty() {
+                break;
+            }
+            let (count, outcome) = (chunk.len(), self.tls.read_hs(chunk));
+            self.space(id).crypto_in.consume(count);
+            read = true;
+            if let Err(error) = outcome {
+                let code = match self.tls.alert() {
+                    Some(alert) => TransportErrorCode::crypto(alert.into()),
+                    None => TransportErrorCode::PROTOCOL_VIOLATION,
+                };
+                return self.fail(now, code, &error.to_string());
+            }
+        }
+        if read {
+            self.drive_tls(now);
+        }
+    }
+
+    pub(super) fn drive_tls(&mut self, now: Timestamp) {
+        loop {
+            let mut data = Vec::new();
+            let change = self.tls.write_hs(&mut data);
+            let (empty, level) = (data.is_empty(), self.level);
+            self.space(level).crypto_out.write_bytes(data.into());
+            match change {
+                Some(KeyChange::Handshake { keys }) => {
+                    self.space(SpaceId::Handshake).keys = Some(keys);
+                    self.level = SpaceId::Handshake;
+                }
+                Some(KeyChange::OneRtt { keys, next }) => {
+                    self.one_rtt = Some(OneRttKeys::new(keys, next));
+                    self.level = SpaceId::Data;
+                }
+                None if empty => break,
+                None => {}
+            }
+        }
+        self.read_parameters(now);
+        if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
+            self.progress.complete = true;
+            self.events.push_back(Event::Connected);
+            if self.side == Side::Server {
+                // RFC 9001 s.4.1.2: for a server complete is confirmed.
+                self.progress.done_due = true;
+                self.confirm(now);
+            }
+        }
+    }
+
+    /// The handshake is confirmed (RFC 9001 s.4.1.2).
+    pub(super) fn confirm(&mut self, now: Timestamp) {
+        if !self.progress.confirmed {
+            self.progress.confirmed = true;
+            self.events.push_back(Event::Confirmed);
+            self.discard(now, SpaceId::Handshake);
+        }
+    }
+
+    /// The keys of a space are not needed any more (RFC 9001 s.4.9).
+    pub(super) fn discard(&mut self, _now: Timestamp, id: SpaceId) {
+        let space = self.space(id);
+        if space.discarded {
+            return;
+        }
+        let given_up = space.loss.give_up_all();
+        *space = Space { discarded: true, ..Space::new() };
+        // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
+        let bytes: u64 =
+            given_up.iter().filter(|(_, p)| p.in_flight).map(|(_, p)| u64::from(p.size)).sum();
+        self.path.in_flight -= bytes.min(self.path.in_flight);
+        self.path.pto_count = 0;
+    }
+
+    /// RFC 9000 s.7.3, s.7.4.
+    fn read_parameters(&mut self, now: Timestamp) {
+        if self.peer.is_some() {
+            return;
+        }
+        let Some(bytes) = self.tls.quic_transport_parameters() else { return };
+        let bytes = bytes.to_vec();
+        let parameters = match TransportParameters::parse(&bytes, !self.side) {
+            Ok(parameters) => parameters,
+            Err(error) => return self.fail(now, error.code(), &error.to_string()),
+        };
+        let same = parameters.initial_source_connection_id == self.remote_ids.current()
+            && parameters.server.is_none_or(|server| {
+                server.original_destination_connection_id == self.original_dcid
+                    && server.retry_source_connection_id.is_none()
+            });
+        if !same {
+            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
+            return self.fail(now, code, "connection IDs of the handshake were tampered with");
+        }
+        self.streams.set_peer_limits(PeerLimits {
+            max_data: parameters.initial_max_data.get(),
+            max_stream_data_bidi_local: parameters.initial_max_stream_data_bidi_local.get(),
+            max_stream_data_bidi_remote: parameters.initial_max_stream_data_bidi_remote.get(),
+            max_stream_data_uni: parameters.initial_max_stream_data_uni.get(),
+            max_streams_bidi: parameters.initial_max_streams_bidi.get(),
+            max_streams_uni: parameters.initial_max_streams_uni.get(),
+        });
+        let limit = parameters.active_connection_id_limit.get().get();
+        self.local_ids.set_limit(limit, self.config.connection_ids);
+        self.path.mtu.on_peer_limit(parameters.max_udp_payload_size.get().get());
+        if let Some(token) = parameters.server.and_then(|server| server.stateless_reset_token) {
+            self.remote_ids.set_handshake_token(token);
+        }
+        self.peer = Some(Peer {
+            ack_delay_exponent: parameters.ack_delay_exponent.get(),
+            max_ack_delay: parameters.max_ack_delay.as_duration(),
+            max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
+        });
+    }
+
+    /// Gives the peer as many connection IDs as it keeps.
+    pub(super) fn issue_ids(&mut self) {
+        while self.progress.complete && self.local_ids.wants_more() {
+            let id = random_id(&mut self.rng);
+            let mut token = [0; ResetToken::LEN];
+            self.rng.fill_bytes(&mut token);
+            self.local_ids.issue(id, ResetToken(token));
+        }
+    }
+}
+
+struct Ids {
+    scid: ConnectionId,
+    remote: ConnectionId,
+    original: ConnectionId,
+}
+
+/// Our transport parameters, encoded.
+fn declare(config: &TransportConfig, mut parameters: TransportParameters<'_>) -> Vec<u8> {
+    let varint = |value: u64| VarInt::new(value).unwrap_or(VarInt::MAX);
+    let count = |value: u64| StreamCount::new(value).unwrap_or_default();
+    let streams = &config.streams;
+    let idle = u64::try_from(config.max_idle_timeout.as_millis()).unwrap_or(0);
+    parameters.max_idle_timeout_ms = varint(idle);
+    parameters.initial_max_data = varint(streams.connection_window);
+    parameters.initial_max_stream_data_bidi_local = varint(streams.stream_window);
+    parameters.initial_max_stream_data_bidi_remote = varint(streams.stream_window);
+    parameters.initial_max_stream_data_uni = varint(streams.stream_window);
+    parameters.initial_max_streams_bidi = count(streams.max_streams_bidi);
+    parameters.initial_max_streams_uni = count(streams.max_streams_uni);
+    let delay = u16::try_from(config.max_ack_delay.as_millis()).unwrap_or(u16::MAX);
+    parameters.max_ack_delay = MaxAckDelay::from_millis(delay).unwrap_or_default();
+    let limit = VarInt::from_u32(ACTIVE_IDS);
+    if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {
+        parameters.active_connection_id_limit = limit;
+    }
+    let mut bytes = vec![0; parameters.encoded_len()];
+    let mut writer = Writer::new(&mut bytes);
+    // It has exactly the length it asked for.
+    let _ = parameters.write(&mut writer);
+    bytes
+}

@@ -1,0 +1,238 @@
+//! A connection (RFC 9000), sans I/O.
+//!
+//! ```text
+//! handle_datagram(now, ecn, &mut bytes)   a datagram came
+//! handle_timeout(now)                     poll_timeout's moment has come
+//! poll_event()      -> connected, stream readable, ...      until none
+//! poll_transmit(now, &mut buffer) -> a datagram to send     until none
+//! poll_timeout()    -> when to call handle_timeout
+//! ```
+//!
+//! The application's calls may come at any time; after each, poll again.
+//!
+//! * `handshake.rs`: TLS, keys, transport parameters; `config.rs`: what it is told beforehand;
+//! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
+//!   and loss;
+//! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
+//! * `timers.rs`: when to do something unasked; `close.rs`: the end;
+//! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
+
+mod acks;
+mod close;
+mod config;
+mod frames;
+mod handshake;
+mod path;
+mod receive;
+mod send;
+mod space;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod write;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
+use rand::rngs::StdRng;
+
+use crate::Timestamp;
+use crate::cid::{LocalIds, RemoteIds};
+use crate::crypto::OneRttKeys;
+use crate::received::{AckPolicy, EcnCodepoint};
+use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
+
+pub use close::{CloseReason, ConnectionError};
+pub use config::{ClientConfig, ServerConfig, TransportConfig};
+use handshake::Peer;
+use path::Path;
+use space::{Space, SpaceId};
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The handshake is complete: the peer is who it says, data is as safe as it gets.
+    Connected,
+    /// The peer knows that, too: keys of the handshake are gone (RFC 9001 s.4.1.2).
+    Confirmed,
+    /// Something about streams.
+    Stream(StreamEvent),
+    /// The connection is over.
+    Closed(CloseReason),
+}
+
+/// A datagram to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub destination: SocketAddr,
+    /// How to mark it.
+    pub ecn: EcnCodepoint,
+    /// Bytes of the buffer.
+    pub size: usize,
+}
+
+/// Counters of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Datagrams received.
+    pub datagrams_received: u64,
+    /// Bytes of UDP payload received.
+    pub bytes_received: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Bytes of UDP payload sent.
+    pub bytes_sent: u64,
+    /// Packets that were opened.
+    pub packets_received: u64,
+    /// Packets that were not: forged, damaged, duplicate, or without keys.
+    pub packets_dropped: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets given up as lost.
+    pub packets_lost: u64,
+    /// Of those, acknowledged after all.
+    pub spurious_losses: u64,
+    /// Probe timeouts.
+    pub probe_timeouts: u64,
+}
+
+/// One end of a connection.
+pub struct Connection {
+    side: Side,
+    config: Arc<TransportConfig>,
+    version: KnownVersion,
+    rng: StdRng,
+    tls: rustls::quic::Connection,
+    /// Where TLS writes now.
+    level: SpaceId,
+    spaces: [Space; 3],
+    one_rtt: Option<OneRttKeys>,
+    streams: Streams,
+    path: Path,
+    local_ids: LocalIds,
+    remote_ids: RemoteIds,
+    /// Our ID of the handshake, on long headers.
+    scid: ConnectionId,
+    /// What the client put on its first packet.
+    original_dcid: ConnectionId,
+    /// Whether the peer's first ID is known (RFC 9000 s.7.2).
+    peer_id_known: bool,
+    peer: Option<Peer>,
+    progress: handshake::Progress,
+    closing: close::Closing,
+    ack_policy: AckPolicy,
+    idle_since: Timestamp,
+    /// Whether something ack-eliciting was sent since the last packet came.
+    sent_since_received: bool,
+    paced_until: Option<Timestamp>,
+    /// To be echoed (RFC 9000 s.8.2.2); the last one is enough.
+    path_response: Option<[u8; 8]>,
+    ping: bool,
+    blocked: Vec<Control>,
+    events: VecDeque<Event>,
+    stats: Stats,
+}
+
+impl Connection {
+    /// What happened since the last call, one at a time.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front().or_else(|| self.streams.poll_event().map(Event::Stream))
+    }
+
+    /// Which side this is.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Whether the handshake is complete.
+    pub fn is_connected(&self) -> bool {
+        self.progress.complete
+    }
+
+    /// Whether it is over and can be dropped.
+    pub fn is_drained(&self) -> bool {
+        self.closing.is_drained()
+    }
+
+    /// The protocol that TLS agreed on.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        match &self.tls {
+            rustls::quic::Connection::Client(tls) => tls.alpn_protocol(),
+            rustls::quic::Connection::Server(tls) => tls.alpn_protocol(),
+        }
+    }
+
+    /// The IDs that packets to this connection may carry.
+    pub fn local_ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.local_ids.iter()
+    }
+
+    /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.
+    pub fn open(&mut self, direction: Direction) -> Option<StreamId> {
+        if self.closing.is_closed() {
+            return None;
+        }
+        let id = self.streams.open(direction);
+        if id.is_none() && self.progress.complete {
+            self.blocked.extend(self.streams.streams_blocked(direction));
+        }
+        id
+    }
+
+    /// The next stream that the peer opened.
+    pub fn accept(&mut self, direction: Direction) -> Option<StreamId> {
+        self.streams.accept(direction)
+    }
+
+    /// See [`Streams::write`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
+        self.streams.write(id, data)
+    }
+
+    /// See [`Streams::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&mut self, id: StreamId, buffer: &mut [u8]) -> Result<ReadOutcome, StreamError> {
+        self.streams.read(id, buffer)
+    }
+
+    /// All calls on streams.
+    pub fn streams(&mut self) -> &mut Streams {
+        &mut self.streams
+    }
+
+    /// Has the peer say that it is there.
+    pub fn ping(&mut self) {
+        self.ping = true;
+    }
+
+    /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; whether it was.
+    pub fn update_keys(&mut self) -> bool {
+        self.progress.confirmed && self.one_rtt.as_mut().is_some_and(OneRttKeys::update)
+    }
+
+    /// How often the keys were updated, by either side.
+    pub fn key_updates(&self) -> u64 {
+        self.one_rtt.as_ref().map_or(0, OneRttKeys::updates)
+    }
+
+    fn space(&mut self, id: SpaceId) -> &mut Space {
+        &mut self.spaces[id as usize]
+    }
+
+    fn fail(&mut self, now: Timestamp, code: TransportErrorCode, reason: &str) {
+        self.close_with(now, ConnectionError::transport(code, reason));
+    }
+}

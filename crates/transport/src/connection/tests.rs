@@ -1,0 +1,202 @@
+//! Two connections in one thread and virtual time, over a network that does what networks do.
+
+mod network;
+
+use std::time::Duration;
+
+use equic_wire::{Direction, StreamId, VarInt};
+
+use super::*;
+use crate::congestion::Algorithm;
+use network::{Faults, Network};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn byte(offset: usize) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9) >> 13) as u8
+}
+
+/// Sends `length` bytes on one stream and back; the time it took.
+fn echo(network: &mut Network, length: usize) -> Duration {
+    let start = network.now();
+    let id = network.client.open(Direction::Bidirectional).expect("streams are allowed");
+    let data: Vec<u8> = (0..length).map(byte).collect();
+    let (mut written, mut back) = (0, Vec::new());
+    let mut server: Option<(StreamId, Vec<u8>, bool)> = None;
+    let mut finished = false;
+    network.run_until(Duration::from_secs(600), |client, echo_server| {
+        if written < length {
+            written += client.write(id, &data[written..]).unwrap_or(0);
+            if written == length {
+                client.streams().finish(id).unwrap();
+            }
+        }
+        if server.is_none() {
+            server = echo_server.accept(Direction::Bidirectional).map(|id| (id, vec![], false));
+        }
+        if let Some((id, pending, ended)) = &mut server {
+            let mut buffer = [0; 8192];
+            while pending.len() < 1 << 20 {
+                match echo_server.read(*id, &mut buffer) {
+                    Ok(ReadOutcome::Bytes(count)) => pending.extend_from_slice(&buffer[..count]),
+                    Ok(ReadOutcome::Finished) => {
+                        *ended = true;
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+            if let Ok(count) = echo_server.write(*id, pending) {
+                pending.drain(..count);
+            }
+            if *ended && pending.is_empty() {
+                let _ = echo_server.streams().finish(*id);
+            }
+        }
+        let mut buffer = [0; 8192];
+        loop {
+            match client.read(id, &mut buffer) {
+                Ok(ReadOutcome::Bytes(count)) => back.extend_from_slice(&buffer[..count]),
+                Ok(ReadOutcome::Finished) => {
+                    finished = true;
+                    break;
+                }
+                _ => break,
+            }
+        }
+        finished
+    });
+    assert_eq!(back.len(), length, "{}", network.describe());
+    assert!(back == data, "{}", network.describe());
+    network.now().since(start)
+}
+
+#[test]
+fn handshake_echo_and_goodbye() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let took = network.now().since(Timestamp::START);
+    // One round trip for the client, half of another for the server's confirmation.
+    assert!(took >= 20 * MS && took <= 45 * MS, "{took:?}");
+    let took = echo(&mut network, 100_000);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let now = network.now();
+    network.client.close(now, VarInt::from_u32(7), "done");
+    network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
+    let expected = ConnectionError { application: true, code: 7, reason: "done".into() };
+    assert_eq!(
+        network.closed(),
+        [Some(CloseReason::Local(expected.clone())), Some(CloseReason::Peer(expected))]
+    );
+}
+
+/// Loss, reordering, duplication, corruption and delay spikes, by seed; a failure names its seed and
+/// `EQUIC_SEED` runs it alone.
+#[test]
+fn everything_arrives_over_bad_networks() {
+    let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
+        Ok(seed) => vec![seed.parse().expect("EQUIC_SEED is a number")],
+        Err(_) => (0..150).collect(),
+    };
+    for seed in seeds {
+        let mut network = Network::new(seed, Faults::by_chance(seed));
+        network.connect();
+        let length = 1 + (seed as usize * 7919) % 60_000;
+        echo(&mut network, length);
+        assert!(network.within_limits(), "{}", network.describe());
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    // Key exchange and signatures are the provider's, and not by seed: sizes and times are compared.
+    let run = |seed| {
+        let mut network = Network::new(seed, Faults::by_chance(seed));
+        network.connect();
+        echo(&mut network, 30_000);
+        network.trace()
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
+}
+
+#[test]
+fn a_long_transfer_fills_the_path() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+        let faults = Faults { rate: Some(10_000_000 / 8), ..Faults::none() };
+        let mut network = Network::with(1, faults, |config| config.congestion = algorithm);
+        network.connect();
+        let took = echo(&mut network, 4_000_000);
+        // 4 MB there and back at once over 10 Mb/s: 3.2 s, and headers.
+        assert!(took < Duration::from_millis(4400), "{algorithm}: {took:?}");
+        assert!(network.client.stats().packets_lost < 400, "{algorithm}");
+    }
+}
+
+#[test]
+fn keys_are_updated_under_way() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    for updates in 1..=5 {
+        echo(&mut network, 10_000);
+        assert!(network.client.update_keys(), "update {updates}");
+        echo(&mut network, 10_000);
+        assert_eq!(network.client.key_updates(), updates);
+        assert_eq!(network.server().key_updates(), updates);
+    }
+}
+
+#[test]
+fn an_idle_connection_ends_without_a_word() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let before = network.now();
+    network.run_until(Duration::from_secs(100), |client, server| {
+        client.is_drained() && server.is_drained()
+    });
+    assert_eq!(network.closed(), [Some(CloseReason::IdleTimeout), Some(CloseReason::IdleTimeout)]);
+    let took = network.now().since(before);
+    assert!((30..33).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
+fn nobody_there_is_noticed() {
+    let mut network = Network::new(1, Faults { loss: 1.0, ..Faults::none() });
+    network.run_until(Duration::from_secs(100), |client, _| client.is_drained());
+    let [client, _] = network.closed();
+    assert_eq!(client, Some(CloseReason::IdleTimeout));
+    // Backed off, not flooded: 1, 2, 4, ... probe timeouts of about a second.
+    assert!((4..20).contains(&network.client.stats().datagrams_sent));
+}
+
+/// RFC 9000 s.8.1: at most three times what came, until the address is validated.
+#[test]
+fn an_unvalidated_address_is_not_flooded() {
+    let mut network = Network::new(1, Faults::none());
+    network.deliver_only_first_client_datagram();
+    network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
+    let stats = network.server().stats();
+    assert!(stats.bytes_received >= 1200);
+    assert!(stats.bytes_sent <= 3 * stats.bytes_received, "{stats:?}");
+}
+
+#[test]
+fn forged_datagrams_change_nothing() {
+    let mut network = Network::new(1, Faults { forged: 0.5, ..Faults::none() });
+    network.connect();
+    echo(&mut network, 50_000);
+    assert!(network.server().stats().packets_dropped > 5);
+}
+
+#[test]
+fn a_path_with_a_small_mtu_works() {
+    for mtu in [1200, 1300, 1472] {
+        let mut network = Network::new(1, Faults { mtu, ..Faults::none() });
+        network.connect();
+        for _ in 0..20 {
+            echo(&mut network, 20_000);
+        }
+        let found = network.client.path.mtu.current();
+        assert!(found <= mtu && mtu - found < 20, "{mtu}: {found}, {}", network.describe());
+    }
+}

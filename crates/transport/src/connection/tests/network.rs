@@ -1,0 +1,335 @@
+//! The network between the two, and the clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_wire::ConnectionId;
+use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustls::pki_types::ServerName;
+
+use super::super::*;
+use crate::crypto::testing::configs;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy)]
+pub struct Faults {
+    pub loss: f64,
+    pub duplication: f64,
+    pub corruption: f64,
+    /// A copy with bytes of chance comes, too.
+    pub forged: f64,
+    /// Up to so much later than its time.
+    pub jitter: Duration,
+    /// Bytes a second; none: without limit.
+    pub rate: Option<u64>,
+    /// Larger datagrams vanish.
+    pub mtu: u16,
+}
+
+impl Faults {
+    pub fn none() -> Faults {
+        Faults {
+            loss: 0.0,
+            duplication: 0.0,
+            corruption: 0.0,
+            forged: 0.0,
+            jitter: Duration::ZERO,
+            rate: None,
+            mtu: 1500,
+        }
+    }
+
+    pub fn by_chance(seed: u64) -> Faults {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0xfa017);
+        let mut often =
+            |most: f64| if rng.random_bool(0.6) { rng.random_range(0.0..most) } else { 0.0 };
+        Faults {
+            loss: often(0.25),
+            duplication: often(0.2),
+            corruption: often(0.1),
+            forged: often(0.1),
+            jitter: Duration::from_millis(often(60.0) as u64),
+            rate: None,
+            mtu: if seed.is_multiple_of(3) { 1250 } else { 1500 },
+        }
+    }
+}
+
+const DELAY: Duration = Duration::from_millis(10);
+/// The queue of a limited path, as time.
+const QUEUE: Duration = Duration::from_millis(60);
+
+struct InFlight {
+    to_server: bool,
+    ecn: EcnCodepoint,
+    bytes: Vec<u8>,
+}
+
+pub struct Network {
+    seed: u64,
+    faults: Faults,
+    rng: StdRng,
+    now: Timestamp,
+    order: u64,
+    in_flight: BTreeMap<(Timestamp, u64), InFlight>,
+    free_at: [Timestamp; 2],
+    pub client: Connection,
+    server: Option<Connection>,
+    server_config: ServerConfig,
+    closed: [Option<CloseReason>; 2],
+    connected: [bool; 2],
+    only_first: bool,
+    /// Steps in a row in which a timer was due and time stood still.
+    stuck: u32,
+    trace: Vec<(Timestamp, bool, usize)>,
+}
+
+impl Network {
+    pub fn new(seed: u64, faults: Faults) -> Network {
+        Network::with(seed, faults, |_| {})
+    }
+
+    pub fn with(seed: u64, faults: Faults, set: impl Fn(&mut TransportConfig)) -> Network {
+        let (client_tls, server_tls) = configs();
+        let mut transport = TransportConfig::default();
+        set(&mut transport);
+        let transport = Arc::new(transport);
+        let config = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let name = ServerName::try_from("equic.test").unwrap();
+        let remote = "192.0.2.1:443".parse().unwrap();
+        let start = Timestamp::START;
+        let client = Connection::connect(start, &config, name, remote, [seed as u8; 32]).unwrap();
+        Network {
+            seed,
+            faults,
+            rng: StdRng::seed_from_u64(seed),
+            now: start,
+            order: 0,
+            in_flight: BTreeMap::new(),
+            free_at: [start; 2],
+            client,
+            server: None,
+            server_config: ServerConfig { tls: server_tls, transport },
+            closed: [None, None],
+            connected: [false; 2],
+            only_first: false,
+            stuck: 0,
+            trace: Vec::new(),
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub fn server(&self) -> &Connection {
+        self.server.as_ref().expect("the first packet arrived")
+    }
+
+    pub fn closed(&self) -> [Option<CloseReason>; 2] {
+        self.closed.clone()
+    }
+
+    pub fn trace(&self) -> Vec<(Timestamp, bool, usize)> {
+        self.trace.clone()
+    }
+
+    pub fn deliver_only_first_client_datagram(&mut self) {
+        self.only_first = true;
+    }
+
+    pub fn describe(&self) -> String {
+        format!(
+            "EQUIC_SEED={} at {:?}: {:?}\nclient {:?} {:?}\nserver {:?} {:?}",
+            self.seed,
+            self.now,
+            self.faults,
+            self.closed[0],
+            self.client.stats(),
+            self.closed[1],
+            self.server.as_ref().map(Connection::stats)
+        )
+    }
+
+    /// What two well-behaved ends keep for each other stays small.
+    pub fn within_limits(&self) -> bool {
+        [&self.client, self.server()].into_iter().all(|end| {
+            end.path.in_flight <= end.path.controller.window() + 10 * 1500
+                && end.spaces.iter().all(|space| space.loss.sent().len() < 10_000)
+        })
+    }
+
+    pub fn connect(&mut self) {
+        self.run_until(Duration::from_secs(60), |client, server| {
+            client.progress.confirmed && server.progress.confirmed
+        });
+        assert_eq!(self.connected, [true; 2], "{}", self.describe());
+    }
+
+    /// Runs until `done` says so; it is asked whenever something happened. Panics after `limit`.
+    pub fn run_until(
+        &mut self,
+        limit: Duration,
+        mut done: impl FnMut(&mut Connection, &mut Connection) -> bool,
+    ) {
+        let end = self.now + limit;
+        let mut none = None;
+        loop {
+            self.transmit();
+            let server = match self.server.as_mut() {
+                Some(server) => Some(server),
+                None => none.as_mut(),
+            };
+            let finished = match server {
+                Some(server) => done(&mut self.client, server),
+                None => {
+                    // Before the server's end exists only the client can be looked at.
+                    let mut nobody = self.nobody();
+                    let finished = done(&mut self.client, &mut nobody);
+                    none = Some(nobody);
+                    finished
+                }
+            };
+            self.transmit();
+            if finished {
+                return;
+            }
+            assert!(self.now < end, "{}", self.describe());
+            self.step(end);
+        }
+    }
+
+    fn nobody(&self) -> Connection {
+        let id = ConnectionId::cut(&[0; 8]);
+        let remote = "192.0.2.9:9".parse().unwrap();
+        let version = KnownVersion::V1;
+        Connection::accept_from(self.now, &self.server_config, version, id, id, remote, [9; 32])
+            .unwrap()
+    }
+
+    fn step(&mut self, end: Timestamp) {
+        let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
+        let timers = [Some(&self.client), self.server.as_ref()];
+        let timer = timers.into_iter().flatten().filter_map(Connection::poll_timeout).min();
+        let still =
+            timer.is_some_and(|at| at <= self.now) && arrival.is_none_or(|at| at > self.now);
+        self.stuck = if still { self.stuck + 1 } else { 0 };
+        assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
+        let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
+        self.now = self.now.max(next);
+        while let Some(entry) = self.in_flight.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let packet = entry.remove();
+            self.deliver(packet);
+        }
+        for end in [Some(&mut self.client), self.server.as_mut()].into_iter().flatten() {
+            if end.poll_timeout().is_some_and(|at| at <= self.now) {
+                end.handle_timeout(self.now);
+            }
+        }
+        self.listen();
+    }
+
+    fn listen(&mut self) {
+        for (index, end) in [Some(&mut self.client), self.server.as_mut()].into_iter().enumerate() {
+            let Some(end) = end else { continue };
+            while let Some(event) = end.poll_event() {
+                match event {
+                    Event::Closed(reason) => self.closed[index] = Some(reason),
+                    Event::Connected => self.connected[index] = true,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, mut packet: InFlight) {
+        if !packet.to_server {
+            return self.client.handle_datagram(self.now, packet.ecn, &mut packet.bytes);
+        }
+        if self.server.is_none() {
+            let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
+            let Some(Ok(Packet::Long(first))) = packets.next() else { return };
+            let remote = "198.51.100.1:4433".parse().unwrap();
+            let made = Connection::accept_from(
+                self.now,
+                &self.server_config,
+                first.version(),
+                first.dcid(),
+                first.scid(),
+                remote,
+                [self.seed as u8 ^ 0xff; 32],
+            );
+            self.server = Some(made.unwrap());
+        }
+        if let Some(server) = &mut self.server {
+            server.handle_datagram(self.now, packet.ecn, &mut packet.bytes);
+        }
+    }
+
+    fn transmit(&mut self) {
+        let mut buffer = vec![0; 1500];
+        for to_server in [true, false] {
+            for count in 0.. {
+                assert!(count < 10_000, "it sends without end: {}", self.describe());
+                let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
+                let Some(end) = end else { break };
+                let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
+                assert!(sent.size > 0 && sent.size <= 1500);
+                self.trace.push((self.now, to_server, sent.size));
+                self.send(to_server, sent.ecn, buffer[..sent.size].to_vec());
+            }
+        }
+        self.listen();
+    }
+
+    fn send(&mut self, to_server: bool, ecn: EcnCodepoint, bytes: Vec<u8>) {
+        if self.only_first && to_server && self.trace.iter().filter(|(_, to, _)| *to).count() > 1 {
+            return;
+        }
+        if bytes.len() > usize::from(self.faults.mtu) || self.rng.random_bool(self.faults.loss) {
+            return;
+        }
+        let mut copies = vec![bytes];
+        if self.rng.random_bool(self.faults.duplication) {
+            copies.push(copies[0].clone());
+        }
+        if self.rng.random_bool(self.faults.forged) {
+            let mut forged = copies[0].clone();
+            let from = self.rng.random_range(0..forged.len());
+            forged[from..].fill_with(|| self.rng.random());
+            copies.push(forged);
+        }
+        // Not of the first packet: a server would be made for an ID of chance.
+        if self.server.is_some() && self.rng.random_bool(self.faults.corruption) {
+            let at = self.rng.random_range(0..copies[0].len());
+            copies[0][at] ^= 1 << self.rng.random_range(0..8);
+        }
+        for bytes in copies {
+            let Some(at) = self.arrival(to_server, bytes.len()) else { continue };
+            self.order += 1;
+            self.in_flight.insert((at, self.order), InFlight { to_server, ecn, bytes });
+        }
+    }
+
+    fn arrival(&mut self, to_server: bool, bytes: usize) -> Option<Timestamp> {
+        let mut at = self.now;
+        if let Some(rate) = self.faults.rate {
+            let free = &mut self.free_at[usize::from(to_server)];
+            let start = (*free).max(self.now);
+            if start.since(self.now) > QUEUE {
+                return None;
+            }
+            *free = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
+            at = *free;
+        }
+        let jitter = self.faults.jitter.as_millis() as u64;
+        let late = if jitter > 0 { self.rng.random_range(0..=jitter) } else { 0 };
+        Some(at + DELAY + Duration::from_millis(late))
+    }
+}
