@@ -8,11 +8,13 @@
 //!
 //! * [`Timestamp`]: moments, the caller's; [`ranges`]: sets of numbers;
 //! * [`recovery`]: round-trip time, packets in flight, loss (RFC 9002 s.5, 6);
-//! * [`congestion`]: NewReno, CUBIC, pacing (RFC 9002 s.7, RFC 9438, RFC 9406);
+//! * [`congestion`]: NewReno, CUBIC, BBR, pacing (RFC 9002 s.7, RFC 9438, RFC 9406);
 //! * [`stream`]: both parts of a stream, their buffers and windows (RFC 9000 s.2 to 4);
 //! * [`crypto`]: keys of packets (RFC 9001);
 //! * [`received`]: what to acknowledge and when (RFC 9000 s.13.2);
-//! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14).
+//! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14);
+//! * [`cid`]: connection IDs (RFC 9000 s.5.1);
+//! * [`connection`]: all of it together.
 
 #![forbid(unsafe_code)]
 
