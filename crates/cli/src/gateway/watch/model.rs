@@ -383,4 +383,4 @@ impl SourceLine {
 
 #[cfg(test)]
 #[path = "model_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal as _, Stdout};
 use std::sync::Once;
 
-use crossterm::cursor::Show;
+use crossterm::cursor::{Hide, Show};
 use crossterm::execute;
 use crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
@@ -52,9 +52,8 @@ impl Screen {
 
     fn take_over(&mut self) -> Done {
         enable_raw_mode().map_err(failed)?;
-        execute!(io::stdout(), EnterAlternateScreen).map_err(failed)?;
-        self.terminal.hide_cursor().map_err(failed)?;
-        self.terminal.clear().map_err(failed)
+        execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(failed)?;
+        self.redraw()
     }
 
     /// Takes it over again: another process has had it meanwhile.
@@ -71,9 +70,12 @@ impl Screen {
         self.take_over()
     }
 
-    /// Everything again from the start.
+    /// Everything again from the start. (`Terminal::clear` would ask the terminal where its cursor is,
+    /// and wait for an answer that some never give, and that the thread with the keys may take.)
     pub fn redraw(&mut self) -> Done {
-        self.terminal.clear().map_err(failed)
+        execute!(io::stdout(), Clear(ClearType::All)).map_err(failed)?;
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?;
+        Ok(())
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Done {

@@ -98,7 +98,9 @@ fn render(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, panel: Panel, ta
         .column_spacing(1)
         .row_highlight_style(if focused { theme.chosen() } else { Style::new() });
     let mut state = TableState::default().with_selected(Some(table.selected));
-    frame.render_stateful_widget(drawn, inner, &mut state);
+    // A column of air on the right, as the names have on the left.
+    let inside = Rect { width: inner.width.saturating_sub(1), ..inner };
+    frame.render_stateful_widget(drawn, inside, &mut state);
 }
 
 /// Nothing where there is nothing, so that what is there stands out.
@@ -240,7 +242,7 @@ pub fn reasons(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
 pub fn events(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     const COLUMNS: [Column; 8] = [
         text(" from", 0, 0),
-        text("reason", 19, 0),
+        text("reason", 16, 0),
         figure("heard", 8, 2),
         figure("latest", 13, 1),
         figure("payload", 8, 4),
@@ -266,7 +268,7 @@ pub fn events(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let what = if picture.dry_run { " Would be dropped " } else { " Drops " };
     let title = Line::from(vec![
         Span::styled(what, theme.strong()),
-        Span::styled("as far as heard ", theme.faint()),
+        Span::styled("a sample, by source and reason ", theme.faint()),
     ]);
     render(
         frame,
@@ -276,7 +278,7 @@ pub fn events(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         Panelled {
             title,
             columns: &COLUMNS,
-            flexible: 21,
+            flexible: 22,
             rows: rows.collect(),
             selected: scene.choices.event.min(picture.events.len().saturating_sub(1)),
             empty: "none yet",
