@@ -3,7 +3,7 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-reading
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,3 +43,6 @@ clean: ## remove what was built
 
 bench-gateway: root setup ## ns per packet and per connection, as ratios to a null program
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway
+
+bench-reading: root setup ## milliseconds per look at a gateway with full tables
+	@$(CARGO) bench --quiet -p equic-lab --bench reading

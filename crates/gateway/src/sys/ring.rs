@@ -90,7 +90,11 @@ impl Ring {
             }
             self.at += (u64::from(bytes) + HEADER).next_multiple_of(8);
         }
-        self.make_room();
+    }
+
+    /// Whether nobody has taken the first record since this began to look.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.consumer().load(Ordering::Acquire) == self.seen.0
     }
 
     /// The header's word and `N` bytes behind the header at `self.at`.
@@ -109,14 +113,16 @@ impl Ring {
         Some((length, copy))
     }
 
-    /// Takes what was read if nobody else does: a full ring takes no new records.
-    fn make_room(&mut self) {
+    /// Takes what was read if nobody else does: a full ring takes no new records. `waited`: how long
+    /// the first record is known to have waited for a reader.
+    pub(crate) fn make_room(&mut self, waited: Duration) {
         let (consumer, now) = (self.consumer().load(Ordering::Acquire), Instant::now());
         if consumer != self.seen.0 {
             self.seen = (consumer, now);
         }
         let full = self.producer().wrapping_sub(consumer) > self.size / 2;
-        if full && now.duration_since(self.seen.1) > NOBODY_READS && self.at > consumer {
+        if full && now.duration_since(self.seen.1).max(waited) > NOBODY_READS && self.at > consumer
+        {
             // Fails if a reader came this moment.
             let _ = self.consumer().compare_exchange(
                 consumer,

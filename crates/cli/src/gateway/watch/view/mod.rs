@@ -215,7 +215,7 @@ fn measure<'a>(scene: &Scene<'a>, passed: bool) -> (&'static str, Style, f64, &'
 }
 
 fn rate(scene: &Scene<'_>, rate: f64) -> String {
-    if scene.picture.measured { number::rate(rate) } else { number::MISSING.to_owned() }
+    panels::rate(scene.picture.measured, rate)
 }
 
 fn sparkline<'a>(scene: &Scene<'_>, history: &[f64], style: Style) -> Sparkline<'a> {

@@ -103,12 +103,13 @@ fn render(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, panel: Panel, ta
     frame.render_stateful_widget(drawn, inside, &mut state);
 }
 
-/// Nothing where there is nothing, so that what is there stands out.
-fn rate(measured: bool, rate: f64) -> String {
-    match (measured, rate > 0.0) {
-        (true, true) => number::rate(rate),
-        (true, false) => "0".to_owned(),
-        (false, _) => number::MISSING.to_owned(),
+/// A rate per second as far as it matters to the eye: no unit for nothing, no digits below one.
+pub fn rate(measured: bool, rate: f64) -> String {
+    match rate {
+        _ if !measured => number::MISSING.to_owned(),
+        ..=0.0 => "0".to_owned(),
+        ..1.0 => "<1 /s".to_owned(),
+        _ => number::rate(rate),
     }
 }
 
@@ -244,7 +245,7 @@ pub fn events(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         text(" from", 0, 0),
         text("reason", 16, 0),
         figure("heard", 8, 2),
-        figure("latest", 13, 1),
+        figure("latest", 15, 1),
         figure("payload", 8, 4),
         text("service", 12, 5),
         text("to", 24, 3),
@@ -268,7 +269,7 @@ pub fn events(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let what = if picture.dry_run { " Would be dropped " } else { " Drops " };
     let title = Line::from(vec![
         Span::styled(what, theme.strong()),
-        Span::styled("a sample, by source and reason ", theme.faint()),
+        Span::styled("sampled, by source and reason ", theme.faint()),
     ]);
     render(
         frame,
