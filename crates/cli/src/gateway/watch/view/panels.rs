@@ -113,12 +113,12 @@ pub fn rate(measured: bool, rate: f64) -> String {
     }
 }
 
-/// Digits below a second would be noise: it is the screen that lags.
+/// Whole seconds: digits behind them would be those of the screen, which lags.
 fn ago(seconds: f64) -> String {
-    if seconds < 1.0 {
-        "now".to_owned()
-    } else {
-        format!("{} ago", number::seconds(seconds.floor()))
+    match seconds {
+        ..1.0 => "now".to_owned(),
+        ..60.0 => format!("{} s ago", seconds.floor()),
+        _ => format!("{} ago", number::seconds(seconds.floor())),
     }
 }
 
