@@ -3,7 +3,8 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading
+
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,3 +47,6 @@ bench-gateway: root setup ## ns per packet and per connection, as ratios to a nu
 
 bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
+
+bench-reading: root setup ## milliseconds per look at a gateway with full tables
+	@$(CARGO) bench --quiet -p equic-lab --bench reading

@@ -39,7 +39,8 @@ pub use config::{
 };
 pub use control::{
     Change, Control, CounterRow, Event, Events, Found, Interface, LedgerStatus, ListAction,
-    ListEntry, Owner, ServiceStatus, SortBy, SourceRow, Status, Swept, TableStatus, Tallies,
+    ListEntry, Observer, Overview, Owner, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow,
+    SourceSample, Status, Swept, TableStatus, Tallies,
 };
 pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};

@@ -2,18 +2,20 @@
 //!
 //! `run` loads, attaches and looks after one ([`mod@run`], over [`attach`] and [`limits`]); everything
 //! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
-//! [`lists`], [`set`], [`detach`]. [`explain`] asks the real program about packets.
+//! [`lists`], [`set`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells Prometheus; [`explain`] asks the real program about packets.
 
 pub mod attach;
 mod detach;
 mod explain;
 pub mod limits;
 mod lists;
+mod metrics;
 mod reasons;
 mod run;
 mod set;
 mod sources;
 pub mod status;
+mod watch;
 
 use clap::{Args, Subcommand};
 use equic_gateway::Control;
@@ -27,6 +29,10 @@ pub enum Command {
     Run(Box<run::Args>),
     /// What is protected and how; what was passed and dropped and why
     Status(status::Args),
+    /// A dashboard: rates, sources and drops as they happen; deny and allow
+    Watch(watch::Args),
+    /// Answer Prometheus
+    Metrics(metrics::Args),
     /// Top talkers: who sends and holds how much
     Sources(sources::Args),
     /// Drop every packet of an address or prefix
@@ -52,6 +58,8 @@ pub fn run(command: Command) -> Done {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
         Command::Sources(args) => sources::run(&args),
         Command::Deny(args) => lists::deny(&args),
         Command::Allow(args) => lists::allow(&args),

@@ -12,6 +12,7 @@ mod convert;
 mod keys;
 mod types;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -76,6 +77,9 @@ pub struct GatewayConfig {
     pub events: Rate,
     /// Drop, rather than pass, packets with more IPv6 extension headers than can be walked.
     pub drop_deep_headers: bool,
+    /// Where `equic gateway run` answers Prometheus; none: nowhere.
+    #[serde(with = "types::or_off")]
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Default for GatewayConfig {
@@ -94,6 +98,7 @@ impl Default for GatewayConfig {
             lease: Duration::from_secs(1),
             events: Rate::per_second(100, 100),
             drop_deep_headers: false,
+            metrics: None,
         }
     }
 }

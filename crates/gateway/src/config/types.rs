@@ -258,3 +258,34 @@ pub(super) mod prefixes {
         texts.iter().map(|text| parse_prefix(text).map_err(de::Error::custom)).collect()
     }
 }
+
+/// For `#[serde(with = "or_off")]`: a value, or `off`.
+pub(super) mod or_off {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use super::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<S: Serializer, T: Display>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.collect_str(value),
+            None => serializer.serialize_str("off"),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>, T: FromStr>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        match String::deserialize(deserializer)?.trim() {
+            "off" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                de::Error::custom(format_args!(
+                    "`{text}` is not an address and port (`127.0.0.1:9433`, `[::1]:9433`) or `off`"
+                ))
+            }),
+        }
+    }
+}

@@ -127,7 +127,7 @@ impl Drop for Events {
     }
 }
 
-fn typed(event: &abi::equic_event, names: &[String]) -> Option<Event> {
+pub(super) fn typed(event: &abi::equic_event, names: &[String]) -> Option<Event> {
     let addr = |bytes: [u8; 16], port: u16| -> SocketAddr {
         let ip: IpAddr = ip_of(bytes);
         SocketAddr::new(ip, u16::from_be(port))

@@ -8,7 +8,8 @@
 //! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
 //! * `settings.rs`, `lists.rs`: what may change while it runs;
-//! * `events.rs`: sampled drops as they happen;
+//! * `overview.rs`: readings cheap enough to be made every second;
+//! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
 //! * `snapshot.rs`: a copy to try packets on.
 
 mod counters;
@@ -16,6 +17,8 @@ mod discover;
 mod events;
 mod lists;
 mod members;
+mod observer;
+mod overview;
 mod settings;
 mod snapshot;
 mod sources;
@@ -36,6 +39,8 @@ pub use discover::{Found, Interface};
 pub use events::{Event, Events};
 pub use lists::{ListAction, ListEntry};
 pub use members::Swept;
+pub use observer::Observer;
+pub use overview::{Overview, RunStats, SourceKey, SourceSample};
 pub use settings::Change;
 pub use sources::{SortBy, SourceRow};
 pub use status::{LedgerStatus, Owner, ServiceStatus, Status, TableStatus};

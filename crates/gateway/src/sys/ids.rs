@@ -66,6 +66,18 @@ pub(crate) fn program_by_id(id: u32) -> io::Result<Option<Program>> {
     by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)?.map(|fd| program_info(fd.as_fd())).transpose()
 }
 
+/// How often the program with this id ran and for how many nanoseconds, if it still exists.
+pub(crate) fn run_stats(id: u32) -> io::Result<Option<(u64, u64)>> {
+    let Some(program) = by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)? else { return Ok(None) };
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: `info` has `len` bytes.
+    check(unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
+    })?;
+    Ok(Some((info.run_cnt, info.run_time_ns)))
+}
+
 /// Every program of this name.
 pub(crate) fn programs_named(name: &str) -> io::Result<Vec<Program>> {
     let mut all = Vec::new();

@@ -2,6 +2,7 @@
 //!
 //! * `map.rs`: BPF maps with Rust types for keys and values;
 //! * `region.rs`: memory shared with the kernel or other processes;
+//! * `ring.rs`: a BPF ring buffer, looked at without taking records out;
 //! * `ids.rs`: programs, links and maps of the whole system, by their ids;
 //! * `signals.rs`: threads that take none of the application's signals;
 //! * `log.rs`: what libbpf and the verifier say while something is loaded;
@@ -11,6 +12,7 @@ pub(crate) mod ids;
 pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod region;
+pub(crate) mod ring;
 pub(crate) mod signals;
 
 use std::ffi::{CStr, CString};

@@ -25,18 +25,30 @@ impl Region {
     /// Maps the values of an array map made with `BPF_F_MMAPABLE`: `len` bytes of it.
     pub(crate) fn of_map(map: BorrowedFd<'_>, len: usize, writable: bool) -> io::Result<Region> {
         let write = if writable { libc::PROT_WRITE } else { 0 };
-        Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd())
+        Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd(), 0)
+    }
+
+    /// Maps a part of a ring buffer: `len` bytes from `offset` on, both whole pages.
+    pub(crate) fn of_ring(
+        map: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        writable: bool,
+    ) -> io::Result<Region> {
+        let write = if writable { libc::PROT_WRITE } else { 0 };
+        Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd(), offset)
     }
 
     /// Zeroed memory that is not shared with anybody.
     pub(crate) fn anonymous(len: usize) -> io::Result<Region> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        Region::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+        Region::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     }
 
-    fn map(len: usize, protection: i32, flags: i32, fd: i32) -> io::Result<Region> {
+    fn map(len: usize, protection: i32, flags: i32, fd: i32, offset: usize) -> io::Result<Region> {
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -1,5 +1,6 @@
 //! `equic gateway run`: load, attach, look after ([`keeper`]), leave.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde_json::json;
 
 use super::attach::{Attachment, Running};
 use super::limits::{Limits, describe};
+use super::metrics;
 use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
@@ -44,6 +46,9 @@ pub struct Args {
     /// Print a line so often [default: 10s on a terminal, else never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     summary: Option<Duration>,
+    /// Answer Prometheus on http://ADDR:PORT/metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     /// JSON lines (schema equic.gateway.run/1)
     #[arg(long)]
     json: bool,
@@ -60,9 +65,13 @@ pub fn run(args: &Args) -> Done {
     runtime(Some(1))?.block_on(async {
         // Before anything is attached, so that a signal never comes in between.
         let signals = Signals::new()?;
+        let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
         let running = args.attachment.start(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
         announce(&running, &config, &journal);
+        if let Some(listener) = listener {
+            metrics::start(listener, running.gateway.control(), &journal)?;
+        }
         let every =
             args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));
         let every =
@@ -92,6 +101,7 @@ fn configure(args: &Args) -> Done<Config> {
     if !args.interface.is_empty() {
         config.gateway.interfaces.clone_from(&args.interface);
     }
+    config.gateway.metrics = args.metrics.or(config.gateway.metrics);
     args.attachment.apply(&mut config);
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));

@@ -1,0 +1,370 @@
+//! What a gateway says of itself, as families of metrics in Prometheus's text format.
+//!
+//! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, `_total`
+//! on what only grows. Every reason has a series from the start, at zero, so that the first packet is
+//! an increase. Labels have values that the operator or the server chose; never a source.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use equic_gateway::{Control, Interface, LedgerStatus, ListAction, Reason, ServiceStatus, Status};
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Encoder as _, TextEncoder};
+
+use crate::failure::Done;
+
+/// What must be remembered between readings.
+#[derive(Default)]
+pub struct Memory {
+    program: u32,
+    /// Evictions of `sources` and `handshakes`: a difference of two readings, which may come out a
+    /// little smaller than before; a counter must not, for that would mean that it began again.
+    evicted: [u64; 2],
+}
+
+/// The exposition; without a gateway it says so (`equic_up 0`).
+pub fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
+    let started = Instant::now();
+    let mut all = Families::default();
+    all.gauge("equic_build_info", "Version of the command that answers; always 1.")
+        .add(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let status = control.map(Control::status).transpose()?;
+    all.gauge("equic_up", "Whether a gateway runs: 1 or 0.").add(&[], flag(status.is_some()));
+    if let (Some(control), Some(status)) = (control, status) {
+        gateway(&mut all, &status, control)?;
+        services(&mut all, &status.services);
+        servers(&mut all, &status.ledgers);
+        tables(&mut all, &status, memory);
+        lists(&mut all, control)?;
+        tallies(&mut all, &status);
+    }
+    all.gauge("equic_read_duration_seconds", "How long it took to read all this from the kernel.")
+        .add(&[], started.elapsed().as_secs_f64());
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&all.finish(), &mut text)?;
+    Ok(String::from_utf8(text)?)
+}
+
+fn gateway(all: &mut Families, status: &Status, control: &Control) -> Done {
+    all.gauge("equic_gateway_info", "The gateway's name and interface version; always 1.")
+        .add(&[("name", &status.name), ("abi", &status.abi_version.to_string())], 1.0);
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let start = since_epoch.saturating_sub(Duration::from_secs_f64(status.uptime_s));
+    all.gauge("equic_start_time_seconds", "When the gateway was loaded, since the Unix epoch.")
+        // To the tenth: it is a difference of two clocks.
+        .add(&[], (start.as_secs_f64() * 10.0).round() / 10.0);
+    all.gauge("equic_dry_run", "Whether the gateway as a whole drops nothing: 1 or 0.")
+        .add(&[], flag(status.dry_run));
+    all.gauge(
+        "equic_lease_seconds",
+        "How long a server's counts hold after its last sign of life.",
+    )
+    .add(&[], equic_gateway::parse_duration(&status.lease).unwrap_or_default().as_secs_f64());
+    let attached = all.gauge(
+        "equic_interface_attached",
+        "Where the gateway is attached, and how: 1 for the mode it is in, 0 for the others.",
+    );
+    for interface in &status.interfaces {
+        for (mode, native) in [("native", Some(true)), ("generic", Some(false)), ("unknown", None)]
+        {
+            let label = Interface::label(interface);
+            attached
+                .add(&[("interface", &label), ("mode", mode)], flag(interface.native == native));
+        }
+    }
+    if let Some(stats) = control.run_stats()? {
+        all.counter(
+            "equic_program_runs_total",
+            "Packets of the interfaces that the program looked at, \
+             while kernel.bpf_stats_enabled was 1.",
+        )
+        .add(&[], stats.runs as f64);
+        all.counter("equic_program_run_time_seconds_total", "Time that took.")
+            .add(&[], stats.time.as_secs_f64());
+    }
+    let swept = control.swept();
+    let removed = all.counter(
+        "equic_swept_total",
+        "What this process cleaned up: ledgers of servers that died, list entries that expired.",
+    );
+    removed.add(&[("what", "ledgers")], swept.ledgers.into());
+    removed.add(&[("what", "list_entries")], swept.list_entries.into());
+    Ok(())
+}
+
+fn services(all: &mut Families, services: &[ServiceStatus]) {
+    let judged = |service: &ServiceStatus, reason: Reason| {
+        let row = service.verdicts.iter().find(|row| row.reason == reason);
+        row.map_or((0, 0, 0), |row| (row.packets, row.bytes, row.dropped))
+    };
+    let mut of_reasons = |name, help, value: fn((u64, u64, u64)) -> u64, drops_only: bool| {
+        let family = all.counter(name, help);
+        for service in services {
+            for reason in Reason::all().filter(|reason| reason.drops() || !drops_only) {
+                let verdict = if reason.drops() { "drop" } else { "pass" };
+                let service_and_reason = [
+                    ("service", service.config.name.as_str()),
+                    ("reason", reason.name()),
+                    ("verdict", verdict),
+                ];
+                let labels = if drops_only { 2 } else { 3 };
+                family.add(&service_and_reason[..labels], value(judged(service, reason)) as f64);
+            }
+        }
+    };
+    of_reasons(
+        "equic_packets_total",
+        "Packets judged; the verdict is the reason's, also in a dry run.",
+        |(packets, ..)| packets,
+        false,
+    );
+    of_reasons(
+        "equic_bytes_total",
+        "UDP payload of the packets judged, in bytes.",
+        |(_, bytes, _)| bytes,
+        false,
+    );
+    of_reasons(
+        "equic_dropped_packets_total",
+        "Packets really dropped: less than equic_packets_total in a dry run.",
+        |(.., dropped)| dropped,
+        true,
+    );
+    let mut per_service = |name, help, value: fn(&ServiceStatus) -> f64| {
+        let family = all.gauge(name, help);
+        for service in services {
+            family.add(&[("service", &service.config.name)], value(service));
+        }
+    };
+    per_service("equic_service_enabled", "Whether packets to it are judged: 1 or 0.", |service| {
+        flag(service.config.enabled)
+    });
+    per_service("equic_service_dry_run", "Whether nothing to it is dropped: 1 or 0.", |service| {
+        flag(service.config.dry_run)
+    });
+    per_service(
+        "equic_service_connections_limit",
+        "Simultaneous connections per source (max_connections); 0: no quota.",
+        |service| service.config.max_connections.into(),
+    );
+    limits(all, services);
+}
+
+fn limits(all: &mut Families, services: &[ServiceStatus]) {
+    let limits = |service: &ServiceStatus| {
+        let config = &service.config;
+        [
+            ("new_per_source", config.new_per_source),
+            ("new_per_service", config.new_per_service),
+            ("packets_per_source", config.packets_per_source),
+            ("bytes_per_source", config.bytes_per_source),
+        ]
+        .into_iter()
+        .filter(|(_, rate)| !rate.is_off())
+    };
+    let mut family = |name, help, value: fn(equic_gateway::Rate) -> f64| {
+        let family = all.gauge(name, help);
+        for service in services {
+            for (limit, rate) in limits(service) {
+                family.add(&[("service", &service.config.name), ("limit", limit)], value(rate));
+            }
+        }
+    };
+    family(
+        "equic_service_rate_limit",
+        "Rates that are limited, in units (connections, packets, bytes) per second.",
+        equic_gateway::Rate::units_per_second,
+    );
+    family("equic_service_rate_burst", "Units that may come at once.", |rate| rate.burst() as f64);
+}
+
+fn servers(all: &mut Families, ledgers: &[LedgerStatus]) {
+    let states = all.gauge(
+        "equic_servers",
+        "Servers that feed the gateway: counting; silent (alive, and not counted: no sign of life \
+         within the lease); ended (not swept yet).",
+    );
+    let count = |wanted: fn(&LedgerStatus) -> bool| {
+        ledgers.iter().filter(|ledger| wanted(ledger)).count() as f64
+    };
+    states.add(&[("state", "counting")], count(|ledger| ledger.alive && ledger.counts));
+    states.add(&[("state", "silent")], count(|ledger| ledger.alive && !ledger.counts));
+    states.add(&[("state", "ended")], count(|ledger| !ledger.alive));
+    all.gauge("equic_connections", "Connections that count, over all servers.")
+        .add(&[], ledgers.iter().filter(|l| l.counts).map(|l| l.connections as f64).sum());
+    let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
+        let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };
+        for ledger in ledgers {
+            // Servers may share a name; places are a server's own.
+            let slot = ledger.slot.to_string();
+            family.add(&[("server", &ledger.name), ("slot", &slot)], value(ledger));
+        }
+    };
+    per_server(false, "equic_server_connections", "Connections open.", |l| l.connections as f64);
+    per_server(false, "equic_server_sources", "Sources with connections.", |l| l.sources as f64);
+    per_server(
+        false,
+        "equic_server_heartbeat_age_seconds",
+        "Time since its last sign of life.",
+        |ledger| ledger.heartbeat_age_ms as f64 / 1000.0,
+    );
+    per_server(
+        true,
+        "equic_server_connections_opened_total",
+        "Connections opened since it joined.",
+        |ledger| ledger.opened as f64,
+    );
+    per_server(
+        true,
+        "equic_server_connections_overflow_total",
+        "Connections that found no room in its ledger, and count towards no quota.",
+        |ledger| ledger.overflow as f64,
+    );
+}
+
+fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
+    // The label is a word: no remark in brackets.
+    let word = |name: &'static str| name.split(' ').next().unwrap_or(name);
+    let entries =
+        all.gauge("equic_table_entries", "Entries in the table; of ledgers, the fullest.");
+    for table in &status.tables {
+        entries.add(&[("table", word(table.name))], table.entries as f64);
+    }
+    let capacity = all.gauge("equic_table_capacity", "Entries the table has room for.");
+    for table in &status.tables {
+        capacity.add(&[("table", word(table.name))], table.capacity as f64);
+    }
+    if memory.program != status.program_id {
+        *memory = Memory { program: status.program_id, ..Memory::default() };
+    }
+    let tallies = &status.tallies;
+    for (kept, now) in
+        memory.evicted.iter_mut().zip([tallies.sources_evicted, tallies.handshakes_evicted])
+    {
+        *kept = (*kept).max(now);
+    }
+    let evictions = all.counter(
+        "equic_table_evictions_total",
+        "Entries pushed out by newer ones, or replaced by a later attempt of the same client.",
+    );
+    evictions.add(&[("table", "sources")], memory.evicted[0] as f64);
+    evictions.add(&[("table", "handshakes")], memory.evicted[1] as f64);
+    let created = all.counter("equic_table_created_total", "Entries put into the table.");
+    created.add(&[("table", "sources")], tallies.sources_created as f64);
+    created.add(&[("table", "handshakes")], tallies.handshakes_created as f64);
+}
+
+fn lists(all: &mut Families, control: &Control) -> Done {
+    let lists = control.lists()?;
+    let family = all.gauge("equic_list_entries", "Entries of the deny and allow lists that hold.");
+    for (list, action) in [("deny", ListAction::Deny), ("allow", ListAction::Allow)] {
+        for (name, v4) in [("ipv4", true), ("ipv6", false)] {
+            let count = lists
+                .iter()
+                .filter(|entry| entry.action == action && entry.prefix.addr().is_ipv4() == v4)
+                .count();
+            family.add(&[("list", list), ("family", name)], count as f64);
+        }
+    }
+    Ok(())
+}
+
+fn tallies(all: &mut Families, status: &Status) {
+    let tallies = &status.tallies;
+    for (name, help, value) in [
+        (
+            "equic_events_lost_total",
+            "Drop events that found the ring full: nobody read them fast enough.",
+            tallies.events_lost,
+        ),
+        (
+            "equic_deep_headers_packets_total",
+            "Packets with more IPv6 extension headers than are walked.",
+            tallies.deep_headers,
+        ),
+        (
+            "equic_stale_ledger_lookups_total",
+            "Look-ups that left out a server because its lease had run out.",
+            tallies.stale_ledger,
+        ),
+        (
+            "equic_contended_packets_total",
+            "Packets refused because a bucket changed hands too often.",
+            tallies.contended,
+        ),
+        (
+            "equic_nonlinear_packets_total",
+            "Packets passed unjudged, for their headers were outside the frame's linear part.",
+            tallies.nonlinear,
+        ),
+    ] {
+        all.counter(name, help).add(&[], value as f64);
+    }
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
+}
+
+/// Families in the order they are begun.
+#[derive(Default)]
+struct Families(Vec<Family>);
+
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    metrics: Vec<Metric>,
+}
+
+impl Families {
+    fn gauge(&mut self, name: &'static str, help: &'static str) -> &mut Family {
+        self.begin(name, help, MetricType::GAUGE)
+    }
+
+    fn counter(&mut self, name: &'static str, help: &'static str) -> &mut Family {
+        self.begin(name, help, MetricType::COUNTER)
+    }
+
+    fn begin(&mut self, name: &'static str, help: &'static str, kind: MetricType) -> &mut Family {
+        self.0.push(Family { name, help, kind, metrics: Vec::new() });
+        let last = self.0.len() - 1;
+        &mut self.0[last]
+    }
+
+    /// Without those that have no series.
+    fn finish(self) -> Vec<MetricFamily> {
+        let with_series = self.0.into_iter().filter(|family| !family.metrics.is_empty());
+        with_series.map(Family::finish).collect()
+    }
+}
+
+impl Family {
+    fn add(&mut self, labels: &[(&str, &str)], value: f64) {
+        let pair = |(name, value): &(&str, &str)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value((*value).to_owned());
+            pair
+        };
+        let mut metric = Metric::from_label(labels.iter().map(pair).collect());
+        if self.kind == MetricType::COUNTER {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        }
+        self.metrics.push(metric);
+    }
+
+    fn finish(self) -> MetricFamily {
+        let mut family = MetricFamily::default();
+        family.set_name(self.name.to_owned());
+        family.set_help(self.help.to_owned());
+        family.set_field_type(self.kind);
+        family.set_metric(self.metrics);
+        family
+    }
+}

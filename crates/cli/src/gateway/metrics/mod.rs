@@ -1,0 +1,99 @@
+//! Metrics of a gateway for Prometheus, over HTTP: `equic gateway metrics` for a gateway of any
+//! process, `equic gateway run --metrics` for its own.
+//!
+//! * [`source`]: finding the gateway, and again when it was replaced; [`families`]: what it says, as
+//!   families of metrics; [`server`]: HTTP, bounded against whoever connects.
+//!
+//! There are no series per source: their number is the attackers' to choose, and Prometheus keeps every
+//! label value it has ever seen. `equic gateway watch` and `sources` show sources.
+
+use std::net::SocketAddr;
+use std::net::TcpListener;
+
+use equic_gateway::Control;
+use serde_json::json;
+
+use super::Target;
+use crate::failure::{Done, Failure};
+use crate::output::{self, Journal};
+use crate::signals::{Signals, runtime};
+
+mod families;
+mod server;
+mod source;
+
+use source::Source;
+
+/// Tells Prometheus about a gateway that another process runs; waits for it while there is none.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  equic gateway metrics --listen 127.0.0.1:9433     then scrape http://127.0.0.1:9433/metrics
+  equic gateway metrics --once                      for a textfile collector, or to look
+
+Whoever can connect can read: listen where only your monitoring can connect.")]
+pub struct Args {
+    /// Address and port to answer on
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]
+    listen: SocketAddr,
+    /// Print the metrics once and end
+    #[arg(long, conflicts_with_all = ["listen", "json"])]
+    once: bool,
+    #[command(flatten)]
+    target: Target,
+    /// JSON lines (schema equic.gateway.metrics/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    if args.once {
+        let control = args.target.open()?;
+        return output::text(families::text(&mut families::Memory::default(), Some(&control))?);
+    }
+    let journal = Journal::new(args.json, "equic.gateway.metrics/1");
+    let source = Source::find(args.target.gateway.clone())?;
+    runtime(Some(1))?.block_on(async {
+        let mut signals = Signals::new()?;
+        serve(bind(args.listen)?, source, &journal)?;
+        let why = signals.next().await;
+        journal.entry(format_args!("left: {why}"), || json!({ "event": "left", "why": why }));
+        Ok(())
+    })
+}
+
+/// Answers Prometheus about a gateway of this process as long as the runtime lives; inside a runtime.
+pub fn start(listener: TcpListener, control: &Control, journal: &Journal) -> Done {
+    serve(listener, Source::of(control.clone()), journal)
+}
+
+/// A place to answer on.
+///
+/// # Errors
+/// When it is taken, or not this machine's.
+pub fn bind(listen: SocketAddr) -> Done<TcpListener> {
+    let failed = |error: std::io::Error| {
+        let mend = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                "another process listens there (`ss -ltnp` lists them): choose another port"
+            }
+            std::io::ErrorKind::AddrNotAvailable => "this machine has no such address here",
+            _ => "choose another address or port",
+        };
+        Failure::because(format_args!("cannot answer on {listen}"), error).mend(mend)
+    };
+    let listener = TcpListener::bind(listen).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+fn serve(listener: TcpListener, source: Source, journal: &Journal) -> Done {
+    let failed = |error| Failure::because("cannot listen", error);
+    let address = listener.local_addr().map_err(failed)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+    tokio::spawn(server::serve(listener, source));
+    journal.entry(
+        format_args!("metrics on http://{address}/metrics"),
+        || json!({ "event": "metrics", "address": address }),
+    );
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The HTTP side: GET and HEAD of three pages, for clients that may be slow, hostile or many.
+//!
+//! One request per connection; a connection has ten seconds in all; there are at most 32, and one
+//! more ends the oldest, so that clients that hold on keep nobody out. Reading the gateway happens on
+//! a thread of its own, once for all who ask at the same time.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use super::source::Source;
+
+const CONNECTIONS: usize = 32;
+const PATIENCE: Duration = Duration::from_secs(10);
+/// When no connection can be accepted: descriptors may come back.
+const PAUSE: Duration = Duration::from_millis(100);
+const REQUEST_HEAD: usize = 16 * 1024;
+const PLAIN: &str = "text/plain; charset=utf-8";
+const INDEX: &str = "<!doctype html><title>eQUIC gateway</title><h1>eQUIC gateway</h1>\
+    <p><a href=\"/metrics\">Metrics</a>, <a href=\"/healthz\">health</a></p>\n";
+
+/// Answers until the runtime ends.
+pub async fn serve(listener: TcpListener, source: Source) {
+    let source = Arc::new(source);
+    let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        open.push_back(tokio::spawn(connection(stream, Arc::clone(&source))));
+    }
+}
+
+async fn connection(stream: TcpStream, source: Arc<Source>) {
+    let service = service_fn(move |request| answer(request, Arc::clone(&source)));
+    let serving = hyper::server::conn::http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(REQUEST_HEAD)
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(stream), service);
+    // However it ends, the client is the only one whom it concerns.
+    let _ = tokio::time::timeout(PATIENCE, serving).await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    source: Arc<Source>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal = page(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "GET or HEAD\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return Ok(refusal);
+    }
+    Ok(match request.uri().path() {
+        "/metrics" => metrics(source).await,
+        "/healthz" => healthz(source).await,
+        "/" => page(StatusCode::OK, "text/html; charset=utf-8", INDEX),
+        _ => page(StatusCode::NOT_FOUND, PLAIN, "not here: /metrics is\n"),
+    })
+}
+
+async fn metrics(source: Arc<Source>) -> Response<Full<Bytes>> {
+    match tokio::task::spawn_blocking(move || source.text()).await {
+        Ok(Ok(text)) => page(StatusCode::OK, prometheus::TEXT_FORMAT, text),
+        Ok(Err(failure)) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("{failure}\n")),
+        Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the reading failed\n"),
+    }
+}
+
+async fn healthz(source: Arc<Source>) -> Response<Full<Bytes>> {
+    match tokio::task::spawn_blocking(move || source.is_up()).await {
+        Ok(true) => page(StatusCode::OK, PLAIN, "ok\n"),
+        _ => page(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "no gateway runs\n"),
+    }
+}
+
+/// hyper leaves the body of an answer to HEAD out.
+fn page(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

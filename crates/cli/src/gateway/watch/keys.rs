@@ -1,0 +1,214 @@
+//! What keys do: a state machine over what is shown, without a terminal.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use equic_gateway::{IpNet, ListAction, SourceKey};
+
+use super::model::{Picture, Sort};
+
+/// The lifetimes a dialog offers.
+pub const LIFETIMES: [(&str, Option<Duration>); 4] = [
+    ("1 minute", Some(Duration::from_secs(60))),
+    ("10 minutes", Some(Duration::from_secs(600))),
+    ("1 hour", Some(Duration::from_secs(3600))),
+    ("for ever", None),
+];
+/// Ten minutes: long enough to think.
+const USUAL: usize = 1;
+
+/// What can have the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Panel {
+    #[default]
+    Sources,
+    Reasons,
+    Events,
+}
+
+/// A question to be answered first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialog {
+    /// Deny or allow it: for how long?
+    List { action: ListAction, prefix: IpNet, choice: usize },
+    /// Take it off the lists?
+    Forget { prefix: IpNet },
+    /// The keys.
+    Help,
+}
+
+/// What is to be done because of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    Nothing,
+    Quit,
+    /// To the background, as Ctrl-Z does.
+    Suspend,
+    /// Draw everything again.
+    Redraw,
+    /// The order has changed: make the picture again.
+    Sorted,
+    /// Going on after a pause.
+    Resumed,
+    List(ListAction, IpNet, Option<Duration>),
+    Forget(IpNet),
+}
+
+/// What the person at the terminal chose.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Choices {
+    pub panel: Panel,
+    pub sort: Sort,
+    /// The source, wherever it stands in the list; none: the first.
+    pub source: Option<SourceKey>,
+    pub reason: usize,
+    pub event: usize,
+    pub paused: bool,
+    pub dialog: Option<Dialog>,
+}
+
+impl Choices {
+    /// Where the chosen source stands.
+    pub fn source_row(&self, picture: &Picture) -> usize {
+        let chosen = |key| picture.sources.iter().position(|line| line.key == key);
+        self.source.and_then(chosen).unwrap_or(0)
+    }
+
+    /// Whom `d`, `a` and `f` would be about.
+    pub fn prefix(
+        &self,
+        picture: &Picture,
+        source_of: &dyn Fn(std::net::IpAddr) -> IpNet,
+    ) -> Option<IpNet> {
+        match self.panel {
+            Panel::Sources => {
+                picture.sources.get(self.source_row(picture)).map(|line| line.key.prefix)
+            }
+            Panel::Events => {
+                picture.events.get(self.event).map(|line| source_of(line.event.from.ip()))
+            }
+            Panel::Reasons => None,
+        }
+    }
+
+    /// Takes a key. `source_of` tells the source of an address.
+    pub fn key(
+        &mut self,
+        key: KeyEvent,
+        picture: &Picture,
+        source_of: &dyn Fn(std::net::IpAddr) -> IpNet,
+    ) -> Act {
+        if key.kind == KeyEventKind::Release {
+            return Act::Nothing;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Act::Quit,
+                KeyCode::Char('z') => Act::Suspend,
+                KeyCode::Char('l') => Act::Redraw,
+                _ => Act::Nothing,
+            };
+        }
+        match self.dialog {
+            Some(dialog) => self.answer(dialog, key.code),
+            None => self.command(key.code, picture, source_of),
+        }
+    }
+
+    fn answer(&mut self, dialog: Dialog, code: KeyCode) -> Act {
+        let cancelled = matches!(code, KeyCode::Esc | KeyCode::Char('q' | 'n'));
+        let agreed = matches!(code, KeyCode::Enter | KeyCode::Char('y'));
+        match dialog {
+            // Any key.
+            Dialog::Help => self.dialog = None,
+            _ if cancelled => self.dialog = None,
+            Dialog::Forget { prefix } if agreed => {
+                self.dialog = None;
+                return Act::Forget(prefix);
+            }
+            Dialog::Forget { .. } => {}
+            Dialog::List { action, prefix, choice } if agreed => {
+                self.dialog = None;
+                return Act::List(action, prefix, LIFETIMES[choice].1);
+            }
+            Dialog::List { action, prefix, choice } => {
+                let last = LIFETIMES.len() - 1;
+                let choice = match code {
+                    KeyCode::Left | KeyCode::Up | KeyCode::Char('h' | 'k') | KeyCode::BackTab => {
+                        choice.saturating_sub(1)
+                    }
+                    KeyCode::Right | KeyCode::Down | KeyCode::Char('l' | 'j') | KeyCode::Tab => {
+                        (choice + 1).min(last)
+                    }
+                    KeyCode::Char(digit @ '1'..='4') => digit as usize - '1' as usize,
+                    _ => choice,
+                };
+                self.dialog = Some(Dialog::List { action, prefix, choice });
+            }
+        }
+        Act::Nothing
+    }
+
+    fn command(
+        &mut self,
+        code: KeyCode,
+        picture: &Picture,
+        source_of: &dyn Fn(std::net::IpAddr) -> IpNet,
+    ) -> Act {
+        let prefix = self.prefix(picture, source_of);
+        let list = |action| prefix.map(|prefix| Dialog::List { action, prefix, choice: USUAL });
+        match code {
+            KeyCode::Char('q') | KeyCode::Esc => return Act::Quit,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.dialog = Some(Dialog::Help),
+            KeyCode::Char('s') => {
+                self.sort = self.sort.next();
+                return Act::Sorted;
+            }
+            KeyCode::Char('p' | ' ') => {
+                self.paused = !self.paused;
+                return if self.paused { Act::Nothing } else { Act::Resumed };
+            }
+            KeyCode::Tab => self.panel = self.panel.next(),
+            KeyCode::BackTab => self.panel = self.panel.next().next(),
+            KeyCode::Char('d') => self.dialog = list(ListAction::Deny),
+            KeyCode::Char('a') => self.dialog = list(ListAction::Allow),
+            KeyCode::Char('f') => self.dialog = prefix.map(|prefix| Dialog::Forget { prefix }),
+            KeyCode::Down | KeyCode::Char('j') => self.step(picture, 1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(picture, -1),
+            KeyCode::PageDown => self.step(picture, 10),
+            KeyCode::PageUp => self.step(picture, -10),
+            KeyCode::Home | KeyCode::Char('g') => self.step(picture, isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.step(picture, isize::MAX),
+            _ => {}
+        }
+        Act::Nothing
+    }
+
+    fn step(&mut self, picture: &Picture, by: isize) {
+        let moved =
+            |at: usize, length: usize| at.saturating_add_signed(by).min(length.saturating_sub(1));
+        match self.panel {
+            Panel::Sources => {
+                let row = moved(self.source_row(picture), picture.sources.len());
+                self.source = picture.sources.get(row).map(|line| line.key);
+            }
+            Panel::Reasons => self.reason = moved(self.reason, picture.reasons.len()),
+            Panel::Events => self.event = moved(self.event, picture.events.len()),
+        }
+    }
+}
+
+impl Panel {
+    /// The panel after this one.
+    pub fn next(self) -> Panel {
+        match self {
+            Panel::Sources => Panel::Reasons,
+            Panel::Reasons => Panel::Events,
+            Panel::Events => Panel::Sources,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;

@@ -1,0 +1,137 @@
+//! `equic gateway watch`: a dashboard on the terminal.
+//!
+//! [`sample`] reads the gateway, [`model`] makes a picture out of samples, [`view`] draws it, [`keys`]
+//! is what the person at the terminal chose, [`screen`] takes the terminal over and gives it back,
+//! [`live`] holds these together. Only `sample`, `screen` and `live` touch the world.
+
+use std::time::Duration;
+
+use equic_gateway::{Control, parse_duration};
+use equic_report::table::Style;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::Target;
+use crate::failure::{Done, Failure};
+use crate::output;
+
+mod keys;
+mod live;
+mod model;
+mod sample;
+mod screen;
+mod view;
+
+use keys::Choices;
+use model::{Model, Picture, Sort};
+use sample::Reader;
+use view::Scene;
+use view::theme::Theme;
+
+/// Shows rates, sources and drops as they happen; denies and allows at the press of a key.
+#[derive(clap::Args)]
+#[command(after_help = "Keys: arrows or j k select, d deny, a allow, f forget, s sort, p pause,
+tab next panel, ? help, q quit.
+Drop events are looked at, not taken: whoever logs them misses none.")]
+pub struct Args {
+    /// How often to look
+    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
+    interval: Duration,
+    /// Which sources come first
+    #[arg(long, value_enum, default_value = "packets")]
+    sort: Sort,
+    /// Look twice, print one picture, and end
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    target: Target,
+    /// JSON (schema equic.gateway.watch/1): a line for each look, or one document with --once
+    #[arg(long)]
+    json: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text).map_err(|error| error.to_string())?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    if range.contains(&interval) {
+        return Ok(interval);
+    }
+    Err(format!("`{text}` is out of range: from 100ms to 1h"))
+}
+
+pub fn run(args: &Args) -> Done {
+    if args.once || args.json {
+        return report(args);
+    }
+    if !screen::is_there() {
+        return Err(Failure::new("watching takes a terminal, and here is none").mend(
+            "`equic gateway watch --once` prints one picture, `equic gateway watch --json` a line \
+             every second, `equic gateway status --json` totals",
+        ));
+    }
+    live::run(args)
+}
+
+/// Without a terminal: text or JSON.
+fn report(args: &Args) -> Done {
+    let mut reader = Reader::new(args.target.open()?)?;
+    let mut model = Model::default();
+    loop {
+        let gone = || Failure::new("the gateway has ended");
+        model.push(reader.read()?.ok_or_else(gone)?);
+        let picture = picture(&model, args.sort, reader.control());
+        if picture.measured {
+            match (args.once, args.json) {
+                (true, true) => return output::json(SCHEMA, &picture),
+                (true, false) => return output::text(text(&picture, args.sort)?),
+                _ => output::json_line(SCHEMA, &picture)?,
+            }
+        }
+        std::thread::sleep(args.interval);
+    }
+}
+
+const SCHEMA: &str = "equic.gateway.watch/1";
+
+/// With what the lists say of each source.
+fn picture(model: &Model, sort: Sort, control: &Control) -> Picture {
+    let mut picture = model.picture(sort);
+    for line in &mut picture.sources {
+        // Who has just gone is on no list; that it has gone is told elsewhere.
+        line.listed = control.listed(line.key.prefix).ok().flatten().map(|entry| entry.action);
+    }
+    picture
+}
+
+/// The dashboard as text, as large as `COLUMNS` and `LINES` say.
+fn text(picture: &Picture, sort: Sort) -> Done<String> {
+    let size = |name: &str, usual: u16, least: u16| {
+        let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
+        given.unwrap_or(usual).clamp(least, 1000)
+    };
+    let backend = TestBackend::new(size("COLUMNS", 120, 40), size("LINES", 36, 10));
+    let mut terminal = Terminal::new(backend)?;
+    let choices = Choices { sort, ..Choices::default() };
+    let theme = Theme { colour: false, ..theme() };
+    let scene = Scene { picture, choices: &choices, theme, gone: None, message: None };
+    terminal.draw(|frame| view::draw(frame, &scene))?;
+    Ok(lines_of(terminal.backend()))
+}
+
+/// What is on a terminal that exists in memory only.
+fn lines_of(backend: &TestBackend) -> String {
+    let buffer = backend.buffer();
+    let mut text = String::new();
+    for y in 0..buffer.area.height {
+        let line: String = (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// As tables are printed: by the terminal, NO_COLOR and the locale.
+fn theme() -> Theme {
+    let Style { colour, unicode, .. } = Style::stdout();
+    Theme { colour, unicode }
+}

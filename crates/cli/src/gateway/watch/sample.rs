@@ -1,0 +1,69 @@
+//! Reading a gateway once: everything a picture is made of, and when it was read.
+
+use std::time::{Duration, Instant};
+
+use equic_gateway::{
+    Control, CounterRow, Event, Interface, LedgerStatus, Observer, Overview, ServiceConfig,
+    SourceSample,
+};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::failure::Done;
+
+/// A gateway at one moment.
+pub struct Sample {
+    /// When, on the kernel's monotonic clock, which events carry, too.
+    pub at: Duration,
+    pub overview: Overview,
+    pub interfaces: Vec<Interface>,
+    pub services: Vec<ServiceConfig>,
+    pub ledgers: Vec<LedgerStatus>,
+    pub counters: Vec<CounterRow>,
+    pub sources: Vec<SourceSample>,
+    /// Drops since the last sample.
+    pub events: Vec<Event>,
+    /// How long it took to read.
+    pub cost: Duration,
+}
+
+/// A gateway that is read again and again.
+pub struct Reader {
+    control: Control,
+    events: Observer,
+}
+
+impl Reader {
+    pub fn new(control: Control) -> Done<Reader> {
+        Ok(Reader { events: control.observe()?, control })
+    }
+
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Reads it; none once it has gone.
+    pub fn read(&mut self) -> Done<Option<Sample>> {
+        if !self.control.is_loaded()? {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let control = &self.control;
+        let events = self.events.poll();
+        let sources = control.source_samples()?;
+        Ok(Some(Sample {
+            at: now(),
+            counters: control.counters()?,
+            overview: control.overview(),
+            interfaces: control.interfaces()?,
+            services: control.services()?,
+            ledgers: control.ledgers()?,
+            sources,
+            events,
+            cost: begun.elapsed(),
+        }))
+    }
+}
+
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
+}

@@ -1,0 +1,125 @@
+//! Colours and signs, or what stands for them where a terminal has none.
+//!
+//! Without colour nothing is lost: colours repeat what the text says, and what is chosen is reversed.
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::{bar, border};
+use ratatui::text::Span;
+use ratatui::widgets::Block;
+
+/// How things are drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Theme {
+    pub colour: bool,
+    pub unicode: bool,
+}
+
+const ASCII_BORDER: border::Set = border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};
+const ASCII_BARS: bar::Set = bar::Set {
+    full: "#",
+    seven_eighths: "#",
+    three_quarters: "#",
+    five_eighths: "=",
+    half: "=",
+    three_eighths: "-",
+    one_quarter: "-",
+    one_eighth: ".",
+    empty: " ",
+};
+
+impl Theme {
+    fn fg(self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// As it should be.
+    pub fn good(self) -> Style {
+        self.fg(Color::Green)
+    }
+
+    /// To be looked at.
+    pub fn warning(self) -> Style {
+        self.fg(Color::Yellow)
+    }
+
+    /// Dropped, denied, gone.
+    pub fn bad(self) -> Style {
+        self.fg(Color::Red)
+    }
+
+    /// Of little weight.
+    pub fn faint(self) -> Style {
+        self.fg(Color::DarkGray)
+    }
+
+    /// What the eye is to find.
+    pub fn strong(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// Names and keys.
+    pub fn accent(self) -> Style {
+        self.fg(Color::Cyan).add_modifier(Modifier::BOLD)
+    }
+
+    /// The row that the keys are about.
+    pub fn chosen(self) -> Style {
+        if self.colour {
+            Style::new().bg(Color::Indexed(236)).add_modifier(Modifier::BOLD)
+        } else {
+            Style::new().add_modifier(Modifier::REVERSED)
+        }
+    }
+
+    /// A word on a ground of its own.
+    pub fn badge(self, text: &str, style: Style) -> Span<'static> {
+        Span::styled(format!(" {text} "), style.add_modifier(Modifier::BOLD | Modifier::REVERSED))
+    }
+
+    /// A frame; the one that has the keys stands out.
+    pub fn frame(self, focused: bool) -> Block<'static> {
+        let style = if focused { self.fg(Color::Cyan) } else { self.faint() };
+        let set = if self.unicode { border::ROUNDED } else { ASCII_BORDER };
+        Block::bordered().border_set(set).border_style(style)
+    }
+
+    pub fn bars(self) -> bar::Set<'static> {
+        if self.unicode { bar::NINE_LEVELS } else { ASCII_BARS }
+    }
+
+    /// A bar of `width` columns, filled to a share from 0 to 1.
+    pub fn bar(self, share: f64, width: usize) -> String {
+        const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+        let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+        let filled = share * width as f64;
+        if !self.unicode {
+            return "#".repeat(filled.round() as usize);
+        }
+        let whole = filled as usize;
+        let rest = ((filled - whole as f64) * 8.0) as usize;
+        // Something is never nothing.
+        let rest = if whole == 0 && share > 0.0 { rest.max(1) } else { rest };
+        format!("{}{}", "█".repeat(whole), EIGHTHS[rest.min(7)])
+    }
+
+    pub fn dot(self) -> &'static str {
+        if self.unicode { "●" } else { "*" }
+    }
+
+    pub fn between(self) -> &'static str {
+        if self.unicode { " · " } else { " | " }
+    }
+
+    pub fn arrows(self) -> &'static str {
+        if self.unicode { "↑↓" } else { "jk" }
+    }
+}

@@ -1,0 +1,54 @@
+//! Drop events, read over the shoulder of whoever takes them.
+
+use std::time::Duration;
+
+use super::events::typed;
+use super::{Control, Event};
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::ring::Ring;
+
+/// Reads the gateway's drop events without taking them from their reader ([`super::Events`]), so
+/// that any number of processes may look on. What comes faster than it looks is missed. Where
+/// nobody takes events, it makes room for new ones itself.
+#[derive(Debug)]
+pub struct Observer {
+    ring: Ring,
+    /// Whether nothing was read yet.
+    first: bool,
+    control: Control,
+}
+
+impl Control {
+    /// Looks on as drop events come, beginning with those that nobody has taken yet.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn observe(&self) -> Result<Observer> {
+        let ring = Ring::of_map(self.ring())
+            .map_err(|error| Error::system("looking at the events", error))?;
+        Ok(Observer { ring, first: true, control: self.clone() })
+    }
+}
+
+impl Observer {
+    /// The events since the last call. Never waits.
+    pub fn poll(&mut self) -> Vec<Event> {
+        let mut heard = Vec::new();
+        self.ring.read::<{ Control::EVENT }>(|bytes| {
+            // SAFETY: as many bytes as an event has, and any bytes are an event.
+            heard.push(unsafe { bytes.as_ptr().cast::<abi::equic_event>().read_unaligned() });
+        });
+        // What was there from the start tells whether anybody has taken events before.
+        let first = std::mem::replace(&mut self.first, false) && self.ring.is_untouched();
+        let waited = heard.first().filter(|_| first).map_or(0, |event| event.time_ns);
+        let waited = if waited == 0 { 0 } else { sys::monotonic_ns().saturating_sub(waited) };
+        self.ring.make_room(Duration::from_nanos(waited));
+        if heard.is_empty() {
+            return Vec::new();
+        }
+        let names = self.control.service_names();
+        heard.iter().filter_map(|event| typed(event, &names)).collect()
+    }
+}

@@ -1,0 +1,220 @@
+//! Readings cheap enough to be made every second, whatever the size of the tables: what
+//! `equic gateway watch` and the metrics are made of.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::lists::action_of;
+use super::{Control, ListEntry, Owner, reading};
+use crate::abi;
+use crate::config::{address_bytes, from_c_name};
+use crate::error::Result;
+use crate::ledger::source::Source;
+use crate::prefix::{AclKey, prefix_text, source_prefix};
+use crate::reason::Reason;
+use crate::sys;
+use crate::sys::ids;
+
+/// The gateway in a few words, without its counters and tables.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Overview {
+    /// The gateway's name.
+    pub name: String,
+    /// The kernel's id of the program.
+    pub program_id: u32,
+    /// The process that loaded it.
+    pub owner: Owner,
+    /// Seconds since it was loaded.
+    pub uptime_s: f64,
+    /// Whether nothing is dropped.
+    pub dry_run: bool,
+}
+
+/// Which source, as which service sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceKey {
+    /// Its prefix.
+    pub prefix: IpNet,
+    /// The service's index; none: it has connections, and no entry in the table of sources.
+    pub service: Option<u32>,
+}
+
+/// What a source has sent so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceSample {
+    /// Who.
+    pub key: SourceKey,
+    /// When its entry was made, in nanoseconds of `CLOCK_MONOTONIC`: another time than before means
+    /// that it was pushed out meanwhile and began again.
+    pub since_ns: u64,
+    /// Connections open, over all servers and all services of the quota group.
+    pub connections: u32,
+    /// The quota of connections; 0: none.
+    pub limit: u32,
+    /// Packets since its entry was made.
+    pub packets: u64,
+    /// Their UDP payload.
+    pub bytes: u64,
+    /// Packets whose verdict was a drop (dry run included).
+    pub drops: u64,
+    /// How its last packet was judged; none: no entry.
+    pub last_reason: Option<Reason>,
+}
+
+/// What running the program has cost; the kernel counts it while `kernel.bpf_stats_enabled` is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RunStats {
+    /// How often it ran: once per packet of its interfaces.
+    pub runs: u64,
+    /// For how long, all in all.
+    pub time: Duration,
+}
+
+impl SourceKey {
+    /// The prefix in text; a single address without its length.
+    pub fn label(&self) -> String {
+        prefix_text(self.prefix)
+    }
+}
+
+impl Control {
+    /// Whether the program is still in the kernel: not once its last link and its owner are gone.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn is_loaded(&self) -> Result<bool> {
+        Ok(ids::program_by_id(self.program).map_err(reading("the program"))?.is_some())
+    }
+
+    /// The gateway in a few words.
+    pub fn overview(&self) -> Overview {
+        let control = self.maps.control.read();
+        Overview {
+            name: from_c_name(&control.name),
+            program_id: self.program,
+            owner: Owner {
+                pid: control.owner_pid,
+                alive: sys::alive(control.owner_pid, control.owner_start_ticks),
+            },
+            uptime_s: sys::monotonic_ns().saturating_sub(control.created_ns) as f64 / 1e9,
+            dry_run: control.dry_run != 0,
+        }
+    }
+
+    /// What running the program has cost; none if the kernel has not counted.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn run_stats(&self) -> Result<Option<RunStats>> {
+        let stats = ids::run_stats(self.program).map_err(reading("the program"))?;
+        Ok(stats
+            .filter(|(runs, _)| *runs > 0)
+            .map(|(runs, nanoseconds)| RunStats { runs, time: Duration::from_nanos(nanoseconds) }))
+    }
+
+    /// What every source has sent so far, in no order: [`Control::sources`] without the texts, so
+    /// that rates can be computed from two of them.
+    ///
+    /// # Errors
+    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn source_samples(&self) -> Result<Vec<SourceSample>> {
+        let connections = self.connections()?;
+        let states = self.maps.sources.entries().map_err(reading("the sources"))?;
+        let services = self.maps.services.read();
+        let live = || services.iter().take_while(|service| service.name[0] != 0);
+        // Of a group, for sources that are silent; the smallest, as in `sources`.
+        let mut limits: HashMap<u32, u32> = HashMap::new();
+        for service in live().filter(|service| service.max_connections != 0) {
+            let limit = limits.entry(service.group).or_insert(u32::MAX);
+            *limit = service.max_connections.min(*limit);
+        }
+        let mut seen = HashSet::new();
+        let mut samples = Vec::with_capacity(states.len());
+        for (key, state) in states {
+            let service = services.get(key.service as usize);
+            let source = Source::of_bytes(key.addr, service.map_or(0, |service| service.group));
+            let count = connections.get(&source).copied().unwrap_or(0);
+            if count != 0 {
+                seen.insert(source);
+            }
+            samples.push(SourceSample {
+                key: SourceKey {
+                    prefix: source_prefix(key.addr, &self.maps.load),
+                    service: Some(key.service),
+                },
+                since_ns: state.first_ns,
+                connections: count,
+                limit: service.map_or(0, |service| service.max_connections),
+                packets: state.packets,
+                bytes: state.bytes,
+                drops: state.drops,
+                last_reason: Reason::from_number(state.last_reason),
+            });
+        }
+        let silent = connections.iter().filter(|(source, _)| !seen.contains(*source));
+        samples.extend(silent.map(|(source, count)| SourceSample {
+            key: SourceKey { prefix: source_prefix(source.addr(), &self.maps.load), service: None },
+            since_ns: 0,
+            connections: *count,
+            limit: limits.get(&source.group).copied().unwrap_or(0),
+            packets: 0,
+            bytes: 0,
+            drops: 0,
+            last_reason: None,
+        }));
+        Ok(samples)
+    }
+
+    /// The source that an address belongs to.
+    pub fn source_of(&self, address: IpAddr) -> IpNet {
+        source_prefix(address_bytes(address), &self.maps.load).trunc()
+    }
+
+    /// The entry of the lists that decides about a prefix: the longest that contains it and holds.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn listed(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
+        if self.maps.control.read().acl_used == 0 {
+            return Ok(None);
+        }
+        let now = sys::monotonic_ns();
+        let mut wanted = prefix;
+        loop {
+            let found = match AclKey::of(wanted) {
+                AclKey::V4(key) => self.maps.acl4.get(&key),
+                AclKey::V6(key) => self.maps.acl6.get(&key),
+            };
+            let Some(entry) = found.map_err(reading("the deny and allow lists"))? else {
+                return Ok(None);
+            };
+            let length = u8::try_from(entry.prefixlen).unwrap_or(u8::MAX);
+            let Ok(net) = IpNet::new(prefix.addr(), length.min(wanted.prefix_len())) else {
+                return Ok(None);
+            };
+            if entry.expires_ns == 0 || entry.expires_ns > now {
+                let expires_in = (entry.expires_ns != 0)
+                    .then(|| Duration::from_nanos(entry.expires_ns.saturating_sub(now)));
+                let action = action_of(&entry);
+                return Ok(Some(ListEntry { prefix: net.trunc(), action, expires_in }));
+            }
+            // Expired, and not swept yet: it gives way to the next shorter one.
+            match net.prefix_len().checked_sub(1).map(|len| IpNet::new(prefix.addr(), len)) {
+                Some(Ok(shorter)) => wanted = shorter.trunc(),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Where the drop events are, for [`super::Observer`].
+    pub(super) fn ring(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.maps.events)
+    }
+
+    /// The size of an event in the ring.
+    pub(super) const EVENT: usize = size_of::<abi::equic_event>();
+}

@@ -1,0 +1,101 @@
+//! What it costs to look at a gateway whose tables are full: `make bench-reading`.
+//!
+//! Milliseconds per reading, as `equic gateway watch` does one every second and the metrics one per
+//! scrape. Readings of all kinds are interleaved; the tables are filled through BPF_PROG_TEST_RUN, and
+//! nothing is attached.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+use equic_gateway::{Config, Control, Gateway, Guard, ObjectSource, SortBy};
+use equic_lab::flood::frame::udp_frame;
+use equic_report::schema::Machine;
+use equic_report::stats::{RESAMPLES, Sample};
+use equic_report::table::{Column, Style, Table};
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const ROUNDS: usize = 40;
+/// The default size of both tables.
+const SOURCES: u32 = 65_536;
+const CONNECTIONS: u32 = 10_000;
+
+type Reading = (&'static str, fn(&Control) -> equic_gateway::Result<()>);
+
+const READINGS: [Reading; 5] = [
+    ("counters", |control| control.counters().map(|rows| drop(black_box(rows)))),
+    ("every source (watch)", |control| {
+        control.source_samples().map(|samples| drop(black_box(samples)))
+    }),
+    ("top 20 sources", |control| {
+        control.sources(20, SortBy::Packets).map(|rows| drop(black_box(rows)))
+    }),
+    ("status (metrics)", |control| control.status().map(|status| drop(black_box(status)))),
+    ("servers", |control| control.ledgers().map(|ledgers| drop(black_box(ledgers)))),
+];
+
+fn address(number: u32) -> IpAddr {
+    // 198.18.0.0/15, for benchmarks (RFC 2544).
+    Ipv4Addr::from_bits(0xc612_0000 + number).into()
+}
+
+/// A long header of a version to come (RFC 9000 s.15): opens an attempt, so it fills both tables.
+fn opening(number: u32) -> Result<Vec<u8>> {
+    let mut payload = vec![0; 1200];
+    payload[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
+    payload[6..10].copy_from_slice(&number.to_be_bytes());
+    payload[14] = 8;
+    payload[15..19].copy_from_slice(&number.to_be_bytes());
+    let source = SocketAddr::new(address(number), 50_000);
+    let target = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 443));
+    Ok(udp_frame([2; 6], [4; 6], source, target, &payload).ok_or("no frame")?)
+}
+
+fn main() -> Result<()> {
+    let mut config = Config::for_port(443);
+    config.gateway.name = format!("reading-{}", std::process::id());
+    let gateway = Gateway::load(&config, ObjectSource::Embedded)?;
+    let control = gateway.control();
+    let service = gateway.ledger()?.service_at(0)?;
+    let held: Vec<Guard> =
+        (0..CONNECTIONS).map(|n| service.opened(SocketAddr::new(address(n), 50_000))).collect();
+    for number in 0..SOURCES {
+        gateway.test_run(&opening(number)?, None)?;
+    }
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); READINGS.len()];
+    for _ in 0..ROUNDS {
+        for ((_, read), times) in READINGS.iter().zip(&mut times) {
+            let begun = Instant::now();
+            read(control)?;
+            times.push(begun.elapsed().as_secs_f64() * 1000.0);
+        }
+    }
+    let mut rng = SmallRng::seed_from_u64(1);
+    let columns = [
+        Column::text("reading"),
+        Column::number("median").unit("ms"),
+        Column::number("95 % interval").unit("ms"),
+    ];
+    let mut table = Table::new(columns).title("Reading a gateway");
+    for ((what, _), times) in READINGS.iter().zip(times) {
+        let sample: Sample = times.into_iter().collect();
+        let interval =
+            sample.bootstrap_95(&mut rng, RESAMPLES, Sample::median).ok_or("no rounds")?;
+        table.row([
+            (*what).to_owned(),
+            format!("{:.2}", sample.median().ok_or("no rounds")?),
+            format!("{:.2} to {:.2}", interval.low, interval.high),
+        ]);
+    }
+    println!("{}", table.render(Style::stdout()));
+    for full in control.status()?.tables {
+        println!("{:>8} of {} entries: {}", full.entries, full.capacity, full.name);
+    }
+    drop(held);
+    println!("\n{}", Machine::read()?);
+    Ok(())
+}
