@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Control, CounterRow, Interface, Tallies};
+use super::{Control, CounterRow, Interface, Report, Tallies};
 use crate::abi;
 use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
 use crate::error::Result;
@@ -38,6 +38,8 @@ pub struct Status {
     pub tables: Vec<TableStatus>,
     /// What is counted beside verdicts.
     pub tallies: Tallies,
+    /// What the process that looks after it says of itself; none: it says nothing.
+    pub report: Option<Report>,
 }
 
 /// The process that loaded a gateway.
@@ -147,6 +149,7 @@ impl Control {
             ledgers,
             tables,
             tallies: counted.tallies,
+            report: self.report(),
         })
     }
 
