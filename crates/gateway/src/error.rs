@@ -159,6 +159,14 @@ pub enum Error {
         /// Its size.
         entries: u32,
     },
+    /// More single addresses to listen at than the gateway was loaded with room for.
+    #[error(
+        "the gateway has room for {entries} single addresses to listen at: restart it for more"
+    )]
+    ListenersFull {
+        /// How many it has room for.
+        entries: u32,
+    },
     /// A packet that cannot be judged.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {

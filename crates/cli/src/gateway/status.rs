@@ -1,6 +1,8 @@
 //! `equic gateway status`.
 
-use equic_gateway::{Config, Control, Error, LedgerStatus, ServiceStatus, Status, TableStatus};
+use equic_gateway::{
+    Config, Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus,
+};
 use equic_report::number;
 use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
@@ -32,6 +34,7 @@ pub fn run(args: &Args) -> Done {
         return output::json("equic.gateway.status/1", status);
     }
     head(&status)?;
+    report(&status)?;
     for service in &status.services {
         show_service(service)?;
     }
@@ -75,6 +78,52 @@ fn head(status: &Status) -> Done {
         output::line("  dry run: nothing is dropped")?;
     }
     Ok(())
+}
+
+/// What the process that looks after it says is not as it should be.
+fn report(status: &Status) -> Done {
+    let Some(report) = &status.report else { return Ok(()) };
+    if !alive(report.pid) {
+        output::line(format_args!(
+            "  nobody looks after it: process {} has ended, what it said last is not shown",
+            report.pid
+        ))?;
+        return Ok(());
+    }
+    for condition in &report.conditions {
+        let level = match condition.level {
+            Level::Error => "NOT WELL",
+            Level::Warning => "warning",
+        };
+        let about = &condition.about;
+        output::line(format_args!("  {level}: {about}: {}", condition.message))?;
+    }
+    let Some(bans) = &report.bans else { return Ok(()) };
+    let dry = if bans.dry_run { " (dry run: nobody is really banned)" } else { "" };
+    output::line(format_args!(
+        "  bans: {} in force, {} imposed, {} over, {} lifted, {} spared{dry}",
+        number::count(bans.active),
+        number::count(bans.imposed),
+        number::count(bans.expired),
+        number::count(bans.lifted),
+        number::count(bans.spared),
+    ))
+}
+
+/// Whether there is a process of this number, as far as this pid namespace shows.
+fn alive(pid: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Whether the process that wrote a gateway's report still looks after it: it writes anew every few
+/// seconds.
+pub fn looked_after(control: &Control, pid: u32) -> bool {
+    let fresh = |report: equic_gateway::Report| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+        report.pid == pid && now.saturating_sub(report.written_ms) < 60_000
+    };
+    alive(pid) && control.report().is_some_and(fresh)
 }
 
 fn show_service(service: &ServiceStatus) -> Done {
