@@ -151,7 +151,9 @@ impl BanKeeper {
         if std::mem::replace(&mut self.dry, dry) && !dry {
             // Those were never on the list.
             let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
-            active.into_iter().for_each(|prefix| drop(self.bans.pardon(prefix)));
+            for prefix in active {
+                self.bans.pardon(prefix);
+            }
         }
         let trouble = self.observe(dry, control, journal, health).err();
         let trouble = trouble.map(|error| format!("cannot look at who was refused: {error}"));
