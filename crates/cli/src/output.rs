@@ -4,7 +4,6 @@
 //! long-running command has to say goes through a [`Journal`], which a closed pipe does not stop: a
 //! gateway protects its server whether or not somebody watches. Notices go to standard error.
 
-
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};

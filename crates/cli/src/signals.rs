@@ -31,7 +31,11 @@ impl Signals {
         Ok(Signals {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
-            hangup: if ignores_hangup() && !reload { None } else { Some(watch(SignalKind::hangup())?) },
+            hangup: if ignores_hangup() && !reload {
+                None
+            } else {
+                Some(watch(SignalKind::hangup())?)
+            },
         })
     }
 

@@ -72,7 +72,9 @@ impl<'de> Deserialize<'de> for Reason {
         name.parse().map_err(|()| {
             let near = crate::error::similar(&name, TABLE.iter().map(|row| row.name));
             let mean = crate::error::did_you_mean(&near);
-            de::Error::custom(format!("`{name}` is not a reason{mean}: see `equic gateway reasons`"))
+            de::Error::custom(format!(
+                "`{name}` is not a reason{mean}: see `equic gateway reasons`"
+            ))
         })
     }
 }

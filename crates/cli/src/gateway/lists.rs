@@ -138,8 +138,12 @@ pub fn show(args: &Show) -> Done {
     if entries.is_empty() {
         return output::line("nobody is denied, nobody is allowed more than others");
     }
-    let mut table =
-        Table::new([Column::text("prefix"), Column::text("list"), Column::text("by"), Column::number("expires in")]);
+    let mut table = Table::new([
+        Column::text("prefix"),
+        Column::text("list"),
+        Column::text("by"),
+        Column::number("expires in"),
+    ]);
     for entry in entries {
         let list = match entry.action {
             ListAction::Deny => Cell::new("deny").tone(Tone::Bad),

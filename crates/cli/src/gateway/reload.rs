@@ -43,16 +43,18 @@ pub fn run(args: &Args) -> Done {
         Failure::new(format!("`{name}` is not run by `equic gateway run`: it cannot reload"))
     })?;
     let Some(file) = before.config else {
-        return Err(Failure::new(format!("`{name}` runs without a configuration file"))
-            .mend("start it with `equic gateway run --config FILE`; or change it with `set`, `deny`"));
+        return Err(Failure::new(format!("`{name}` runs without a configuration file")).mend(
+            "start it with `equic gateway run --config FILE`; or change it with `set`, `deny`",
+        ));
     };
     let number = before.reload.map_or(0, |reload| reload.number);
     // The report may outlive its writer, and a number may go to another process.
     if !super::status::looked_after(&control, before.pid) {
         return Err(Failure::new(format!("process {}, which ran `{name}`, has ended", before.pid)));
     }
-    kill(Pid::from_raw(before.pid.cast_signed()), Signal::SIGHUP)
-        .map_err(|error| Failure::because(format!("cannot signal process {}", before.pid), error))?;
+    kill(Pid::from_raw(before.pid.cast_signed()), Signal::SIGHUP).map_err(|error| {
+        Failure::because(format!("cannot signal process {}", before.pid), error)
+    })?;
     let reload = await_reload(&control, number).ok_or_else(|| {
         Failure::new(format!("process {} did not say that it has reloaded", before.pid))
             .mend("`equic gateway status` shows how it is")

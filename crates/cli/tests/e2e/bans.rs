@@ -81,6 +81,8 @@ fn an_offender_is_banned_for_longer_each_time() {
     stage.await_connections(host.v4(), 1);
     let listed = provoke(&stage, &peer);
     assert_eq!(listed["bans"], 1, "it began anew: {listed}");
+    assert_eq!(gateway.event("unban")["why"], "over");
+    assert_eq!(provoke(&stage, &peer)["bans"], 2);
     // Allowing a wider prefix takes the ban off, too.
     stage.equic(&["allow", "10.77.0.0/16"]).ok();
     assert_eq!(gateway.event("unban")["why"], "allowed by an operator");

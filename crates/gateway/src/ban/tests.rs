@@ -120,7 +120,10 @@ fn ten_million_sources_do_not_matter() {
     for index in 0..count {
         // All within ten seconds.
         let now = 60 * S + u64::from(index) * (10 * S / u64::from(count));
-        assert_eq!(bans.refused(IpNet::from(std::net::IpAddr::from(index.to_be_bytes())), 1, now), None);
+        assert_eq!(
+            bans.refused(IpNet::from(std::net::IpAddr::from(index.to_be_bytes())), 1, now),
+            None
+        );
         if index % 60 == 0 && bans.refused(offender, 1, now).is_some() {
             caught += 1;
         }
@@ -144,13 +147,14 @@ fn bans_in_force_are_not_given_up_for_others() {
 }
 
 fn seen(list: &[(&str, u32, u64, u32, bool)], entries: u64, created: u64) -> Refusals {
-    let sources = list.iter().map(|(prefix, service, entry_ns, refused, connected)| RefusedSource {
-        prefix: net(prefix),
-        service: *service,
-        entry_ns: *entry_ns,
-        refused: *refused,
-        connected: *connected,
-    });
+    let sources =
+        list.iter().map(|(prefix, service, entry_ns, refused, connected)| RefusedSource {
+            prefix: net(prefix),
+            service: *service,
+            entry_ns: *entry_ns,
+            refused: *refused,
+            connected: *connected,
+        });
     Refusals { sources: sources.collect(), entries, created }
 }
 

@@ -96,7 +96,11 @@ fn check_services(services: &[ServiceConfig], all: &mut Vec<Complaint>) {
         }
         for addr in service.listen.iter().flat_map(|listen| listen.addresses()) {
             if let Some(other) = listeners.insert(addr, service.name.as_str()) {
-                complain("listen", format!("{} is taken already, by `{other}`", shown_addr(addr)), false);
+                complain(
+                    "listen",
+                    format!("{} is taken already, by `{other}`", shown_addr(addr)),
+                    false,
+                );
             }
         }
     }

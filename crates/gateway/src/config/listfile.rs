@@ -76,7 +76,8 @@ impl Config {
             let mut problems = Vec::new();
             for prefix in prefixes {
                 if *all.entry(prefix).or_insert(action) != action {
-                    let message = format!("{prefix} is on both lists, the one to deny and to allow");
+                    let message =
+                        format!("{prefix} is on both lists, the one to deny and to allow");
                     problems.push(Problem::of(from, message));
                 }
             }

@@ -242,12 +242,7 @@ impl Reader<'_> {
         *place = self.one(at, value);
     }
 
-    fn duration(
-        &mut self,
-        at: &At,
-        value: &Spanned<DeValue<'_>>,
-        place: &mut std::time::Duration,
-    ) {
+    fn duration(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut std::time::Duration) {
         let Some(text) = self.one::<String>(at, value) else { return };
         match parse_duration(&text) {
             Ok(read) => *place = read,

@@ -1,5 +1,7 @@
 use super::*;
-use crate::config::{ConfigError, Key, Listen, Problem, Setting, parse_list, parse_prefix, read_list};
+use crate::config::{
+    ConfigError, Key, Listen, Problem, Setting, parse_list, parse_prefix, read_list,
+};
 
 const FULL: &str = r#"
 deny = ["203.0.113.0/24", "2001:db8:bad::/48"]
@@ -273,7 +275,9 @@ fn list_files() {
     config.gateway.acl_entries = 2;
     let error = config.listed().unwrap_err().to_string();
     assert!(error.contains("gateway.acl_entries: 3 IPv4 entries do not fit into 2"), "{error}");
-    assert!(read_list(&folder.path().join("none")).unwrap_err().to_string().contains("cannot read"));
+    assert!(
+        read_list(&folder.path().join("none")).unwrap_err().to_string().contains("cannot read")
+    );
 }
 
 #[test]

@@ -165,9 +165,9 @@ impl Control {
     /// What the kernel says.
     pub fn entry(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
         let now = self.now();
-        let found = self.longest(prefix)?.filter(|found| {
-            found.prefixlen == length_of(&AclKey::of(prefix)) && holds(found, now)
-        });
+        let found = self
+            .longest(prefix)?
+            .filter(|found| found.prefixlen == length_of(&AclKey::of(prefix)) && holds(found, now));
         Ok(found.map(|found| typed(prefix, &found, now)))
     }
 

@@ -69,13 +69,7 @@ impl BanKeeper {
         keeper
     }
 
-    fn read(
-        &mut self,
-        path: &PathBuf,
-        control: &Control,
-        journal: &Journal,
-        health: &mut Health,
-    ) {
+    fn read(&mut self, path: &PathBuf, control: &Control, journal: &Journal, health: &mut Health) {
         let kept = match load(path) {
             Ok(kept) => kept,
             Err(error) => {
@@ -104,9 +98,10 @@ impl BanKeeper {
             }
         }
         if restored > 0 {
-            journal.entry(format_args!("{restored} bans from {}", path.display()), || {
-                json!({ "event": "bans_restored", "bans": restored, "file": path })
-            });
+            journal.entry(
+                format_args!("{restored} bans from {}", path.display()),
+                || json!({ "event": "bans_restored", "bans": restored, "file": path }),
+            );
         }
     }
 
@@ -274,7 +269,9 @@ impl BanKeeper {
                     };
                     self.lift(prefix, why, control, journal);
                 }
-                (Ok(None), Ok(_)) => self.lift(prefix, "forgotten by an operator", control, journal),
+                (Ok(None), Ok(_)) => {
+                    self.lift(prefix, "forgotten by an operator", control, journal)
+                }
                 // Tells nothing.
                 _ => {}
             }
@@ -330,9 +327,10 @@ impl BanKeeper {
 }
 
 fn said_unban(journal: &Journal, prefix: IpNet, why: &str) {
-    journal.entry(format_args!("ban of {prefix} ended: {why}"), || {
-        json!({ "event": "unban", "prefix": prefix, "why": why })
-    });
+    journal.entry(
+        format_args!("ban of {prefix} ended: {why}"),
+        || json!({ "event": "unban", "prefix": prefix, "why": why }),
+    );
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -71,9 +71,10 @@ impl Changes {
     fn look_at_servers(&mut self, control: &Control, journal: &Journal) {
         let Some(now) = servers(control) else { return };
         let tell = |event: &'static str, verb: &str, server: &LedgerStatus| {
-            journal.entry(format_args!("server {} (process {}) {verb}", server.name, server.pid), || {
-                json!({ "event": event, "name": server.name, "pid": server.pid })
-            });
+            journal.entry(
+                format_args!("server {} (process {}) {verb}", server.name, server.pid),
+                || json!({ "event": event, "name": server.name, "pid": server.pid }),
+            );
         };
         for (key, server) in &now {
             if !self.servers.contains_key(key) {
@@ -123,9 +124,10 @@ impl Changes {
             return;
         }
         for (prefix, verb) in told {
-            journal.entry(format_args!("{verb}: {prefix}"), || {
-                json!({ "event": "list", "prefix": prefix, "what": verb })
-            });
+            journal.entry(
+                format_args!("{verb}: {prefix}"),
+                || json!({ "event": "list", "prefix": prefix, "what": verb }),
+            );
         }
     }
 }

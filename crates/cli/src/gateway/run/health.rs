@@ -28,9 +28,10 @@ impl Health {
         };
         let condition =
             Condition { about: about.to_owned(), level, message: message.to_owned(), since_ms };
-        journal.warning(format_args!("{about}: {message}"), || {
-            json!({ "event": "condition", "about": about, "severity": level, "what": message })
-        });
+        journal.warning(
+            format_args!("{about}: {message}"),
+            || json!({ "event": "condition", "about": about, "severity": level, "what": message }),
+        );
         self.conditions.insert(about.to_owned(), condition);
     }
 
@@ -39,9 +40,10 @@ impl Health {
         if let Some(old) = self.conditions.remove(about) {
             let seconds = unix_ms().saturating_sub(old.since_ms) as f64 / 1e3;
             let lasted = equic_report::number::seconds(seconds);
-            journal.entry(format_args!("{about}: well again after {lasted}"), || {
-                json!({ "event": "recovered", "about": about, "after_s": seconds })
-            });
+            journal.entry(
+                format_args!("{about}: well again after {lasted}"),
+                || json!({ "event": "recovered", "about": about, "after_s": seconds }),
+            );
         }
     }
 

@@ -172,7 +172,8 @@ fn detail(state: &State) -> String {
 }
 
 fn name_of(ifindex: u32) -> Option<String> {
-    if_indextoname(ifindex).ok()?.into_string().ok()
+    // An empty one: there is no such interface.
+    if_indextoname(ifindex).ok()?.into_string().ok().filter(|name| !name.is_empty())
 }
 
 impl Wanted {
@@ -183,9 +184,10 @@ impl Wanted {
     }
 
     fn say_detached(&self, journal: &Journal, why: &str) {
-        journal.entry(format_args!("detached from {} ({why})", self.name), || {
-            json!({ "event": "detached", "interface": { "name": self.name }, "why": why })
-        });
+        journal.entry(
+            format_args!("detached from {} ({why})", self.name),
+            || json!({ "event": "detached", "interface": { "name": self.name }, "why": why }),
+        );
     }
 
     /// The link has gone from the interface.
@@ -209,9 +211,10 @@ impl Wanted {
         self.state = match gateway.attach(&self.name, mode) {
             Ok(attached) => {
                 let how = if attached.native { "native" } else { "generic" };
-                journal.entry(format_args!("attached to {}, {how}", self.name), || {
-                    json!({ "event": "attached", "interface": attached })
-                });
+                journal.entry(
+                    format_args!("attached to {}, {how}", self.name),
+                    || json!({ "event": "attached", "interface": attached }),
+                );
                 State::Attached { ifindex: attached.ifindex, native: attached.native }
             }
             Err(Error::NoSuchInterface { .. }) => State::Missing,

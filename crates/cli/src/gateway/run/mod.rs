@@ -139,7 +139,8 @@ fn announce(running: &Running, config: &Config, journal: &Journal) {
         let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
         text += &format!("  {} on {}: {}\n", service.name, listen.join(", "), describe(service));
     }
-    text += if running.attached.is_empty() { "waits for its interfaces\n" } else { "attached to\n" };
+    text +=
+        if running.attached.is_empty() { "waits for its interfaces\n" } else { "attached to\n" };
     for one in &running.attached {
         let mode = if one.native { "native" } else { "generic" };
         text += &format!("  {}, {mode}\n", one.interface);
