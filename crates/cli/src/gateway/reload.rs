@@ -42,15 +42,19 @@ pub fn run(args: &Args) -> Done {
     let before = control.report().ok_or_else(|| {
         Failure::new(format!("`{name}` is not run by `equic gateway run`: it cannot reload"))
     })?;
-    let Some(file) = before.config else {
+    let Some(file) = &before.config else {
         return Err(Failure::new(format!("`{name}` runs without a configuration file")).mend(
             "start it with `equic gateway run --config FILE`; or change it with `set`, `deny`",
         ));
     };
-    let number = before.reload.map_or(0, |reload| reload.number);
-    // The report may outlive its writer, and a number may go to another process.
-    if !super::status::looked_after(&control, before.pid) {
-        return Err(Failure::new(format!("process {}, which ran `{name}`, has ended", before.pid)));
+    let number = before.reload.as_ref().map_or(0, |reload| reload.number);
+    // The report may outlive its writer, and its number may be another process's, here or by now.
+    if !before.is_alive() {
+        let ended = format!(
+            "process {}, which runs `{name}`, has ended or cannot be seen from here",
+            before.pid
+        );
+        return Err(Failure::new(ended));
     }
     kill(Pid::from_raw(before.pid.cast_signed()), Signal::SIGHUP).map_err(|error| {
         Failure::because(format!("cannot signal process {}", before.pid), error)

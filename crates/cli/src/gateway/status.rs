@@ -83,7 +83,7 @@ fn head(status: &Status) -> Done {
 /// What the process that looks after it says is not as it should be.
 fn report(status: &Status) -> Done {
     let Some(report) = &status.report else { return Ok(()) };
-    if !alive(report.pid) {
+    if !report.is_alive() {
         output::line(format_args!(
             "  nobody looks after it: process {} has ended, what it said last is not shown",
             report.pid
@@ -108,22 +108,6 @@ fn report(status: &Status) -> Done {
         number::count(bans.lifted),
         number::count(bans.spared),
     ))
-}
-
-/// Whether there is a process of this number, as far as this pid namespace shows.
-fn alive(pid: u32) -> bool {
-    std::path::Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// Whether the process that wrote a gateway's report still looks after it: it writes anew every few
-/// seconds.
-pub fn looked_after(control: &Control, pid: u32) -> bool {
-    let fresh = |report: equic_gateway::Report| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
-        report.pid == pid && now.saturating_sub(report.written_ms) < 60_000
-    };
-    alive(pid) && control.report().is_some_and(fresh)
 }
 
 fn show_service(service: &ServiceStatus) -> Done {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Control;
 use crate::abi;
 use crate::error::{Error, Result};
+use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
 /// How bad a condition is.
@@ -87,8 +88,10 @@ pub struct BanTotals {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// Its process id.
+    /// Its process id, in its pid namespace. It and the next are filled in by [`Control::publish`].
     pub pid: u32,
+    /// When it started, in clock ticks since boot: with the id, names it for good.
+    pub start_ticks: u64,
     /// When it was written, in milliseconds of Unix time.
     pub written_ms: u64,
     /// The configuration file it goes by: SIGHUP makes it read that again.
@@ -101,6 +104,13 @@ pub struct Report {
     pub reload: Option<Reload>,
     /// Bans; none: they are off.
     pub bans: Option<BanTotals>,
+}
+
+impl Report {
+    /// Whether the process that wrote it runs, as far as can be seen from this pid namespace.
+    pub fn is_alive(&self) -> bool {
+        sys::alive(self.pid, self.start_ticks)
+    }
 }
 
 /// How often a reader tries before it gives up on a writer that died in the middle.
@@ -116,6 +126,8 @@ impl Control {
     pub fn publish(&self, report: &Report) -> Result<()> {
         let memory = self.maps.report.as_ref().ok_or_else(|| self.no_report())?;
         let mut cut = report.clone();
+        cut.pid = std::process::id();
+        cut.start_ticks = sys::start_ticks(cut.pid).unwrap_or(0);
         let text = loop {
             let text = serde_json::to_vec(&cut).map_err(|error| Error::System {
                 doing: "writing the report".to_owned(),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use equic_gateway::{Control, IpNet, LedgerStatus, ListAction, ListEntry, Origin};
+use equic_gateway::{Control, IpNet, ListAction, ListEntry, Origin};
 use serde_json::{Value, json};
 
 use crate::output::Journal;
@@ -24,7 +24,7 @@ pub struct Changes {
     settings: BTreeMap<String, Value>,
     lists: BTreeMap<IpNet, (Listed, Option<Instant>)>,
     next_lists: Instant,
-    servers: BTreeMap<(u32, u32), LedgerStatus>,
+    servers: BTreeMap<(u32, u32), String>,
 }
 
 impl Changes {
@@ -70,20 +70,20 @@ impl Changes {
 
     fn look_at_servers(&mut self, control: &Control, journal: &Journal) {
         let Some(now) = servers(control) else { return };
-        let tell = |event: &'static str, verb: &str, server: &LedgerStatus| {
+        let tell = |event: &'static str, verb: &str, pid: u32, name: &str| {
             journal.entry(
-                format_args!("server {} (process {}) {verb}", server.name, server.pid),
-                || json!({ "event": event, "name": server.name, "pid": server.pid }),
+                format_args!("server {name} (process {pid}) {verb}"),
+                || json!({ "event": event, "name": name, "pid": pid }),
             );
         };
         for (key, server) in &now {
             if !self.servers.contains_key(key) {
-                tell("server_joined", "feeds it", server);
+                tell("server_joined", "feeds it", key.1, server);
             }
         }
         for (key, server) in &self.servers {
             if !now.contains_key(key) {
-                tell("server_left", "does not feed it any more", server);
+                tell("server_left", "does not feed it any more", key.1, server);
             }
         }
         self.servers = now;
@@ -163,7 +163,7 @@ fn lists(control: &Control) -> Option<BTreeMap<IpNet, (Listed, Option<Instant>)>
     Some(entries.filter(|entry| entry.origin != Origin::Ban).map(of).collect())
 }
 
-fn servers(control: &Control) -> Option<BTreeMap<(u32, u32), LedgerStatus>> {
-    let ledgers = control.ledgers().ok()?;
-    Some(ledgers.into_iter().map(|ledger| ((ledger.slot, ledger.pid), ledger)).collect())
+fn servers(control: &Control) -> Option<BTreeMap<(u32, u32), String>> {
+    let servers = control.servers().ok()?;
+    Some(servers.into_iter().map(|(slot, pid, name)| ((slot, pid), name)).collect())
 }

@@ -169,13 +169,13 @@ impl<'a> Duties<'a> {
 
     fn publish(&mut self) {
         let mut report = Report {
-            pid: std::process::id(),
-            written_ms: 0,
             config: self.source.file.clone(),
             conditions: self.health.conditions(),
             interfaces: self.interfaces.report(),
             reload: self.reload.clone(),
             bans: self.bans.as_ref().map(BanKeeper::totals),
+            // The rest is filled in where it is published.
+            ..Report::default()
         };
         let fresh = self
             .published
