@@ -82,7 +82,7 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     let config = reader.config(document.get_ref());
     for complaint in check(&config) {
         // After a syntax error something may only seem to be missing.
-        if !(complaint.missing && !errors.is_empty()) {
+        if !complaint.missing || errors.is_empty() {
             reader.place(document.get_ref(), complaint);
         }
     }

@@ -95,18 +95,16 @@ impl Control {
             }
             let new = entry(*action, origin, 0, 0);
             let old = there.get(prefix);
-            match old.filter(|old| holds(old, now)) {
-                Some(old) if origin_of(old) == origin => {
-                    if old.expires_ns == 0 && old.action == new.action {
-                        change.done.kept += 1;
-                        continue;
-                    }
+            if let Some(held) = old.filter(|old| holds(old, now)) {
+                let own = origin_of(held) == origin;
+                if own && held.expires_ns == 0 && held.action == new.action {
+                    change.done.kept += 1;
+                    continue;
                 }
-                Some(old) if origin_of(old) != Origin::Ban => {
+                if !own && origin_of(held) != Origin::Ban {
                     change.done.left += 1;
                     continue;
                 }
-                _ => {}
             }
             match old {
                 Some(old) => drop(change.before.insert(*prefix, *old)),
