@@ -55,8 +55,6 @@ impl Control {
         actions: &[ListAction],
         wanted: &[(IpNet, ListAction)],
     ) -> Result<Replaced> {
-        // What has expired takes no room.
-        self.sweep_lists()?;
         let change = self.difference(origin, actions, wanted)?;
         let room = self.maps.acl4.max_entries();
         let mut removals_first = false;
@@ -115,9 +113,10 @@ impl Control {
         }
         for (prefix, old) in &there {
             let ours = origin_of(old) == origin && actions.contains(&action_of(old));
-            if ours && !names.contains(prefix) {
+            // What has expired takes room, and is in nobody's way.
+            if (ours || !holds(old, now)) && !names.contains(prefix) {
                 change.drop[family(prefix)] += 1;
-                change.done.removed += 1;
+                change.done.removed += u32::from(ours);
                 change.before.insert(*prefix, *old);
                 change.remove.push(*prefix);
             }
