@@ -14,8 +14,6 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
-
 const XDP_ABORTED: u32 = 0;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
@@ -50,8 +48,49 @@ pub struct Loaded {
     maps: HashMap<String, MapHandle>,
     ledgers: Vec<MapHandle>,
     control: abi::equic_control,
+    shared_control: Mapped<abi::equic_control>,
+    shared_explain: Mapped<abi::equic_explain>,
     explained: u32,
 }
+
+/// A section of the program's global data, in this process's memory: a look-up and an update for
+/// every packet would cost more than the packet.
+struct Mapped<T> {
+    at: *mut T,
+}
+
+impl<T: abi::Pod> Mapped<T> {
+    fn of(section: &MapHandle) -> Mapped<T> {
+        use std::os::fd::AsRawFd;
+        let (fd, access) = (section.as_fd().as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), size_of::<T>(), access, libc::MAP_SHARED, fd, 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        Mapped { at: at.cast() }
+    }
+
+    fn read(&self) -> T {
+        // SAFETY: mapped for as long as this lives; every bit pattern is a value of a Pod type.
+        unsafe { self.at.read_volatile() }
+    }
+
+    fn write(&self, value: T) {
+        // SAFETY: as in `read`.
+        unsafe { self.at.write_volatile(value) };
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `of` with this size, and nothing borrows from it.
+        unsafe { libc::munmap(self.at.cast(), size_of::<T>()) };
+    }
+}
+
+// SAFETY: the mapping belongs to the value and is valid from any thread.
+unsafe impl<T: Send> Send for Mapped<T> {}
 
 /// The program as the subject of scripts. Loads itself once for every `Load` it meets.
 #[derive(Default)]
@@ -93,7 +132,9 @@ impl Loaded {
         // libbpf's message callback is global: one load at a time keeps the output readable.
         static LOADING: Mutex<()> = Mutex::new(());
         let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).expect("open the object");
+        let mut open = ObjectBuilder::default()
+            .open_memory(equic_gateway::embedded_object())
+            .expect("open the object");
         let v6 = v6_mask(options.v6_prefix_len).to_be_bytes();
         let load = abi::equic_load {
             seed: LEDGER_SEED,
@@ -129,9 +170,16 @@ impl Loaded {
             .collect();
         let mut ledgers = vec![ledger];
         ledgers.resize_with(LEDGERS, new_ledger);
-        let mut loaded =
-            Loaded { object, maps, ledgers, control: Default::default(), explained: 0 };
-        loaded.control = loaded.read_data("control");
+        let section = |name: &str| {
+            let suffix = format!(".data.{name}");
+            let found = maps.iter().find(|(name, _)| name.ends_with(&suffix));
+            found.unwrap_or_else(|| panic!("no section {suffix} in the program")).1
+        };
+        let shared_control = Mapped::of(section("control"));
+        let shared_explain = Mapped::of(section("explain"));
+        let control = shared_control.read();
+        let loaded =
+            Loaded { object, maps, ledgers, control, shared_control, shared_explain, explained: 0 };
         for (i, ledger) in loaded.ledgers.iter().enumerate() {
             use std::os::fd::AsRawFd;
             let fd = ledger.as_fd().as_raw_fd() as u32;
@@ -151,11 +199,6 @@ impl Loaded {
         let suffix = format!(".data.{section}");
         let found = self.maps.iter().find(|(name, _)| name.ends_with(&suffix));
         found.unwrap_or_else(|| panic!("no section {suffix} in the program")).1
-    }
-
-    fn read_data<T: abi::Pod>(&self, section: &str) -> T {
-        let value = self.data(section).lookup(&[0; 4], MapFlags::ANY).unwrap();
-        from_bytes(&value.expect("a section has one element"))
     }
 
     fn write_data(&self, section: &str, value: &[u8]) {
@@ -184,7 +227,7 @@ impl Loaded {
         self.control.lease_ns = config.lease_ns;
         self.control.acl_used = 0;
         self.control.dry_run = config.dry_run.into();
-        self.write_data("control", bytes_of(&self.control));
+        self.shared_control.write(self.control);
         self.write_data("rates", bytes_of(&abi::equic_service_rates::default()));
         self.write_services(&config.services);
         self.write_listeners(&config.listeners);
@@ -255,14 +298,14 @@ impl Loaded {
     /// Runs the program on a frame.
     pub fn run(&mut self, frame: &[u8], now: u64) -> Seen {
         self.control.clock_ns = now;
-        self.write_data("control", bytes_of(&self.control));
+        self.shared_control.write(self.control);
         let program = self.object.progs_mut().next().expect("the object has a program");
         let input = ProgramInput { data_in: Some(frame), ..Default::default() };
         let output = program.test_run(input);
         let action = output.expect("BPF_PROG_TEST_RUN").return_value;
         assert_ne!(action, XDP_ABORTED, "XDP_ABORTED\n{}", super::script::hexdump(frame));
         assert!(matches!(action, XDP_DROP | XDP_PASS), "action {action}");
-        let explain: abi::equic_explain = self.read_data("explain");
+        let explain = self.shared_explain.read();
         let judged = explain.packets != self.explained;
         self.explained = explain.packets;
         let dropped = action == XDP_DROP;
