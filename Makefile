@@ -3,7 +3,7 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway
+.PHONY: help setup build demo test test-kernels soak lint fmt root header clean bench-gateway
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,13 @@ demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (
 
 test: root setup build ## everything that is checked before a change lands
 	@scripts/test.sh
+
+test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `make test`
+	@scripts/kernels.sh
+
+DURATION ?= 10m
+soak: root setup build ## churn, floods, fuzzing, and is everything as before? DURATION=10m
+	@scripts/soak.sh $(DURATION)
 
 lint: setup ## formatting, clippy, shell scripts' syntax
 	@scripts/lint.sh

@@ -8,10 +8,11 @@ use equic_gateway::model::{
     address_bytes,
 };
 use equic_gateway::reason::Reason;
+use libbpf_rs::libbpf_sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 const XDP_ABORTED: u32 = 0;
@@ -55,13 +56,12 @@ pub struct Loaded {
 
 /// A section of the program's global data, in this process's memory: a look-up and an update for
 /// every packet would cost more than the packet.
-struct Mapped<T> {
+pub struct Mapped<T> {
     at: *mut T,
 }
 
 impl<T: abi::Pod> Mapped<T> {
     fn of(section: &MapHandle) -> Mapped<T> {
-        use std::os::fd::AsRawFd;
         let (fd, access) = (section.as_fd().as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
         let at = unsafe {
@@ -69,6 +69,11 @@ impl<T: abi::Pod> Mapped<T> {
         };
         assert_ne!(at, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
         Mapped { at: at.cast() }
+    }
+
+    /// For as long as this lives.
+    pub fn as_ptr(&self) -> *mut T {
+        self.at
     }
 
     fn read(&self) -> T {
@@ -181,7 +186,6 @@ impl Loaded {
         let loaded =
             Loaded { object, maps, ledgers, control, shared_control, shared_explain, explained: 0 };
         for (i, ledger) in loaded.ledgers.iter().enumerate() {
-            use std::os::fd::AsRawFd;
             let fd = ledger.as_fd().as_raw_fd() as u32;
             let slot = i as u32;
             let put =
@@ -193,6 +197,22 @@ impl Loaded {
 
     pub fn map(&self, name: &str) -> &MapHandle {
         self.maps.get(name).unwrap_or_else(|| panic!("no map {name} in the program"))
+    }
+
+    /// A descriptor of the program, for several threads.
+    pub fn program_fd(&mut self) -> OwnedFd {
+        let program = self.object.progs_mut().next().expect("the object has a program");
+        program.as_fd().try_clone_to_owned().expect("a descriptor more")
+    }
+
+    /// What `run` writes the clock to.
+    pub fn mapped_control(&self) -> Mapped<abi::equic_control> {
+        Mapped::of(self.data("control"))
+    }
+
+    /// The services' buckets.
+    pub fn mapped_rates(&self) -> Mapped<abi::equic_service_rates> {
+        Mapped::of(self.data("rates"))
     }
 
     fn data(&self, section: &str) -> &MapHandle {
@@ -448,9 +468,9 @@ fn place(source: &SourceKey) -> (u32, [u32; 2]) {
 }
 
 fn new_ledger() -> MapHandle {
-    let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
-        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE,
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
         ..Default::default()
     };
     let value_size = size_of::<abi::equic_ledger_bucket>() as u32;
@@ -536,6 +556,16 @@ impl Subject for Program {
     }
 
     fn report(&mut self) -> Report {
+        let report = self.report_contended();
+        let contended = self.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
+        assert_eq!(contended, 0, "one packet at a time");
+        report
+    }
+}
+
+impl Program {
+    /// The report of a program that several CPUs may have run at once.
+    pub fn report_contended(&mut self) -> Report {
         let loaded = self.loaded();
         let mut report = Report::default();
         for service in 0..SERVICES {
@@ -566,7 +596,32 @@ impl Subject for Program {
         report.tallies.sources_created = loaded.tally(abi::EQUIC_TALLY_SOURCES_CREATED);
         report.tallies.handshakes_created = loaded.tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
         report.tallies.deep_headers = loaded.tally(abi::EQUIC_TALLY_DEEP_HEADERS);
-        assert_eq!(loaded.tally(abi::EQUIC_TALLY_CONTENDED), 0, "one packet at a time");
         report
     }
+}
+
+/// Runs a program on a frame, so many times, with so many bytes of it in its linear part (none: as
+/// the kernel likes): the last action.
+pub fn test_run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    repeat: u32,
+    linear: Option<u32>,
+) -> std::io::Result<u32> {
+    let context = libbpf_sys::xdp_md { data_end: linear.unwrap_or(0), ..Default::default() };
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        repeat: repeat.cast_signed(),
+        ..Default::default()
+    };
+    if linear.is_some() {
+        options.ctx_in = (&raw const context).cast();
+        options.ctx_size_in = size_of_val(&context) as u32;
+    }
+    // SAFETY: frame and context live through the call, with the sizes given.
+    let failed =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if failed == 0 { Ok(options.retval) } else { Err(std::io::Error::from_raw_os_error(-failed)) }
 }

@@ -23,9 +23,10 @@ pub const EACH: usize = 6;
 const DOWN: Duration = Duration::from_millis(300);
 /// The second gateway's interface.
 const SECOND: &str = "soak1";
-/// Where the flood claims to come from: every packet from another /64, and some addresses that meet again.
+/// Where the flood claims to come from: every packet from another /64 (of 2^32 at random: among ten
+/// million one in a thousand comes twice), and some addresses that meet again.
 const SPOOFED6: &str = "2001:db8::/32";
-const SPOOFED4: &str = "198.18.0.0/15";
+const SPOOFED4: &str = "198.18.0.0/21";
 /// What is changed live, in turn. None may hurt who is in.
 const SETTINGS: [(&str, &str); 8] = [
     ("max_connections", "8"),
@@ -70,6 +71,8 @@ pub struct Stage<'a> {
     restless: Fleet,
     cpus: Vec<usize>,
     moves: usize,
+    /// How many the flood claims to come from.
+    sources: u64,
     pub churn: Churn,
     /// What the kernel forgets of the server's network when an interface goes down.
     network: String,
@@ -90,7 +93,7 @@ impl<'a> Stage<'a> {
         let network = remember(host)?;
         let ports = PORTS.map(|port| port.to_string());
         let mut args = gateway_args(lab.id(), "eth0", &ports);
-        args.extend(words(&["--new-per-service", "50/s burst 100", "--max-connections", "64"]));
+        args.extend(words(&["--new-per-service", "10/s burst 20", "--max-connections", "64"]));
         let mut gateway = Part::start("gateway", &seat(host, &cpus, 0), &args)?;
         let ready = gateway.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
@@ -111,6 +114,7 @@ impl<'a> Stage<'a> {
             cpus,
             network,
             moves: 0,
+            sources: 0,
             churn: Churn::default(),
         };
         for port in PORTS {
@@ -155,6 +159,7 @@ impl<'a> Stage<'a> {
     pub fn flood(&mut self, sources: u64, seconds: u64) -> Done {
         let host = self.lab.client(2);
         let server = self.lab.server();
+        self.sources = sources;
         let pps = (sources / seconds.max(1)).max(1);
         let limits = |pps: u64, packets: u64| {
             words(&[
@@ -164,7 +169,7 @@ impl<'a> Stage<'a> {
                 "--packets",
                 &packets.to_string(),
                 "--duration",
-                &format!("{seconds}s"),
+                &format!("{}s", (2 * seconds).min(3600)),
             ])
         };
         let mut initial = words(&[
@@ -172,7 +177,7 @@ impl<'a> Stage<'a> {
             "flood",
             "initial",
             "--pool",
-            "1000",
+            "200",
             "--spoof",
             SPOOFED6,
             "--target",
@@ -274,7 +279,7 @@ impl<'a> Stage<'a> {
 
     fn change_lists(&mut self, round: usize) -> Done {
         let prefix = |round: usize| -> Done<IpNet> {
-            Ok(format!("198.18.{}.0/24", round % 200).parse::<IpNet>()?)
+            Ok(format!("198.18.{}.0/24", round % 8).parse::<IpNet>()?)
         };
         self.control.deny(prefix(round)?, Some(Duration::from_secs(5 + round as u64 % 60)))?;
         if round >= 3 {
@@ -282,6 +287,12 @@ impl<'a> Stage<'a> {
         }
         self.churn.lists_changed += 1;
         Ok(())
+    }
+
+    /// Whether the first flood has sent all it was to send.
+    pub fn flooded(&self) -> Done<bool> {
+        let sent = self.control.tallies()?.sources_created;
+        Ok(sent >= self.sources)
     }
 
     /// No more floods, no second gateway, and the settings of the beginning.
@@ -336,7 +347,7 @@ fn gateway_args(name: &str, interface: &str, ports: &[String]) -> Vec<String> {
 }
 
 fn seat<'b>(host: &'b Namespace, cpus: &[usize], number: usize) -> Seat<'b> {
-    Seat { host, cpu: cpus[number % cpus.len()], nice: number > 0 }
+    Seat { host, cpu: cpus[number % cpus.len()], nice: false }
 }
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -6,6 +6,8 @@ use crate::failure::{Done, Failure};
 
 /// What of a run is left out at its start: caches fill, allocators take what they will need.
 const WARM_UP: f64 = 0.4;
+/// And at least so many seconds: handshakes that never go on are kept for 10.
+const WARM_UP_SECONDS: f64 = 15.0;
 /// Growth that is none: allocators and the kernel take memory in pieces.
 const ALLOWED_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
 /// As above, of what there is.
@@ -57,7 +59,7 @@ impl Series {
     /// 1968), which single outliers do not move.
     pub fn trend(&self) -> Trend {
         let end = self.points.last().map_or(0.0, |(at, _)| *at);
-        let begin = end * WARM_UP;
+        let begin = (end * WARM_UP).max(WARM_UP_SECONDS);
         let kept: Vec<(f64, f64)> =
             self.points.iter().copied().filter(|(at, _)| *at >= begin).collect();
         let slopes = kept.iter().enumerate().flat_map(|(i, (t0, v0))| {
