@@ -98,7 +98,8 @@ fn bpftool(args: &[&str]) -> Done<Vec<Value>> {
     }
 }
 
-/// Objects with a descriptor in a process other than this one. (Its children have ended.)
+/// Objects with a descriptor in a process other than this one (its children have ended), and the maps
+/// of programs among them.
 fn held() -> Done<BTreeSet<Object>> {
     let own = std::process::id();
     let mut held = BTreeSet::new();
@@ -115,6 +116,12 @@ fn held() -> Done<BTreeSet<Object>> {
         for file in files.flatten() {
             let text = std::fs::read_to_string(file.path()).unwrap_or_default();
             held.extend(objects_in(&text));
+        }
+    }
+    for row in bpftool(&["prog", "show"])? {
+        if row["id"].as_u64().is_some_and(|id| held.contains(&("prog", id))) {
+            let maps = row["map_ids"].as_array().into_iter().flatten();
+            held.extend(maps.filter_map(Value::as_u64).map(|id| ("map", id)));
         }
     }
     Ok(held)

@@ -155,8 +155,9 @@ impl<'a> Stage<'a> {
         Ok(Server { part, port, groups: groups.into_iter().collect::<Done<_>>()? })
     }
 
-    /// Floods from so many spoofed sources in so many seconds, and from some that meet again.
-    pub fn flood(&mut self, sources: u64, seconds: u64) -> Done {
+    /// Floods from so many spoofed sources in so many seconds, or `longest` if need be, and from some
+    /// that meet again.
+    pub fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
         let host = self.lab.client(2);
         let server = self.lab.server();
         self.sources = sources;
@@ -169,7 +170,7 @@ impl<'a> Stage<'a> {
                 "--packets",
                 &packets.to_string(),
                 "--duration",
-                &format!("{}s", (2 * seconds).min(3600)),
+                &format!("{}s", longest.min(3600)),
             ])
         };
         let mut initial = words(&[
@@ -231,7 +232,7 @@ impl<'a> Stage<'a> {
             }
             5 => self.turn_second_gateway(round)?,
             _ => {
-                let mtu = if round % 2 == 0 { 1300 } else { 1500 };
+                let mtu = if round.is_multiple_of(2) { 1300 } else { 1500 };
                 ip(&host, &format!("link set eth0 mtu {mtu}"))?;
                 self.churn.mtu_changed += 1;
             }
@@ -266,7 +267,7 @@ impl<'a> Stage<'a> {
             self.churn.gateways_started += 1;
             return Ok(());
         };
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             // Killed when dropped.
             drop(second);
         } else {
