@@ -184,8 +184,8 @@ impl<'a> Stage<'a> {
             "--target",
             &server.socket_address(host.ipv6.into(), PORTS[0]).to_string(),
         ]);
-        // Sources are drawn at random: a few come twice. Nor shall the last second be missing.
-        initial.extend(limits(pps + pps / 10 + 1, sources + sources / 500));
+        // Sources are drawn at random: a few come twice. What is sent while the interface is down is lost.
+        initial.extend(limits(pps + pps / 10 + 1, sources + sources / 8));
         let mut garbage = words(&[
             "lab",
             "flood",
