@@ -3,7 +3,8 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak
+
 
 
 help: ## this list
@@ -27,6 +28,13 @@ demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (
 
 test: root setup build ## everything that is checked before a change lands
 	@scripts/test.sh
+
+test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `make test`
+	@scripts/kernels.sh
+
+DURATION ?= 10m
+soak: root setup build ## churn, floods, fuzzing, and is everything as before? DURATION=10m
+	@scripts/soak.sh $(DURATION)
 
 lint: setup ## formatting, clippy, shell scripts' syntax
 	@scripts/lint.sh

@@ -44,11 +44,14 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 INLINE __u32 service_of(const struct packet *p)
 {
 	struct equic_listener key = {};
-	__u16 port = bpf_ntohs(p->dport);
+	__u32 port = bpf_ntohs(p->dport);
 	struct equic_ports *table;
 	__u32 zero = 0, *index;
 	__u8 entry;
 
+	/* Verifiers before Linux 6.8 take a swapped register to have any value. */
+	OPAQUE(port);
+	port &= 0xffff;
 	table = bpf_map_lookup_elem(&ports, &zero);
 	if (!table)
 		return EQUIC_NO_SERVICE;

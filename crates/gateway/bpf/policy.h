@@ -103,8 +103,8 @@ INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, _
 }
 
 /* Remembers an attempt; in the entry of an older one with the same key, where there is one. */
-INLINE void let_in(const struct packet *p, const struct equic_handshake_key *key,
-		   struct equic_handshake *older)
+static __noinline void let_in(const struct packet *p, const struct equic_handshake_key *key,
+			      struct equic_handshake *older)
 {
 	struct equic_handshake attempt;
 

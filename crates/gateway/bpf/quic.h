@@ -48,8 +48,11 @@ INLINE void take_cid(struct equic_cid *cid, const __u64 *from, __u32 len)
 {
 	__u64 *words = (__u64 *)cid;
 
+	/* The compiler knows that len is small; verifiers before Linux 6.8 need to see it. */
+	OPAQUE(len);
+	len &= 31;
 	for (int i = 0; i < 3; i++)
-		words[i] = from[i] & cid_masks[len & 31][i];
+		words[i] = from[i] & cid_masks[len][i];
 	cid->len = len;
 }
 
@@ -80,9 +83,12 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	} else {
 		__builtin_memset(cid, 0, sizeof(*cid));
 		cid->len = n;
+		/* Verifiers before Linux 6.8 learn nothing from n != 0, but see that n + 1 is not
+		 * 0. */
+		n--;
 		OPAQUE(n);
-		if (n > 0 && n <= EQUIC_CID_MAX &&
-		    bpf_xdp_load_bytes(ctx, q->off + off + 1, cid->bytes, n))
+		if (n < EQUIC_CID_MAX &&
+		    bpf_xdp_load_bytes(ctx, q->off + off + 1, cid->bytes, n + 1))
 			return 0;
 	}
 	return off + 1 + len;

@@ -196,10 +196,8 @@ fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
 
 /// What kept the kernel from loading it.
 fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
-    let (running, version) = sys::kernel();
-    if version < (5, 18) {
-        let feature = "multi-buffer XDP (`xdp.frags`)";
-        return Error::KernelTooOld { feature, needs: "5.18", running };
+    if let Some(too_old) = too_old(sys::kernel()) {
+        return too_old;
     }
     if let Some(log) = log::verifier_log(heard).filter(|log| !log.is_empty()) {
         return Error::Verifier {
@@ -214,4 +212,28 @@ fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
         io::Error::other(log::last_line(heard).to_owned())
     };
     Error::system("loading the XDP program", errno)
+}
+
+/// Whether the kernel, by its release and version, lacks what the program is made of.
+fn too_old((running, version): (String, (u32, u32))) -> Option<Error> {
+    let feature = "multi-buffer XDP (`xdp.frags`)";
+    (version < (5, 18)).then_some(Error::KernelTooOld { feature, needs: "5.18", running })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_lack_something_are_told_by_version() {
+        let said = too_old(("5.10.0-30-amd64".to_owned(), (5, 10))).expect("too old").to_string();
+        assert_eq!(
+            said,
+            "this kernel (5.10.0-30-amd64) has no multi-buffer XDP (`xdp.frags`): the gateway needs \
+             Linux 5.18 or newer"
+        );
+        assert!(too_old(("5.17.15".to_owned(), (5, 17))).is_some());
+        assert!(too_old(("5.18.0".to_owned(), (5, 18))).is_none());
+        assert!(too_old(("6.1.0-56-cloud-amd64".to_owned(), (6, 1))).is_none());
+    }
 }

@@ -12,7 +12,7 @@
 mod arm;
 mod conclusion;
 mod drops;
-mod part;
+pub(crate) mod part;
 mod plan;
 mod progress;
 mod result;
