@@ -1,5 +1,7 @@
 # eQUIC: `make demo` shows it, `make test` proves it. `make` alone lists the targets.
 CARGO ?= cargo
+# Arguments of the benchmarks, such as --quick or --markdown.
+BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
@@ -41,5 +43,6 @@ clean: ## remove what was built
 	@$(CARGO) clean
 	@rm -rf out
 
-bench-gateway: root setup ## ns per packet and per connection, as ratios to a null program
-	@$(CARGO) bench --quiet -p equic-lab --bench gateway
+bench-gateway: root setup build ## what the gateway costs, and what a flood leaves of a server (10 minutes; BENCH=--quick)
+	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
+	@target/release/equic lab bench $(BENCH)

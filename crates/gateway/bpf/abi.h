@@ -23,6 +23,9 @@
 #define EQUIC_SLOTS	     8u	 /* per ledger bucket */
 #define EQUIC_REASONS_MAX    32u /* room in the counter table, per service */
 #define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
+#define EQUIC_HANDSHAKE_PACKETS                                                                    \
+	64u /* datagrams with an Initial that one attempt can carry: retransmissions, large hellos \
+	     */
 #define EQUIC_RATE_SHIFT                                                                           \
 	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
 #define EQUIC_NO_SERVICE 0xffffu
@@ -183,7 +186,8 @@ struct equic_handshake_key {
 
 struct equic_handshake {
 	__u64 started_ns;
-	__u64 count; /* how many of `dcid` are known */
+	__u32 count;   /* how many of `dcid` are known */
+	__u32 packets; /* let through so far, the first with them */
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
 };
 

@@ -85,18 +85,25 @@ INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *ke
 INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, __u64 allowed_ns)
 {
 	__u32 room = p->quic.token ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
-	__u64 known;
+	__u32 known;
 
 	if (SINCE(p->now, attempt->started_ns) > allowed_ns)
 		return false;
+	/* Or whoever was let in once could send that packet as often as it likes. */
+	if (attempt->packets >= EQUIC_HANDSHAKE_PACKETS)
+		return false;
 	known = attempt->count;
-	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++)
-		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid))
+	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++) {
+		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid)) {
+			attempt->packets++;
 			return true;
+		}
+	}
 	if (known >= room || known >= EQUIC_HANDSHAKE_CIDS)
 		return false;
 	attempt->dcid[known] = p->quic.dcid;
 	attempt->count = known + 1;
+	attempt->packets++;
 	return true;
 }
 
@@ -116,6 +123,7 @@ static __noinline void let_in(const struct packet *p, struct equic_handshake *ol
 
 	if (older) {
 		older->count = 1;
+		older->packets = 1;
 		older->dcid[0] = p->quic.dcid;
 		older->started_ns = p->now;
 		return;
@@ -124,6 +132,7 @@ static __noinline void let_in(const struct packet *p, struct equic_handshake *ol
 	__builtin_memset(&attempt, 0, sizeof(attempt));
 	attempt.started_ns = p->now;
 	attempt.count = 1;
+	attempt.packets = 1;
 	attempt.dcid[0] = p->quic.dcid;
 	if (!bpf_map_update_elem(&handshakes, &key, &attempt, BPF_NOEXIST))
 		tally(EQUIC_TALLY_HANDSHAKES_CREATED);

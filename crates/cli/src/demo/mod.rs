@@ -12,7 +12,7 @@
 mod arm;
 mod conclusion;
 mod drops;
-mod part;
+pub mod part;
 mod plan;
 mod progress;
 mod result;
@@ -30,6 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Done, Failure};
 use crate::output;
+pub use plan::allowed_cpus;
 use plan::{ATTACKERS, Arm, CLIENTS, Plan};
 use progress::Progress;
 use result::{ArmResult, Demo};

@@ -265,7 +265,7 @@ fn milliseconds(seconds: f64) -> String {
 }
 
 /// The CPUs this process may use: a container may have any of the machine's.
-fn allowed_cpus() -> Done<Vec<usize>> {
+pub fn allowed_cpus() -> Done<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .map_err(|error| Failure::because("cannot tell which CPUs there are", error))?;
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())

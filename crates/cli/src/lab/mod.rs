@@ -1,8 +1,10 @@
 //! `equic lab`: network namespaces on one machine, and what is let loose in them.
 //!
 //! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
-//! attack traffic, which the library refuses to do anywhere but inside a lab.
+//! attack traffic, which the library refuses to do anywhere but inside a lab; [`bench`] measures what
+//! a flood leaves of a server.
 
+mod bench;
 mod flood;
 mod hosts;
 mod load;
@@ -30,6 +32,8 @@ pub enum Command {
     /// Make HTTP/3 requests and measure each
     #[command(subcommand)]
     Load(load::Command),
+    /// Measure what a flood leaves of a server, by who protects it
+    Bench(bench::Args),
 }
 
 /// Carries one out.
@@ -42,5 +46,6 @@ pub fn run(command: Command) -> Done {
         Command::Sweep(args) => hosts::sweep(&args),
         Command::Flood(command) => flood::run(&command),
         Command::Load(command) => load::run(&command),
+        Command::Bench(args) => bench::run(&args),
     }
 }
