@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plan::{ATTACKER, Arm, BYSTANDER, CLIENT, Plan};
-use crate::demo::part::{Ended, PATIENCE, Part, Seat};
 use crate::failure::{Done, Failure};
+use crate::part::{Ended, PATIENCE, Part, Seat};
 
 /// How often the parts are listened to.
 const LOOK: Duration = Duration::from_millis(20);
@@ -78,10 +78,10 @@ impl Stage<'_> {
         let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let begun = Instant::now();
         let mut client = Part::start("client", &seat, &plan.client(lab.server(), &pin))?;
-        while begun.elapsed().as_secs_f64() < plan.seconds {
+        let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
+        while !client.ended() && begun.elapsed() < patience {
             server.look(false)?;
             flood.look(false)?;
-            client.look(true)?;
             std::thread::sleep(LOOK);
         }
         let summary: Summary = reported(&client.finish()?, "summary")?;

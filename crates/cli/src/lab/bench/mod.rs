@@ -16,7 +16,7 @@ mod show;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use equic_lab::{Lab, cleanup_on_signals, pin_thread};
+use equic_lab::{Lab, pin_thread};
 use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
 use rand::SeedableRng as _;
@@ -25,6 +25,7 @@ use rand::seq::SliceRandom as _;
 
 use crate::failure::{Done, Failure};
 use crate::output;
+use crate::part::until_interrupted;
 use cell::{Cell, Stage};
 use plan::{Arm, HOSTS, Plan};
 use result::Bench;
@@ -64,8 +65,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Done {
+    until_interrupted(|| carry_out(args))
+}
+
+fn carry_out(args: &Args) -> Done {
     check(args)?;
-    cleanup_on_signals()?;
     let plan = Plan::new(args)?;
     let created = Timestamp::new(SystemTime::now())
         .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;

@@ -6,8 +6,8 @@ use equic_lab::{Lab, Namespace};
 use serde::{Deserialize, Serialize};
 
 use super::Args;
-use crate::demo::allowed_cpus;
 use crate::failure::{Done, Failure};
+use crate::part::allowed_cpus;
 
 /// Where the server listens.
 const PORT: u16 = 443;
