@@ -20,6 +20,8 @@ use crate::part::{Ended, PATIENCE, Part, Seat};
 const LOOK: Duration = Duration::from_millis(20);
 /// Packets at the target after which the flood is there.
 const ARRIVED: u64 = 1_000;
+/// How long it is there before the client comes: what a rate lets in at once is through by then.
+const LEAD: Duration = Duration::from_secs(1);
 
 /// What one measurement came to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -74,6 +76,12 @@ impl Stage<'_> {
         };
         let mut flood = self.flood(target, pps, round)?;
 
+        let arrived = Instant::now();
+        while arrived.elapsed() < LEAD {
+            server.look(false)?;
+            flood.look(false)?;
+            std::thread::sleep(LOOK);
+        }
         let before = (NetCounters::of(lab.server())?, ProcessCpu::of(server.pid()));
         let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let begun = Instant::now();

@@ -20,6 +20,8 @@ pub const HOSTS: usize = 3;
 const SOURCES: u8 = 4;
 /// A prefix that every list denies and nobody has, so that the lists are looked at.
 const DENIED: &str = "198.51.100.0/24";
+/// Of the server's socket, in every arm: room for what a rate lets in at once.
+const RECEIVE_BUFFER: &str = "4MB";
 /// Different Initials of a flood.
 const POOL: usize = 4_096;
 /// How much longer a flood is told to go on than needed: it is stopped.
@@ -96,7 +98,7 @@ impl Plan {
                  the benchmark needs two",
             ));
         };
-        let (rounds, seconds) = if args.quick { (2, 0.8) } else { (7, 3.0) };
+        let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 3.0) };
         let rates = if args.quick { vec![None] } else { vec![Some(50_000), Some(200_000), None] };
         Ok(Plan {
             rounds: args.rounds.map_or(rounds, usize::from),
@@ -127,6 +129,7 @@ impl Plan {
     pub fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
+        args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         match arm {
             Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
             // Ignoring is the least a server can do, and what the gateway does.
