@@ -1,5 +1,7 @@
 # eQUIC: `make demo` shows it, `make test` proves it. `make` alone lists the targets.
 CARGO ?= cargo
+# Arguments of the benchmarks, such as --quick or --markdown.
+BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
@@ -58,3 +60,7 @@ bench-wire: setup ## ns to parse and write packet headers, frames and transport 
 
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading
+
+bench-gateway: root setup build ## what the gateway costs, and what a flood leaves of a server (10 minutes; BENCH=--quick)
+	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
+	@target/release/equic lab bench $(BENCH)

@@ -13,6 +13,7 @@ mod gateway;
 mod get;
 mod lab;
 mod output;
+mod part;
 mod serve;
 mod signals;
 mod trust;

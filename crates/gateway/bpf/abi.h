@@ -23,6 +23,9 @@
 #define EQUIC_SLOTS	     8u	 /* per ledger bucket */
 #define EQUIC_REASONS_MAX    32u /* room in the counter table, per service */
 #define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
+#define EQUIC_HANDSHAKE_PACKETS                                                                    \
+	64u /* datagrams with an Initial that one attempt can carry: retransmissions, large hellos \
+	     */
 #define EQUIC_RATE_SHIFT                                                                           \
 	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
 #define EQUIC_NO_SERVICE 0xffffu
@@ -183,7 +186,8 @@ struct equic_handshake_key {
 
 struct equic_handshake {
 	__u64 started_ns;
-	__u64 count; /* how many of `dcid` are known */
+	__u32 count;   /* how many of `dcid` are known */
+	__u32 packets; /* let through so far, the first with them */
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
 };
 
@@ -224,10 +228,12 @@ struct equic_ledger_slot {
 	__u8 addr[16];
 	__u32 group;
 	__u32 reserved;
-	__u64 meta; /* tag << 32 | connections; 0: free; connections 0 with a tag: being claimed */
 };
 
+/* The words that a search reads are one cache line. */
 struct equic_ledger_bucket {
+	/* tag << 32 | connections; 0: free; connections 0 with a tag: being claimed */
+	__u64 meta[EQUIC_SLOTS];
 	struct equic_ledger_slot slot[EQUIC_SLOTS];
 };
 
@@ -238,11 +244,13 @@ struct equic_ledger_header {
 	__u32 buckets;	    /* a power of two */
 	__u64 heartbeat_ns; /* written by the owner; older than the lease: the ledger does not count
 			     */
-	__u64 connections;  /* open now, all sources */
-	__u64 opened;	    /* since the start */
-	__u64 overflow;	    /* opened while both buckets were full: not in any slot */
 	__u64 start_ticks;  /* field 22 of /proc/PID/stat: tells a reused pid apart */
 	char name[32];
+	/* From here a cache line that the program does not read: it changes with every connection.
+	 */
+	__u64 opened;	/* since the start, all sources */
+	__u64 closed;	/* of these */
+	__u64 overflow; /* opened while both buckets were full: not in any slot */
 	__u8 reserved[168];
 };
 
@@ -359,7 +367,7 @@ EQUIC_ASSERT_SIZE(equic_handshake, 88);
 EQUIC_ASSERT_SIZE(equic_acl4_key, 8);
 EQUIC_ASSERT_SIZE(equic_acl6_key, 20);
 EQUIC_ASSERT_SIZE(equic_acl_entry, 16);
-EQUIC_ASSERT_SIZE(equic_ledger_slot, 32);
+EQUIC_ASSERT_SIZE(equic_ledger_slot, 24);
 EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);

@@ -225,12 +225,16 @@ INLINE bool coalesced_initial(struct xdp_md *ctx, const struct quic *q, struct l
 }
 
 /* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with q->opening,
- * version and IDs filled in. */
-INLINE __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
+ * version and IDs filled in. A global function: the verifier reads it once, for any payload, and
+ * not once for each way that leads here. */
+__noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 {
 	struct long_header h = {};
-	__u32 reason = parse_invariant(ctx, q, 0, &h);
+	__u32 reason;
 
+	if (!q)
+		return EQUIC_REASON_TRUNCATED;
+	reason = parse_invariant(ctx, q, 0, &h);
 	q->version = h.version;
 	q->dcid = h.dcid;
 	q->scid = h.scid;
@@ -271,14 +275,11 @@ INLINE __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 }
 
 /* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
- * long headers that the policy has to look at. A global function: the verifier reads it once, for
- * any payload, and not once for each way that leads here. */
-__noinline __u32 parse_quic(struct xdp_md *ctx, struct quic *q, __u32 flags)
+ * long headers that the policy has to look at. */
+INLINE __u32 parse_quic(struct xdp_md *ctx, struct quic *q, __u32 flags)
 {
 	__u8 *first;
 
-	if (!q)
-		return EQUIC_REASON_TRUNCATED;
 	if (!q->len)
 		return EQUIC_REASON_EMPTY;
 	if (!q->avail)

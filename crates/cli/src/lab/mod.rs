@@ -1,9 +1,10 @@
 //! `equic lab`: network namespaces on one machine, and what is let loose in them.
 //!
 //! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
-//! attack traffic, which the library refuses to do anywhere but inside a lab; [`soak`] lets all of it
-//! loose on a gateway for a time.
+//! attack traffic, which the library refuses to do anywhere but inside a lab; [`bench`] measures what
+//! a flood leaves of a server; [`soak`] lets all of it loose on a gateway for a time.
 
+mod bench;
 mod flood;
 mod hosts;
 mod load;
@@ -34,6 +35,8 @@ pub enum Command {
     Load(load::Command),
     /// Endure: churn and floods for a time, and is everything as before afterwards?
     Soak(soak::Args),
+    /// Measure what a flood leaves of a server, by who protects it
+    Bench(bench::Args),
 }
 
 /// Carries one out.
@@ -47,5 +50,6 @@ pub fn run(command: Command) -> Done {
         Command::Flood(command) => flood::run(&command),
         Command::Load(command) => load::run(&command),
         Command::Soak(args) => soak::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }

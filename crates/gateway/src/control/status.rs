@@ -6,6 +6,7 @@ use super::{Control, CounterRow, Interface, Report, Tallies};
 use crate::abi;
 use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
 use crate::error::Result;
+use crate::ledger::open_connections;
 use crate::quantity::{Rate, format_duration};
 use crate::sys;
 
@@ -178,7 +179,7 @@ impl Control {
                 alive: member.alive,
                 counts: member.counts,
                 heartbeat_age_ms: member.age_ns / 1_000_000,
-                connections: member.header.connections,
+                connections: open_connections(&member.header),
                 sources: member.memory.entries().count() as u64,
                 opened: member.header.opened,
                 overflow: member.header.overflow,

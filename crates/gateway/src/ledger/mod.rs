@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use self::membership::Membership;
 use self::source::{Keying, Source};
-use self::table::{Memory, Slot, Table};
+use self::table::{Held, Memory, Table};
 use crate::abi;
 use crate::config::{Config, c_name, from_c_name};
 use crate::error::{Error, Result, similar};
@@ -110,19 +110,19 @@ impl Ledger {
     pub fn service_at(&self, index: usize) -> Result<Service> {
         let services = self.inner.services.read();
         match services.get(index).filter(|service| service.name[0] != 0) {
-            Some(service) => Ok(Service {
-                inner: Arc::clone(&self.inner),
-                name: from_c_name(&service.name).into(),
+            Some(service) => Ok(Service(Arc::new(Served {
+                ledger: Arc::clone(&self.inner),
+                name: from_c_name(&service.name),
                 index,
                 group: service.group,
-            }),
+            }))),
             None => Err(no_such_service(&index.to_string(), service_names(&services))),
         }
     }
 
     /// Connections open now, of all services of this process.
     pub fn connections(&self) -> u64 {
-        self.inner.header().connections
+        open_connections(&self.inner.header())
     }
 
     /// Connections opened since the start.
@@ -195,6 +195,11 @@ pub(crate) fn write_header(memory: &Memory, name: &str, buckets: u32) {
         .store(abi::EQUIC_ABI_MAGIC, std::sync::atomic::Ordering::Release);
 }
 
+/// Connections that were open when a header was read.
+pub(crate) fn open_connections(header: &abi::equic_ledger_header) -> u64 {
+    header.opened.saturating_sub(header.closed)
+}
+
 impl Inner {
     fn header(&self) -> abi::equic_ledger_header {
         self.table.memory().read_header()
@@ -218,14 +223,12 @@ impl Inner {
             && u32::from(policy) == abi::EQUIC_POLICY_NEW
     }
 
-    fn opened(&self, source: Source) -> Option<(Slot, u32)> {
-        let header = self.table.memory().header();
-        atomic!(AtomicU64, header, opened).fetch_add(1, Relaxed);
-        atomic!(AtomicU64, header, connections).fetch_add(1, Relaxed);
+    fn opened(&self, source: Source) -> Option<(Held, u32)> {
+        atomic!(AtomicU64, self.table.memory().header(), opened).fetch_add(1, Relaxed);
         self.add(source)
     }
 
-    fn add(&self, source: Source) -> Option<(Slot, u32)> {
+    fn add(&self, source: Source) -> Option<(Held, u32)> {
         let added = self.table.add(source);
         if added.is_none() {
             atomic!(AtomicU64, self.table.memory().header(), overflow).fetch_add(1, Relaxed);
@@ -234,15 +237,19 @@ impl Inner {
     }
 
     fn closed(&self) {
-        atomic!(AtomicU64, self.table.memory().header(), connections).fetch_sub(1, Relaxed);
+        atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
     }
 }
 
 /// One service, as a server counts its connections to it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Service {
-    inner: Arc<Inner>,
-    name: Arc<str>,
+pub struct Service(Arc<Served>);
+
+/// Behind one pointer: every guard has a clone.
+#[derive(Debug)]
+struct Served {
+    ledger: Arc<Inner>,
+    name: String,
     index: usize,
     group: u32,
 }
@@ -261,22 +268,22 @@ pub struct Opened {
 impl Service {
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     /// Its index, in the order of the configuration.
     pub fn index(&self) -> usize {
-        self.index
+        self.0.index
     }
 
     /// Connections a source may hold, as set this moment; 0: any number.
     pub fn limit(&self) -> u32 {
-        self.inner.limit(self.index)
+        self.ledger().limit(self.0.index)
     }
 
     /// Connections the peer's source holds in this process.
     pub fn count(&self, peer: SocketAddr) -> u32 {
-        self.inner.table.count(self.source(peer))
+        self.ledger().table.count(self.source(peer))
     }
 
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
@@ -284,17 +291,17 @@ impl Service {
     #[must_use = "the connection counts until this is dropped"]
     pub fn opened(&self, peer: SocketAddr) -> Guard {
         let source = self.source(peer);
-        let (slot, count) = self.inner.opened(source).unzip();
-        Guard { service: self.clone(), source, slot, count: count.unwrap_or(0) }
+        let (held, count) = self.ledger().opened(source).unzip();
+        Guard { service: self.clone(), source, held, count: count.unwrap_or(0) }
     }
 
     /// Counts a connection without a guard, for callers that name the peer again when it closes:
     /// every `increment` that is not untracked wants one [`Service::decrement`].
     pub fn increment(&self, peer: SocketAddr) -> Opened {
-        match self.inner.opened(self.source(peer)) {
+        match self.ledger().opened(self.source(peer)) {
             Some((_, count)) => Opened { count, over_limit: self.exceeds(count), untracked: false },
             None => {
-                self.inner.closed();
+                self.ledger().closed();
                 Opened { count: 0, over_limit: false, untracked: true }
             }
         }
@@ -303,20 +310,24 @@ impl Service {
     /// Takes back one [`Service::increment`] of the same source: what is left. None: it held no
     /// connection, and nothing changed.
     pub fn decrement(&self, peer: SocketAddr) -> Option<u32> {
-        let left = self.inner.table.remove_any(self.source(peer))?;
-        self.inner.closed();
+        let left = self.ledger().table.remove_any(self.source(peer))?;
+        self.ledger().closed();
         Some(left)
     }
 
+    fn ledger(&self) -> &Inner {
+        &self.0.ledger
+    }
+
     fn source(&self, peer: SocketAddr) -> Source {
-        self.inner.table.keying().source(peer.ip(), self.group)
+        self.ledger().table.keying().source(peer.ip(), self.0.group)
     }
 
     /// Whether a server should close the connection that made it `count`: it is over the limit, and
     /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
     fn exceeds(&self, count: u32) -> bool {
         let limit = self.limit();
-        limit != 0 && count > limit && self.inner.enforces(self.index)
+        limit != 0 && count > limit && self.ledger().enforces(self.0.index)
     }
 }
 
@@ -325,7 +336,7 @@ impl Service {
 pub struct Guard {
     service: Service,
     source: Source,
-    slot: Option<Slot>,
+    held: Option<Held>,
     count: u32,
 }
 
@@ -338,7 +349,7 @@ impl Guard {
 
     /// Connections of the source in this process now; 0 when untracked.
     pub fn current(&self) -> u32 {
-        self.slot.map_or(0, |slot| self.service.inner.table.count_in(slot))
+        self.held.map_or(0, |held| self.service.ledger().table.count_in(held))
     }
 
     /// Whether [`Guard::count`] is more than the limit as set this moment. A server should close such
@@ -352,7 +363,7 @@ impl Guard {
     /// Whether the ledger had no room: this connection does not count towards the quota, and the
     /// server decides whether it wants it all the same.
     pub fn untracked(&self) -> bool {
-        self.slot.is_none()
+        self.held.is_none()
     }
 
     /// The service it is a connection of.
@@ -367,14 +378,14 @@ impl Guard {
             return;
         }
         // The new one first: at no moment does the connection count nowhere.
-        let (slot, count) = self.service.inner.add(source).unzip();
+        let (held, count) = self.service.ledger().add(source).unzip();
         self.release();
-        (self.source, self.slot, self.count) = (source, slot, count.unwrap_or(0));
+        (self.source, self.held, self.count) = (source, held, count.unwrap_or(0));
     }
 
     fn release(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            self.service.inner.table.remove(self.source, slot);
+        if let Some(held) = self.held.take() {
+            self.service.ledger().table.remove(held);
         }
     }
 }
@@ -382,7 +393,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.release();
-        self.service.inner.closed();
+        self.service.ledger().closed();
     }
 }
 

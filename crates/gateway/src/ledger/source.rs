@@ -29,11 +29,11 @@ pub(crate) struct Place {
     pub(crate) first: u32,
     pub(crate) second: u32,
     /// Which of the locks guards this source.
-    pub(crate) stripe: usize,
+    pub(crate) stripe: u16,
 }
 
 /// As many locks as keep threads out of each other's way.
-pub(crate) const STRIPES: usize = 256;
+pub(crate) const STRIPES: u16 = 256;
 
 impl Source {
     /// The bytes of `::ffff:a.b.c.d` or of an IPv6 address.
@@ -90,7 +90,7 @@ impl Keying {
         if second == first {
             second = first ^ 1;
         }
-        Place { tag, first, second, stripe: (h >> 40) as usize % STRIPES }
+        Place { tag, first, second, stripe: (h >> 40) as u16 % STRIPES }
     }
 }
 

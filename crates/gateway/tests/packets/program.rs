@@ -387,29 +387,24 @@ impl Loaded {
             ledger.update(&key, bytes_of(value), MapFlags::ANY).unwrap();
         };
         self.plant_twins(source, tag, buckets, &read, &write);
-        let is_source = |slot: &abi::equic_ledger_slot| {
-            slot.meta >> 32 == u64::from(tag)
-                && slot.addr == source.addr
-                && slot.group == source.scope
-        };
-        let find = |wanted: &dyn Fn(&abi::equic_ledger_slot) -> bool| {
+        let slot = abi::equic_ledger_slot { addr: source.addr, group: source.scope, reserved: 0 };
+        let find = |wanted: &dyn Fn(u64, &abi::equic_ledger_slot) -> bool| {
             buckets.iter().find_map(|bucket| {
-                read(*bucket).slot.iter().position(wanted).map(|slot| (*bucket, slot))
+                let value = read(*bucket);
+                let index =
+                    value.meta.iter().zip(&value.slot).position(|(meta, slot)| wanted(*meta, slot));
+                Some((*bucket, index?))
             })
         };
-        let Some((bucket, slot)) = find(&is_source).or_else(|| find(&|slot| slot.meta == 0)) else {
+        let is_source = |meta, there: &_| meta >> 32 == u64::from(tag) && *there == slot;
+        let Some((bucket, index)) = find(&is_source).or_else(|| find(&|meta, _| meta == 0)) else {
             panic!("the test's ledger is full: fewer sources, or more buckets");
         };
         let mut value = read(bucket);
-        value.slot[slot] = if count == 0 {
+        (value.meta[index], value.slot[index]) = if count == 0 {
             Default::default()
         } else {
-            abi::equic_ledger_slot {
-                addr: source.addr,
-                group: source.scope,
-                reserved: 0,
-                meta: u64::from(tag) << 32 | u64::from(count),
-            }
+            (u64::from(tag) << 32 | u64::from(count), slot)
         };
         write(bucket, &value);
     }
@@ -430,9 +425,9 @@ impl Loaded {
         let twins = [(source.addr, source.scope + 77), (addr, source.scope)];
         for (bucket, (addr, group)) in buckets.into_iter().zip(twins) {
             let mut value = read(bucket);
-            if value.slot[0].meta == 0 {
-                let meta = u64::from(tag) << 32 | 1_000;
-                value.slot[0] = abi::equic_ledger_slot { addr, group, reserved: 0, meta };
+            if value.meta[0] == 0 {
+                value.meta[0] = u64::from(tag) << 32 | 1_000;
+                value.slot[0] = abi::equic_ledger_slot { addr, group, reserved: 0 };
                 write(bucket, &value);
             }
         }

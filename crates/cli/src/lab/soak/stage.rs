@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::clients::{Fleet, Group};
-use crate::demo::part::{Part, Seat};
 use crate::failure::{Done, Failure};
+use crate::part::{Part, Seat};
 
 /// Ports of the servers; the first one's is never killed.
 pub const PORTS: [u16; 3] = [443, 444, 445];
