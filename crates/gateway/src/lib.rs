@@ -9,7 +9,9 @@
 //! * `bpf/`: the program in C; `bpf/abi.h` is what it shares with this library ([`abi`]);
 //! * [`config`], [`quantity`]: what an operator writes; [`reason`]: what the program answers;
 //! * `object`, [`Gateway`]: loading and attaching; `judge`: the program run by hand on packets;
+//! * `pinned`: gateways that outlive their process, and taking one over;
 //! * [`ledger`]: connection counts in shared memory;
+//! * [`socket`]: ledgers for servers without privileges;
 //! * [`control`]: everything about a running gateway, from any process;
 //! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
 //!
@@ -23,6 +25,7 @@ pub mod ledger;
 pub mod model;
 pub mod quantity;
 pub mod reason;
+pub mod socket;
 
 mod gateway;
 mod judge;
@@ -30,12 +33,13 @@ mod listeners;
 mod maps;
 mod object;
 mod periodic;
+mod pinned;
 mod prefix;
 mod sys;
 
 pub use config::{
     Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, Policy, ServiceConfig,
-    Setting, parse_prefix,
+    Setting, SocketConfig, parse_prefix,
 };
 pub use control::{
     Change, Control, CounterRow, Event, Events, Found, Interface, LedgerStatus, ListAction,
@@ -47,8 +51,10 @@ pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
 pub use ledger::{Guard, Ledger, Opened, Service};
 pub use object::{ObjectSource, embedded_object};
+pub use pinned::{TakenOver, remove_pinned};
 pub use quantity::{Rate, format_duration, parse_duration, parse_size};
 pub use reason::Reason;
+pub use socket::host::{PreparedHost, SocketHost};
 
 /// The name of the XDP program in the kernel.
 pub const PROGRAM_NAME: &str = "equic_gateway";

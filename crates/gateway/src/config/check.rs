@@ -215,6 +215,17 @@ fn check_gateway(gateway: &GatewayConfig) -> Result<(), Complaint<'static>> {
         range(value, allowed, |v| v.to_string()).map_err(|message| complain(key, message))?;
     }
     check_lease(gateway.lease).map_err(|message| complain("lease", message))?;
+    if let Some((key, message)) = gateway.socket.as_ref().and_then(|socket| socket.check().err()) {
+        return Err(Complaint {
+            path: vec![Step::Key("gateway"), Step::Key("socket"), Step::Key(key)],
+            key: format!("gateway.socket.{key}"),
+            message,
+        });
+    }
+    if let Some(pin) = gateway.pin.as_ref().filter(|pin| !pin.starts_with('/') || pin.len() > 120) {
+        let message = format!("`{pin}` is not an absolute path of at most 120 bytes");
+        return Err(complain("pin", message));
+    }
     for (index, name) in gateway.interfaces.iter().enumerate() {
         if name.is_empty() || name.len() > 15 || name.contains(['/', ' ', '\0']) {
             return Err(complain(

@@ -10,6 +10,7 @@
 mod check;
 mod convert;
 mod keys;
+mod socket;
 mod types;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ pub(crate) use convert::{
     Listener, address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
 };
 pub use keys::{Key, Setting};
+pub use socket::SocketConfig;
 pub(crate) use types::canonical_prefix;
 pub use types::{Fragments, Listen, Mode, Policy, parse_prefix};
 
@@ -76,6 +78,13 @@ pub struct GatewayConfig {
     pub events: Rate,
     /// Drop, rather than pass, packets with more IPv6 extension headers than can be walked.
     pub drop_deep_headers: bool,
+    /// A directory in a BPF file system: links, program and maps are pinned there, and protection
+    /// goes on when the process ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
+    /// `[gateway.socket]`: where servers without privileges join; none: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<SocketConfig>,
 }
 
 impl Default for GatewayConfig {
@@ -94,6 +103,8 @@ impl Default for GatewayConfig {
             lease: Duration::from_secs(1),
             events: Rate::per_second(100, 100),
             drop_deep_headers: false,
+            pin: None,
+            socket: None,
         }
     }
 }
@@ -137,6 +148,10 @@ pub struct ServiceConfig {
     /// Services with the same group count a source's connections together; none: on its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Users whose servers may count for it at the gateway's socket, by name or number; empty: all
+    /// that may connect. Services of one group are counted together, so a user of one is of all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
 }
 
 impl Default for ServiceConfig {
@@ -158,6 +173,7 @@ impl Default for ServiceConfig {
             refuse_unknown_versions: false,
             also_client: false,
             group: None,
+            users: Vec::new(),
         }
     }
 }

@@ -6,6 +6,8 @@ use equic_gateway::{Control, Event, Events, Interface, Status};
 use equic_report::number;
 use serde_json::json;
 
+use super::handover;
+use crate::gateway::attach::Running;
 use crate::output::{self, Journal};
 use crate::signals::Signals;
 
@@ -40,7 +42,7 @@ impl Keeper {
     }
 
     /// Until a signal comes, or the last interface is gone; says which.
-    pub async fn keep(&mut self, mut signals: Signals) -> String {
+    pub async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut look = tokio::time::interval(LOOK);
         let mut summary = self.every.map(|every| tokio::time::interval(every));
@@ -49,11 +51,14 @@ impl Keeper {
             tokio::select! {
                 signal = signals.next() => return signal.to_owned(),
                 _ = sweep.tick() => {
+                    if let Some(successor) = handover::successor(running) {
+                        return successor;
+                    }
                     self.sweep();
                     self.drain();
                 }
                 _ = look.tick() => {
-                    if self.look() {
+                    if self.look(running) {
                         return "detached from every interface, by another process or with the \
                                 interface"
                             .to_owned();
@@ -64,9 +69,9 @@ impl Keeper {
         }
     }
 
-    /// The last word.
-    pub fn leave(&self, why: &str) {
-        self.journal.entry(format_args!("left: {why}"), || json!({ "event": "left", "why": why }));
+    /// Where the last word goes.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     fn sweep(&mut self) {
@@ -107,9 +112,9 @@ impl Keeper {
     }
 
     /// Whether it is on no interface any more.
-    fn look(&mut self) -> bool {
+    fn look(&mut self, running: &Running) -> bool {
         // Who may not look cannot be told apart from nothing to see; the signals still work.
-        let Ok(now) = self.control.interfaces() else { return false };
+        let Ok(now) = running.gateway.interfaces() else { return false };
         for gone in
             self.interfaces.iter().filter(|old| now.iter().all(|i| i.ifindex != old.ifindex))
         {

@@ -12,16 +12,21 @@ use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
+mod handover;
 mod keeper;
+mod privileges;
 
+use handover::Handover;
 use keeper::Keeper;
 
-/// Protects a QUIC server until Ctrl-C; when this process ends, however, the interfaces are as before.
+/// Protects a QUIC server until Ctrl-C. When this process ends, however, the interfaces are as before,
+/// unless it is pinned.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic gateway run -i eth0 -p 443 --max-connections 100 --new-per-source '20/s burst 40'
   equic gateway run --config /etc/equic.toml
-  equic gateway run -i eth0 -p 443 --dry-run --events")]
+  equic gateway run -i eth0 -p 443 --dry-run --events
+  equic gateway run -i eth0 -p 443 --pin --socket /run/equic/equic.sock")]
 pub struct Args {
     /// Interface to attach to; several are fine
     #[arg(short, long, value_name = "IF", required_unless_present = "config")]
@@ -51,6 +56,8 @@ pub struct Args {
     #[command(flatten)]
     attachment: Attachment,
     #[command(flatten)]
+    handover: Handover,
+    #[command(flatten)]
     limits: Limits,
 }
 
@@ -60,8 +67,9 @@ pub fn run(args: &Args) -> Done {
     runtime(Some(1))?.block_on(async {
         // Before anything is attached, so that a signal never comes in between.
         let signals = Signals::new()?;
-        let running = args.attachment.start(&config)?;
+        let running = args.attachment.start_to_keep(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
+        let host = args.handover.settle(&running, &config)?;
         announce(&running, &config, &journal);
         let every =
             args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));
@@ -69,9 +77,8 @@ pub fn run(args: &Args) -> Done {
             every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
         let control = running.gateway.control().clone();
         let mut keeper = Keeper::new(control, events, journal, every);
-        let why = keeper.keep(signals).await;
-        drop(running);
-        keeper.leave(&why);
+        let why = keeper.keep(signals, &running).await;
+        handover::leave(running, host, &why, keeper.journal());
         Ok(())
     })
 }
@@ -93,6 +100,7 @@ fn configure(args: &Args) -> Done<Config> {
         config.gateway.interfaces.clone_from(&args.interface);
     }
     args.attachment.apply(&mut config);
+    args.handover.apply(&mut config)?;
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
     }
@@ -113,12 +121,16 @@ fn announce(running: &Running, config: &Config, journal: &Journal) {
     if config.gateway.dry_run {
         text += "dry run: nothing is dropped\n";
     }
-    text += "Ctrl-C takes it off; `equic gateway status` shows it at work";
+    text += &handover::describe(running, config);
+    text += &handover::farewell(running, config);
+    text += "; `equic gateway status` shows it at work";
     journal.entry(text, || {
         json!({
             "event": "ready", "name": config.gateway.name, "pid": std::process::id(),
             "program_id": running.gateway.program_id(), "interfaces": running.attached,
             "services": config.services, "dry_run": config.gateway.dry_run,
+            "pin": running.gateway.pinned_at(), "taken_over": running.taken,
+            "socket": config.gateway.socket.as_ref().map(|socket| &socket.path),
         })
     });
 }
