@@ -87,7 +87,8 @@ impl Pins {
                 base.display()
             )));
         }
-        if dir.components().any(|part| part.as_os_str().to_string_lossy().contains('.')) {
+        let within = dir.strip_prefix(base).unwrap_or(dir);
+        if within.to_string_lossy().contains('.') {
             return Err(pins.failed("a BPF file system has no names with a `.`"));
         }
         let make = || -> io::Result<File> {

@@ -155,9 +155,14 @@ fn goes_on_without_its_process_and_is_taken_over() {
         let rows = control.counters().unwrap();
         assert_eq!((rows.len(), rows[0].reason, rows[0].packets), (1, Reason::New, 1));
         let run = |from: &str| gateway.test_run(&Initial::from(from).next(), None).unwrap().action;
-        assert_eq!((run(A), run("192.0.2.2:1")), (Action::Drop, Action::Pass), "the quota holds");
+        let again = "192.0.2.1:4001";
+        assert_eq!(
+            (run(again), run("192.0.2.2:1")),
+            (Action::Drop, Action::Pass),
+            "the quota holds"
+        );
         drop(guard);
-        assert_eq!(run(A), Action::Pass);
+        assert_eq!(run(again), Action::Pass);
         let services = control.services().unwrap();
         assert_eq!(services[0].listen, next.services[0].listen);
         assert_eq!(control.listeners().unwrap().len(), 3);

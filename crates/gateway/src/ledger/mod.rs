@@ -211,8 +211,8 @@ fn heartbeat(core: &Arc<Core>) -> Result<Periodic> {
         {
             tracing::warn!(%error, "the gateway does not count this server's connections");
         }
-        Duration::from_nanos(seat.lease_ns() / 4)
-            .clamp(Duration::from_millis(5), Duration::from_secs(15))
+        let fresh = seat.refresh().unwrap_or(Duration::from_secs(15));
+        Duration::from_nanos(seat.lease_ns() / 4).clamp(Duration::from_millis(5), fresh)
     })
 }
 

@@ -6,9 +6,11 @@
 //! reading, the move holds it for writing and [carries](Seat::carry) the counts over.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use super::Services;
 use super::membership::Membership;
@@ -19,7 +21,11 @@ use crate::config::from_c_name;
 use crate::gateway::lock;
 use crate::socket::client::Lists;
 use crate::sys;
+use crate::sys::map::first_value_as;
 use crate::sys::region::{Shared, atomic};
+
+/// How old copies of a gateway's settings may be.
+const FRESH: Duration = Duration::from_millis(100);
 
 /// A service as a seat numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +51,9 @@ pub(crate) struct SocketTie {
     pub(crate) ledger: u32,
     pub(crate) link: Mutex<Arc<OwnedFd>>,
     pub(crate) lists: Lists,
+    /// The gateway's control data and services. The kernel lets nobody map what may only be read,
+    /// so the seat has copies, and the heartbeat's thread [refreshes](Seat::refresh) them.
+    pub(crate) settings: [OwnedFd; 2],
 }
 
 /// A table, and the gateway that reads it.
@@ -162,6 +171,23 @@ impl Seat {
 
     pub(crate) fn header(&self) -> abi::equic_ledger_header {
         self.table.memory().read_header()
+    }
+
+    /// Reads the gateway's settings again, where they are copies. How long that will do.
+    pub(crate) fn refresh(&self) -> Option<Duration> {
+        let Tie::Socket(tie) = &self.tie else { return None };
+        let [control, services] = &tie.settings;
+        let read = || -> io::Result<()> {
+            if let Some(copy) = &self.control {
+                copy.write(&first_value_as(control.as_fd())?);
+            }
+            self.services.write(&first_value_as(services.as_fd())?);
+            Ok(())
+        };
+        if let Err(error) = read() {
+            tracing::debug!(%error, "reading the gateway's settings");
+        }
+        Some(FRESH)
     }
 
     /// Says that this process lives.

@@ -169,13 +169,20 @@ fn seat(path: &Path, answer: &Answer, with: Vec<OwnedFd>, link: OwnedFd) -> Resu
         return Err(strange(path, "its maps have other sizes"));
     }
     let memory = Memory::of_map(ledger.as_fd(), keying.buckets(), true).map_err(failed)?;
-    let control = Arc::new(Shared::of_map(control.as_fd(), false).map_err(failed)?);
-    let services = Arc::new(Shared::of_map(services.as_fd(), false).map_err(failed)?);
+    let copied = Arc::new(Shared::anonymous().map_err(failed)?);
+    let copies = Arc::new(Shared::anonymous().map_err(failed)?);
     let lists =
         Lists { acl4: Map::new(acl4).map_err(failed)?, acl6: Map::new(acl6).map_err(failed)? };
-    let tie = SocketTie { ledger: answer.ledger, link: Mutex::new(Arc::new(link)), lists };
+    let tie = SocketTie {
+        ledger: answer.ledger,
+        link: Mutex::new(Arc::new(link)),
+        lists,
+        settings: [control, services],
+    };
     let table = Table::new(Arc::new(memory), keying);
-    Ok(Seat::first(table, services, Some(control), Tie::Socket(tie)))
+    let seat = Seat::first(table, copies, Some(copied), Tie::Socket(tie));
+    seat.refresh();
+    Ok(seat)
 }
 
 /// Watches the connection to the gateway in a thread of its own, and makes another one when it ends.
