@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::ledger::membership::Membership;
 use crate::ledger::{Ledger, services_of};
 use crate::object::{self, Loaded, ObjectSource, Plan};
 use crate::periodic::Periodic;
-use crate::pinned::{Pins, interface_of};
+use crate::pinned::{self, Pins};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::region::atomic;
@@ -64,7 +64,7 @@ pub(crate) struct Link {
 /// process ends, by SIGKILL too; unless it is [pinned](Gateway::load_pinned).
 #[derive(Debug)]
 pub struct Gateway {
-    links: Mutex<Vec<Link>>,
+    links: Arc<Mutex<Vec<Link>>>,
     pub(crate) pins: Option<Pins>,
     // After the links: nothing is swept or counted for a program that is gone.
     sweeper: Option<Periodic>,
@@ -114,14 +114,16 @@ impl Gateway {
     }
 
     pub(crate) fn of(loaded: Loaded) -> Gateway {
+        let links = Arc::default();
+        let control = Control::of(loaded.maps, loaded.id).knowing(Arc::downgrade(&links));
         Gateway {
-            links: Mutex::default(),
+            links,
             pins: None,
             sweeper: None,
             ledger: Mutex::default(),
             copied: None,
             judging: Mutex::default(),
-            control: Control::of(loaded.maps, loaded.id),
+            control,
             program: loaded.program,
         }
     }
@@ -134,7 +136,7 @@ impl Gateway {
 
     /// With links that were there already.
     pub(crate) fn holding(mut self, links: Vec<Link>, pins: Pins) -> Gateway {
-        self.links = Mutex::new(links);
+        *lock(&self.links) = links;
         self.pins = Some(pins);
         self
     }
@@ -236,14 +238,15 @@ impl Gateway {
     /// # Errors
     /// What the kernel says.
     pub fn interfaces(&self) -> Result<Vec<Interface>> {
-        let failed = |error| Error::system("looking at this gateway's links", error);
-        let mut there = Vec::new();
-        for link in lock(&self.links).iter() {
-            let fd = link.fd.try_clone().map_err(failed)?;
-            let link = ids::xdp_link(fd).map_err(failed)?.filter(|link| link.ifindex != 0);
-            there.extend(link.as_ref().map(interface_of));
-        }
-        Ok(there)
+        self.control.interfaces()
+    }
+
+    /// Removes the pins, if there are any: from now on it ends with this process.
+    ///
+    /// # Errors
+    /// [`Error::Pin`].
+    pub fn unpin(&self) -> Result<()> {
+        self.pins.as_ref().map_or(Ok(()), |pins| pinned::forget(pins.dir(), None))
     }
 
     /// Where it is attached.

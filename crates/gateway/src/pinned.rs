@@ -63,6 +63,10 @@ struct Pinned {
 }
 
 impl Pins {
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn failed(&self, why: impl Into<String>) -> Error {
         Error::Pin { path: self.dir.clone(), why: why.into() }
     }
@@ -296,6 +300,10 @@ fn take_over(
     let maps = Maps::of_program(&what, &old)?;
     let plan = fitting(config, &maps, pins)?;
     let links = here(links, pins)?;
+    // What is missing is found out while the other process still looks after it.
+    for interface in &config.gateway.interfaces {
+        sys::interface_index(interface)?;
+    }
     let loaded = object::load_over(object, &plan, &maps_of(&old)?)?;
     let same = ids::program_info(loaded.program.as_fd()).map_err(failed)?.tag == old.tag
         && loaded.maps.load == maps.load;

@@ -262,7 +262,8 @@ fn what_cannot_change_is_named() {
             change(&mut changed);
             changed
         };
-        let cases: [(fn(&mut Config), &str); 8] = [
+        type Case = (fn(&mut Config), &'static str);
+        let cases: [Case; 8] = [
             (|c| c.gateway.sources = 2048, "`sources` is 1024 there and 2048 here"),
             (|c| c.gateway.handshakes = 64, "`handshakes` is 1024 there and 64 here"),
             (|c| c.gateway.acl_entries = 7, "`acl_entries` is 16384 there and 7 here"),

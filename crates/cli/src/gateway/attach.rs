@@ -67,7 +67,7 @@ impl Attachment {
             Ok(attached) => Ok(Running { gateway, attached, taken }),
             Err(failure) if taken.is_none() => {
                 // A beginning that failed leaves nothing.
-                let _ = gateway.control().detach(None);
+                let _ = gateway.unpin();
                 Err(failure)
             }
             Err(failure) => Err(failure),

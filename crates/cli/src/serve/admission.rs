@@ -26,9 +26,15 @@ struct Bound {
 /// How to find out whom the gateway would not stop.
 pub enum Exemptions {
     /// From its lists, as they were a moment ago.
-    Lists(Box<(Control, Mutex<Option<(Instant, Exempt)>>)>),
+    Lists(Box<Listed>),
     /// From a ledger of its socket.
     Ledger(Ledger),
+}
+
+/// A gateway, and its lists as they were last seen.
+pub struct Listed {
+    control: Control,
+    seen: Mutex<Option<(Instant, Exempt)>>,
 }
 
 /// Whom the gateway would not stop, whatever the count says. (Dry runs and the policy `strict` are the
@@ -72,14 +78,14 @@ impl Admission for GatewayAdmission {
 impl Exemptions {
     /// Those of a gateway whose maps can be read.
     pub fn of(control: Control) -> Exemptions {
-        Exemptions::Lists(Box::new((control, Mutex::default())))
+        Exemptions::Lists(Box::new(Listed { control, seen: Mutex::default() }))
     }
 
     /// Only asked about connections over the limit, so it may look into the gateway now and then.
     fn cover(&self, peer: SocketAddr) -> bool {
-        let (control, seen) = match self {
+        let Listed { control, seen } = match self {
             Exemptions::Ledger(ledger) => return ledger.exempts(peer.ip()),
-            Exemptions::Lists(lists) => (&lists.0, &lists.1),
+            Exemptions::Lists(listed) => &**listed,
         };
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         let exempt = match &mut *seen {

@@ -173,6 +173,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
         let rows = stage.source(attacker.v4());
         (rows.first()?["packets"].as_u64()? > 0).then_some(())
     });
+    eprintln!("{} flood packets, {} requests", report.sent, requests.load(Ordering::Relaxed));
     assert!(report.sent > 10_000, "{report:?}");
     assert_eq!(arrived(), 0, "of {} packets", report.sent);
     stage.assert_refused(&peer, "quota");

@@ -1,11 +1,14 @@
 //! Finding running gateways, and taking them off their interfaces.
 
-use serde::Serialize;
 use std::os::fd::AsFd;
+use std::sync::Mutex;
+
+use serde::Serialize;
 
 use super::{Control, reading};
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
+use crate::gateway::{Link, lock};
 use crate::maps::Maps;
 use crate::pinned::{forget, interface_of};
 use crate::sys;
@@ -105,12 +108,16 @@ impl Control {
         }
     }
 
-    /// Where it is attached.
+    /// Where it is attached: whatever was taken off, or went with its interface, is not among them.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
     pub fn interfaces(&self) -> Result<Vec<Interface>> {
-        let links = ids::xdp_links(self.program).map_err(reading("the links of the program"))?;
+        let failed = reading("the links of the program");
+        let links = match self.links.upgrade() {
+            Some(own) => own_links(&own).map_err(failed)?,
+            None => ids::xdp_links(self.program).map_err(failed)?,
+        };
         Ok(links.iter().filter(|link| link.ifindex != 0).map(interface_of).collect())
     }
 
@@ -160,8 +167,17 @@ impl Control {
     }
 }
 
-/// Every gateway; of those that belong to another release, the program's id and what is wrong.
-fn find_each() -> Result<(Vec<(Found, Control)>, Vec<(u32, Error)>)> {
+fn own_links(links: &Mutex<Vec<Link>>) -> std::io::Result<Vec<ids::XdpLink>> {
+    let links = lock(links);
+    let looked = links.iter().map(|link| ids::xdp_link(link.fd.try_clone()?));
+    looked.filter_map(std::io::Result::transpose).collect()
+}
+
+/// Gateways of another release: the program's id, and what is wrong.
+type Strangers = Vec<(u32, Error)>;
+
+/// Every gateway there is.
+fn find_each() -> Result<(Vec<(Found, Control)>, Strangers)> {
     let programs = ids::programs_named(crate::PROGRAM_NAME)
         .map_err(|error| Error::system("looking for running gateways", error))?;
     let (mut all, mut strange) = (Vec::new(), Vec::new());

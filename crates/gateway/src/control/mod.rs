@@ -24,10 +24,11 @@ mod status;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::config::{c_name, from_c_name};
 use crate::error::{Error, Result};
+use crate::gateway::Link;
 use crate::ledger::service_names;
 use crate::ledger::table::Memory;
 use crate::maps::Maps;
@@ -49,6 +50,8 @@ pub struct Control {
     maps: Arc<Maps>,
     program: u32,
     state: Arc<Mutex<State>>,
+    /// The links, where they are this process's: those it may look at without privileges.
+    links: Weak<Mutex<Vec<Link>>>,
 }
 
 /// What a handle remembers between calls.
@@ -66,7 +69,11 @@ struct State {
 
 impl Control {
     pub(crate) fn of(maps: Maps, program: u32) -> Control {
-        Control { maps: Arc::new(maps), program, state: Arc::default() }
+        Control { maps: Arc::new(maps), program, state: Arc::default(), links: Weak::new() }
+    }
+
+    pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>) -> Control {
+        Control { links, ..self }
     }
 
     pub(crate) fn maps(&self) -> &Maps {

@@ -108,7 +108,7 @@ pub fn leave(running: Running, host: Option<SocketHost>, why: &str, journal: &Jo
     }
     if pin.is_some() && !stays {
         // Nothing is protected any more: no pin may make it look otherwise.
-        let _ = running.gateway.control().detach(None);
+        let _ = running.gateway.unpin();
     }
     let name = running.gateway.control().name();
     drop(running);
