@@ -261,8 +261,8 @@ struct equic_member {
 	__u32 uid;
 	__u64 start_ticks; /* field 22 of /proc/PID/stat */
 	__u64 groups;	   /* bit i: it may count for quota group i */
-	__u32 ledger;	   /* id of the map; with another one in the place, the rest means nothing */
-	__u32 flags;	   /* enum equic_member_flags */
+	__u32 ledger; /* id of the map; with another one in the place, the rest means nothing */
+	__u32 flags;  /* enum equic_member_flags */
 };
 
 /* The gateway as a whole; live. In .data.control. */
