@@ -67,7 +67,7 @@ static long add_ledger(__u32 index, void *arg)
 	if (!(owners & 1))
 		return 0;
 	/* A server counts for the services it was let in for, and no other. */
-	if (!(control.members[index & (EQUIC_MAX_OWNERS - 1)].groups >> (sum->group & 63) & 1))
+	if (control.members[index & (EQUIC_MAX_OWNERS - 1)].barred >> (sum->group & 63) & 1)
 		return 0;
 	ledger = bpf_map_lookup_elem(&ledgers, &key);
 	if (!ledger)

@@ -11,7 +11,7 @@
 //! * `object`, [`Gateway`]: loading and attaching; `judge`: the program run by hand on packets;
 //! * `pinned`: gateways that outlive their process, and taking one over;
 //! * [`ledger`]: connection counts in shared memory;
-//! * [`socket`]: ledgers for servers without privileges;
+//! * `socket`: ledgers for servers without privileges;
 //! * [`control`]: everything about a running gateway, from any process;
 //! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
 //!
@@ -25,7 +25,6 @@ pub mod ledger;
 pub mod model;
 pub mod quantity;
 pub mod reason;
-pub mod socket;
 
 mod gateway;
 mod judge;
@@ -35,6 +34,7 @@ mod object;
 mod periodic;
 mod pinned;
 mod prefix;
+mod socket;
 mod sys;
 
 pub use config::{

@@ -109,7 +109,6 @@ impl Control {
             let record = places.member(slot, id).unwrap_or(abi::equic_member {
                 pid: header.pid,
                 start_ticks: header.start_ticks,
-                groups: u64::MAX,
                 ..abi::equic_member::default()
             });
             // A sign of life from the future is none.

@@ -174,7 +174,7 @@ impl Control {
                 pid: member.record.pid,
                 uid: member.record.uid,
                 socket: member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0,
-                services: self.permitted(member.record.groups),
+                services: self.permitted(member.record.barred),
                 alive: member.alive,
                 counts: member.counts,
                 heartbeat_age_ms: member.age_ns / 1_000_000,
@@ -187,11 +187,11 @@ impl Control {
             .collect())
     }
 
-    /// The services of these quota groups; none: all.
-    fn permitted(&self, groups: u64) -> Option<Vec<String>> {
+    /// The services of all quota groups but these; none: all services.
+    fn permitted(&self, barred: u64) -> Option<Vec<String>> {
         let services = self.maps.services.read();
         let known = services.iter().take_while(|service| service.name[0] != 0);
-        let may = |service: &&abi::equic_service| groups >> (service.group & 63) & 1 == 1;
+        let may = |service: &&abi::equic_service| barred >> (service.group & 63) & 1 == 0;
         let named = known.clone().filter(may).map(|s| from_c_name(&s.name)).collect::<Vec<_>>();
         (named.len() < known.count()).then_some(named)
     }

@@ -62,7 +62,7 @@ impl Places {
         atomic!(AtomicU32, control, members[slot].pid).store(member.pid, Relaxed);
         atomic!(AtomicU32, control, members[slot].uid).store(member.uid, Relaxed);
         atomic!(AtomicU64, control, members[slot].start_ticks).store(member.start_ticks, Relaxed);
-        atomic!(AtomicU64, control, members[slot].groups).store(member.groups, Relaxed);
+        atomic!(AtomicU64, control, members[slot].barred).store(member.barred, Relaxed);
         atomic!(AtomicU32, control, members[slot].flags).store(member.flags, Relaxed);
         atomic!(AtomicU32, control, members[slot].ledger).store(member.ledger, Release);
     }
@@ -160,9 +160,9 @@ impl Membership {
         self.leaves.store(false, Relaxed);
     }
 
-    /// Changes what it may count for.
-    pub(crate) fn permit(&mut self, groups: u64) {
-        self.member.groups = groups;
+    /// Changes which quota groups it may not count for.
+    pub(crate) fn bar(&mut self, groups: u64) {
+        self.member.barred = groups;
         self.places.write(self.slot(), &self.member);
     }
 
@@ -208,7 +208,6 @@ pub(crate) fn this_process() -> abi::equic_member {
         pid,
         uid: sys::user_id(),
         start_ticks: sys::start_ticks(pid).unwrap_or(0),
-        groups: u64::MAX,
         ..abi::equic_member::default()
     }
 }

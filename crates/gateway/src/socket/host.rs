@@ -8,14 +8,16 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::path::{id_of, listen};
 use super::protocol::{Answer, Bad, PROTOCOL, REQUEST, Request, Status};
+use super::rules::Rules;
 use crate::abi;
-use crate::config::{Config, SocketConfig};
+use crate::config::Config;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
@@ -89,17 +91,6 @@ struct State {
     renewed: Instant,
     /// Until when nobody is let in, for want of descriptors.
     closed_until: Option<Instant>,
-}
-
-/// Who may do what.
-#[derive(Debug)]
-struct Rules {
-    /// Users that may connect; none: whoever can open the socket.
-    users: Vec<u32>,
-    /// Quota groups, with the users that may count for them; none: all.
-    groups: Vec<(u32, Vec<u32>)>,
-    servers: usize,
-    servers_of_one: usize,
 }
 
 /// A connection that has not asked yet.
@@ -211,111 +202,6 @@ impl Drop for SocketHost {
         for one in &lock(&self.state).inherited {
             // They count until their lease is over, and whoever sweeps removes them.
             one.membership.stay();
-        }
-    }
-}
-
-fn id_of(path: &Path) -> io::Result<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
-    let found = std::fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
-/// A listening socket of the right owner and mode, put at its path in one step.
-fn listen(path: &Path, config: &SocketConfig, replace: bool) -> Result<(OwnedFd, (u64, u64))> {
-    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-    let taken = |why: String| Error::SocketTaken { path: path.to_owned(), why };
-    let failed = |error: io::Error| taken(error.to_string());
-    if let Ok(found) = std::fs::symlink_metadata(path) {
-        if !found.file_type().is_socket() {
-            return Err(taken("there is a file that is no socket".to_owned()));
-        }
-        let answers = unix::dial(path, Duration::from_millis(200)).is_ok();
-        if answers && !replace {
-            return Err(taken(
-                "another process listens there: end it, or give another path".to_owned(),
-            ));
-        }
-    } else if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
-        std::fs::create_dir(parent).map_err(|error| {
-            taken(format!("its directory is not there and cannot be made ({error})"))
-        })?;
-    }
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{}", std::process::id()));
-    let fresh = PathBuf::from(fresh);
-    let _ = std::fs::remove_file(&fresh);
-    let put = || -> Result<(OwnedFd, (u64, u64))> {
-        let listener = unix::bound(&fresh).map_err(failed)?;
-        let mode = u32::from_str_radix(&config.mode, 8).unwrap_or(0o600);
-        let owner = config.owner.as_deref().map(user).transpose()?;
-        let group = config.group.as_deref().map(group).transpose()?;
-        std::os::unix::fs::chown(&fresh, owner, group).map_err(failed)?;
-        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
-        unix::hear(&listener).map_err(failed)?;
-        let file = id_of(&fresh).map_err(failed)?;
-        std::fs::rename(&fresh, path).map_err(failed)?;
-        Ok((listener, file))
-    };
-    put().inspect_err(|_| drop(std::fs::remove_file(&fresh)))
-}
-
-/// The number of a user, by name or by number.
-fn user(name: &str) -> Result<u32> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    match nix::unistd::User::from_name(name) {
-        Ok(Some(user)) => Ok(user.uid.as_raw()),
-        _ => Err(Error::NoSuchUser { what: "user", name: name.to_owned() }),
-    }
-}
-
-fn group(name: &str) -> Result<u32> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    match nix::unistd::Group::from_name(name) {
-        Ok(Some(group)) => Ok(group.gid.as_raw()),
-        _ => Err(Error::NoSuchUser { what: "group", name: name.to_owned() }),
-    }
-}
-
-impl Rules {
-    fn of(config: &Config, socket: &SocketConfig) -> Result<Rules> {
-        let numbers = |names: &[String]| -> Result<Vec<u32>> {
-            names.iter().map(|name| user(name)).collect()
-        };
-        let groups = config.services.iter().zip(config.groups());
-        let groups = groups.map(|(service, group)| Ok((group, numbers(&service.users)?)));
-        Ok(Rules {
-            users: numbers(&socket.users)?,
-            groups: groups.collect::<Result<_>>()?,
-            servers: socket.max_servers as usize,
-            servers_of_one: socket.max_per_user as usize,
-        })
-    }
-
-    /// Root, and the gateway's own user, may anyway.
-    fn is_trusted(uid: u32) -> bool {
-        uid == 0 || uid == sys::user_id()
-    }
-
-    fn admits(&self, uid: u32) -> bool {
-        Rules::is_trusted(uid) || self.users.is_empty() || self.users.contains(&uid)
-    }
-
-    /// The groups a user may count for, as bits.
-    fn groups_of(&self, uid: u32) -> u64 {
-        let may = |users: &[u32]| users.is_empty() || users.contains(&uid);
-        match Rules::is_trusted(uid) {
-            true => u64::MAX,
-            false if self.groups.iter().all(|(_, users)| users.is_empty()) => u64::MAX,
-            false => self
-                .groups
-                .iter()
-                .filter(|(_, users)| may(users))
-                .fold(0, |bits, (group, _)| bits | 1 << (group & 63)),
         }
     }
 }
@@ -466,7 +352,7 @@ impl State {
             pid: peer.pid,
             uid: peer.uid,
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
-            groups,
+            barred: !groups,
             flags: abi::EQUIC_MEMBER_SOCKET,
             ..abi::equic_member::default()
         };
@@ -509,7 +395,7 @@ impl State {
                 && (place.member.pid, place.member.start_ticks) == (one.peer.pid, ticks)
         })?;
         let Inherited { mut membership, memory, .. } = self.inherited.swap_remove(found);
-        membership.permit(groups);
+        membership.bar(!groups);
         let load = self.control.maps().load;
         let answer = Answer { status: Status::Kept, ledger, load, message: String::new() };
         let told = unix::tell(&one.link, &answer.to_bytes(), &[]);

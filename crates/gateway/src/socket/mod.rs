@@ -8,9 +8,12 @@
 //! it was let in for. It cannot put a ledger anywhere, change a limit, or see another's counts.
 //!
 //! * `protocol.rs`: the two messages; start there;
-//! * [`host`]: the gateway's side, which takes every peer for hostile;
-//! * [`client`]: the server's side, behind [`Ledger::connect`](crate::Ledger::connect).
+//! * `host.rs`: the gateway's side, which takes every peer for hostile; `rules.rs`: who may do what;
+//!   `path.rs`: the socket in the file system;
+//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect).
 
 pub(crate) mod client;
-pub mod host;
+pub(crate) mod host;
+mod path;
 pub(crate) mod protocol;
+mod rules;
