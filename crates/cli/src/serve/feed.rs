@@ -73,7 +73,12 @@ pub fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     if let Some(path) = &args.gateway_socket {
         return Ok(Some(feed_by_socket(path, args.service.as_deref())?));
     }
-    let Some(selector) = &args.gateway else { return Ok(None) };
+    let Some(selector) = &args.gateway else {
+        return match args.service {
+            None => Ok(None),
+            Some(_) => Err(Failure::usage("--service needs --gateway or --gateway-socket")),
+        };
+    };
     let control = Control::open(selector.as_deref())?;
     let index = match &args.service {
         Some(name) => {
