@@ -267,6 +267,23 @@ struct equic_load {
 	__u32 counted_reasons; /* bit mask: what equic_source_state.refused counts */
 };
 
+enum equic_member_flags {
+	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway put it there, for a server at its socket */
+};
+
+/*
+ * Whose ledger is in a place of `ledgers`; written by whoever puts it there. The ledger's own
+ * header says so too, but is its server's to write.
+ */
+struct equic_member {
+	__u32 pid;
+	__u32 uid;
+	__u64 start_ticks; /* field 22 of /proc/PID/stat */
+	__u64 barred;	   /* bit i: what it counts for quota group i does not count */
+	__u32 ledger; /* id of the map; with another one in the place, the rest means nothing */
+	__u32 flags;  /* enum equic_member_flags */
+};
+
 /* The gateway as a whole; live. In .data.control. */
 struct equic_control {
 	__u32 magic;
@@ -281,6 +298,8 @@ struct equic_control {
 	__u32 dry_run;		  /* for all services */
 	__u64 owner_start_ticks;
 	char name[32];
+	char pin[128]; /* directory in bpffs where links, program and maps are pinned; or empty */
+	struct equic_member members[EQUIC_MAX_OWNERS];
 };
 
 /* The buckets new_per_service: theoretical arrival times, written by the program. In .data.rates.
@@ -371,7 +390,8 @@ EQUIC_ASSERT_SIZE(equic_ledger_slot, 24);
 EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
-EQUIC_ASSERT_SIZE(equic_control, 104);
+EQUIC_ASSERT_SIZE(equic_member, 32);
+EQUIC_ASSERT_SIZE(equic_control, 744);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_report, 65536);

@@ -58,6 +58,9 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want)
 	void *ledger;
 	__u64 beat;
 
+	/* A server counts for the services it was let in for, and no other. */
+	if (control.members[index & (EQUIC_MAX_OWNERS - 1)].barred >> (want->group & 63) & 1)
+		return 0;
 	ledger = bpf_map_lookup_elem(&ledgers, &key);
 	if (!ledger)
 		return 0;

@@ -14,7 +14,7 @@ use crate::maps::{Maps, NAMES, REPORT, check_version, known_name};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::log::{self, listen};
-use crate::sys::map::create_mappable_array;
+use crate::sys::map::{create_mappable_array, map_info};
 
 /// Alignment for the ELF parser.
 #[repr(C, align(8))]
@@ -104,8 +104,16 @@ pub(crate) struct Loaded {
     pub(crate) maps: Maps,
 }
 
+/// Maps of a program that runs, by their names, for another program to go on with.
+pub(crate) type Kept = [(String, OwnedFd)];
+
 /// Loads the program; nothing is attached.
 pub(crate) fn load(source: &ObjectSource, plan: &Plan) -> Result<Loaded> {
+    load_over(source, plan, &[])
+}
+
+/// As [`load`], over maps that are there: those that are not are made.
+pub(crate) fn load_over(source: &ObjectSource, plan: &Plan, kept: &Kept) -> Result<Loaded> {
     let bytes = source.read()?;
     if !bytes.starts_with(b"\x7fELF") {
         return Err(source.bad("it is not an ELF file"));
@@ -119,6 +127,7 @@ pub(crate) fn load(source: &ObjectSource, plan: &Plan) -> Result<Loaded> {
     check(source, &opened)?;
     sys::raise_memlock();
     let template = prepare(source, &mut opened, plan)?;
+    reuse(source, &mut opened, kept)?;
     let (loaded, heard) = listen(|| opened.load());
     drop(template);
     collect(source, &loaded.map_err(|error| why_not(&error, &heard))?)
@@ -168,6 +177,31 @@ fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &Plan) -> Resul
         }
     }
     Ok(template)
+}
+
+/// Has maps used that are there already, all but the read-only data, which is each program's own.
+fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<()> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        // The kernel keeps 15 characters of a name.
+        let same = |kept: &str| kept == name || (kept.len() == 15 && name.starts_with(kept));
+        let Some((_, fd)) = kept.iter().find(|(kept, _)| same(kept)) else { continue };
+        if name.ends_with(".rodata") {
+            continue;
+        }
+        let failed = |error| Error::system(format!("looking at the map `{name}`"), error);
+        let there = map_info(fd.as_fd()).map_err(failed)?;
+        let there = [there.type_, there.key_size, there.value_size, there.max_entries];
+        let here = [map.map_type() as u32, map.key_size(), map.value_size(), map.max_entries()];
+        if there != here {
+            return Err(source.bad(format!(
+                "its map `{name}` (type, key, value, entries: {here:?}) does not fit the one of the \
+                 gateway that runs ({there:?})"
+            )));
+        }
+        map.reuse_fd(fd.as_fd()).map_err(|error| failed(io::Error::other(error)))?;
+    }
+    Ok(())
 }
 
 /// Takes what is needed out of the loaded object, which is closed afterwards.

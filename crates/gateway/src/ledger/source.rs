@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::abi;
 use crate::config::address_bytes;
+use crate::prefix::ip_of;
 
 /// Who counts as one: an address cut to its prefix, in a quota group. The words are the address
 /// bytes as they lie in memory.
@@ -78,6 +79,18 @@ impl Keying {
             source.words[1] &= self.v6_mask[1];
         }
         source
+    }
+
+    /// Whether what the other one cuts to a source lies in one source of this one.
+    pub(crate) fn covers(&self, other: &Keying) -> bool {
+        self.v4_mask & other.v4_mask == self.v4_mask
+            && self.v6_mask[0] & other.v6_mask[0] == self.v6_mask[0]
+            && self.v6_mask[1] & other.v6_mask[1] == self.v6_mask[1]
+    }
+
+    /// Cuts a source that was cut before.
+    pub(crate) fn cut(&self, source: Source) -> Source {
+        self.source(ip_of(source.addr()), source.group)
     }
 
     /// docs/policy.md, "The ledger".

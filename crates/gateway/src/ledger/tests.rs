@@ -39,7 +39,8 @@ fn seeded() -> StdRng {
 }
 
 fn all_free(ledger: &Ledger) {
-    let memory = ledger.inner.table.memory();
+    let seat = ledger.seat();
+    let memory = seat.table.memory();
     assert_eq!(memory.entries().count(), 0, "no source is left");
     assert!(memory.all_free(), "no slot is being claimed");
     assert_eq!(ledger.connections(), 0);
@@ -112,15 +113,15 @@ fn the_limit_is_the_live_one() {
         [(true, Policy::New, false), (false, Policy::Strict, false), (false, Policy::New, true)]
     {
         (config.services[0].dry_run, config.services[0].policy) = (dry_run, policy);
-        ledger.inner.services.write(&services_of(&config));
+        ledger.seat().services.write(&services_of(&config));
         assert_eq!(guards[2].over_limit(), over, "dry run {dry_run}, policy {policy}");
     }
     config.services[0].max_connections = 3;
-    ledger.inner.services.write(&services_of(&config));
+    ledger.seat().services.write(&services_of(&config));
     assert_eq!(service.limit(), 3);
     assert!(!guards[2].over_limit());
     config.services[0].max_connections = 0;
-    ledger.inner.services.write(&services_of(&config));
+    ledger.seat().services.write(&services_of(&config));
     assert!(guards.iter().all(|guard| !guard.over_limit()), "0 is no limit");
 }
 
@@ -159,7 +160,7 @@ fn a_full_table_says_so() {
     config.gateway.ledger_sources = 16;
     let ledger = Ledger::in_memory(&config).unwrap();
     let service = ledger.service_at(0).unwrap();
-    let capacity = ledger.inner.header().buckets * abi::EQUIC_SLOTS;
+    let capacity = ledger.seat().header().buckets * abi::EQUIC_SLOTS;
     let from = |n: u32| SocketAddr::from((Ipv4Addr::from(0x0a00_0000 + n), 1));
     let mut guards: Vec<Guard> = (0..1000).map(|n| service.opened(from(n))).collect();
     let tracked = guards.iter().filter(|guard| !guard.untracked()).count() as u32;
@@ -170,7 +171,7 @@ fn a_full_table_says_so() {
     assert_eq!((ledger.connections(), service.decrement(from(5000))), (1000, None));
 
     // One that moves into a full table stops counting, and counts again when it moves back.
-    let first = guards[0].source;
+    let first = guards[0].held.expect("it is counted").0;
     assert!(!guards[0].untracked());
     let mut mover = guards.swap_remove(0);
     mover.moved(from(6000));
@@ -190,7 +191,7 @@ fn as_many_sources_as_asked_for_fit() {
     let guards: Vec<Guard> =
         (0..config.gateway.ledger_sources).map(|n| service.opened(from(n))).collect();
     assert_eq!(ledger.overflow(), 0);
-    assert_eq!(ledger.inner.table.memory().entries().count(), guards.len());
+    assert_eq!(ledger.seat().table.memory().entries().count(), guards.len());
 }
 
 #[test]
@@ -248,7 +249,7 @@ fn threads_agree_with_an_oracle() {
     for (peer, count) in &oracle {
         assert_eq!(service.count(SocketAddr::new(*peer, 1)), *count, "{peer}");
     }
-    assert_eq!(ledger.inner.table.memory().entries().count(), oracle.len());
+    assert_eq!(ledger.seat().table.memory().entries().count(), oracle.len());
     assert_eq!(ledger.connections(), oracle.values().map(|n| u64::from(*n)).sum::<u64>());
     assert_eq!(ledger.overflow(), 0);
     for (peer, count) in &oracle {
