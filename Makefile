@@ -3,13 +3,16 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway
+.PHONY: help setup build demo test setup-examples examples test-examples lint fmt root header clean bench-gateway
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that are missing
 	@scripts/setup.sh all
+
+setup-examples:
+	@scripts/setup.sh examples
 
 build: ## target/release/equic, libequic.so, libequic.a, equic_kern.o
 	@scripts/setup.sh build
@@ -24,8 +27,14 @@ root:
 demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (about a minute)
 	@target/release/equic demo --out out/demo
 
-test: root setup build ## everything that is checked before a change lands
+test: root setup-examples build ## everything that is checked before a change lands
 	@scripts/test.sh
+
+examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic with a quota (docs/servers.md)
+	@scripts/examples.sh build
+
+test-examples: root setup-examples build ## those servers against real clients
+	@scripts/examples.sh test
 
 lint: setup ## formatting, clippy, shell scripts' syntax
 	@scripts/lint.sh

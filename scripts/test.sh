@@ -11,4 +11,6 @@ echo "== Rust: unit, packet tables, differential, end to end"
 cargo test --release --workspace --quiet
 echo "== C library: example, tests, ASan, valgrind"
 make --no-print-directory -C crates/capi test
+echo "== other people's servers: quinn, s2n-quic, quiche, quic-go, aioquic"
+scripts/examples.sh test
 echo "== done"

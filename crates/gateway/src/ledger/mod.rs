@@ -279,6 +279,13 @@ impl Service {
         self.inner.table.count(self.source(peer))
     }
 
+    /// Whether the peer's source holds as many connections in this process as it may, so that one
+    /// more would be [`Guard::over_limit`]. For servers that can refuse before a handshake, where
+    /// the address may still be forged: the answer changes nothing.
+    pub fn full(&self, peer: SocketAddr) -> bool {
+        self.exceeds(self.count(peer).saturating_add(1))
+    }
+
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
     /// port does not matter.
     #[must_use = "the connection counts until this is dropped"]

@@ -117,14 +117,18 @@ fn the_limit_is_the_live_one() {
         (config.services[0].dry_run, config.services[0].policy) = (dry_run, policy);
         ledger.inner.services.write(&services_of(&config));
         assert_eq!(guards[2].over_limit(), over, "dry run {dry_run}, policy {policy}");
+        assert_eq!(service.full(from), over, "dry run {dry_run}, policy {policy}");
     }
     config.services[0].max_connections = 3;
     ledger.inner.services.write(&services_of(&config));
     assert_eq!(service.limit(), 3);
     assert!(!guards[2].over_limit());
+    assert!(service.full(from), "one more would be");
+    assert!(!service.full(peer("192.0.2.2:1")));
     config.services[0].max_connections = 0;
     ledger.inner.services.write(&services_of(&config));
     assert!(guards.iter().all(|guard| !guard.over_limit()), "0 is no limit");
+    assert!(!service.full(from));
 }
 
 #[test]
