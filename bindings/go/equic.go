@@ -19,7 +19,7 @@
 package equic
 
 /*
-#cgo pkg-config: libequic
+#cgo pkg-config: equic
 #include <equic.h>
 #include <stdlib.h>
 */
