@@ -121,8 +121,12 @@ func (s *Service) Counter(reason string) (Counts, error) {
 }
 
 // Moved says where the peer is now: the connection counts for that source. To be called at every
-// migration, or as often as one likes: the same address again costs a comparison.
+// migration, or as often as one likes: the same address again costs a comparison. [ErrClosed] after
+// Close, and of a nil guard.
 func (g *Guard) Moved(peer net.Addr) error {
+	if g == nil {
+		return ErrClosed
+	}
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	if g.handle == nil {

@@ -72,7 +72,7 @@ func serve(port, selector string) error {
 		Conn:        socket,
 		ConnContext: admit, // eQUIC
 	}
-	listener, err := transport.Listen(http3.ConfigureTLSConfig(config), &quic.Config{})
+	listener, err := transport.Listen(http3.ConfigureTLSConfig(config), &quic.Config{MaxIdleTimeout: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -97,14 +97,12 @@ func watch(service *equic.Service, connection *quic.Conn) {
 	if err != nil || guard.OverLimit() {
 		connection.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "too many connections")
 	}
-	for err == nil && connection.Context().Err() == nil {
-		select {
-		case <-connection.Context().Done():
-		case <-time.After(time.Second):
-			guard.Moved(connection.RemoteAddr())
+	context.AfterFunc(connection.Context(), func() { guard.Close() })
+	for range time.Tick(time.Second) {
+		if guard.Moved(connection.RemoteAddr()) != nil {
+			return // closed
 		}
 	}
-	guard.Close()
 }
 
 // --

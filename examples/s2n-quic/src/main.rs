@@ -9,43 +9,30 @@
 use anyhow::{Context as _, Result};
 use equic_gateway::{Control, Guard, Service}; // eQUIC
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
-use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events};
+use s2n_quic::provider::event::events::{ActivePathUpdated, ConnectionClosed};
+use s2n_quic::provider::event::{ConnectionInfo as Info, ConnectionMeta as Meta, Subscriber};
 use s2n_quic::provider::tls::rustls;
 use s2n_quic::{Connection, Server};
 
 // -- eQUIC: who is at the limit is refused before a handshake; a guard goes where its client goes.
 struct Quota(Service);
+type Count = Option<Guard>;
 
 impl Limiter for Quota {
-    fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt) -> Outcome {
-        let full = self.0.full((&attempt.remote_address).into());
-        if full { Outcome::close() } else { Outcome::allow() }
+    fn on_connection_attempt(&mut self, from: &ConnectionAttempt) -> Outcome {
+        if self.0.full((&from.remote_address).into()) { Outcome::close() } else { Outcome::allow() }
     }
 }
 
 impl Subscriber for Quota {
-    type ConnectionContext = Option<Guard>;
-    fn create_connection_context(
-        &mut self,
-        _: &ConnectionMeta,
-        _: &ConnectionInfo,
-    ) -> Option<Guard> {
+    type ConnectionContext = Count;
+    fn create_connection_context(&mut self, _: &Meta, _: &Info) -> Count {
         None
     }
-    fn on_active_path_updated(
-        &mut self,
-        guard: &mut Option<Guard>,
-        _: &ConnectionMeta,
-        path: &events::ActivePathUpdated,
-    ) {
+    fn on_active_path_updated(&mut self, guard: &mut Count, _: &Meta, path: &ActivePathUpdated) {
         guard.iter_mut().for_each(|guard| guard.moved((&path.active.remote_addr).into()));
     }
-    fn on_connection_closed(
-        &mut self,
-        guard: &mut Option<Guard>,
-        _: &ConnectionMeta,
-        _: &events::ConnectionClosed,
-    ) {
+    fn on_connection_closed(&mut self, guard: &mut Count, _: &Meta, _: &ConnectionClosed) {
         *guard = None;
     }
 }
@@ -81,11 +68,11 @@ async fn main() -> Result<()> {
 async fn serve(mut connection: Connection, service: Service) -> Result<()> {
     // -- eQUIC: the handshake is complete, so the connection counts, until it is closed.
     let guard = service.opened(connection.remote_addr()?);
-    let over_limit = guard.over_limit();
-    connection.query_event_context_mut(|place: &mut Option<Guard>| *place = Some(guard))?;
-    if over_limit {
+    if guard.over_limit() {
         connection.close(1u32.into());
+        return Ok(());
     }
+    connection.query_event_context_mut(|count: &mut Count| *count = Some(guard))?;
     // --
     while let Some(mut stream) = connection.accept_bidirectional_stream().await? {
         tokio::spawn(async move {
