@@ -85,6 +85,8 @@ async def obey(line: str) -> None:
         result = await done(*line.split())
     except TimeoutError:
         result = "silence"
+        # Nobody waits for it any more.
+        clients[name]._connected_waiter = None
         clients[name].close()
     except ConnectionError:
         result = "refused"
