@@ -6,13 +6,14 @@
 //!
 //! It answers every bidirectional stream with what came in on it (ALPN `echo`).
 
-use anyhow::{Context as _, Result};
 use equic_gateway::{Control, Guard, Service}; // eQUIC
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 use s2n_quic::provider::event::events::{ActivePathUpdated, ConnectionClosed};
 use s2n_quic::provider::event::{ConnectionInfo as Info, ConnectionMeta as Meta, Subscriber};
 use s2n_quic::provider::tls::rustls;
 use s2n_quic::{Connection, Server};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 // -- eQUIC: who is at the limit is refused before a handshake; a guard goes where its client goes.
 struct Quota(Service);
@@ -42,7 +43,7 @@ impl Subscriber for Quota {
 async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
-        anyhow::bail!("usage: serve-s2n-quic PORT GATEWAY");
+        return Err("usage: serve-s2n-quic PORT GATEWAY".into());
     };
     let service = Control::open(Some(&gateway))?.join("s2n-quic")?.service_at(0)?; // eQUIC
 
@@ -56,8 +57,7 @@ async fn main() -> Result<()> {
         .with_io(format!("[::]:{port}").as_str())?
         .with_endpoint_limits(Quota(service.clone()))? // eQUIC
         .with_event(Quota(service.clone()))? // eQUIC
-        .start()
-        .context("starting the server")?;
+        .start()?;
     println!("listening on {}", server.local_addr()?);
     while let Some(connection) = server.accept().await {
         tokio::spawn(serve(connection, service.clone()));

@@ -17,8 +17,16 @@ fn every_example_needs_fewer_than_thirty() {
         assert!(about.len() < LIMIT, "{example:?} has {}:\n{}", about.len(), about.join("\n"));
         for line in rest {
             let line = line.to_lowercase();
-            let about =
-                ["equic.", "equic_", "equic/", "import equic", "guard", "opened(", "over_limit", "overlimit"];
+            let about = [
+                "equic.",
+                "equic_",
+                "equic/",
+                "import equic",
+                "guard",
+                "opened(",
+                "over_limit",
+                "overlimit",
+            ];
             let found = about.iter().find(|word| line.contains(*word));
             assert_eq!(found, None, "{example:?} has an unmarked line: {line}");
         }
