@@ -17,7 +17,7 @@ PATH=$PATH:/usr/local/go/bin
 
 cargo build --quiet --profile "$profile" -p libequic
 cargo build --quiet --profile "$profile" -p equic-gateway --example quinn
-make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder"
+make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
 # Its own workspace, and its own target folder by examples/.cargo/config.toml.
 (cd examples && cargo build --quiet --locked)
