@@ -5,15 +5,16 @@ BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak
-
-
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak setup-examples examples test-examples
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that are missing
 	@scripts/setup.sh all
+
+setup-examples:
+	@scripts/setup.sh examples
 
 build: ## target/release/equic, libequic.so, libequic.a, equic_kern.o
 	@scripts/setup.sh build
@@ -28,7 +29,7 @@ root:
 demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (about a minute)
 	@target/release/equic demo --out out/demo
 
-test: root setup build ## everything that is checked before a change lands
+test: root setup-examples build ## everything that is checked before a change lands
 	@scripts/test.sh
 
 test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `make test`
@@ -37,6 +38,12 @@ test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `ma
 DURATION ?= 10m
 soak: root setup build ## churn, floods, fuzzing, and is everything as before? DURATION=10m
 	@scripts/soak.sh $(DURATION)
+
+examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic with a quota (docs/servers.md)
+	@scripts/examples.sh build
+
+test-examples: root setup-examples build ## those servers against real clients
+	@scripts/examples.sh test
 
 lint: setup ## formatting, clippy, shell scripts' syntax
 	@scripts/lint.sh

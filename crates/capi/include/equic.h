@@ -581,6 +581,15 @@ enum equic_error equic_service_count(const struct equic_service *service,
                                      uint32_t *count);
 
 /**
+ * 1 if the peer's source holds as many connections in this process as it may, so that one more
+ * would be EQUIC_OVER_LIMIT; else, and for what is no address, 0. For servers that can refuse before
+ * a handshake, where the address may still be forged: the answer changes nothing.
+ */
+int equic_service_full(const struct equic_service *service,
+                       const struct sockaddr *peer,
+                       socklen_t peer_len);
+
+/**
  * Counts a connection of `peer`. To be called when its handshake is complete, so that nobody can
  * use up a source's quota by forging its address. No system call, no waiting.
  *

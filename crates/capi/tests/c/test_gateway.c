@@ -49,6 +49,13 @@ static uint32_t count_of(const equic_service *service, const char *address)
 	return count;
 }
 
+static int is_full(const equic_service *service, const char *address)
+{
+	struct peer peer = peer_of(address);
+
+	return equic_service_full(service, &peer.address.any, peer.length);
+}
+
 static equic_connection *open_connection(const equic_service *service, const char *address,
 					 uint32_t expected_count, uint32_t expected_flags)
 {
@@ -79,6 +86,8 @@ static void connections_are_counted(void)
 	connections[3] = open_connection(opened.service, "2001:db8::1", 1, 0);
 	CHECK_INT(count_of(opened.service, "192.0.2.7"), 3);
 	CHECK_INT(count_of(opened.service, "192.0.2.8"), 0);
+	CHECK_INT(is_full(opened.service, "192.0.2.7"), 1);
+	CHECK_INT(is_full(opened.service, "192.0.2.8"), 0);
 	CHECK_INT(count_of(opened.service, "2001:db8::ffff"), 1); /* the same /64 */
 
 	CHECK_OK(equic_connection_moved(connections[0], &moved.address.any, moved.length, &count,

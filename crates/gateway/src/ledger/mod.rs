@@ -297,6 +297,14 @@ impl Service {
         self.source(&seat, peer.ip()).map_or(0, |source| seat.table.count(source))
     }
 
+    /// Whether the peer's source holds as many connections in this process as it may, so that one
+    /// more would be [`Guard::over_limit`]. For servers that can refuse before a handshake, where
+    /// the address may still be forged: the answer changes nothing.
+    pub fn full(&self, peer: SocketAddr) -> bool {
+        let seat = self.inner.core.seat();
+        self.exceeds(&seat, self.count(peer).saturating_add(1))
+    }
+
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
     /// port does not matter.
     #[must_use = "the connection counts until this is dropped"]

@@ -115,14 +115,18 @@ fn the_limit_is_the_live_one() {
         (config.services[0].dry_run, config.services[0].policy) = (dry_run, policy);
         ledger.seat().services.write(&services_of(&config));
         assert_eq!(guards[2].over_limit(), over, "dry run {dry_run}, policy {policy}");
+        assert_eq!(service.full(from), over, "dry run {dry_run}, policy {policy}");
     }
     config.services[0].max_connections = 3;
     ledger.seat().services.write(&services_of(&config));
     assert_eq!(service.limit(), 3);
     assert!(!guards[2].over_limit());
+    assert!(service.full(from), "one more would be");
+    assert!(!service.full(peer("192.0.2.2:1")));
     config.services[0].max_connections = 0;
     ledger.seat().services.write(&services_of(&config));
     assert!(guards.iter().all(|guard| !guard.over_limit()), "0 is no limit");
+    assert!(!service.full(from));
 }
 
 #[test]
@@ -171,12 +175,12 @@ fn a_full_table_says_so() {
     assert_eq!((ledger.connections(), service.decrement(from(5000))), (1000, None));
 
     // One that moves into a full table stops counting, and counts again when it moves back.
-    let first = guards[0].held.expect("it is counted").0;
+    let first = guards[0].ip;
     assert!(!guards[0].untracked());
     let mut mover = guards.swap_remove(0);
     mover.moved(from(6000));
     assert!(mover.untracked() && mover.count() == 0 && !mover.over_limit());
-    mover.moved(SocketAddr::new(IpAddr::from(Ipv6Addr::from(first.addr())), 1));
+    mover.moved(SocketAddr::new(first, 1));
     assert_eq!((mover.untracked(), mover.count()), (false, 1));
     drop((mover, guards));
     all_free(&ledger);
