@@ -62,7 +62,7 @@ fi
 
 packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc make linux-libc-dev"
 if [ "$what" = all ]; then
-	packages="$packages clang-format-$clang iproute2 valgrind fonts-dejavu-core libc6-dbg"
+	packages="$packages clang-format-$clang iproute2 strace valgrind fonts-dejavu-core libc6-dbg"
 fi
 missing=
 for package in $packages; do

@@ -105,6 +105,8 @@ enum UserAtLimit {
     Ignore,
     /// CONNECTION_REFUSED
     Refuse,
+    /// Closed after the handshake, as the paper's server did
+    Close,
 }
 
 pub fn run(args: &Args) -> Done {
@@ -207,6 +209,7 @@ fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {
         at_limit: match args.user_at_limit {
             UserAtLimit::Ignore => AtLimit::Ignore,
             UserAtLimit::Refuse => AtLimit::Refuse,
+            UserAtLimit::Close => AtLimit::Close,
         },
         ..QuotaConfig::default()
     };
