@@ -3,10 +3,11 @@ CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway \
+	reproduce-gateway reproduce-gateway-quick
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that are missing
 	@scripts/setup.sh all
@@ -43,3 +44,10 @@ clean: ## remove what was built
 
 bench-gateway: root setup ## ns per packet and per connection, as ratios to a null program
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway
+
+reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway
+	@target/release/equic reproduce gateway --out experiments/equic-gateway/results \
+		--readme experiments/equic-gateway/README.md
+
+reproduce-gateway-quick: root setup build ## a small version of it, into out/
+	@target/release/equic reproduce gateway --quick --out out/reproduce-gateway

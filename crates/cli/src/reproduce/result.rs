@@ -58,6 +58,8 @@ pub struct Run {
     pub syscalls: BTreeMap<String, Calls>,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
+    /// Why it could not be measured.
+    pub block_missing: Option<String>,
     /// What others did on the machine meanwhile, per cent of all of its CPUs.
     pub foreign_percent: f64,
 }
@@ -252,6 +254,7 @@ impl Run {
             syscalls: take.syscalls.clone(),
             gateway: take.gateway.clone(),
             block: take.block,
+            block_missing: take.block_missing.clone(),
             foreign_percent: take.foreign_percent,
         }
     }

@@ -161,11 +161,12 @@ pub fn notes(experiment: &Experiment) -> Vec<String> {
             "The gateway was attached in generic mode: packets cost more than in a driver.".into(),
         );
     }
-    let missing =
-        experiment.runs.iter().filter(|r| r.block.is_none() && r.arm != Arm::None).count();
-    if missing > 0 {
+    let missing: Vec<&str> =
+        experiment.runs.iter().filter_map(|run| run.block_missing.as_deref()).collect();
+    if let Some(first) = missing.first() {
         notes.push(format!(
-            "In {missing} runs the cost of a block is missing: too few attempts were turned away."
+            "In {} runs the cost of a block could not be measured; in the first of them, {first}.",
+            missing.len()
         ));
     }
     let foreign: Sample = experiment.runs.iter().map(|run| run.foreign_percent).collect();

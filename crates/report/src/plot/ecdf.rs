@@ -23,19 +23,7 @@ impl EcdfPlot {
         Self { frame: Frame::new(title), x, samples: Vec::new(), counts: true }
     }
 
-    /// A line below the title.
-    #[must_use]
-    pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
-        self.frame.subtitle = subtitle.into();
-        self
-    }
-
-    /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
-    #[must_use]
-    pub fn size(mut self, width: u32, height: u32) -> Self {
-        (self.frame.width, self.frame.height) = (width, height);
-        self
-    }
+    super::frame::framed!();
 
     /// Leaves the number of values out of the legend: where they are percentiles, for example.
     #[must_use]
