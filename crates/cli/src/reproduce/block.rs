@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use equic_endpoint::client::{Failure as Reason, Target};
 use equic_endpoint::{
     Admission as _, AtLimit, Client, ClientConfig, Decision as Admitted, Fingerprint, QuotaConfig,
     Trust, UserSpaceQuota,
@@ -83,16 +84,23 @@ pub fn decisions() -> Done<Vec<Decision>> {
     Ok(decisions)
 }
 
-/// Times a decision; each must be a refusal.
+/// Takes the CPU time of a decision; each must be a refusal.
 fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
     let mut round = || {
-        let begun = Instant::now();
+        let begun = thread_cpu()?;
         let refused = (0..REPEAT).filter(|_| refuses()).count();
-        let nanoseconds = begun.elapsed().as_secs_f64() * 1e9 / f64::from(REPEAT);
-        (refused == REPEAT as usize).then_some(nanoseconds)
+        let spent = thread_cpu()?.saturating_sub(begun);
+        let nanoseconds = spent.as_secs_f64() * 1e9 / f64::from(REPEAT);
+        Ok((refused == REPEAT as usize).then_some(nanoseconds))
     };
-    let rounds: Option<Vec<f64>> = (0..ROUNDS).map(|_| round()).collect();
+    let rounds = (0..ROUNDS).map(|_| round()).collect::<Done<Option<Vec<f64>>>>()?;
     rounds.ok_or_else(|| Failure::new("the server's quota lets a source over its quota in"))
+}
+
+/// CPU time of this thread.
+fn thread_cpu() -> Done<Duration> {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    Ok(time.map_err(|error| Failure::because("there is no clock for CPU time", error))?.into())
 }
 
 /// A gateway in which a source holds what it may.
@@ -279,11 +287,12 @@ async fn hold(
     }
 }
 
-/// A connection on which the server has answered: it counts it.
+/// A new connection on which the server has answered: it counts it.
 async fn answered(client: &Client, url: &str) -> Done<equic_endpoint::Connection> {
-    let mut response = client.get(url).await?;
-    response.drain().await?;
-    Ok(response.connection().clone())
+    let (target, path) = Target::parse(url)?;
+    let connection = client.open(&target).await?;
+    connection.get(&path).await?.drain().await?;
+    Ok(connection)
 }
 
 async fn in_vain(client: &Client, url: &str, time: Duration) -> Done<u64> {
@@ -292,7 +301,7 @@ async fn in_vain(client: &Client, url: &str, time: Duration) -> Done<u64> {
         // The server may close it before HTTP/3 has begun.
         let closed = match client.connect(url).await {
             Ok(connection) => tokio::time::timeout(CLOSED, connection.closed()).await.is_ok(),
-            Err(error) if error.failure() == equic_endpoint::client::Failure::Refused => true,
+            Err(error) if error.failure() == Reason::Refused => true,
             Err(error) => return Err(error.into()),
         };
         *(if closed { &mut refused } else { &mut kept }) += 1;

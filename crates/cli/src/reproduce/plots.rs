@@ -12,9 +12,6 @@ use super::plan::Arm;
 use super::result::{Experiment, Run};
 use crate::failure::Done;
 
-/// Arms with a quota.
-const QUOTAS: [Arm; 4] = [Arm::UserLate, Arm::UserEarly, Arm::KernelStrict, Arm::KernelNew];
-
 /// Draws all of them into a folder, as SVG and PNG; gives their names.
 pub fn write(experiment: &Experiment, out: &Path) -> Done<Vec<&'static str>> {
     let plots: [(&'static str, Result<Svg, PlotError>); 9] = [
@@ -46,21 +43,27 @@ pub fn write(experiment: &Experiment, out: &Path) -> Done<Vec<&'static str>> {
 
 fn subtitle(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
+    let runs = if plan.runs_per_arm == 1 { "run" } else { "runs" };
     format!(
-        "{} sequential clients; {} parallel clients attack; quota {} connections; {} runs an arm",
+        "{} sequential clients; {} parallel clients attack; quota {} connections; {} {runs} an arm",
         plan.sequential_clients, plan.parallel_clients, plan.quota, plan.runs_per_arm
     )
 }
 
-/// For each window that at least half of an arm's runs have, the median of the runs.
-fn median_timeline(runs: &[&Run], rate: fn(&(f64, f64, f64)) -> f64) -> Vec<(f64, f64)> {
+/// For each window that at least half of an arm's runs have, the median of the runs. Sequential
+/// clients have windows until the last of them is done, everybody until all are.
+fn median_timeline(runs: &[&Run], everybody: bool) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
+    let end = |run: &Run| if everybody { run.seconds } else { run.sequential_done_s };
     for index in 0.. {
-        let windows: Vec<_> = runs.iter().filter_map(|run| run.timeline.get(index)).collect();
+        let window =
+            |run: &&Run| run.timeline.get(index).filter(|window| window.0 <= end(run)).copied();
+        let windows: Vec<(f64, f64, f64)> = runs.iter().filter_map(window).collect();
         if windows.is_empty() || windows.len() * 2 < runs.len() {
             break;
         }
-        let rates: Sample = windows.iter().map(|window| rate(window)).collect();
+        let rate = |window: &(f64, f64, f64)| if everybody { window.2 } else { window.1 };
+        let rates: Sample = windows.iter().map(rate).collect();
         points.push((windows[0].0, rates.median().unwrap_or(f64::NAN)));
     }
     points
@@ -69,13 +72,13 @@ fn median_timeline(runs: &[&Run], rate: fn(&(f64, f64, f64)) -> f64) -> Vec<(f64
 /// Figure 3. The paper counts all clients' connections; `everybody` does, too.
 fn throughput(experiment: &Experiment, everybody: bool) -> Result<Svg, PlotError> {
     let plan = &experiment.plan;
-    let (title, rate): (_, fn(&(f64, f64, f64)) -> f64) = if everybody {
-        ("Requests answered to all clients, the attackers included", |window| window.2)
+    let title = if everybody {
+        "Requests answered to all clients, the attackers included"
     } else {
-        ("Requests answered to sequential clients", |window| window.1)
+        "Requests answered to sequential clients"
     };
-    let series: Vec<(Arm, Vec<(f64, f64)>)> =
-        Arm::ALL.into_iter().map(|arm| (arm, median_timeline(&experiment.of(arm), rate))).collect();
+    let line = |arm| (arm, median_timeline(&experiment.of(arm), everybody));
+    let series: Vec<(Arm, Vec<(f64, f64)>)> = Arm::ALL.into_iter().map(line).collect();
     let ends = series.iter().filter_map(|(_, points)| points.last());
     let end = ends.map(|point| point.0 + plan.window_s / 2.0).fold(0.0, f64::max);
     let attack_end = (plan.start_s + plan.attack_s).min(end);
@@ -109,18 +112,17 @@ fn bar(estimate: Option<Estimate>, factor: f64) -> Bar {
     })
 }
 
+/// All arms everywhere, so that each has its colour in every figure.
 fn bars(
     experiment: &Experiment,
     (title, axis): (&str, Axis),
-    arms: &[Arm],
     groups: &[(&str, Metric)],
     factor: f64,
 ) -> Result<Svg, PlotError> {
-    let mut plot = BarPlot::new(title, axis, arms.iter().map(|arm| arm.title()))
+    let mut plot = BarPlot::new(title, axis, Arm::ALL.map(Arm::title))
         .subtitle(format!("{}; medians, 95 % intervals", subtitle(experiment)));
     for (group, metric) in groups {
-        let bars = arms.iter().map(|arm| bar(experiment.figure(*arm, *metric), factor));
-        plot = plot.group(*group, bars.collect::<Vec<_>>());
+        plot = plot.group(*group, Arm::ALL.map(|arm| bar(experiment.figure(arm, *metric), factor)));
     }
     plot.draw()
 }
@@ -133,7 +135,7 @@ fn mean_throughput(experiment: &Experiment) -> Result<Svg, PlotError> {
         ("under attack, harmonic mean", |r| r.legitimate.attacked.harmonic_per_s),
     ];
     let head = ("Requests answered to sequential clients", Axis::new("requests", "/s"));
-    bars(experiment, head, &Arm::ALL, &groups, 1.0)
+    bars(experiment, head, &groups, 1.0)
 }
 
 /// Figure 4, right: all of it.
@@ -144,16 +146,16 @@ fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
         ("XDP program", |r| r.block?.kernel_ns),
     ];
     let head = ("CPU time to turn one attempt away", Axis::new("CPU time", "s"));
-    bars(experiment, head, &QUOTAS, &groups, 1e-9)
+    bars(experiment, head, &groups, 1e-9)
 }
 
 /// Figure 4, right: the decision alone.
 fn decision(experiment: &Experiment) -> Result<Svg, PlotError> {
-    let bars = QUOTAS.map(|arm| bar(experiment.decision(arm), 1e-9));
+    let bars = Arm::ALL.map(|arm| bar(experiment.decision(arm), 1e-9));
     BarPlot::new(
         "CPU time of the decision alone",
         Axis::new("CPU time", "s"),
-        QUOTAS.map(Arm::title),
+        Arm::ALL.map(Arm::title),
     )
     .subtitle(
         "a source over its quota; user space: the admission in a loop; kernel: BPF_PROG_TEST_RUN",
@@ -170,7 +172,7 @@ fn duration(experiment: &Experiment) -> Result<Svg, PlotError> {
         ("under attack, median", |r| r.legitimate.attacked.median_ms),
     ];
     let head = ("Duration of sequential clients' requests", Axis::new("duration", "s"));
-    bars(experiment, head, &Arm::ALL, &groups, 1e-3)
+    bars(experiment, head, &groups, 1e-3)
 }
 
 fn distribution(
