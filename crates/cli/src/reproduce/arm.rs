@@ -183,8 +183,8 @@ impl Stage<'_> {
             if time >= looks.len() as f64 * TICK {
                 looks.push(look(cast, now()?));
             }
-            let all = cast.sequential.iter_mut().chain(&mut cast.parallel);
-            Ok(attacked.is_some() && all.map(Part::ended).all(|ended| ended))
+            let mut all = cast.sequential.iter_mut().chain(&mut cast.parallel);
+            Ok(attacked.is_some() && all.all(Part::ended))
         })?;
         let over = now()?;
         looks.push(look(cast, over));

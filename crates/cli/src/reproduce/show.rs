@@ -123,13 +123,13 @@ pub fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
         "{} runs an arm, interleaved in random order (seed {}); {} sequential and {} parallel clients, each \
-         {} requests of {} over a connection of its own; quota {} connections.",
+         {} requests of {} KiB over a connection of its own; quota {} connections.",
         plan.runs_per_arm,
         plan.seed,
         plan.sequential_clients,
         plan.parallel_clients,
         number::count(plan.requests_per_client.into()),
-        number::bytes(plan.bytes_per_request),
+        plan.bytes_per_request / 1024,
         plan.quota
     )];
     notes.push(if plan.scale < 1.0 {
@@ -276,9 +276,9 @@ mod tests {
         for (value, text) in [
             (0.0, "0.00"),
             (0.0473, "0.047"),
-            (3.14159, "3.14"),
-            (31.4159, "31.4"),
-            (314.159, "314"),
+            (2.716, "2.72"),
+            (27.16, "27.2"),
+            (271.6, "272"),
             (77_551.0, "77,551"),
             (-1234.0, "-1,234"),
         ] {
