@@ -13,6 +13,8 @@ use super::result::{Experiment, Run};
 pub struct Estimate {
     pub median: f64,
     pub interval: Interval,
+    /// How many values it is made of.
+    pub count: usize,
 }
 
 /// Of some values; the seed makes it the same every time.
@@ -20,7 +22,7 @@ pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let sample = Sample::from(values);
     let mut rng = StdRng::seed_from_u64(seed);
     let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::median)?;
-    Some(Estimate { median: sample.median()?, interval })
+    Some(Estimate { median: sample.median()?, interval, count: sample.len() })
 }
 
 /// The value at a percentile of one run's samples.
@@ -291,9 +293,14 @@ impl Experiment {
     }
 }
 
+/// An interval of fewer values than this says nothing.
+const FEWEST: usize = 5;
+
 /// What a change says of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
+    /// It was measured too few times.
+    TooFew,
     /// The same direction, and the paper's size is within the interval.
     Holds,
     /// The same direction, by more.
@@ -313,7 +320,9 @@ impl Verdict {
         // Everything as if the paper claimed a rise.
         let (paper, low, high) =
             if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
-        if high < 0.0 {
+        if ours.count < FEWEST {
+            Verdict::TooFew
+        } else if high < 0.0 {
             Verdict::Contradicted
         } else if low <= 0.0 {
             Verdict::Open
@@ -328,6 +337,7 @@ impl Verdict {
 
     pub fn words(self) -> &'static str {
         match self {
+            Verdict::TooFew => "has too few rounds to be judged",
             Verdict::Holds => "holds, in size too",
             Verdict::More => "holds, and by more than in the paper",
             Verdict::Less => "holds, but by less than in the paper",
@@ -343,10 +353,13 @@ mod tests {
 
     #[test]
     fn verdicts() {
-        let ours = |low, high| Estimate {
+        let of = |low, high, count| Estimate {
             median: f64::midpoint(low, high),
             interval: Interval { low, high },
+            count,
         };
+        let ours = |low, high| of(low, high, FEWEST);
+        assert_eq!(Verdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)), Verdict::TooFew);
         assert_eq!(Verdict::of(0.3, &ours(0.2, 0.4)), Verdict::Holds);
         assert_eq!(Verdict::of(0.3, &ours(0.5, 0.6)), Verdict::More);
         assert_eq!(Verdict::of(0.3, &ours(0.1, 0.2)), Verdict::Less);
