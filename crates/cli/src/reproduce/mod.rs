@@ -55,7 +55,7 @@ pub enum Command {
 }
 
 /// Does the gateway paper's experiment again, and compares. With five runs an arm it takes about
-/// ten minutes.
+/// twelve minutes.
 #[derive(clap::Args, Default)]
 pub struct Args {
     /// Where result.json, the plots and the raw samples go
@@ -64,13 +64,13 @@ pub struct Args {
     /// Runs of each arm, instead of 5
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// Requests of each client, instead of 1000
+    /// Requests of each client, instead of 1000 (more on a fast machine)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     requests: Option<u32>,
     /// Of the runs' order and of the intervals; without it, a new one
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// A small one: 2 runs of 200 requests, in under two minutes
+    /// A small one: 2 runs of some seconds each, in under two minutes
     #[arg(long)]
     quick: bool,
     /// Print the result as JSON (schema equic.reproduce.gateway/1)

@@ -2,7 +2,8 @@
 //!
 //! The paper's experiment took more than two minutes, for its machine answered some tens of requests a
 //! second. Where the sequential clients would be done before the attack begins, all of its times are
-//! scaled by one factor ([`Plan::scale`]), so that they overlap as in its figure 3.
+//! scaled by one factor ([`Plan::scale`]), so that they overlap as in its figure 3. Where that would
+//! make an experiment of a few seconds, every client makes more requests ([`Plan::pace`]).
 
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
@@ -25,6 +26,11 @@ pub const QUOTA: u32 = 5;
 const REQUESTS: u32 = 1000;
 /// The same for a look.
 const QUICK_REQUESTS: u32 = 200;
+/// How long the sequential clients shall be at work without an attack, at least, in seconds: windows
+/// hold enough requests then, and no timeout is out of proportion.
+const BUSY: f64 = 15.0;
+/// The same for a look.
+const QUICK_BUSY: f64 = 3.5;
 /// The body of an answer in the paper: 256 KB.
 const BYTES: u64 = 256 * 1024;
 /// Times of the paper, in seconds: when the attack begins, ...
@@ -103,6 +109,9 @@ pub struct Plan {
     pub sequential_clients: usize,
     pub parallel_clients: usize,
     pub requests_per_client: u32,
+    /// How long the sequential clients shall take without an attack, at least; more requests are made
+    /// if they take less. None: the number of requests was given.
+    pub busy_s: Option<f64>,
     pub bytes_per_request: u64,
     pub quota: u32,
     /// How long the sequential clients take without an attack, as measured beforehand.
@@ -138,13 +147,15 @@ impl Plan {
     pub fn new(args: &Args, seed: u64) -> Done<Plan> {
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
-        let (runs, requests) = if args.quick { (2, QUICK_REQUESTS) } else { (5, REQUESTS) };
+        let (runs, requests, busy) =
+            if args.quick { (2, QUICK_REQUESTS, QUICK_BUSY) } else { (5, REQUESTS, BUSY) };
         let plan = Plan {
             runs_per_arm: args.runs.unwrap_or(runs),
             seed,
             sequential_clients: SEQUENTIAL,
             parallel_clients: PARALLEL,
             requests_per_client: args.requests.unwrap_or(requests),
+            busy_s: args.requests.is_none().then_some(busy),
             bytes_per_request: BYTES,
             quota: QUOTA,
             calm_s: 0.0,
@@ -164,8 +175,17 @@ impl Plan {
         Ok(plan.pace(CALM))
     }
 
-    /// With the times that suit sequential clients that take `calm_s` without an attack.
-    pub fn pace(self, calm_s: f64) -> Plan {
+    /// With the number of requests and the times that suit sequential clients that take `calm_s`
+    /// without an attack.
+    pub fn pace(mut self, mut calm_s: f64) -> Plan {
+        if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
+            let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
+            // A round number.
+            let requests = (requests / 50.0).ceil() * 50.0;
+            calm_s *= requests / f64::from(self.requests_per_client);
+            // The cast saturates.
+            self.requests_per_client = requests as u32;
+        }
         let scale = (calm_s / CALM).min(1.0);
         let attack_s = ATTACK * scale;
         let rate = f64::from(self.requests_per_client) / attack_s;
@@ -306,26 +326,36 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
 
-    pub fn plan() -> Plan {
-        let none = Args { quick: true, ..Args::default() };
-        Plan::new(&none, 1).unwrap()
+    /// With a number of requests that was asked for.
+    fn given() -> Plan {
+        Plan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
     }
 
     #[test]
     fn times_are_the_papers_or_scaled_by_one_factor() {
-        let slow = plan().pace(400.0);
+        let slow = given().pace(400.0);
         assert_eq!((slow.scale, slow.start_s, slow.window_s), (1.0, 30.0, 5.0));
         assert_eq!((slow.idle_timeout_ms, slow.attack_s), (30_000, 80.0));
-        let fast = plan().pace(15.0);
+        let fast = given().pace(15.0);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(fast.start_s, 3.0) && near(fast.window_s, 0.5) && near(fast.attack_s, 8.0));
         // Sequential clients are at work when the attack begins and when it ends.
         assert!(fast.start_s + fast.attack_s < fast.calm_s);
         assert!(near(fast.rate_per_parallel_client * fast.attack_s, 200.0));
         // Not below what QUIC needs.
-        assert_eq!(plan().pace(1.0).idle_timeout_ms, 2000);
+        assert_eq!(given().pace(1.0).idle_timeout_ms, 2000);
+    }
+
+    #[test]
+    fn fast_machines_make_more_requests() {
+        let plan = Plan::new(&Args::default(), 1).unwrap();
+        let slow = plan.clone().pace(20.0);
+        assert_eq!((slow.requests_per_client, slow.calm_s), (1000, 20.0));
+        let fast = plan.pace(6.0);
+        assert_eq!((fast.requests_per_client, fast.calm_s), (2500, 15.0));
+        assert!((fast.scale - 0.1).abs() < 1e-9);
     }
 }

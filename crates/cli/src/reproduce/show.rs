@@ -134,7 +134,7 @@ pub fn notes(experiment: &Experiment) -> Vec<String> {
     )];
     notes.push(if plan.scale < 1.0 {
         format!(
-            "Without an attack the sequential clients need {} here; so all times of the paper are \
+            "Without an attack the sequential clients need {} for that here; so all times of the paper are \
              multiplied by {:.3}: the attack begins after {} instead of 30 s and its {} requests a client \
              begin over {}; connections time out after {}; rates are taken in windows of {} instead of 5 s.",
             number::seconds(plan.calm_s),
