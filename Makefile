@@ -5,10 +5,12 @@ BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak setup-examples examples test-examples
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak setup-examples examples test-examples \
+
+	reproduce-gateway reproduce-gateway-quick
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that are missing
 	@scripts/setup.sh all
@@ -71,3 +73,10 @@ bench-reading: root setup ## milliseconds per look at a gateway with full tables
 bench-gateway: root setup build ## what the gateway costs, and what a flood leaves of a server (10 minutes; BENCH=--quick)
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
 	@target/release/equic lab bench $(BENCH)
+
+reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway
+	@target/release/equic reproduce gateway --out experiments/equic-gateway/results \
+		--readme experiments/equic-gateway/README.md
+
+reproduce-gateway-quick: root setup build ## a small version of it, into out/
+	@target/release/equic reproduce gateway --quick --out out/reproduce-gateway

@@ -3,7 +3,7 @@
 //! * [`gateway`]: run a gateway, look into one, change it, ask it what it would do;
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
-//! * [`demo`]: all of these together, in a minute;
+//! * [`demo`]: all of these together, in a minute; [`reproduce`]: the experiments of the papers;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
 
@@ -14,6 +14,7 @@ mod get;
 mod lab;
 mod output;
 mod part;
+mod reproduce;
 mod serve;
 mod signals;
 mod trust;
@@ -48,6 +49,9 @@ enum Command {
     Lab(lab::Command),
     /// Attack a server in a lab, with and without the gateway
     Demo(demo::Args),
+    /// Do the experiment of a paper again, and compare
+    #[command(subcommand)]
+    Reproduce(reproduce::Command),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(&args),
+        Command::Reproduce(command) => reproduce::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

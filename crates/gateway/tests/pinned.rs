@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use equic_gateway::{
     Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Reason,
-    TakenOver, remove_pinned,
+    TakenOver, abi, remove_pinned,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip};
 
@@ -309,7 +309,7 @@ fn another_version_is_refused_not_guessed() {
         let program = left_behind(&config, &fs.dir());
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
         match load(&config, &fs.dir()).unwrap_err() {
-            Error::AbiVersion { found: 99, expected: 1, what } => {
+            Error::AbiVersion { found: 99, expected: abi::EQUIC_ABI_VERSION, what } => {
                 assert!(what.contains("detach --pin"), "{what}");
             }
             other => panic!("{other}"),
@@ -323,9 +323,10 @@ fn another_version_is_refused_not_guessed() {
         let error = load(&config, &fs.dir()).unwrap_err();
         assert!(matches!(error, Error::ForeignProgram { .. }), "{error}");
         // An object of another version over a gateway of this one.
-        patch_control(&fs.dir(), 0, &[b'Q', b'U', b'I', b'C', 1, 0, 0, 0]);
+        let magic = [abi::EQUIC_ABI_MAGIC.to_ne_bytes(), abi::EQUIC_ABI_VERSION.to_ne_bytes()];
+        let magic = magic.concat();
+        patch_control(&fs.dir(), 0, &magic);
         let mut bytes = equic_gateway::embedded_object().to_vec();
-        let magic = [b'Q', b'U', b'I', b'C', 1, 0, 0, 0];
         let at = bytes.windows(8).position(|window| window == magic).expect("control is in it");
         bytes[at + 4] = 99;
         let source = ObjectSource::Bytes(bytes);

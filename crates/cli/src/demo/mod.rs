@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use equic_lab::{Lab, pin_thread};
+use equic_report::plot::check_fonts;
 use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
 
@@ -109,7 +110,7 @@ fn check(args: &Args) -> Done {
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
     })?;
-    Ok(show::check_fonts()?)
+    Ok(check_fonts()?)
 }
 
 fn play(plan: &Plan, lab: &Lab, json: bool) -> Done<Vec<ArmResult>> {
@@ -131,8 +132,8 @@ fn tell(report: &Report<Demo>, out: &Path) -> Done {
     output::line(format_args!("\n{}", report.machine))?;
     output::table(&show::table(&demo.arms))?;
     for note in &demo.notes {
-        output::line(show::wrapped(&format!("* {note}"), width, "  "))?;
+        output::line(output::wrapped(&format!("* {note}"), width, "  "))?;
     }
     output::line(format_args!("Written: {0}/demo.json, demo.svg, demo.png", out.display()))?;
-    output::line(format_args!("\n{}", show::wrapped(&demo.conclusion, width, "")))
+    output::line(format_args!("\n{}", output::wrapped(&demo.conclusion, width, "")))
 }

@@ -108,6 +108,8 @@ enum UserAtLimit {
     Ignore,
     /// CONNECTION_REFUSED
     Refuse,
+    /// Closed after the handshake, as the paper's server did
+    Close,
 }
 
 pub fn run(args: &Args) -> Done {
@@ -213,6 +215,7 @@ fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {
         at_limit: match args.user_at_limit {
             UserAtLimit::Ignore => AtLimit::Ignore,
             UserAtLimit::Refuse => AtLimit::Refuse,
+            UserAtLimit::Close => AtLimit::Close,
         },
         ..QuotaConfig::default()
     };
