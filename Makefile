@@ -61,9 +61,6 @@ clean: ## remove what was built
 	@$(CARGO) clean
 	@rm -rf out
 
-bench-gateway: root setup ## ns per packet and per connection, as ratios to a null program
-	@$(CARGO) bench --quiet -p equic-lab --bench gateway
-
 bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
 
