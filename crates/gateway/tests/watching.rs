@@ -1,6 +1,5 @@
 //! Readings for those who watch: samples of all sources, lists by prefix, events seen by several.
 
-#[allow(dead_code, reason = "each test file uses its part")]
 mod support;
 
 use std::time::Duration;
