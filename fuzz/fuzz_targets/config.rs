@@ -1,12 +1,19 @@
-//! Configuration files, rates, durations and prefixes: wrong text is an error, never a panic.
+//! Configuration files, list files, rates, durations and prefixes: wrong text is an error, never a panic.
 #![no_main]
 
-use equic_gateway::{Config, Rate, config::parse_prefix, quantity::parse_duration};
+use equic_gateway::{
+    Config, ConfigError, Rate, config::parse_prefix, parse_list, quantity::parse_duration,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    if let Ok(config) = Config::parse(text) {
-        config.validate().expect("what parses is valid");
+    match Config::parse(text) {
+        Ok(config) => config.validate().expect("what parses is valid"),
+        Err(error) => places_are_in(text, &error),
+    }
+    match parse_list(text.as_bytes()) {
+        Ok(list) => assert!(list.len() <= text.lines().count(), "an entry a line"),
+        Err(error) => places_are_in(text, &error),
     }
     if let Ok(rate) = text.parse::<Rate>() {
         let _ = rate.to_abi();
@@ -15,3 +22,14 @@ fuzz_target!(|text: &str| {
     let _ = parse_duration(text);
     let _ = parse_prefix(text);
 });
+
+/// Every problem stands somewhere in the text.
+fn places_are_in(text: &str, error: &ConfigError) {
+    let ConfigError::Problems { problems, .. } = error else { panic!("{error:?}") };
+    assert!(!problems.is_empty());
+    let lines: Vec<&str> = text.split('\n').collect();
+    for problem in problems.iter().filter(|problem| problem.line != 0) {
+        let line = lines.get(problem.line - 1).expect("the line is there");
+        assert!(problem.column <= line.chars().count() + 1, "{problem}");
+    }
+}

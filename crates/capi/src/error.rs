@@ -128,7 +128,10 @@ impl From<Error> for Failure {
             Error::ManyGateways { .. } => EQUIC_ERROR_AMBIGUOUS_GATEWAY,
             Error::Config(_) => EQUIC_ERROR_CONFIG,
             Error::NoSuchService { .. } => EQUIC_ERROR_NO_SUCH_SERVICE,
-            Error::NoFreeLedger { .. } | Error::ListFull { .. } => EQUIC_ERROR_FULL,
+            Error::NoFreeLedger { .. }
+            | Error::ListFull { .. }
+            | Error::ListTooLong { .. }
+            | Error::ListenersFull { .. } => EQUIC_ERROR_FULL,
             Error::ForeignProgram { .. } => EQUIC_ERROR_FOREIGN_PROGRAM,
             _ => EQUIC_ERROR_SYSTEM,
         };

@@ -6,6 +6,8 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use equic_report::table::{Style, Table};
 use serde::Serialize;
@@ -70,21 +72,97 @@ pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// The lines of a command that runs until it is ended: text, or JSON with a schema.
+/// Whether and how a long-running command also writes to standard error what happens, a line each
+/// with its time: for a service manager's log.
+#[derive(Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// JSON lines (schema equic.gateway.log/1)
+    Json,
+    /// Lines of text
+    Text,
+    /// Nothing
+    #[default]
+    Off,
+}
+
+/// The lines of a command that runs until it is ended: text, or JSON with a schema. Each goes to
+/// standard output and, with a time, to the log.
 pub struct Journal {
     json: bool,
     schema: &'static str,
+    log: LogFormat,
+    trouble: Mutex<Option<String>>,
+}
+
+#[derive(Serialize)]
+struct Logged<'a> {
+    time: String,
+    level: &'static str,
+    message: &'a str,
+    #[serde(flatten)]
+    data: serde_json::Value,
 }
 
 impl Journal {
     /// Every line carries `schema` when it is JSON.
     pub fn new(json: bool, schema: &'static str) -> Journal {
-        Journal { json, schema }
+        Journal { json, schema, log: LogFormat::Off, trouble: Mutex::default() }
+    }
+
+    /// With a log.
+    pub fn with_log(mut self, log: LogFormat) -> Journal {
+        self.log = log;
+        self
     }
 
     /// Writes a line of text, or the same as data.
     pub fn entry<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
+        self.say("info", text, data);
+    }
+
+    /// The same about something that is not as it should be.
+    pub fn warning<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
+        self.say("warning", text, data);
+    }
+
+    fn say<T: Serialize>(&self, level: &'static str, text: impl Display, data: impl FnOnce() -> T) {
+        let text = text.to_string();
+        let data = if self.json || self.log == LogFormat::Json { Some(data()) } else { None };
+        let printed = match &data {
+            Some(data) if self.json => json_line(self.schema, data),
+            _ => line(&text),
+        };
+        let logged = self.write_log(level, &text, data.as_ref());
         // Nobody reads, or the disk is full: the command's work is something else.
-        let _ = if self.json { json_line(self.schema, data()) } else { line(text) };
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = match printed.and(logged) {
+            Err(failure @ Failure::Failed { .. }) => Some(failure.to_string()),
+            _ => None,
+        };
+    }
+
+    fn write_log<T: Serialize>(&self, level: &'static str, text: &str, data: Option<&T>) -> Done {
+        let time = || humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let lines = match self.log {
+            LogFormat::Off => return Ok(()),
+            LogFormat::Text => format!("{} {level}: {}\n", time(), text.replace('\n', "; ")),
+            LogFormat::Json => {
+                let data = serde_json::to_value(data).unwrap_or_default();
+                let logged = Logged { time: time(), level, message: text, data };
+                let document = Document { schema: "equic.gateway.log/1", data: logged };
+                let line = serde_json::to_string(&document);
+                line.map_err(|error| no_json("equic.gateway.log/1", &error))? + "\n"
+            }
+        };
+        match io::stderr().lock().write_all(lines.as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::because("cannot write the log", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What kept the last line from being written, a closed pipe aside.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

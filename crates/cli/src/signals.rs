@@ -15,13 +15,27 @@ pub struct Signals {
 impl Signals {
     /// Takes over the three; inside a tokio runtime.
     pub fn new() -> Done<Signals> {
+        Signals::taking(false)
+    }
+
+    /// The same for a command to which SIGHUP means to read its configuration again: then it is heard
+    /// under nohup(1) too.
+    pub fn with_reload() -> Done<Signals> {
+        Signals::taking(true)
+    }
+
+    fn taking(reload: bool) -> Done<Signals> {
         let watch = |kind| {
             signal(kind).map_err(|error| Failure::because("cannot watch for signals", error))
         };
         Ok(Signals {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
-            hangup: if ignores_hangup() { None } else { Some(watch(SignalKind::hangup())?) },
+            hangup: if ignores_hangup() && !reload {
+                None
+            } else {
+                Some(watch(SignalKind::hangup())?)
+            },
         })
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::EXAMPLE;
-use equic_gateway::{Config, GatewayConfig, ServiceConfig};
+use equic_gateway::{BanConfig, Config, GatewayConfig, ServiceConfig};
 use serde_json::Value;
 
 fn keys(value: &Value) -> Vec<String> {
@@ -15,10 +15,17 @@ fn every_key_is_in_the_example() {
     let text = std::fs::read_to_string(EXAMPLE).unwrap();
     let config = Config::parse(&text).unwrap_or_else(|error| panic!("{error}"));
     let service = ServiceConfig { group: Some("g".to_owned()), ..ServiceConfig::default() };
+    let ban = BanConfig { state: Some("f".into()), ..BanConfig::default() };
+    let mut top = serde_json::to_value(Config::default()).unwrap();
+    // Tables, all of which are there.
+    let tables = top.as_object_mut().unwrap();
+    assert!(tables.remove("gateway").is_some() && tables.remove("service").is_some());
+    assert!(text.contains("\n[ban]\n"));
     let all = [
         keys(&serde_json::to_value(GatewayConfig::default()).unwrap()),
         keys(&serde_json::to_value(service).unwrap()),
-        vec!["deny".to_owned(), "allow".to_owned()],
+        keys(&serde_json::to_value(ban).unwrap()),
+        keys(&serde_json::to_value(top).unwrap()),
     ];
     for key in all.concat() {
         assert!(
@@ -35,6 +42,8 @@ fn what_is_called_a_default_is_one() {
     // What the comments call examples.
     let gateway = GatewayConfig { interfaces: vec!["eth0".to_owned()], ..GatewayConfig::default() };
     assert_eq!(config.gateway, gateway);
+    let state = Some("/var/lib/equic/bans.json".into());
+    assert_eq!(config.ban, Some(BanConfig { state, ..BanConfig::default() }));
     let [web, alt] = config.services.as_slice() else { panic!("two services") };
     let example = |name: &str, service: &ServiceConfig| ServiceConfig {
         name: name.to_owned(),

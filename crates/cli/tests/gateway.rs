@@ -191,7 +191,7 @@ fn it_survives_the_terminal_under_nohup() {
 #[test]
 fn an_interface_that_goes_away_ends_it() {
     let Some(lab) = lab("cli-gone", 1) else { return };
-    let (mut gateway, _) = start(lab.server(), &unique("gone"), &[]);
+    let (mut gateway, _) = start(lab.server(), &unique("gone"), &["--once"]);
     let mut ip = lab.server().command("ip");
     ip.args(["link", "delete", "eth0"]);
     common::finish(ip).ok();

@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 1u
+#define EQUIC_ABI_VERSION 2u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -161,7 +161,7 @@ struct equic_source_state {
 	__u64 last_ns;
 	__u64 let_in_ns; /* when an attempt of the source was last let in, at the latest */
 	__u32 last_reason;
-	__u32 reserved;
+	__u32 refused; /* packets with a reason of load.counted_reasons; wraps */
 };
 
 /* A connection ID; zero behind its length, so that two can be compared as three words. */
@@ -199,9 +199,19 @@ struct equic_acl6_key {
 
 enum equic_acl_action { EQUIC_ACL_DENY = 1, EQUIC_ACL_ALLOW = 2 };
 
+/* Who put an entry there: for user space, the program does not look at it. */
+enum equic_acl_origin {
+	EQUIC_ACL_BY_COMMAND = 0, /* an operator, one entry at a time */
+	EQUIC_ACL_BY_CONFIG = 1,  /* the configuration and its list files */
+	EQUIC_ACL_BY_FILE = 2,	  /* a list file that an operator loaded */
+	EQUIC_ACL_BY_BAN = 3,	  /* the gateway itself */
+};
+
 struct equic_acl_entry {
 	__u64 expires_ns; /* 0: never */
-	__u32 action;	  /* enum equic_acl_action */
+	__u8 action;	  /* enum equic_acl_action */
+	__u8 origin;	  /* enum equic_acl_origin */
+	__u16 count;	  /* of a ban: how many the prefix has had */
 	__u32 prefixlen;  /* the entry's own: lets an expired entry give way to a shorter one */
 };
 
@@ -245,7 +255,8 @@ struct equic_load {
 	__u8 test_clock;	/* take the time from control.clock_ns */
 	__u8 explain;		/* write struct equic_explain */
 	__u8 drop_deep_headers; /* more IPv6 extension headers than can be walked: drop, not pass */
-	__u8 reserved[5];
+	__u8 reserved;
+	__u32 counted_reasons; /* bit mask: what equic_source_state.refused counts */
 };
 
 /* The gateway as a whole; live. In .data.control. */
@@ -310,6 +321,17 @@ struct equic_event {
 	struct equic_cid dcid;
 };
 
+/*
+ * What the process that looks after the gateway has to say about itself, as JSON: the only element
+ * of the map `equic_report`, which is bound to the program so that whoever finds the program finds
+ * it. The program does not look at it. `sequence` is odd while the text is being written.
+ */
+struct equic_report {
+	__u64 sequence;
+	__u64 length;
+	__u8 text[65520];
+};
+
 /* How the last packet was judged, in .data.explain; written only with load.explain. */
 struct equic_explain {
 	__u32 packets; /* judged so far: tells whether the packet reached a service */
@@ -344,6 +366,7 @@ EQUIC_ASSERT_SIZE(equic_load, 40);
 EQUIC_ASSERT_SIZE(equic_control, 104);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
+EQUIC_ASSERT_SIZE(equic_report, 65536);
 EQUIC_ASSERT_SIZE(equic_explain, 96);
 
 #endif

@@ -147,6 +147,26 @@ pub enum Error {
         /// Its size.
         entries: u32,
     },
+    /// More entries than the deny/allow list of that family has room for; nothing was changed.
+    #[error(
+        "{needed} IPv{family} entries do not fit into the deny/allow list of {entries}: start the gateway with `acl_entries` of {needed} or more"
+    )]
+    ListTooLong {
+        /// 4 or 6.
+        family: u8,
+        /// How many there would be.
+        needed: u32,
+        /// Its size.
+        entries: u32,
+    },
+    /// More single addresses to listen at than the gateway was loaded with room for.
+    #[error(
+        "the gateway has room for {entries} single addresses to listen at: restart it for more"
+    )]
+    ListenersFull {
+        /// How many it has room for.
+        entries: u32,
+    },
     /// A packet that cannot be judged.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {

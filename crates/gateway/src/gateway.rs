@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::abi;
 use crate::config::{Config, Mode, c_name, nanos};
-use crate::control::Control;
+use crate::control::{Control, ListAction, Origin};
 use crate::error::{Error, Result};
 use crate::ledger::membership::Membership;
 use crate::ledger::{Ledger, services_of};
@@ -91,6 +91,7 @@ impl Gateway {
         options: LoadOptions,
     ) -> Result<Gateway> {
         config.validate()?;
+        let listed = config.listed()?;
         let failed = |error| Error::system("choosing a seed", error);
         let seed = options.seed.map_or_else(sys::random_u64, Ok).map_err(failed)?;
         let mut plan = Plan::of(config, seed);
@@ -99,12 +100,8 @@ impl Gateway {
         let loaded = object::load(&object, &plan)?;
         fill(&loaded, config)?;
         let mut gateway = Gateway::of(loaded);
-        for net in &config.deny {
-            gateway.control.deny(*net, None)?;
-        }
-        for net in &config.allow {
-            gateway.control.allow(*net, None)?;
-        }
+        let both = [ListAction::Deny, ListAction::Allow];
+        gateway.control.replace(Origin::Config, &both, &listed)?;
         if !options.test_clock && !options.explain {
             gateway.sweeper = Some(sweeper(gateway.control.clone())?);
         }

@@ -9,6 +9,7 @@
 //! * `bpf/`: the program in C; `bpf/abi.h` is what it shares with this library ([`abi`]);
 //! * [`config`], [`quantity`]: what an operator writes; [`reason`]: what the program answers;
 //! * `object`, [`Gateway`]: loading and attaching; `judge`: the program run by hand on packets;
+//! * [`ban`]: who is denied for how long, as a state machine without a clock;
 //! * [`ledger`]: connection counts in shared memory;
 //! * [`control`]: everything about a running gateway, from any process;
 //! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
@@ -16,6 +17,7 @@
 //! Start reading with [`Gateway`], then `ledger/table.rs`.
 
 pub mod abi;
+pub mod ban;
 pub mod config;
 pub mod control;
 pub mod error;
@@ -34,13 +36,14 @@ mod prefix;
 mod sys;
 
 pub use config::{
-    Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, Policy, ServiceConfig,
-    Setting, parse_prefix,
+    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, Policy, Problem,
+    Proof, ServiceConfig, Setting, parse_list, parse_prefix, read_list,
 };
 pub use control::{
-    Change, Control, CounterRow, Event, Events, Found, Interface, LedgerStatus, ListAction,
-    ListEntry, Observer, Overview, Owner, RunStats, ServiceStatus, SortBy, SourceKey, SourceRow,
-    SourceSample, Status, Swept, TableStatus, Tallies,
+    BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
+    InterfaceReport, LedgerStatus, Level, ListAction, ListEntry, Observer, Origin, Overview, Owner,
+    Refusals, RefusedSource, Reload, Replaced, Report, RunStats, ServiceStatus, SortBy, SourceKey,
+    SourceRow, SourceSample, Status, Swept, TableStatus, Tallies,
 };
 pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};

@@ -33,6 +33,28 @@ impl Maps {
         Ok(())
     }
 
+    /// Takes an address from whatever service has it.
+    pub(crate) fn unlisten(&self, listener: &Listener) -> io::Result<()> {
+        match listener {
+            Listener::Any { v4, port } => {
+                self.port(*v4, *port).fetch_and(EXACT, AcqRel);
+            }
+            // The mark at the port stays: it costs a look-up, and another address may need it.
+            Listener::Exact(key) => drop(self.listeners.delete(key)?),
+        }
+        Ok(())
+    }
+
+    /// Gives an address to a service, whoever had it: nobody has it twice, or not at all, in between.
+    pub(crate) fn relisten(&self, listener: &Listener, service: u32) -> io::Result<()> {
+        let Listener::Any { v4, port } = listener else { return self.listen(listener, service) };
+        let at = self.port(*v4, *port);
+        let put = |old: u8| Some(old & EXACT | (service as u8 + 1));
+        // Never fails: the closure always has a value.
+        let _ = at.fetch_update(AcqRel, Relaxed, put);
+        Ok(())
+    }
+
     /// Every address that belongs to a service, unspecified ones meaning any of their family, with
     /// the service's index; in the order of services.
     pub(crate) fn listening(&self) -> io::Result<Vec<(SocketAddr, usize)>> {

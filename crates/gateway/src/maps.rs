@@ -28,7 +28,12 @@ pub(crate) struct Maps {
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
     pub(crate) ledgers: OwnedFd,
+    /// Not one of the program's own: see `equic_report` in `abi.h`.
+    pub(crate) report: Option<Shared<abi::equic_report>>,
 }
+
+/// The name of the map with the report.
+pub(crate) const REPORT: &str = "equic_report";
 
 /// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
 pub(crate) const NAMES: [&str; 14] = [
@@ -52,6 +57,9 @@ pub(crate) const NAMES: [&str; 14] = [
 pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if name.ends_with(".rodata") {
         return Some(".rodata");
+    }
+    if name == REPORT {
+        return Some(REPORT);
     }
     // The kernel keeps 15 characters of a name.
     NAMES.into_iter().find(|known| *known == name || (name.len() == 15 && known.starts_with(name)))
@@ -95,6 +103,7 @@ impl Maps {
             counters: PerCpuArray::new(take("counters")?).map_err(wrong("counters"))?,
             events: take("events")?,
             ledgers: take("ledgers")?,
+            report: get(REPORT).map(|fd| shared(&fd)).transpose().map_err(wrong(REPORT))?,
         })
     }
 

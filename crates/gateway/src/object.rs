@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
 use crate::abi;
 use crate::config::{Config, buckets_for};
 use crate::error::{Error, Result};
-use crate::maps::{Maps, NAMES, check_version, known_name};
+use crate::maps::{Maps, NAMES, REPORT, check_version, known_name};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::log::{self, listen};
@@ -77,7 +77,7 @@ impl Plan {
     pub(crate) fn of(config: &Config, seed: u64) -> Plan {
         debug_assert!(buckets_for(config.gateway.ledger_sources).is_power_of_two());
         Plan {
-            load: config.gateway.to_load(seed),
+            load: config.gateway.to_load(seed, config.ban.as_ref()),
             listeners: config.listeners().count().max(64) as u32,
             acl_entries: config.gateway.acl_entries,
             sources: config.gateway.sources,
@@ -179,7 +179,14 @@ fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
         .ok_or_else(|| source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)))?;
     let program = program.as_fd().try_clone_to_owned().map_err(failed)?;
     let id = ids::program_info(program.as_fd()).map_err(failed)?.id;
+    let report = create_mappable_array(REPORT, size_of::<abi::equic_report>(), 1)
+        .and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map))
+        .map_err(failed)?;
+    let mut report = Some(report);
     let maps = Maps::new(&source.name(), id, |wanted| {
+        if wanted == REPORT {
+            return report.take();
+        }
         let map =
             object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(wanted))?;
         map.as_fd().try_clone_to_owned().ok()

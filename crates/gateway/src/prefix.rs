@@ -84,7 +84,7 @@ mod tests {
                 ..GatewayConfig::default()
             };
             let addr = address_bytes(ip.parse().expect("an address"));
-            assert_eq!(source_text(addr, &gateway.to_load(0)), text);
+            assert_eq!(source_text(addr, &gateway.to_load(0, None)), text);
         }
     }
 

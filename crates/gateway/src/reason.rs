@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 struct Row {
     reason: Reason,
@@ -63,6 +63,19 @@ impl FromStr for Reason {
 impl Serialize for Reason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(|()| {
+            let near = crate::error::similar(&name, TABLE.iter().map(|row| row.name));
+            let mean = crate::error::did_you_mean(&near);
+            de::Error::custom(format!(
+                "`{name}` is not a reason{mean}: see `equic gateway reasons`"
+            ))
+        })
     }
 }
 

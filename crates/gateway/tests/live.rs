@@ -104,7 +104,9 @@ fn bad_input_is_explained() {
 fn an_object_of_another_version_is_refused() {
     in_namespace(|| {
         let mut bytes = equic_gateway::embedded_object().to_vec();
-        let magic_and_version = [b'Q', b'U', b'I', b'C', 1, 0, 0, 0];
+        let mut magic_and_version = [b'Q', b'U', b'I', b'C', 0, 0, 0, 0];
+        magic_and_version[4..]
+            .copy_from_slice(&equic_gateway::abi::EQUIC_ABI_VERSION.to_le_bytes());
         let at = bytes
             .windows(8)
             .position(|window| window == magic_and_version)

@@ -131,7 +131,7 @@ static void configurations_are_checked(void)
 	CHECK_ERROR(equic_gateway_open_config(text, &gateway), EQUIC_ERROR_CONFIG,
 		    "max_conections");
 	CHECK(!gateway);
-	CHECK_HAS(equic_last_error_message(), "line 6");
+	CHECK_HAS(equic_last_error_message(), "6:1: ");
 	CHECK_ERROR(equic_gateway_open_config("", &gateway), EQUIC_ERROR_CONFIG, "service");
 	CHECK_ERROR(equic_gateway_open_config("\xff", &gateway), EQUIC_ERROR_INVALID_ARGUMENT,
 		    "UTF-8");

@@ -42,9 +42,7 @@ impl Attachment {
 
     /// Loads the program and attaches it to every interface of `config`, or to none.
     pub fn start(&self, config: &Config) -> Done<Running> {
-        config.validate().map_err(|error| Failure::usage(error.to_string()))?;
-        let gateway = Gateway::load(config, object(self.object.as_ref()))
-            .map_err(|error| self.explain(&error))?;
+        let gateway = self.load(config)?;
         let mut attached = Vec::new();
         for interface in &config.gateway.interfaces {
             // On an error the gateway is dropped, and with it the links made so far.
@@ -57,6 +55,12 @@ impl Attachment {
             attached.push(one);
         }
         Ok(Running { gateway, attached })
+    }
+
+    /// Loads the program; it is attached to nothing.
+    pub fn load(&self, config: &Config) -> Done<Gateway> {
+        config.validate().map_err(|error| Failure::usage(error.to_string()))?;
+        Gateway::load(config, object(self.object.as_ref())).map_err(|error| self.explain(&error))
     }
 
     fn explain(&self, error: &Error) -> Failure {

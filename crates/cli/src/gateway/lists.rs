@@ -1,9 +1,10 @@
 //! `equic gateway deny`, `allow`, `forget` and `lists`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use equic_gateway::{IpNet, ListAction, parse_duration, parse_prefix};
+use equic_gateway::{Control, IpNet, ListAction, Origin, parse_duration, parse_prefix, read_list};
 use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
 
@@ -15,10 +16,14 @@ use crate::output;
 #[derive(Args)]
 pub struct Add {
     /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
-    #[arg(required = true, value_parser = parse_prefix)]
+    #[arg(required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
+    /// A file with one a line (# begins a comment), in place of what was loaded from
+    /// files before; several are fine
+    #[arg(long, value_name = "FILE")]
+    file: Vec<PathBuf>,
     /// How long, as 90s, 10m, 2h or 7d; without it, until the gateway ends
-    #[arg(long = "for", value_name = "DURATION", value_parser = lifetime)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = lifetime, conflicts_with = "file")]
     lifetime: Option<Duration>,
     #[command(flatten)]
     target: Target,
@@ -54,6 +59,9 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 
 pub fn deny(args: &Add) -> Done {
     let control = args.target.open()?;
+    if !args.file.is_empty() {
+        return load(&control, &args.file, ListAction::Deny);
+    }
     for prefix in &args.prefix {
         control.deny(*prefix, args.lifetime)?;
         output::line(said("denied", *prefix, args.lifetime))?;
@@ -63,11 +71,37 @@ pub fn deny(args: &Add) -> Done {
 
 pub fn allow(args: &Add) -> Done {
     let control = args.target.open()?;
+    if !args.file.is_empty() {
+        return load(&control, &args.file, ListAction::Allow);
+    }
     for prefix in &args.prefix {
         control.allow(*prefix, args.lifetime)?;
         output::line(said("allowed", *prefix, args.lifetime))?;
     }
     Ok(())
+}
+
+/// All of the files, or none: every bad line is told.
+fn load(control: &Control, files: &[PathBuf], action: ListAction) -> Done {
+    let (mut wanted, mut wrong) = (Vec::new(), Vec::new());
+    for file in files {
+        match read_list(file) {
+            Ok(prefixes) => wanted.extend(prefixes.into_iter().map(|prefix| (prefix, action))),
+            Err(error) => wrong.push(error.to_string()),
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(Failure::new(format!("nothing was changed\n{}", wrong.join("\n"))));
+    }
+    let done = control.replace(Origin::File, &[action], &wanted)?;
+    let left = match done.left {
+        0 => String::new(),
+        left => format!(", {left} left as they were listed by a command or the configuration"),
+    };
+    output::line(format_args!(
+        "{} added, {} removed, {} kept{left}",
+        done.added, done.removed, done.kept
+    ))
 }
 
 fn said(what: &str, prefix: IpNet, lifetime: Option<Duration>) -> String {
@@ -104,8 +138,12 @@ pub fn show(args: &Show) -> Done {
     if entries.is_empty() {
         return output::line("nobody is denied, nobody is allowed more than others");
     }
-    let mut table =
-        Table::new([Column::text("prefix"), Column::text("list"), Column::number("expires in")]);
+    let mut table = Table::new([
+        Column::text("prefix"),
+        Column::text("list"),
+        Column::text("by"),
+        Column::number("expires in"),
+    ]);
     for entry in entries {
         let list = match entry.action {
             ListAction::Deny => Cell::new("deny").tone(Tone::Bad),
@@ -115,7 +153,13 @@ pub fn show(args: &Show) -> Done {
             || "never".to_owned(),
             |left| equic_report::number::seconds(left.as_secs_f64().ceil()),
         );
-        table.row([Cell::new(entry.prefix.to_string()), list, Cell::new(left)]);
+        let by = match entry.origin {
+            Origin::Command => "command".to_owned(),
+            Origin::Config => "configuration".to_owned(),
+            Origin::File => "file".to_owned(),
+            Origin::Ban => format!("ban {}", entry.bans),
+        };
+        table.row([Cell::new(entry.prefix.to_string()), list, Cell::new(by), Cell::new(left)]);
     }
     output::table(&table)
 }

@@ -2,7 +2,8 @@
 //!
 //! `run` loads, attaches and looks after one ([`mod@run`], over [`attach`] and [`limits`]); everything
 //! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
-//! [`lists`], [`set`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells Prometheus; [`explain`] asks the real program about packets.
+//! [`lists`], [`set`], [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
+//! Prometheus; [`explain`] asks the real program about packets.
 
 pub mod attach;
 mod detach;
@@ -11,6 +12,7 @@ pub mod limits;
 mod lists;
 mod metrics;
 mod reasons;
+mod reload;
 mod run;
 mod set;
 mod sources;
@@ -45,6 +47,10 @@ pub enum Command {
     Lists(lists::Show),
     /// Change limits while it runs
     Set(set::Args),
+    /// Read the configuration file again
+    Reload(reload::Args),
+    /// Say what is wrong with a configuration file
+    Check(reload::Check),
     /// What would happen to this packet, or to those of a capture
     Explain(Box<explain::Args>),
     /// Every reason for a verdict, and what it means
@@ -66,6 +72,8 @@ pub fn run(command: Command) -> Done {
         Command::Forget(args) => lists::forget(&args),
         Command::Lists(args) => lists::show(&args),
         Command::Set(args) => set::run(&args),
+        Command::Reload(args) => reload::run(&args),
+        Command::Check(args) => reload::check(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Reasons(args) => reasons::run(&args),
         Command::Detach(args) => detach::run(&args),

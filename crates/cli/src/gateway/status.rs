@@ -1,6 +1,8 @@
 //! `equic gateway status`.
 
-use equic_gateway::{Config, Control, Error, LedgerStatus, ServiceStatus, Status, TableStatus};
+use equic_gateway::{
+    Config, Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus,
+};
 use equic_report::number;
 use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
@@ -32,6 +34,7 @@ pub fn run(args: &Args) -> Done {
         return output::json("equic.gateway.status/1", status);
     }
     head(&status)?;
+    report(&status)?;
     for service in &status.services {
         show_service(service)?;
     }
@@ -75,6 +78,36 @@ fn head(status: &Status) -> Done {
         output::line("  dry run: nothing is dropped")?;
     }
     Ok(())
+}
+
+/// What the process that looks after it says is not as it should be.
+fn report(status: &Status) -> Done {
+    let Some(report) = &status.report else { return Ok(()) };
+    if !report.is_alive() {
+        output::line(format_args!(
+            "  nobody looks after it: process {} has ended, what it said last is not shown",
+            report.pid
+        ))?;
+        return Ok(());
+    }
+    for condition in &report.conditions {
+        let level = match condition.level {
+            Level::Error => "NOT WELL",
+            Level::Warning => "warning",
+        };
+        let about = &condition.about;
+        output::line(format_args!("  {level}: {about}: {}", condition.message))?;
+    }
+    let Some(bans) = &report.bans else { return Ok(()) };
+    let dry = if bans.dry_run { " (dry run: nobody is really banned)" } else { "" };
+    output::line(format_args!(
+        "  bans: {} in force, {} imposed, {} over, {} lifted, {} spared{dry}",
+        number::count(bans.active),
+        number::count(bans.imposed),
+        number::count(bans.expired),
+        number::count(bans.lifted),
+        number::count(bans.spared),
+    ))
 }
 
 fn show_service(service: &ServiceStatus) -> Done {

@@ -3,13 +3,14 @@
 //!
 //! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
 //! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
-//! (changes while it runs, dry run, strict), [`bystander`] (traffic that is none of its business),
+//! (changes while it runs, dry run, strict), [`bans`], [`bystander`] (traffic that is none of its business),
 //! [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
 //! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
 //! take turns ([`attack::turn`]). They need root; without it they say so, and fail where `CI=true`.
 
 mod attack;
+mod bans;
 mod bystander;
 #[path = "../common/mod.rs"]
 mod common;

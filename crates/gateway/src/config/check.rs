@@ -1,194 +1,112 @@
-//! Reading a configuration and checking what its types cannot say.
+//! Checking what the types of a configuration cannot say: ranges, names, duplicates.
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use toml::de::{DeTable, DeValue};
-
-use super::{Config, GatewayConfig, ServiceConfig};
+use super::{BanConfig, Config, ConfigError, GatewayConfig, Problem, ServiceConfig};
 use crate::abi;
 use crate::quantity::format_duration;
 
-/// Why a configuration, or a setting, does not hold.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration {}: {source}", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Something in the file does not hold.
-    #[error("{}: {error}", .path.display())]
-    InFile {
-        /// The file.
-        path: PathBuf,
-        /// What does not hold.
-        #[source]
-        error: Box<ConfigError>,
-    },
-    /// Not TOML, not a key, or not a value of its key; the message has the line and shows it.
-    #[error("{message}")]
-    Syntax {
-        /// Line, counted from 1; 0 when unknown.
-        line: usize,
-        /// Column, counted from 1; 0 when unknown.
-        column: usize,
-        /// The whole message, several lines.
-        message: String,
-    },
-    /// A value that reads well and does not hold.
-    #[error("{}`{key}`: {message}", at(.line, .column))]
-    Invalid {
-        /// The key, as `service.web.listen`.
-        key: String,
-        /// What is wrong and what would be right.
-        message: String,
-        /// Line, counted from 1; 0 when it did not come from a text.
-        line: usize,
-        /// Column, counted from 1; 0 when it did not come from a text.
-        column: usize,
-    },
-    /// `set` with a key that does not exist.
-    #[error("no setting `{key}`{}; settings that can change: {}", crate::error::did_you_mean(.similar), .known.join(", "))]
-    UnknownKey {
-        /// What was written.
-        key: String,
-        /// Similar keys.
-        similar: Vec<String>,
-        /// Every key.
-        known: Vec<String>,
-    },
-}
-
-fn at(line: &usize, column: &usize) -> String {
-    if *line == 0 { String::new() } else { format!("line {line}, column {column}: ") }
-}
-
 /// A step from the document to a value.
-#[derive(Clone, Copy)]
-enum Step<'a> {
-    Key(&'a str),
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
+    Key(&'static str),
     Index(usize),
 }
 
-/// A complaint before it has its place in the text.
-struct Complaint<'a> {
-    path: Vec<Step<'a>>,
-    key: String,
-    message: String,
+/// Something that does not hold, before it has its place in the text.
+#[derive(Debug)]
+pub(super) struct Complaint {
+    pub(super) path: Vec<Step>,
+    pub(super) key: String,
+    pub(super) message: String,
+    /// It is about something that is not there.
+    pub(super) missing: bool,
 }
 
-impl From<Complaint<'_>> for ConfigError {
-    fn from(complaint: Complaint<'_>) -> ConfigError {
-        let Complaint { key, message, .. } = complaint;
-        ConfigError::Invalid { key, message, line: 0, column: 0 }
+impl Complaint {
+    fn new(path: Vec<Step>, key: String, message: String) -> Complaint {
+        Complaint { path, key, message, missing: false }
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Config, ConfigError> {
-    let config: Config = toml::from_str(text).map_err(|error| {
-        let (line, column) = error.span().map_or((0, 0), |span| position(text, span.start));
-        ConfigError::Syntax { line, column, message: error.to_string().trim_end().to_owned() }
-    })?;
-    check(&config).map_err(|complaint| {
-        let (line, column) = locate(text, &complaint.path).unwrap_or((0, 0));
-        let Complaint { key, message, .. } = complaint;
-        ConfigError::Invalid { key, message, line, column }
-    })?;
-    Ok(config)
-}
+/// What is wrong with a value, under its key.
+type Wrong = (&'static str, String);
 
 pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
-    check(config).map_err(ConfigError::from)
-}
-
-/// Line and column of a byte offset, both from 1.
-fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    (line, column)
-}
-
-/// Where the value at `path` stands, or the nearest thing around it that is written out.
-fn locate(text: &str, path: &[Step<'_>]) -> Option<(usize, usize)> {
-    let document = DeTable::parse(text).ok()?;
-    let (mut table, mut list) = (Some(document.get_ref()), None);
-    let mut found = None;
-    for step in path {
-        let next = match step {
-            Step::Key(key) => table.and_then(|table| table.get(*key)),
-            Step::Index(index) => list.and_then(|list: &toml::de::DeArray<'_>| list.get(*index)),
-        };
-        let Some(next) = next else { break };
-        found = Some(next.span().start);
-        (table, list) = match next.get_ref() {
-            DeValue::Table(inner) => (Some(inner), None),
-            DeValue::Array(inner) => (None, Some(inner)),
-            _ => (None, None),
-        };
+    let complaints = check(config);
+    if complaints.is_empty() {
+        return Ok(());
     }
-    found.map(|offset| position(text, offset))
+    let problems = complaints.into_iter().map(|c| Problem::of(c.key, c.message)).collect();
+    Err(ConfigError::problems(None, problems))
 }
 
-fn check(config: &Config) -> Result<(), Complaint<'static>> {
-    check_gateway(&config.gateway)?;
+/// Everything that does not hold.
+pub(super) fn check(config: &Config) -> Vec<Complaint> {
+    let mut all = Vec::new();
+    for (key, message) in check_gateway(&config.gateway) {
+        let path = vec![Step::Key("gateway"), Step::Key(key)];
+        all.push(Complaint::new(path, format!("gateway.{key}"), message));
+    }
+    for (key, message) in config.ban.iter().flat_map(check_ban) {
+        let path = vec![Step::Key("ban"), Step::Key(key)];
+        all.push(Complaint::new(path, format!("ban.{key}"), message));
+    }
     let known = abi::EQUIC_MAX_SERVICES as usize;
     if config.services.is_empty() || config.services.len() > known {
-        return Err(Complaint {
-            path: vec![Step::Key("service")],
-            key: "service".to_owned(),
-            message: format!(
-                "{} services; a gateway has 1 to {known}: write a [[service]]",
-                config.services.len()
-            ),
-        });
+        let message = format!(
+            "{} services; a gateway has 1 to {known}: write a [[service]]",
+            config.services.len()
+        );
+        let path = vec![Step::Key("service")];
+        let missing = config.services.is_empty();
+        all.push(Complaint { path, key: "service".to_owned(), message, missing });
     }
+    check_services(&config.services, &mut all);
+    for (index, net) in config.deny.iter().enumerate() {
+        if config.allow.contains(net) {
+            let path = vec![Step::Key("deny"), Step::Index(index)];
+            let message = format!("{net} is on both lists, `deny` and `allow`");
+            all.push(Complaint::new(path, "deny".to_owned(), message));
+        }
+    }
+    all
+}
+
+fn check_services(services: &[ServiceConfig], all: &mut Vec<Complaint>) {
     let mut names = HashMap::new();
     let mut listeners = HashMap::new();
-    for (index, service) in config.services.iter().enumerate() {
-        let complain = |key: &'static str, message: String| Complaint {
-            path: vec![Step::Key("service"), Step::Index(index), Step::Key(key)],
-            key: format!("service.{}.{key}", service.name),
-            message,
+    for (index, service) in services.iter().enumerate() {
+        let shown = if service.name.is_empty() { index.to_string() } else { service.name.clone() };
+        let mut complain = |key: &'static str, message: String, missing: bool| {
+            let path = vec![Step::Key("service"), Step::Index(index), Step::Key(key)];
+            all.push(Complaint { path, key: format!("service.{shown}.{key}"), message, missing });
         };
-        check_service(service).map_err(|(key, message)| complain(key, message))?;
-        if names.insert(service.name.as_str(), index).is_some() {
-            return Err(complain("name", "two services have this name".to_owned()));
+        for (key, message) in check_service(service) {
+            let missing = (key == "name" && service.name.is_empty())
+                || (key == "listen" && service.listen.is_empty());
+            complain(key, message, missing);
         }
-        for listen in &service.listen {
-            for addr in listen.addresses() {
-                if let Some(other) = listeners.insert(addr, service.name.as_str()) {
-                    return Err(complain(
-                        "listen",
-                        format!("{} is taken already, by `{other}`", shown(addr)),
-                    ));
-                }
+        if !service.name.is_empty() && names.insert(service.name.as_str(), index).is_some() {
+            complain("name", "two services have this name".to_owned(), false);
+        }
+        for addr in service.listen.iter().flat_map(|listen| listen.addresses()) {
+            if let Some(other) = listeners.insert(addr, service.name.as_str()) {
+                complain(
+                    "listen",
+                    format!("{} is taken already, by `{other}`", shown_addr(addr)),
+                    false,
+                );
             }
         }
     }
-    for (index, net) in config.deny.iter().enumerate() {
-        if config.allow.contains(net) {
-            return Err(Complaint {
-                path: vec![Step::Key("deny"), Step::Index(index)],
-                key: "deny".to_owned(),
-                message: format!("{net} is on both lists, `deny` and `allow`"),
-            });
-        }
-    }
-    Ok(())
 }
 
-fn shown(addr: SocketAddr) -> String {
+fn shown_addr(addr: SocketAddr) -> String {
     match (addr.ip().is_unspecified(), addr.is_ipv4()) {
         (true, true) => format!("any IPv4, port {}", addr.port()),
         (true, false) => format!("any IPv6, port {}", addr.port()),
@@ -196,13 +114,14 @@ fn shown(addr: SocketAddr) -> String {
     }
 }
 
-fn check_gateway(gateway: &GatewayConfig) -> Result<(), Complaint<'static>> {
-    let complain = |key: &'static str, message: String| Complaint {
-        path: vec![Step::Key("gateway"), Step::Key(key)],
-        key: format!("gateway.{key}"),
-        message,
+fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
+    let mut all = Vec::new();
+    let mut note = |key, result: Result<(), String>| {
+        if let Err(message) = result {
+            all.push((key, message));
+        }
     };
-    check_name(&gateway.name, true).map_err(|message| complain("name", message))?;
+    note("name", check_name(&gateway.name, true));
     let sizes = [
         ("sources", gateway.sources, 64..=1 << 24),
         ("handshakes", gateway.handshakes, 64..=1 << 24),
@@ -212,47 +131,84 @@ fn check_gateway(gateway: &GatewayConfig) -> Result<(), Complaint<'static>> {
         ("source_prefix_v6", gateway.source_prefix_v6.into(), 16..=128),
     ];
     for (key, value, allowed) in sizes {
-        range(value, allowed, |v| v.to_string()).map_err(|message| complain(key, message))?;
+        note(key, range(value, allowed, |v| v.to_string()));
     }
-    check_lease(gateway.lease).map_err(|message| complain("lease", message))?;
+    note("lease", check_lease(gateway.lease));
     for (index, name) in gateway.interfaces.iter().enumerate() {
         if name.is_empty() || name.len() > 15 || name.contains(['/', ' ', '\0']) {
-            return Err(complain(
-                "interfaces",
-                format!("`{name}` is not the name of an interface"),
-            ));
+            note("interfaces", Err(format!("`{name}` is not the name of an interface")));
         }
         if gateway.interfaces[..index].contains(name) {
-            return Err(complain("interfaces", format!("`{name}` is named twice")));
+            note("interfaces", Err(format!("`{name}` is named twice")));
         }
     }
-    Ok(())
+    all
+}
+
+fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
+    const DAY: u64 = 86_400;
+    let seconds = |low: u64, high: u64| Duration::from_secs(low)..=Duration::from_secs(high);
+    let shown = |v: &Duration| format_duration(*v);
+    let mut all = Vec::new();
+    let mut note = |key, result: Result<(), String>| {
+        if let Err(message) = result {
+            all.push((key, message));
+        }
+    };
+    note("times", range(ban.times, 1..=1_000_000_000, |v| v.to_string()));
+    note("within", range(ban.within, seconds(1, DAY), shown));
+    note("for", range(ban.first, seconds(1, 365 * DAY), shown));
+    note("growth", range(ban.growth, 1.0..=100.0, |v| v.to_string()));
+    note("max", range(ban.max, seconds(1, 365 * DAY), shown));
+    if ban.max < ban.first {
+        let message = format!(
+            "{} is less than `for`, {}",
+            format_duration(ban.max),
+            format_duration(ban.first)
+        );
+        note("max", Err(message));
+    }
+    note("forgive_after", range(ban.forgive_after, seconds(1, 3_650 * DAY), shown));
+    note("sources", range(ban.sources, 16..=1 << 24, |v| v.to_string()));
+    if ban.reasons.is_empty() {
+        note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
+    }
+    for reason in &ban.reasons {
+        if !reason.drops() || *reason == crate::Reason::Denied {
+            let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };
+            note("reasons", Err(format!("`{reason}` {what}: it cannot count towards one")));
+        }
+    }
+    all
 }
 
 pub(super) fn check_lease(lease: Duration) -> Result<(), String> {
     range(lease, Duration::from_millis(100)..=Duration::from_secs(60), |v| format_duration(*v))
 }
 
-pub(super) fn check_service(service: &ServiceConfig) -> Result<(), (&'static str, String)> {
-    check_name(&service.name, false).map_err(|message| ("name", message))?;
+fn check_service(service: &ServiceConfig) -> Vec<Wrong> {
+    let mut all = Vec::new();
+    if let Err(message) = check_name(&service.name, false) {
+        all.push(("name", message));
+    }
     if service.listen.is_empty() {
-        return Err((
-            "listen",
-            "a service listens somewhere: write for example listen = [\"443\"]".to_owned(),
-        ));
+        let message = "a service listens somewhere: write for example listen = [\"443\"]";
+        all.push(("listen", message.to_owned()));
     }
-    check_limits(service)?;
-    if let Some(group) = &service.group {
-        check_name(group, false).map_err(|message| ("group", message))?;
+    all.extend(check_limits(service));
+    if let Some(Err(message)) = service.group.as_ref().map(|group| check_name(group, false)) {
+        all.push(("group", message));
     }
-    Ok(())
+    all
 }
 
 /// What can change while the gateway runs.
-pub(super) fn check_limits(service: &ServiceConfig) -> Result<(), (&'static str, String)> {
+pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
+    let mut all = Vec::new();
     let timeouts = Duration::from_millis(100)..=Duration::from_secs(600);
-    range(service.handshake_timeout, timeouts, |v| format_duration(*v))
-        .map_err(|message| ("handshake_timeout", message))?;
+    if let Err(message) = range(service.handshake_timeout, timeouts, |v| format_duration(*v)) {
+        all.push(("handshake_timeout", message));
+    }
     let bytes = service.bytes_per_source;
     if !bytes.is_off() && bytes.burst() < LARGEST_USUAL_PACKET {
         let message = format!(
@@ -260,13 +216,13 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Result<(), (&'static str,
              {LARGEST_USUAL_PACKET} or more, for example `10MB/s burst 64KiB`",
             bytes.burst()
         );
-        return Err(("bytes_per_source", message));
+        all.push(("bytes_per_source", message));
     }
     if !bytes.is_off() && bytes.units_per_second() < SLOWEST_BYTES {
         let message = format!("{bytes} is out of range: {SLOWEST_BYTES}/s or more");
-        return Err(("bytes_per_source", message));
+        all.push(("bytes_per_source", message));
     }
-    Ok(())
+    all
 }
 
 /// UDP payload of a full Ethernet frame, rounded up.

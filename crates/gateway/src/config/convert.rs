@@ -160,7 +160,7 @@ impl Config {
 
 impl GatewayConfig {
     /// What the program is loaded with.
-    pub(crate) fn to_load(&self, seed: u64) -> abi::equic_load {
+    pub(crate) fn to_load(&self, seed: u64, ban: Option<&super::BanConfig>) -> abi::equic_load {
         let v4 = u32::MAX.checked_shl(32 - u32::from(self.source_prefix_v4)).unwrap_or(0);
         let v6 = u128::MAX
             .checked_shl(128 - u32::from(self.source_prefix_v6))
@@ -174,6 +174,7 @@ impl GatewayConfig {
             v4_mask: v4.to_be(),
             ledger_mask: buckets_for(self.ledger_sources) - 1,
             drop_deep_headers: self.drop_deep_headers.into(),
+            counted_reasons: ban.map_or(0, super::BanConfig::mask),
             ..abi::equic_load::default()
         }
     }

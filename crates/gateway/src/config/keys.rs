@@ -147,8 +147,6 @@ impl Setting {
         let (key, value) = text.split_once('=').ok_or_else(|| ConfigError::Invalid {
             key: text.trim().to_owned(),
             message: "a setting is written KEY=VALUE, for example max_connections=100".to_owned(),
-            line: 0,
-            column: 0,
         })?;
         Setting::parse(key, value)
     }
@@ -170,7 +168,7 @@ impl Setting {
             Some(service) => format!("{service}.{}", self.key.name()),
             None => self.key.name().to_owned(),
         };
-        ConfigError::Invalid { key, message, line: 0, column: 0 }
+        ConfigError::Invalid { key, message }
     }
 
     fn flag(&self) -> Result<bool, ConfigError> {
@@ -205,7 +203,10 @@ impl Setting {
             Key::AlsoClient => service.also_client = self.flag()?,
             Key::Lease | Key::Events => {}
         }
-        check::check_limits(service).map_err(|(_, message)| self.invalid(message))
+        match check::check_limits(service).into_iter().next() {
+            None => Ok(()),
+            Some((_, message)) => Err(self.invalid(message)),
+        }
     }
 
     /// Changes the gateway.

@@ -1,19 +1,24 @@
 //! The configuration of a gateway: TOML in, checked structures out.
 //!
 //! * [`Config`] and its parts are plain data: read them from a file with [`Config::parse`], or fill
-//!   them in; [`Config::validate`] checks what types cannot (start reading in `check.rs`);
+//!   them in; `read.rs` reads the text, [`Config::validate`] checks what types cannot (`check.rs`);
+//! * `ban.rs`: `[ban]`; `listfile.rs`: list files, an address or prefix a line;
 //! * `types.rs`: listeners, prefixes, modes and policies, each readable from text;
 //! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), over the
 //!   same parsers;
-//! * errors name the line, the key and what would be right.
+//! * errors (`problem.rs`) name the line, the key and what would be right, all of them at once.
 
+mod ban;
 mod check;
 mod convert;
 mod keys;
+mod listfile;
+mod problem;
+mod read;
 mod types;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -21,26 +26,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::{Rate, duration};
 
-pub use check::ConfigError;
+pub use ban::BanConfig;
 pub(crate) use convert::{
     Listener, address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
 };
 pub use keys::{Key, Setting};
+pub use listfile::{parse_list, read_list};
+pub use problem::{ConfigError, Problem};
 pub(crate) use types::canonical_prefix;
-pub use types::{Fragments, Listen, Mode, Policy, parse_prefix};
+pub use types::{Fragments, Listen, Mode, Policy, Proof, parse_prefix};
 
 /// A whole gateway.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Prefixes whose packets are dropped. In the file these two stand before the first `[table]`.
+    /// Prefixes whose packets are dropped. In the file these four stand before the first `[table]`.
     #[serde(with = "types::prefixes")]
     pub deny: Vec<IpNet>,
     /// Prefixes exempt from quotas and rates.
     #[serde(with = "types::prefixes")]
     pub allow: Vec<IpNet>,
+    /// Files with more prefixes to drop, one a line; relative to the configuration's folder.
+    pub deny_files: Vec<PathBuf>,
+    /// Files with more prefixes to exempt.
+    pub allow_files: Vec<PathBuf>,
     /// What holds for all services.
     pub gateway: GatewayConfig,
+    /// Who is denied for a while; none: nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ban: Option<BanConfig>,
     /// The services, at least one; `[[service]]` in the file.
     #[serde(rename = "service")]
     pub services: Vec<ServiceConfig>,
@@ -56,6 +70,9 @@ pub struct GatewayConfig {
     pub interfaces: Vec<String>,
     /// How to attach it.
     pub mode: Mode,
+    /// Start even where an interface is missing or taken, and attach to it when that is over. (What
+    /// goes away while it runs is waited for in any case.)
+    pub wait: bool,
     /// Count what would be dropped, drop nothing. Live.
     pub dry_run: bool,
     /// How many leading bits of an IPv4 address make a source; 8 to 32.
@@ -88,6 +105,7 @@ impl Default for GatewayConfig {
             name: "equic".to_owned(),
             interfaces: Vec::new(),
             mode: Mode::Auto,
+            wait: false,
             dry_run: false,
             source_prefix_v4: 32,
             source_prefix_v6: 64,
@@ -171,20 +189,29 @@ impl Config {
     /// Reads a configuration and checks it.
     ///
     /// # Errors
-    /// With line and column: what is not TOML, not a key, not a value of its key, or out of range.
+    /// [`ConfigError::Problems`] with everything that is not TOML, not a key, not a value of its
+    /// key, or out of range, each with line and column.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
-        check::parse(text)
+        match read::read(text) {
+            (config, problems) if problems.is_empty() => Ok(config),
+            (_, problems) => Err(ConfigError::problems(None, problems)),
+        }
     }
 
-    /// Reads a configuration file and checks it.
+    /// Reads a configuration file and checks it. Paths in it are relative to its folder. The list
+    /// files are read by [`Config::listed`].
     ///
     /// # Errors
-    /// As [`Config::parse`], with the file's name in front; or when it cannot be read.
+    /// As [`Config::parse`], with the file's name; or when it cannot be read.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-        Config::parse(&text)
-            .map_err(|error| ConfigError::InFile { path: path.to_owned(), error: Box::new(error) })
+        let mut config = Config::parse(&text).map_err(|error| error.in_file(path))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let state = config.ban.as_mut().and_then(|ban| ban.state.as_mut());
+        let files = config.deny_files.iter_mut().chain(&mut config.allow_files).chain(state);
+        files.for_each(|file| *file = folder.join(&file));
+        Ok(config)
     }
 
     /// One service on any IPv4 and any IPv6 address, everything else by default.
@@ -200,7 +227,7 @@ impl Config {
     /// Checks ranges, names and duplicates.
     ///
     /// # Errors
-    /// The first thing that does not hold, by its key.
+    /// Everything that does not hold, by its key.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::validate(self)
     }

@@ -1,9 +1,13 @@
 use super::*;
-use crate::config::{ConfigError, Key, Listen, Setting, parse_prefix};
+use crate::config::{
+    ConfigError, Key, Listen, Problem, Setting, parse_list, parse_prefix, read_list,
+};
 
 const FULL: &str = r#"
 deny = ["203.0.113.0/24", "2001:db8:bad::/48"]
 allow = ["192.0.2.1", "::ffff:198.51.100.0/120"]
+deny_files = ["a.txt", "/b.txt"]
+allow_files = ["c.txt"]
 
 [gateway]
 name = "edge"
@@ -19,6 +23,20 @@ acl_entries = 100
 lease = "500ms"
 events = "10/s burst 20"
 drop_deep_headers = true
+wait = true
+
+[ban]
+reasons = ["quota", "rate_new_source"]
+proof = "none"
+times = 5
+within = "10s"
+for = "1m"
+growth = 1.5
+max = "1h"
+forgive_after = "2h"
+sources = 1000
+dry_run = true
+state = "bans.json"
 
 [[service]]
 name = "web"
@@ -121,18 +139,145 @@ fn errors_name_line_and_key() {
             1,
             "both lists",
         ),
-        ("deny = \n", 1, "TOML parse error"),
+        ("deny = \n", 1, "string values must be quoted"),
+        ("ban = 5\n", 1, "write [ban]"),
+        ("[service]\nname = \"a\"\n", 1, "two brackets"),
+        ("[ban]\ntimes = 0\n", 2, "1 to 1000000000"),
+        ("[ban]\nfor = \"2h\"\nmax = \"1h\"\n", 3, "less than `for`"),
+        ("[ban]\ngrowth = nan\n", 2, "1 to 100"),
+        ("[ban]\nreasons = []\n", 2, "nobody is ever banned"),
+        ("[ban]\nreasons = [\"new\"]\n", 2, "no refusal"),
+        ("[ban]\nreasons = [\"denied\"]\n", 2, "what a ban leads to"),
+        ("[ban]\nreasons = [\"qouta\"]\n", 2, "did you mean quota"),
+        ("[ban]\nproof = \"maybe\"\n", 2, "cannot be forged"),
     ];
     for (text, want, part) in cases {
         let error = Config::parse(text).expect_err(text);
-        let line = match &error {
-            ConfigError::Syntax { line, .. } | ConfigError::Invalid { line, .. } => *line,
-            other => panic!("{other:?}"),
-        };
-        assert!(error.to_string().contains(part), "{text}\n{error}");
-        assert_eq!(line, want, "{text}\n{error}");
+        let ConfigError::Problems { problems, more: 0, .. } = &error else { panic!("{error:?}") };
+        let about = |problem: &&Problem| problem.to_string().contains(part);
+        let line = problems.iter().find(about).map(|problem| problem.line);
+        assert_eq!(line, Some(want), "{text}\n{error}");
     }
     assert!(Config::parse("").unwrap_err().to_string().contains("[[service]]"));
+}
+
+/// Everything that is wrong, each with its place, in the order of the text.
+#[test]
+fn several_errors_come_at_once() {
+    let text = r#"deny = ["192.0.2.0/24", "10.0.0.1/8", 5]
+alow = []
+max_connections = 5
+
+[gateway]
+nam = "x"
+sources = 5
+lease = "1"
+interfaces = ["eth0", "eth0", "a/b"]
+dry_run = "yes"
+dry_run = true
+
+[bann]
+times = 3
+
+[ban]
+tmes = 3
+within = 60
+reasons = ["quota", "nosuch"]
+
+[[service]]
+name = "web"
+listen = ["443", "x", 70000]
+max_conections = 3
+policy = "nwe"
+new_per_source = 20
+
+[[service]]
+name = "web"
+listen = ["443"]
+sources = 3
+handshake_timeout = "1h"
+"#;
+    let error = Config::parse(text).unwrap_err();
+    let told = error.lines();
+    let wanted = [
+        "1:25: deny: `10.0.0.1/8` is not a prefix",
+        "1:39: deny: invalid type: integer",
+        "2:1: alow: there is no such key; did you mean `allow` or `allow_files`?",
+        "3:1: max_connections: there is no such key here; it belongs to a [[service]]",
+        "6:1: gateway.nam: there is no such key; did you mean `name`?",
+        "7:11: gateway.sources: 5 is out of range: 64 to 16777216",
+        "8:9: gateway.lease: `1` is not",
+        "9:14: gateway.interfaces: `a/b` is not the name of an interface",
+        "9:14: gateway.interfaces: `eth0` is named twice",
+        "10:11: gateway.dry_run: invalid type: string \"yes\", expected true or false",
+        "11:1: duplicate key",
+        "13:2: bann: there is no such key; did you mean `ban`?",
+        "17:1: ban.tmes: there is no such key; did you mean `times`?",
+        "18:10: ban.within: invalid type",
+        "19:21: ban.reasons: `nosuch` is not a reason",
+        "23:18: service.web.listen: `x` is not a port",
+        "23:23: service.web.listen: `70000`",
+        "24:1: service.web.max_conections: there is no such key; did you mean `max_connections`?",
+        "25:10: service.web.policy: `nwe` is not a policy: `new` or `strict`",
+        "26:18: service.web.new_per_source: invalid type",
+        "29:8: service.web.name: two services have this name",
+        "30:10: service.web.listen: any IPv4, port 443 is taken already, by `web`",
+        "30:10: service.web.listen: any IPv6, port 443 is taken already, by `web`",
+        "31:1: service.web.sources: there is no such key here; it belongs to [gateway]",
+        "32:21: service.web.handshake_timeout: 1h is out of range: 100ms to 10m",
+    ];
+    for (line, want) in told.iter().zip(wanted) {
+        assert!(line.starts_with(want), "{want}\n{line}\n\n{error}");
+    }
+    assert_eq!(told.len(), wanted.len(), "{error}");
+
+    // A file's name comes in front, as compilers write it.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[gateway]\nnam = 1\n").unwrap();
+    let error = Config::read(file.path()).unwrap_err().to_string();
+    assert!(error.contains(&format!("{}:2:1: gateway.nam: ", file.path().display())), "{error}");
+    // Thousands of mistakes are not all told.
+    let many: String = (0..5_000).map(|index| format!("zzz{index} = 1\n")).collect();
+    let lines = Config::parse(&many).unwrap_err().lines();
+    assert!(lines.len() == 1_001 && lines[1_000] == "... and 4001 more", "{}", lines[1_000]);
+}
+
+#[test]
+fn list_files() {
+    let text = b"# comment\n192.0.2.1\n\n  2001:db8::/32 # why\r\n::ffff:198.51.100.0/120\n";
+    let list: Vec<String> = parse_list(text).unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(list, ["192.0.2.1/32", "2001:db8::/32", "198.51.100.0/24"]);
+    let long = vec![b'1'; 1000];
+    let bad = [&b"1.2.3.4\n1.2.3\n10.0.0.1/8\n\xff\xfe\n"[..], &long].concat();
+    let lines = parse_list(&bad).unwrap_err().lines();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[0].starts_with("2:1: `1.2.3` is not an address or prefix"), "{lines:?}");
+    assert!(lines[1].starts_with("3:1: `10.0.0.1/8`") && lines[1].contains("10.0.0.0/8"));
+    assert!(lines[2].starts_with("4:1: ") && lines[3].starts_with("5:1: "), "{lines:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let (deny, allow) = (folder.path().join("deny"), folder.path().join("allow"));
+    std::fs::write(&deny, "192.0.2.1\n192.0.2.1\nx\n").unwrap();
+    let path = folder.path().join("config");
+    let text = "deny_files = [\"deny\"]\nallow_files = [\"allow\"]\ndeny = [\"192.0.2.2\"]\n\
+                [[service]]\nname = \"a\"\nlisten = [\"443\"]\n";
+    std::fs::write(&path, text).unwrap();
+    // Everything that is wrong with all files.
+    let error = Config::read(&path).unwrap().listed().unwrap_err().to_string();
+    assert!(error.contains("deny:3:1: `x`") && error.contains("allow: No such file"), "{error}");
+    std::fs::write(&deny, "192.0.2.1\n192.0.2.1\n").unwrap();
+    std::fs::write(&allow, "192.0.2.1\n").unwrap();
+    let error = Config::read(&path).unwrap().listed().unwrap_err().to_string();
+    assert!(error.contains("192.0.2.1/32 is on both lists"), "{error}");
+    std::fs::write(&allow, "192.0.2.3\n").unwrap();
+    let mut config = Config::read(&path).unwrap();
+    assert_eq!(config.listed().unwrap().len(), 3);
+    config.gateway.acl_entries = 2;
+    let error = config.listed().unwrap_err().to_string();
+    assert!(error.contains("gateway.acl_entries: 3 IPv4 entries do not fit into 2"), "{error}");
+    assert!(
+        read_list(&folder.path().join("none")).unwrap_err().to_string().contains("cannot read")
+    );
 }
 
 #[test]
@@ -216,7 +361,7 @@ fn listeners_and_prefixes() {
 fn masks_and_sizes() {
     let gateway =
         GatewayConfig { source_prefix_v4: 24, source_prefix_v6: 56, ..GatewayConfig::default() };
-    let load = gateway.to_load(9);
+    let load = gateway.to_load(9, None);
     assert_eq!(load.v4_mask.to_ne_bytes(), [255, 255, 255, 0]);
     assert_eq!(load.v6_mask[0].to_ne_bytes(), [255, 255, 255, 255, 255, 255, 255, 0]);
     assert_eq!(load.v6_mask[1], 0);

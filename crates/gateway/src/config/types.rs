@@ -112,6 +112,24 @@ named!(
     Drop = "drop"
 );
 
+/// What a source has to show before its refusals count against it. Anybody can write any source
+/// address into a packet; who completes a handshake receives at the address (RFC 9000 s.8.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Proof {
+    /// A connection that a server has counted. The reasons `quota` and `quota_strict` imply it.
+    #[default]
+    Connection,
+    /// Nothing: where source addresses cannot be forged.
+    None,
+}
+
+named!(
+    Proof,
+    "a proof: `connection`, or `none` where source addresses cannot be forged",
+    Connection = "connection",
+    None = "none"
+);
+
 /// Where a service listens.
 ///
 /// `443` is port 443 on any IPv4 and any IPv6 address; `192.0.2.1:443` and `[2001:db8::1]:443` are

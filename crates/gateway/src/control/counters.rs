@@ -96,6 +96,12 @@ impl Control {
         Ok(Counted { rows: self.rows(&totals)?, tallies, sources, handshakes })
     }
 
+    /// Entries ever made in the table of sources.
+    pub(super) fn sources_created(&self) -> Result<u64> {
+        let at = (abi::EQUIC_TALLY_BASE + abi::EQUIC_TALLY_SOURCES_CREATED) as usize;
+        Ok(self.totals()?.get(at).map_or(0, |counter| counter.packets))
+    }
+
     /// Every element of `counters`, added up over the CPUs.
     fn totals(&self) -> Result<Vec<abi::equic_counter>> {
         let (cpus, values) = self.maps.counters.read_all().map_err(reading("the counters"))?;

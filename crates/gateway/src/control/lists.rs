@@ -11,6 +11,7 @@ use super::{Control, reading};
 use crate::abi;
 use crate::config::nanos;
 use crate::error::{Error, Result};
+use crate::gateway::lock;
 use crate::prefix::{AclKey, net_of_v4, net_of_v6};
 use crate::sys;
 use crate::sys::region::atomic;
@@ -25,6 +26,20 @@ pub enum ListAction {
     Allow,
 }
 
+/// Who put an entry on a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// An operator, by a command about this prefix.
+    Command,
+    /// The configuration or a list file it names.
+    Config,
+    /// A list file that an operator loaded by a command.
+    File,
+    /// The gateway itself.
+    Ban,
+}
+
 /// An entry of the deny and allow lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ListEntry {
@@ -34,7 +49,14 @@ pub struct ListEntry {
     pub action: ListAction,
     /// How much longer it holds; none: for good. In JSON as `{"secs":..,"nanos":..}`.
     pub expires_in: Option<Duration>,
+    /// Who put it there.
+    pub origin: Origin,
+    /// Of a ban: how many the prefix has had, this one included. Else 0.
+    pub bans: u16,
 }
+
+/// How many times as long as looking through the lists took it is let alone.
+const REST: u32 = 50;
 
 impl Control {
     /// Drops the packets of a prefix from now on, for `ttl` or for good. Replaces an entry of the same
@@ -43,7 +65,7 @@ impl Control {
     /// # Errors
     /// [`Error::ListFull`].
     pub fn deny(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
-        self.list(prefix, ListAction::Deny, ttl)
+        self.put(prefix, &entry(ListAction::Deny, Origin::Command, self.until(ttl), 0))
     }
 
     /// Exempts a prefix from quotas and rates from now on, for `ttl` or for good. Replaces an entry
@@ -52,38 +74,51 @@ impl Control {
     /// # Errors
     /// [`Error::ListFull`].
     pub fn allow(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
-        self.list(prefix, ListAction::Allow, ttl)
+        self.put(prefix, &entry(ListAction::Allow, Origin::Command, self.until(ttl), 0))
     }
 
-    fn list(&self, prefix: IpNet, action: ListAction, ttl: Option<Duration>) -> Result<()> {
-        let until = ttl.map_or(0, |ttl| self.now().saturating_add(nanos(ttl)).max(1));
-        self.put(prefix, action, until)
+    /// Bans a prefix for `ttl`, its ban number `count`; an older ban of it is replaced. False when
+    /// that would take something from what the operator listed: the prefix is inside an allowed one,
+    /// or has an entry of its own.
+    ///
+    /// # Errors
+    /// [`Error::ListFull`].
+    pub fn ban(&self, prefix: IpNet, ttl: Duration, count: u16) -> Result<bool> {
+        let own = self.entry(prefix)?;
+        if self.allowed(prefix)? || own.is_some_and(|own| own.origin != Origin::Ban) {
+            return Ok(false);
+        }
+        let entry = entry(ListAction::Deny, Origin::Ban, self.until(Some(ttl)), count);
+        self.put(prefix, &entry).map(|()| true)
+    }
+
+    fn until(&self, ttl: Option<Duration>) -> u64 {
+        ttl.map_or(0, |ttl| self.now().saturating_add(nanos(ttl)).max(1))
     }
 
     /// The gateway's idea of the present.
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         match self.maps.load.test_clock {
             0 => sys::monotonic_ns(),
             _ => self.maps.control.read().clock_ns,
         }
     }
 
-    pub(super) fn put(&self, prefix: IpNet, action: ListAction, expires_ns: u64) -> Result<()> {
-        let key = AclKey::of(prefix);
-        let entry = |prefixlen| abi::equic_acl_entry {
-            expires_ns,
-            action: match action {
-                ListAction::Deny => abi::EQUIC_ACL_DENY,
-                ListAction::Allow => abi::EQUIC_ACL_ALLOW,
-            },
-            prefixlen,
-        };
-        // First the bit: the program looks at the tries only if it is set.
-        let (bit, family) = if matches!(key, AclKey::V4(_)) { (1, 4) } else { (2, 6) };
+    /// The program looks at a family's trie only after this.
+    pub(super) fn use_lists(&self, v4: bool) {
+        let bit = if v4 { 1 } else { 2 };
         atomic!(AtomicU32, self.maps.control.pointer(), acl_used).fetch_or(bit, AcqRel);
+    }
+
+    /// Stores an entry; its prefix length is the prefix's.
+    pub(super) fn put(&self, prefix: IpNet, entry: &abi::equic_acl_entry) -> Result<()> {
+        let key = AclKey::of(prefix);
+        let family = if matches!(key, AclKey::V4(_)) { 4 } else { 6 };
+        self.use_lists(family == 4);
+        let with = |prefixlen| abi::equic_acl_entry { prefixlen, ..*entry };
         let put = |maps: &crate::maps::Maps| match &key {
-            AclKey::V4(key) => maps.acl4.put(key, &entry(key.prefixlen)),
-            AclKey::V6(key) => maps.acl6.put(key, &entry(key.prefixlen)),
+            AclKey::V4(key) => maps.acl4.put(key, &with(key.prefixlen)),
+            AclKey::V6(key) => maps.acl6.put(key, &with(key.prefixlen)),
         };
         match put(&self.maps) {
             // Expired entries may take the room.
@@ -117,20 +152,56 @@ impl Control {
         let mut all: Vec<ListEntry> = self
             .raw_lists()?
             .into_iter()
-            .filter(|(_, entry)| entry.expires_ns == 0 || entry.expires_ns > now)
-            .map(|(prefix, entry)| ListEntry {
-                prefix,
-                action: action_of(&entry),
-                expires_in: (entry.expires_ns != 0)
-                    .then(|| Duration::from_nanos(entry.expires_ns - now)),
-            })
+            .filter(|(_, entry)| holds(entry, now))
+            .map(|(prefix, entry)| typed(prefix, &entry, now))
             .collect();
         all.sort_by_key(|entry| entry.prefix);
         Ok(all)
     }
 
+    /// The entry of exactly this prefix, if it holds.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn entry(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
+        let now = self.now();
+        let found = self
+            .longest(prefix)?
+            .filter(|found| found.prefixlen == length_of(&AclKey::of(prefix)) && holds(found, now));
+        Ok(found.map(|found| typed(prefix, &found, now)))
+    }
+
+    /// Whether a prefix is, as a whole, inside one that is allowed.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn allowed(&self, prefix: IpNet) -> Result<bool> {
+        let (now, mut at) = (self.now(), prefix);
+        while let Some(found) = self.longest(at)? {
+            if holds(&found, now) && action_of(&found) == ListAction::Allow {
+                return Ok(true);
+            }
+            let Some(shorter) = found.prefixlen.checked_sub(1) else { break };
+            let Ok(next) = IpNet::new(at.addr(), shorter as u8) else { break };
+            at = next;
+        }
+        Ok(false)
+    }
+
+    /// The longest entry that contains a prefix, expired ones too.
+    fn longest(&self, prefix: IpNet) -> Result<Option<abi::equic_acl_entry>> {
+        match AclKey::of(prefix) {
+            AclKey::V4(key) => self.maps.acl4.get(&key),
+            AclKey::V6(key) => self.maps.acl6.get(&key),
+        }
+        .map_err(|error| Error::system(format!("looking up {prefix}"), error))
+    }
+
     /// Every entry, expired ones too.
     pub(super) fn raw_lists(&self) -> Result<Vec<(IpNet, abi::equic_acl_entry)>> {
+        if self.maps.control.read().acl_used == 0 {
+            return Ok(Vec::new());
+        }
         let failed = reading("the deny and allow lists");
         let v4 = self.maps.acl4.entries().map_err(&failed)?;
         let v6 = self.maps.acl6.entries().map_err(&failed)?;
@@ -141,24 +212,89 @@ impl Control {
 
     /// Removes expired entries: how many.
     pub(super) fn sweep_lists(&self) -> Result<u32> {
-        if self.maps.control.read().acl_used == 0 {
-            return Ok(0);
-        }
         let now = self.now();
         let mut removed = 0;
         for (prefix, entry) in self.raw_lists()? {
-            if entry.expires_ns != 0 && entry.expires_ns <= now {
+            if !holds(&entry, now) {
                 removed += u32::from(self.forget(prefix)?);
             }
         }
         Ok(removed)
     }
+
+    /// The same, unless the last time was so long that it is not worth it yet: lists may be long, and
+    /// an expired entry counts for nothing in any case.
+    pub(super) fn sweep_lists_in_turn(&self) -> Result<u32> {
+        let began = sys::monotonic_ns();
+        if began < lock(&self.state).next_lists_ns {
+            return Ok(0);
+        }
+        let removed = self.sweep_lists()?;
+        let ended = sys::monotonic_ns();
+        lock(&self.state).next_lists_ns = ended + (ended - began) * u64::from(REST);
+        Ok(removed)
+    }
+}
+
+pub(super) fn entry(
+    action: ListAction,
+    origin: Origin,
+    expires_ns: u64,
+    count: u16,
+) -> abi::equic_acl_entry {
+    let action = match action {
+        ListAction::Deny => abi::EQUIC_ACL_DENY,
+        ListAction::Allow => abi::EQUIC_ACL_ALLOW,
+    };
+    let origin = match origin {
+        Origin::Command => abi::EQUIC_ACL_BY_COMMAND,
+        Origin::Config => abi::EQUIC_ACL_BY_CONFIG,
+        Origin::File => abi::EQUIC_ACL_BY_FILE,
+        Origin::Ban => abi::EQUIC_ACL_BY_BAN,
+    };
+    let (action, origin) = (action as u8, origin as u8);
+    abi::equic_acl_entry { expires_ns, action, origin, count, prefixlen: 0 }
 }
 
 pub(super) fn action_of(entry: &abi::equic_acl_entry) -> ListAction {
-    if entry.action == abi::EQUIC_ACL_ALLOW { ListAction::Allow } else { ListAction::Deny }
+    if u32::from(entry.action) == abi::EQUIC_ACL_ALLOW {
+        ListAction::Allow
+    } else {
+        ListAction::Deny
+    }
 }
 
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn origin_of(entry: &abi::equic_acl_entry) -> Origin {
+    match u32::from(entry.origin) {
+        abi::EQUIC_ACL_BY_CONFIG => Origin::Config,
+        abi::EQUIC_ACL_BY_FILE => Origin::File,
+        abi::EQUIC_ACL_BY_BAN => Origin::Ban,
+        _ => Origin::Command,
+    }
+}
+
+pub(super) fn holds(entry: &abi::equic_acl_entry, now: u64) -> bool {
+    entry.expires_ns == 0 || entry.expires_ns > now
+}
+
+pub(super) fn typed(prefix: IpNet, entry: &abi::equic_acl_entry, now: u64) -> ListEntry {
+    ListEntry {
+        prefix,
+        action: action_of(entry),
+        expires_in: (entry.expires_ns != 0)
+            .then(|| Duration::from_nanos(entry.expires_ns.saturating_sub(now))),
+        origin: origin_of(entry),
+        bans: entry.count,
+    }
+}
+
+pub(super) fn length_of(key: &AclKey) -> u32 {
+    match key {
+        AclKey::V4(key) => key.prefixlen,
+        AclKey::V6(key) => key.prefixlen,
+    }
+}
+
+pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::E2BIG))
 }

@@ -124,7 +124,7 @@ impl Control {
     /// # Errors
     /// What the kernel says; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
-        let list_entries = self.sweep_lists()?;
+        let list_entries = self.sweep_lists_in_turn()?;
         let ledgers = self.sweep_ledgers()?;
         let mut state = lock(&self.state);
         state.swept.ledgers += ledgers;

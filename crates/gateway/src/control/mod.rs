@@ -7,7 +7,9 @@
 //! * `discover.rs`: finding running gateways, taking them off;
 //! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
 //! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
-//! * `settings.rs`, `lists.rs`: what may change while it runs;
+//! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once): what may change while it runs;
+//! * `refusals.rs`: who was refused how often, for bans;
+//! * `report.rs`: what the process that looks after the gateway says about itself;
 //! * `overview.rs`: readings cheap enough to be made every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
 //! * `snapshot.rs`: a copy to try packets on.
@@ -19,6 +21,9 @@ mod lists;
 mod members;
 mod observer;
 mod overview;
+mod refusals;
+mod replace;
+mod report;
 mod settings;
 mod snapshot;
 mod sources;
@@ -37,10 +42,13 @@ use crate::maps::Maps;
 pub use counters::{CounterRow, Tallies};
 pub use discover::{Found, Interface};
 pub use events::{Event, Events};
-pub use lists::{ListAction, ListEntry};
+pub use lists::{ListAction, ListEntry, Origin};
 pub use members::Swept;
 pub use observer::Observer;
 pub use overview::{Overview, RunStats, SourceKey, SourceSample};
+pub use refusals::{Refusals, RefusedSource};
+pub use replace::Replaced;
+pub use report::{BanTotals, Condition, InterfaceReport, Level, Reload, Report};
 pub use settings::Change;
 pub use sources::{SortBy, SourceRow};
 pub use status::{LedgerStatus, Owner, ServiceStatus, Status, TableStatus};
@@ -62,6 +70,8 @@ struct State {
     claimed: HashMap<u32, u64>,
     /// What was removed so far.
     swept: Swept,
+    /// When the lists are to be looked through again (monotonic nanoseconds).
+    next_lists_ns: u64,
 }
 
 impl Control {

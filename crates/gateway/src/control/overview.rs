@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::lists::action_of;
+use super::lists::{holds, typed};
 use super::{Control, ListEntry, Owner, reading};
 use crate::abi;
 use crate::config::{address_bytes, from_c_name};
@@ -196,11 +196,8 @@ impl Control {
             let Ok(net) = IpNet::new(prefix.addr(), length.min(wanted.prefix_len())) else {
                 return Ok(None);
             };
-            if entry.expires_ns == 0 || entry.expires_ns > now {
-                let expires_in = (entry.expires_ns != 0)
-                    .then(|| Duration::from_nanos(entry.expires_ns.saturating_sub(now)));
-                let action = action_of(&entry);
-                return Ok(Some(ListEntry { prefix: net.trunc(), action, expires_in }));
+            if holds(&entry, now) {
+                return Ok(Some(typed(net.trunc(), &entry, now)));
             }
             // Expired, and not swept yet: it gives way to the next shorter one.
             match net.prefix_len().checked_sub(1).map(|len| IpNet::new(prefix.addr(), len)) {

@@ -4,10 +4,14 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use serde::Serialize;
 
+use std::net::SocketAddr;
+
 use super::Control;
 use crate::abi;
-use crate::config::{GatewayConfig, Key, Setting, from_c_name, nanos, service_from_abi};
-use crate::error::Result;
+use crate::config::{
+    GatewayConfig, Key, Listener, ServiceConfig, Setting, from_c_name, nanos, service_from_abi,
+};
+use crate::error::{Error, Result};
 use crate::ledger::{no_such_service, service_names};
 use crate::quantity::Rate;
 use crate::sys::region::atomic;
@@ -111,14 +115,54 @@ impl Control {
         }
     }
 
-    fn apply_gateway(&self, setting: &Setting) -> Result<Change> {
+    /// What holds for all services and can change while it runs; everything else by default.
+    pub fn settings(&self) -> GatewayConfig {
         let live = self.maps.control.read();
-        let mut config = GatewayConfig {
+        GatewayConfig {
+            name: from_c_name(&live.name),
             dry_run: live.dry_run != 0,
             lease: std::time::Duration::from_nanos(live.lease_ns),
             events: Rate::from_abi(live.events),
             ..GatewayConfig::default()
+        }
+    }
+
+    /// Moves the services' listeners to where these say, by the order of services. An address that
+    /// stays is never without its service.
+    ///
+    /// # Errors
+    /// [`Error::ListenersFull`] before anything changes; what the kernel says.
+    pub fn listen(&self, services: &[ServiceConfig]) -> Result<()> {
+        let failed = |error| Error::system("moving the listeners", error);
+        let wanted: Vec<(SocketAddr, usize)> = services
+            .iter()
+            .enumerate()
+            .flat_map(|(index, service)| {
+                let addresses = service.listen.iter().flat_map(|listen| listen.addresses());
+                addresses.map(move |addr| (addr, index))
+            })
+            .collect();
+        let exact = |list: &[(SocketAddr, usize)]| {
+            list.iter().filter(|(addr, _)| !addr.ip().is_unspecified()).count()
         };
+        let room = self.maps.listeners.max_entries();
+        if exact(&wanted) > room as usize {
+            return Err(Error::ListenersFull { entries: room });
+        }
+        let now = self.listeners()?;
+        for (addr, _) in &now {
+            if wanted.iter().all(|(wanted, _)| wanted != addr) {
+                self.maps.unlisten(&Listener::of(*addr)).map_err(failed)?;
+            }
+        }
+        for (addr, service) in wanted.iter().filter(|one| !now.contains(one)) {
+            self.maps.relisten(&Listener::of(*addr), *service as u32).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn apply_gateway(&self, setting: &Setting) -> Result<Change> {
+        let mut config = self.settings();
         let old = setting.key.show_gateway(&config);
         setting.apply_gateway(&mut config)?;
         let control = self.maps.control.pointer();

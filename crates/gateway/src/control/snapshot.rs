@@ -1,6 +1,5 @@
 //! A copy of a running gateway, to try packets on without touching the original.
 
-use super::lists::action_of;
 use super::{Control, reading};
 use crate::abi;
 use crate::error::{Error, Result};
@@ -58,7 +57,7 @@ impl Control {
             to.maps.handshakes.put(&key, &value).map_err(writing)?;
         }
         for (prefix, entry) in self.raw_lists()? {
-            to.put(prefix, action_of(&entry), entry.expires_ns)?;
+            to.put(prefix, &entry)?;
         }
         if !connections.is_empty() {
             copy.keep(to.join_counted(&connections)?);

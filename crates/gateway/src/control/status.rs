@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Control, CounterRow, Interface, Tallies};
+use super::{Control, CounterRow, Interface, Report, Tallies};
 use crate::abi;
 use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
 use crate::error::Result;
@@ -38,6 +38,8 @@ pub struct Status {
     pub tables: Vec<TableStatus>,
     /// What is counted beside verdicts.
     pub tallies: Tallies,
+    /// What the process that looks after it says of itself; none: it says nothing.
+    pub report: Option<Report>,
 }
 
 /// The process that loaded a gateway.
@@ -147,7 +149,18 @@ impl Control {
             ledgers,
             tables,
             tallies: counted.tallies,
+            report: self.report(),
         })
+    }
+
+    /// Who feeds the gateway: place, process id and name. Cheap: the ledgers are not looked through.
+    ///
+    /// # Errors
+    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    pub fn servers(&self) -> Result<Vec<(u32, u32, String)>> {
+        let members = self.members()?;
+        let name = |member: &super::members::Member| from_c_name(&member.header.name);
+        Ok(members.iter().map(|member| (member.slot, member.header.pid, name(member))).collect())
     }
 
     /// The servers that feed the gateway.

@@ -129,6 +129,15 @@ pub(crate) fn xdp_links(program: u32) -> io::Result<Vec<XdpLink>> {
     Ok(all)
 }
 
+/// Makes a map one of those that a program keeps, and that are listed with it.
+pub(crate) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors live through the call; no options are given.
+    check(unsafe {
+        libbpf_sys::bpf_prog_bind_map(program.as_raw_fd(), map.as_raw_fd(), std::ptr::null())
+    })
+    .map(drop)
+}
+
 /// Takes a link's program off its interface, whoever holds the link.
 pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes a descriptor that lives through the call.

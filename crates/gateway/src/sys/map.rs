@@ -9,6 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::abi::Pod;
 use crate::sys::check;
 
+/// How many entries are stored by one system call.
+const BATCH: usize = 4096;
+
 /// A hash, trie or array of `K` to `V`. Value types of per-CPU maps go through [`lookup_percpu`].
 #[derive(Debug)]
 pub(crate) struct Map<K, V> {
@@ -63,12 +66,51 @@ impl<K: Pod, V: Pod> Map<K, V> {
         absent_is_none(check(returned)).map(|found| found.is_some())
     }
 
+    /// Stores entries until all are there or the kernel refuses one: how many are there, and why.
+    pub(crate) fn put_many(&self, keys: &[K], values: &[V]) -> (usize, io::Result<()>) {
+        assert_eq!(keys.len(), values.len(), "a value for each key");
+        let mut done = 0;
+        while done < keys.len() {
+            let mut count = (keys.len() - done).min(BATCH) as u32;
+            // SAFETY: both slices have `count` more elements of this map's sizes (checked in `new`).
+            let returned = unsafe {
+                libbpf_sys::bpf_map_update_batch(
+                    self.fd.as_raw_fd(),
+                    keys.as_ptr().add(done).cast(),
+                    values.as_ptr().add(done).cast(),
+                    &raw mut count,
+                    std::ptr::null(),
+                )
+            };
+            // The kernel says how far it came, also when it fails.
+            done += (count as usize).min(keys.len() - done);
+            if let Err(error) = check(returned) {
+                return (done, Err(error));
+            }
+        }
+        (done, Ok(()))
+    }
+
     /// Every entry, in no order. Entries that come or go meanwhile may or may not be among them.
     pub(crate) fn entries(&self) -> io::Result<Vec<(K, V)>> {
         // A batch has to hold the fullest hash bucket; the kernel says ENOSPC when it does not.
         let mut batch = 1024.min(self.max_entries.max(1)) as usize;
         loop {
-            match self.batches(batch) {
+            let mut all = Vec::new();
+            match self.batches(batch, &mut |key, value| all.push((key, value))) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && batch < 1 << 20 => {
+                    batch *= 4
+                }
+                other => return other.map(|()| all),
+            }
+        }
+    }
+
+    /// Shows every entry to `visit`, a batch in memory at a time. Some may be shown twice.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(K, V)) -> io::Result<()> {
+        let mut batch = 4096.min(self.max_entries.max(1)) as usize;
+        loop {
+            match self.batches(batch, &mut visit) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && batch < 1 << 20 => {
                     batch *= 4
                 }
@@ -77,8 +119,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
         }
     }
 
-    fn batches(&self, batch: usize) -> io::Result<Vec<(K, V)>> {
-        let mut all = Vec::new();
+    fn batches(&self, batch: usize, visit: &mut dyn FnMut(K, V)) -> io::Result<()> {
         let mut keys = vec![MaybeUninit::<K>::zeroed(); batch];
         let mut values = vec![MaybeUninit::<V>::zeroed(); batch];
         // Where to go on: a bucket's number, or for tries a key.
@@ -107,10 +148,11 @@ impl<K: Pod, V: Pod> Map<K, V> {
             };
             for (key, value) in keys.iter().zip(&values).take(count as usize) {
                 // SAFETY: the buffers start zeroed and any bytes are a `K` and a `V`.
-                all.push(unsafe { (key.assume_init(), value.assume_init()) });
+                let (key, value) = unsafe { (key.assume_init(), value.assume_init()) };
+                visit(key, value);
             }
             if done {
-                return Ok(all);
+                return Ok(());
             }
             from = Some(next);
         }

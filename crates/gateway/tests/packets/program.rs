@@ -475,9 +475,11 @@ impl Subject for Program {
                 let entry = entry.map(|entry| abi::equic_acl_entry {
                     expires_ns: entry.expires_ns,
                     action: match entry.action {
-                        AclAction::Deny => abi::EQUIC_ACL_DENY,
-                        AclAction::Allow => abi::EQUIC_ACL_ALLOW,
+                        AclAction::Deny => abi::EQUIC_ACL_DENY as u8,
+                        AclAction::Allow => abi::EQUIC_ACL_ALLOW as u8,
                     },
+                    origin: 0,
+                    count: 0,
                     prefixlen: (*prefix_len).into(),
                 });
                 loaded.list(*addr, *prefix_len, entry);

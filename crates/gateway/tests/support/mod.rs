@@ -1,4 +1,5 @@
 //! Namespaces, children and packets for the tests.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};

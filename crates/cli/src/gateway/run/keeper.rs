@@ -2,44 +2,45 @@
 
 use std::time::{Duration, Instant};
 
-use equic_gateway::{Control, Event, Events, Interface, Status};
+use equic_gateway::{Control, Event, Events, Status};
 use equic_report::number;
 use serde_json::json;
 
+use super::duties::Duties;
 use crate::output::{self, Journal};
 use crate::signals::Signals;
 
 /// How often dead servers' counts and expired list entries are removed.
 const SWEEP: Duration = Duration::from_millis(200);
-/// How often the interfaces are looked at.
+/// How often everything else is looked at: [`Duties::look`].
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Looks after a gateway while it runs.
-pub struct Keeper {
+pub struct Keeper<'a> {
+    duties: Duties<'a>,
     control: Control,
     events: Option<Events>,
     journal: Journal,
     /// How often a summary is printed.
     every: Option<Duration>,
-    interfaces: Vec<Interface>,
     /// Ledgers of dead servers that were told of.
     swept: u32,
     sweeping_fails: bool,
 }
 
-impl Keeper {
+impl Keeper<'_> {
     /// `every`: how often a summary is printed.
     pub fn new(
+        duties: Duties<'_>,
         control: Control,
         events: Option<Events>,
         journal: Journal,
         every: Option<Duration>,
-    ) -> Keeper {
-        let interfaces = control.interfaces().unwrap_or_default();
-        Keeper { control, events, journal, every, interfaces, swept: 0, sweeping_fails: false }
+    ) -> Keeper<'_> {
+        Keeper { duties, control, events, journal, every, swept: 0, sweeping_fails: false }
     }
 
-    /// Until a signal comes, or the last interface is gone; says which.
+    /// Until a signal comes, or there is nothing left to look after; says which.
     pub async fn keep(&mut self, mut signals: Signals) -> String {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut look = tokio::time::interval(LOOK);
@@ -47,16 +48,20 @@ impl Keeper {
         let mut before = Sums::default();
         loop {
             tokio::select! {
-                signal = signals.next() => return signal.to_owned(),
+                signal = signals.next() => {
+                    if signal == "SIGHUP" && self.duties.reloads() {
+                        self.duties.read_again(&self.journal);
+                    } else {
+                        return signal.to_owned();
+                    }
+                }
                 _ = sweep.tick() => {
                     self.sweep();
                     self.drain();
                 }
                 _ = look.tick() => {
-                    if self.look() {
-                        return "detached from every interface, by another process or with the \
-                                interface"
-                            .to_owned();
+                    if let Some(why) = self.duties.look(&self.journal) {
+                        return why.to_owned();
                     }
                 }
                 () = due(&mut summary) => self.sum_up(&mut before),
@@ -65,7 +70,8 @@ impl Keeper {
     }
 
     /// The last word.
-    pub fn leave(&self, why: &str) {
+    pub fn leave(&mut self, why: &str) {
+        self.duties.finish(&self.journal);
         self.journal.entry(format_args!("left: {why}"), || json!({ "event": "left", "why": why }));
     }
 
@@ -104,22 +110,6 @@ impl Keeper {
                 self.events = None;
             }
         }
-    }
-
-    /// Whether it is on no interface any more.
-    fn look(&mut self) -> bool {
-        // Who may not look cannot be told apart from nothing to see; the signals still work.
-        let Ok(now) = self.control.interfaces() else { return false };
-        for gone in
-            self.interfaces.iter().filter(|old| now.iter().all(|i| i.ifindex != old.ifindex))
-        {
-            self.journal.entry(
-                format_args!("detached from {}", gone.label()),
-                || json!({ "event": "detached", "interface": gone }),
-            );
-        }
-        self.interfaces = now;
-        self.interfaces.is_empty()
     }
 
     fn sum_up(&self, before: &mut Sums) {

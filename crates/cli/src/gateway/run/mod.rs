@@ -1,4 +1,7 @@
 //! `equic gateway run`: load, attach, look after ([`keeper`]), leave.
+//!
+//! [`duties`] is what is looked after beside events: [`interfaces`], [`bans`], [`changes`] by other
+//! processes, the configuration ([`reload`]); what is not as it should be is in [`health`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,11 +14,18 @@ use super::attach::{Attachment, Running};
 use super::limits::{Limits, describe};
 use super::metrics;
 use crate::failure::{Done, Failure};
-use crate::output::{self, Journal};
+use crate::output::{self, Journal, LogFormat};
 use crate::signals::{Signals, runtime};
 
+mod bans;
+mod changes;
+mod duties;
+mod health;
+mod interfaces;
 mod keeper;
+mod reload;
 
+use duties::{Duties, Source};
 use keeper::Keeper;
 
 /// Protects a QUIC server until Ctrl-C; when this process ends, however, the interfaces are as before.
@@ -52,6 +62,15 @@ pub struct Args {
     /// JSON lines (schema equic.gateway.run/1)
     #[arg(long)]
     json: bool,
+    /// Also write what happens to standard error, a line each with its time
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "off")]
+    log: LogFormat,
+    /// Start even where an interface is missing or taken, and attach to it when it can be
+    #[arg(long)]
+    wait: bool,
+    /// End when the last interface has vanished, instead of waiting for it
+    #[arg(long, conflicts_with = "wait")]
+    once: bool,
     // Side by side, because clap makes a group of a structure only if none is inside it.
     #[command(flatten)]
     attachment: Attachment,
@@ -61,12 +80,17 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Done {
     let config = configure(args)?;
-    let journal = Journal::new(args.json, "equic.gateway.run/1");
+    let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {
         // Before anything is attached, so that a signal never comes in between.
-        let signals = Signals::new()?;
+        let reloads = args.config.is_some();
+        let signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
         let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
-        let running = args.attachment.start(&config)?;
+        let running = if config.gateway.wait {
+            Running { gateway: args.attachment.load(&config)?, attached: Vec::new() }
+        } else {
+            args.attachment.start(&config)?
+        };
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
         announce(&running, &config, &journal);
         if let Some(listener) = listener {
@@ -77,9 +101,18 @@ pub fn run(args: &Args) -> Done {
         let every =
             every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
         let control = running.gateway.control().clone();
-        let mut keeper = Keeper::new(control, events, journal, every);
+        let source = Source {
+            file: args.config.as_ref().map(|path| path.display().to_string()),
+            configure: Box::new(|| configure(args)),
+            once: args.once,
+        };
+        let duties = Duties::new(&running.gateway, config, source, &journal);
+        let mut keeper = Keeper::new(duties, control, events, journal, every);
         let why = keeper.keep(signals).await;
-        drop(running);
+        for one in running.gateway.attached() {
+            // Gone already, then.
+            let _ = running.gateway.detach(&one.interface);
+        }
         keeper.leave(&why);
         Ok(())
     })
@@ -102,6 +135,7 @@ fn configure(args: &Args) -> Done<Config> {
         config.gateway.interfaces.clone_from(&args.interface);
     }
     config.gateway.metrics = args.metrics.or(config.gateway.metrics);
+    config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
@@ -115,7 +149,8 @@ fn announce(running: &Running, config: &Config, journal: &Journal) {
         let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
         text += &format!("  {} on {}: {}\n", service.name, listen.join(", "), describe(service));
     }
-    text += "attached to\n";
+    text +=
+        if running.attached.is_empty() { "waits for its interfaces\n" } else { "attached to\n" };
     for one in &running.attached {
         let mode = if one.native { "native" } else { "generic" };
         text += &format!("  {}, {mode}\n", one.interface);

@@ -1,0 +1,169 @@
+//! Notices what was changed, by whomever: settings, lists, the servers that feed the gateway.
+//!
+//! Other processes change a gateway by storing into its maps, so nobody is told: what is there is
+//! compared with what was there at the last look.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use equic_gateway::{Control, IpNet, ListAction, ListEntry, Origin};
+use serde_json::{Value, json};
+
+use crate::output::Journal;
+
+/// How many list entries are told one by one; of more, only their number.
+const TOLD: usize = 20;
+/// How many times as long as reading the lists took they are let alone.
+const REST: u32 = 50;
+
+/// What counts as the same entry.
+type Listed = (ListAction, Origin);
+
+/// A gateway as it was at the last look.
+pub struct Changes {
+    settings: BTreeMap<String, Value>,
+    lists: BTreeMap<IpNet, (Listed, Option<Instant>)>,
+    next_lists: Instant,
+    servers: BTreeMap<(u32, u32), String>,
+}
+
+impl Changes {
+    /// As it is now.
+    pub fn new(control: &Control) -> Changes {
+        Changes {
+            settings: settings(control),
+            lists: lists(control).unwrap_or_default(),
+            next_lists: Instant::now(),
+            servers: servers(control).unwrap_or_default(),
+        }
+    }
+
+    /// Tells what is different from the last look.
+    pub fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
+        self.look_at_settings(control, journal, by);
+        self.look_at_servers(control, journal);
+        if Instant::now() >= self.next_lists {
+            let began = Instant::now();
+            self.look_at_lists(control, journal);
+            self.next_lists = Instant::now() + began.elapsed() * REST;
+        }
+    }
+
+    /// The lists were changed by this process, which has told of it.
+    pub fn know_lists(&mut self, control: &Control) {
+        if let Some(lists) = lists(control) {
+            self.lists = lists;
+        }
+    }
+
+    fn look_at_settings(&mut self, control: &Control, journal: &Journal, by: &str) {
+        let now = settings(control);
+        for (key, new) in &now {
+            let Some(old) = self.settings.get(key).filter(|old| *old != new) else { continue };
+            journal.entry(
+                format_args!("{key} is {}, was {} (by {by})", shown(new), shown(old)),
+                || json!({ "event": "set", "key": key, "old": old, "new": new, "by": by }),
+            );
+        }
+        self.settings = now;
+    }
+
+    fn look_at_servers(&mut self, control: &Control, journal: &Journal) {
+        let Some(now) = servers(control) else { return };
+        let tell = |event: &'static str, verb: &str, pid: u32, name: &str| {
+            journal.entry(
+                format_args!("server {name} (process {pid}) {verb}"),
+                || json!({ "event": event, "name": name, "pid": pid }),
+            );
+        };
+        for (key, server) in &now {
+            if !self.servers.contains_key(key) {
+                tell("server_joined", "feeds it", key.1, server);
+            }
+        }
+        for (key, server) in &self.servers {
+            if !now.contains_key(key) {
+                tell("server_left", "does not feed it any more", key.1, server);
+            }
+        }
+        self.servers = now;
+    }
+
+    fn look_at_lists(&mut self, control: &Control, journal: &Journal) {
+        let Some(now) = lists(control) else { return };
+        let mut told: Vec<(IpNet, &'static str)> = Vec::new();
+        for (prefix, (entry, _)) in &now {
+            if self.lists.get(prefix).is_none_or(|(old, _)| old != entry) {
+                let verb = if entry.0 == ListAction::Deny { "denied" } else { "allowed" };
+                told.push((*prefix, verb));
+            }
+        }
+        let (clock, soon) = (Instant::now(), Duration::from_millis(100));
+        for (prefix, (_, until)) in &self.lists {
+            if !now.contains_key(prefix) {
+                let over = until.is_some_and(|until| until <= clock + soon);
+                told.push((*prefix, if over { "expired" } else { "forgotten" }));
+            }
+        }
+        self.lists = now;
+        if told.len() > TOLD {
+            let count = |verb: &str| told.iter().filter(|(_, told)| *told == verb).count();
+            let [denied, allowed, expired, forgotten] =
+                ["denied", "allowed", "expired", "forgotten"].map(count);
+            journal.entry(
+                format_args!(
+                    "lists: {denied} denied, {allowed} allowed, {expired} expired, {forgotten} forgotten"
+                ),
+                || {
+                    json!({
+                        "event": "lists", "denied": denied, "allowed": allowed,
+                        "expired": expired, "forgotten": forgotten,
+                    })
+                },
+            );
+            return;
+        }
+        for (prefix, verb) in told {
+            journal.entry(
+                format_args!("{verb}: {prefix}"),
+                || json!({ "event": "list", "prefix": prefix, "what": verb }),
+            );
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Everything that can be set, by its key.
+fn settings(control: &Control) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    let gateway = serde_json::to_value(control.settings()).unwrap_or_default();
+    for key in ["dry_run", "lease", "events"] {
+        all.insert(format!("gateway.{key}"), gateway[key].clone());
+    }
+    for service in control.services().unwrap_or_default() {
+        let Ok(Value::Object(keys)) = serde_json::to_value(&service) else { continue };
+        for (key, value) in keys.into_iter().filter(|(key, _)| key != "name" && key != "group") {
+            all.insert(format!("{}.{key}", service.name), value);
+        }
+    }
+    all
+}
+
+/// Bans are told of by those who impose them.
+fn lists(control: &Control) -> Option<BTreeMap<IpNet, (Listed, Option<Instant>)>> {
+    let now = Instant::now();
+    let of = |entry: ListEntry| {
+        let until = entry.expires_in.and_then(|left| now.checked_add(left));
+        (entry.prefix, ((entry.action, entry.origin), until))
+    };
+    let entries = control.lists().ok()?.into_iter();
+    Some(entries.filter(|entry| entry.origin != Origin::Ban).map(of).collect())
+}
+
+fn servers(control: &Control) -> Option<BTreeMap<(u32, u32), String>> {
+    let servers = control.servers().ok()?;
+    Some(servers.into_iter().map(|(slot, pid, name)| ((slot, pid), name)).collect())
+}

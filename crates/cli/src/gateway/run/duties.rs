@@ -1,0 +1,192 @@
+//! What a running gateway has to be looked after for, beside its events: interfaces, bans, changes
+//! by others, its configuration file, and saying how it is.
+
+use std::time::Instant;
+
+use equic_gateway::{Config, Control, Gateway, Level, Reload, Report};
+use serde_json::json;
+
+use super::bans::BanKeeper;
+use super::changes::Changes;
+use super::health::{Health, unix_ms};
+use super::interfaces::Interfaces;
+use super::reload;
+use crate::failure::Done;
+use crate::output::Journal;
+
+/// Reads the configuration as it is now, with what the command line lays over it.
+pub type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
+
+/// Where the configuration comes from, and how to go on with it.
+pub struct Source<'a> {
+    /// The file; none: everything was on the command line, and there is nothing to reload.
+    pub file: Option<String>,
+    /// Reads it.
+    pub configure: Configure<'a>,
+    /// To end when the last interface has vanished.
+    pub once: bool,
+}
+
+/// All of it.
+pub struct Duties<'a> {
+    gateway: &'a Gateway,
+    control: Control,
+    source: Source<'a>,
+    config: Config,
+    interfaces: Interfaces,
+    bans: Option<BanKeeper>,
+    changes: Changes,
+    /// Others may say here, too, what is not as it should be.
+    pub health: Health,
+    reload: Option<Reload>,
+    published: Option<(Report, Instant)>,
+}
+
+/// How old a report gets.
+const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl<'a> Duties<'a> {
+    pub fn new(
+        gateway: &'a Gateway,
+        config: Config,
+        source: Source<'a>,
+        journal: &Journal,
+    ) -> Duties<'a> {
+        let control = gateway.control().clone();
+        let mut health = Health::default();
+        let bans = config
+            .ban
+            .as_ref()
+            .map(|policy| BanKeeper::new(policy, &control, journal, &mut health));
+        let interfaces = Interfaces::new(&config.gateway.interfaces, config.gateway.mode, gateway);
+        let changes = Changes::new(&control);
+        let mut duties = Duties {
+            gateway,
+            control,
+            source,
+            config,
+            interfaces,
+            bans,
+            changes,
+            health,
+            reload: None,
+            published: None,
+        };
+        duties.look(journal);
+        duties
+    }
+
+    /// Whether SIGHUP means to read the configuration again.
+    pub fn reloads(&self) -> bool {
+        self.source.file.is_some()
+    }
+
+    /// Looks after everything that is due. Why it is to end, if it is.
+    pub fn look(&mut self, journal: &Journal) -> Option<&'static str> {
+        self.interfaces.look(self.gateway, &self.control, journal);
+        self.interfaces.tell(&mut self.health, journal);
+        if let Some(bans) = &mut self.bans {
+            bans.look(&self.control, journal, &mut self.health);
+        }
+        self.changes.look(&self.control, journal, "another process");
+        let trouble = journal.trouble();
+        self.health.note(journal, "output", Level::Warning, trouble.as_deref());
+        self.publish();
+        if self.interfaces.all_detached() {
+            Some("detached from every interface, by another process")
+        } else if self.source.once && self.interfaces.none_attached() {
+            Some("the last interface has gone")
+        } else {
+            None
+        }
+    }
+
+    /// Reads the configuration again: everything, or nothing and why.
+    pub fn read_again(&mut self, journal: &Journal) {
+        let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
+        // What others did until now is not of this.
+        self.changes.look(&self.control, journal, "another process");
+        let done = (self.source.configure)().and_then(|mut new| {
+            let replaced = reload::apply(&self.config, &mut new, &self.control)?;
+            Ok((new, replaced))
+        });
+        let (ok, lines) = match done {
+            Ok((new, replaced)) => {
+                self.take(new, journal);
+                let lists = format!(
+                    "lists: {} added, {} removed, {} kept",
+                    replaced.added, replaced.removed, replaced.kept
+                );
+                (true, vec![lists])
+            }
+            Err(failure) => (false, failure.to_string().lines().map(str::to_owned).collect()),
+        };
+        let text = if ok { "configuration read again" } else { "configuration NOT read again" };
+        let told = format!("{text}\n  {}", lines.join("\n  "));
+        let data = || json!({ "event": "reload", "ok": ok, "number": number, "lines": lines });
+        if ok {
+            journal.entry(&told, data);
+        } else {
+            journal.warning(&told, data);
+        }
+        let trouble = (!ok).then(|| {
+            format!("the configuration was changed and does not hold: {}", lines.join("; "))
+        });
+        self.health.note(journal, "reload", Level::Warning, trouble.as_deref());
+        self.reload = Some(Reload { number, ok, at_ms: unix_ms(), lines });
+        self.published = None;
+        self.look(journal);
+    }
+
+    /// A configuration whose settings and lists are in force already.
+    fn take(&mut self, new: Config, journal: &Journal) {
+        self.changes.look(&self.control, journal, "reload");
+        self.changes.know_lists(&self.control);
+        self.interfaces.set(&new.gateway.interfaces, self.gateway, journal);
+        match (&new.ban, &mut self.bans) {
+            (Some(policy), Some(bans)) => bans.set_policy(policy),
+            (Some(policy), none @ None) => {
+                *none = Some(BanKeeper::new(policy, &self.control, journal, &mut self.health));
+            }
+            (None, _) => {
+                if let Some(bans) = self.bans.take() {
+                    bans.end(&self.control, journal);
+                }
+                for about in ["bans", "ban state", "ban evidence", "ban watch"] {
+                    self.health.clear(journal, about);
+                }
+            }
+        }
+        self.config = new;
+    }
+
+    /// What is to be kept beyond the end.
+    pub fn finish(&mut self, journal: &Journal) {
+        if let Some(bans) = &mut self.bans {
+            bans.save_now(journal, &mut self.health);
+        }
+    }
+
+    fn publish(&mut self) {
+        let mut report = Report {
+            config: self.source.file.clone(),
+            conditions: self.health.conditions(),
+            interfaces: self.interfaces.report(),
+            reload: self.reload.clone(),
+            bans: self.bans.as_ref().map(BanKeeper::totals),
+            // The rest is filled in where it is published.
+            ..Report::default()
+        };
+        let fresh = self
+            .published
+            .as_ref()
+            .is_some_and(|(old, at)| *old == report && at.elapsed() < REPORT);
+        if !fresh {
+            self.published = Some((report.clone(), Instant::now()));
+            report.written_ms = unix_ms();
+            if let Err(error) = self.control.publish(&report) {
+                crate::output::notice(format_args!("cannot say how it is: {error}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! From the counters of the XDP program to refusals: what is new since the last look, of whom it
+//! counts.
+
+use std::collections::HashMap;
+
+use ipnet::IpNet;
+
+use crate::config::{BanConfig, Proof};
+use crate::control::Refusals;
+
+/// The counters as they were at the last look. As large as the table of sources at most.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    before: Option<HashMap<(IpNet, u32), (u64, u32)>>,
+    /// Entries and entries ever made, then.
+    then: (u64, u64),
+}
+
+impl Evidence {
+    /// What came since the last look, per source, where it counts. The first look only learns what
+    /// is there already. Also says how many sources were pushed out of their table in between: of
+    /// those, refusals may have gone unseen.
+    pub fn new_refusals(
+        &mut self,
+        seen: &Refusals,
+        policy: &BanConfig,
+    ) -> (HashMap<IpNet, u32>, u64) {
+        let needs_proof = policy.proof == Proof::Connection && !policy.proven_by_reason();
+        let mut fresh: HashMap<IpNet, u32> = HashMap::new();
+        let mut now = HashMap::with_capacity(seen.sources.len());
+        for one in &seen.sources {
+            let key = (one.prefix, one.service);
+            now.insert(key, (one.entry_ns, one.refused));
+            let Some(before) = &self.before else { continue };
+            let new = match before.get(&key) {
+                Some((entry, refused)) if *entry == one.entry_ns => {
+                    one.refused.wrapping_sub(*refused)
+                }
+                // Made, or first refused, since.
+                _ => one.refused,
+            };
+            if new != 0 && (one.connected || !needs_proof) {
+                let sum = fresh.entry(one.prefix).or_default();
+                *sum = sum.saturating_add(new);
+            }
+        }
+        let (entries, created) = std::mem::replace(&mut self.then, (seen.entries, seen.created));
+        let grown = seen.created.saturating_sub(created);
+        let evicted = match self.before.replace(now) {
+            Some(_) => (entries + grown).saturating_sub(seen.entries),
+            None => 0,
+        };
+        (fresh, evicted)
+    }
+}

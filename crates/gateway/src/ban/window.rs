@@ -1,0 +1,28 @@
+//! How often something happened within the last while, in a few words of memory.
+
+/// Into how many parts a window is cut.
+const PARTS: usize = 16;
+
+/// Counts in parts of a sliding window. It covers between 15/16 and all of its length: what it says
+/// is never more than what happened within the length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Window {
+    counts: [u32; PARTS],
+    /// Number of the newest part, counted from the start of the clock.
+    newest: u64,
+}
+
+impl Window {
+    /// Adds, and says how many there were within the window that ends now.
+    pub(super) fn add(&mut self, times: u32, now: u64, length: u64) -> u64 {
+        let part = now / (length / PARTS as u64).max(1);
+        let passed = part.saturating_sub(self.newest);
+        for step in 0..passed.min(PARTS as u64) {
+            self.counts[((part - step) % PARTS as u64) as usize] = 0;
+        }
+        self.newest = self.newest.max(part);
+        let place = &mut self.counts[(self.newest % PARTS as u64) as usize];
+        *place = place.saturating_add(times);
+        self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+}

@@ -1,0 +1,127 @@
+//! List files: an address or prefix a line.
+//!
+//! What follows a `#` is a comment, empty lines are nothing. A file with a bad line is refused as a
+//! whole, with every bad line named.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use super::{Config, ConfigError, Problem, parse_prefix};
+use crate::control::ListAction;
+
+/// A file that is longer is a mistake: the largest lists there can be take less.
+const LONGEST: u64 = 256 << 20;
+
+/// Reads the text of a list file.
+///
+/// # Errors
+/// [`ConfigError::Problems`] with every bad line.
+pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, ConfigError> {
+    let (mut prefixes, mut problems) = (Vec::new(), Vec::new());
+    for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        // No prefix is longer; what is shown of a line that is stays readable.
+        let shown = String::from_utf8_lossy(&line[..line.len().min(64)]);
+        match parse_prefix(&shown) {
+            Ok(prefix) if line.len() <= 64 => prefixes.push(prefix),
+            Ok(_) => problems.push(Problem {
+                line: index + 1,
+                column: 1,
+                key: String::new(),
+                message: format!("`{shown}...` is not an address or prefix"),
+            }),
+            Err(error) => problems.push(Problem {
+                line: index + 1,
+                column: 1,
+                key: String::new(),
+                message: error.to_string(),
+            }),
+        }
+    }
+    if problems.is_empty() { Ok(prefixes) } else { Err(ConfigError::problems(None, problems)) }
+}
+
+/// Reads a list file.
+///
+/// # Errors
+/// As [`parse_list`], or when it cannot be read.
+pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut text = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > LONGEST {
+        let why = format!("it is longer than {} MiB", LONGEST >> 20);
+        return Err(unreadable(std::io::Error::other(why)));
+    }
+    parse_list(&text).map_err(|error| error.in_file(path))
+}
+
+impl Config {
+    /// The deny and allow lists with what their files say, each prefix once.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the files; a prefix that is on both lists; more entries than
+    /// `acl_entries`.
+    pub fn listed(&self) -> Result<Vec<(IpNet, ListAction)>, ConfigError> {
+        let mut all: HashMap<IpNet, ListAction> = HashMap::new();
+        let mut errors = Vec::new();
+        let mut add = |prefixes: Vec<IpNet>, action, from: &str| {
+            let mut problems = Vec::new();
+            for prefix in prefixes {
+                if *all.entry(prefix).or_insert(action) != action {
+                    let message =
+                        format!("{prefix} is on both lists, the one to deny and to allow");
+                    problems.push(Problem::of(from, message));
+                }
+            }
+            problems
+        };
+        let mut problems = add(self.deny.clone(), ListAction::Deny, "deny");
+        problems.extend(add(self.allow.clone(), ListAction::Allow, "allow"));
+        let files = self.deny_files.iter().map(|path| (path, ListAction::Deny));
+        for (path, action) in
+            files.chain(self.allow_files.iter().map(|path| (path, ListAction::Allow)))
+        {
+            match read_list(path) {
+                Ok(prefixes) => {
+                    problems.extend(add(prefixes, action, &path.display().to_string()));
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        problems.extend(self.too_long(all.keys()));
+        match (errors.is_empty(), problems.is_empty()) {
+            (true, true) => Ok(all.into_iter().collect()),
+            (true, false) => Err(ConfigError::problems(None, problems)),
+            (false, _) if errors.len() == 1 && problems.is_empty() => Err(errors.remove(0)),
+            (false, _) => {
+                let lines = errors.iter().flat_map(ConfigError::lines);
+                problems.extend(lines.map(|line| Problem::of("", line)));
+                Err(ConfigError::problems(None, problems))
+            }
+        }
+    }
+
+    /// Lists that are longer than their tables.
+    fn too_long<'a>(&self, all: impl Iterator<Item = &'a IpNet>) -> Option<Problem> {
+        let (mut v4, mut v6) = (0u32, 0u32);
+        all.for_each(|net| if net.addr().is_ipv4() { v4 += 1 } else { v6 += 1 });
+        let (most, family) = if v4 >= v6 { (v4, 4) } else { (v6, 6) };
+        (most > self.gateway.acl_entries).then(|| {
+            Problem::of(
+                "gateway.acl_entries",
+                format!(
+                    "{most} IPv{family} entries do not fit into {}: raise it to {most} or more",
+                    self.gateway.acl_entries
+                ),
+            )
+        })
+    }
+}

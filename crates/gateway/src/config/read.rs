@@ -1,0 +1,397 @@
+//! From text to a configuration, with everything that is wrong in it, not only the first thing.
+//!
+//! The document is walked by hand over the parser's tree, which knows where each value stands: an
+//! unknown key, a value of the wrong kind and a value out of range are told together, and TOML's own
+//! complaints with them (the parser goes on after an error).
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::check::{Complaint, Step, check};
+use super::{BanConfig, Config, GatewayConfig, Problem, ServiceConfig, parse_prefix};
+use crate::error::similar;
+use crate::quantity::parse_duration;
+
+/// Reads one table: `keys!(reader, table, where; "key" => place, how; ...)`.
+macro_rules! keys {
+    ($reader:expr, $table:expr, $at:expr; $($key:literal => $place:expr, $how:ident;)+) => {
+        for (key, value) in $table.iter() {
+            let name: &str = key.get_ref();
+            match name {
+                $($key => $reader.$how(&$at.key(name), value, &mut $place),)+
+                _ => $reader.unknown(&$at, key, &[$($key),+]),
+            }
+        }
+    };
+}
+
+const TOP: [&str; 7] = ["deny", "allow", "deny_files", "allow_files", "gateway", "service", "ban"];
+
+/// Where a value is, for a person (`service.web.listen`) and by steps from the document.
+#[derive(Clone)]
+struct At {
+    shown: String,
+    steps: Vec<String>,
+}
+
+impl At {
+    fn top() -> At {
+        At { shown: String::new(), steps: Vec::new() }
+    }
+
+    fn key(&self, key: &str) -> At {
+        let dot = if self.shown.is_empty() { "" } else { "." };
+        let mut steps = self.steps.clone();
+        steps.push(key.to_owned());
+        At { shown: format!("{}{dot}{key}", self.shown), steps }
+    }
+
+    /// An element that is called something.
+    fn index(&self, index: usize, name: Option<&str>) -> At {
+        let mut at = self.clone();
+        at.steps.push(index.to_string());
+        if let Some(name) = name {
+            at.shown = format!("{}.{name}", self.shown);
+        }
+        at
+    }
+}
+
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    /// Where lines begin.
+    lines: Vec<usize>,
+    problems: Vec<Problem>,
+    /// What was not read: nothing more is to be said about it.
+    failed: HashSet<Vec<String>>,
+}
+
+/// Reads a configuration: what could be read of it, and everything that is wrong.
+pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+    let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+    let mut reader = Reader { text, lines, problems: Vec::new(), failed: HashSet::new() };
+    for error in &errors {
+        let offset = error.span().map_or(0, |span| span.start);
+        reader.complain(offset, "", error.message().to_owned());
+    }
+    let config = reader.config(document.get_ref());
+    for complaint in check(&config) {
+        // After a syntax error something may only seem to be missing.
+        if !complaint.missing || errors.is_empty() {
+            reader.place(document.get_ref(), complaint);
+        }
+    }
+    (config, reader.problems)
+}
+
+impl Reader<'_> {
+    fn config(&mut self, table: &DeTable<'_>) -> Config {
+        let mut config = Config::default();
+        let top = At::top();
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            let at = top.key(name);
+            match name {
+                "deny" => self.prefixes(&at, value, &mut config.deny),
+                "allow" => self.prefixes(&at, value, &mut config.allow),
+                "deny_files" => self.list(&at, value, &mut config.deny_files),
+                "allow_files" => self.list(&at, value, &mut config.allow_files),
+                "gateway" => self.gateway(&at, value, &mut config.gateway),
+                "ban" => config.ban = self.ban(&at, value),
+                "service" => config.services = self.services(&at, value),
+                _ => self.unknown(&top, key, &TOP),
+            }
+        }
+        config
+    }
+
+    fn gateway(&mut self, at: &At, value: &Spanned<DeValue<'_>>, gateway: &mut GatewayConfig) {
+        let Some(table) = self.table(at, value) else { return };
+        keys!(self, table, at;
+            "name" => gateway.name, plain;
+            "interfaces" => gateway.interfaces, list;
+            "mode" => gateway.mode, plain;
+            "wait" => gateway.wait, plain;
+            "dry_run" => gateway.dry_run, plain;
+            "source_prefix_v4" => gateway.source_prefix_v4, plain;
+            "source_prefix_v6" => gateway.source_prefix_v6, plain;
+            "sources" => gateway.sources, plain;
+            "handshakes" => gateway.handshakes, plain;
+            "ledger_sources" => gateway.ledger_sources, plain;
+            "acl_entries" => gateway.acl_entries, plain;
+            "lease" => gateway.lease, duration;
+            "events" => gateway.events, plain;
+            "drop_deep_headers" => gateway.drop_deep_headers, plain;
+            "metrics" => gateway.metrics, or_off;
+        );
+    }
+
+    fn ban(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Option<BanConfig> {
+        let mut ban = BanConfig::default();
+        let mut state = None::<std::path::PathBuf>;
+        let table = self.table(at, value)?;
+        keys!(self, table, at;
+            "reasons" => ban.reasons, list;
+            "proof" => ban.proof, plain;
+            "times" => ban.times, plain;
+            "within" => ban.within, duration;
+            "for" => ban.first, duration;
+            "growth" => ban.growth, plain;
+            "max" => ban.max, duration;
+            "forgive_after" => ban.forgive_after, duration;
+            "sources" => ban.sources, plain;
+            "dry_run" => ban.dry_run, plain;
+            "state" => state, optional;
+        );
+        ban.state = state;
+        Some(ban)
+    }
+
+    fn services(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Vec<ServiceConfig> {
+        let DeValue::Array(list) = value.get_ref() else {
+            self.fail(at, value, "services are written [[service]], with two brackets".to_owned());
+            return Vec::new();
+        };
+        let mut services = Vec::new();
+        for (index, value) in list.iter().enumerate() {
+            let name = match value.get_ref() {
+                DeValue::Table(table) => match table.get("name").map(Spanned::get_ref) {
+                    Some(DeValue::String(name)) => Some(name.as_ref()),
+                    _ => None,
+                },
+                _ => None,
+            };
+            services.push(self.service(&at.index(index, name), value));
+        }
+        services
+    }
+
+    fn service(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> ServiceConfig {
+        let mut service = ServiceConfig::default();
+        let Some(table) = self.table(at, value) else { return service };
+        keys!(self, table, at;
+            "name" => service.name, plain;
+            "listen" => service.listen, list;
+            "enabled" => service.enabled, plain;
+            "policy" => service.policy, plain;
+            "max_connections" => service.max_connections, plain;
+            "new_per_source" => service.new_per_source, plain;
+            "new_per_service" => service.new_per_service, plain;
+            "packets_per_source" => service.packets_per_source, plain;
+            "bytes_per_source" => service.bytes_per_source, plain;
+            "handshake_timeout" => service.handshake_timeout, duration;
+            "fragments" => service.fragments, plain;
+            "dry_run" => service.dry_run, plain;
+            "require_fixed_bit" => service.require_fixed_bit, plain;
+            "refuse_unknown_versions" => service.refuse_unknown_versions, plain;
+            "also_client" => service.also_client, plain;
+            "group" => service.group, optional;
+        );
+        service
+    }
+
+    fn table<'v, 'i>(
+        &mut self,
+        at: &At,
+        value: &'v Spanned<DeValue<'i>>,
+    ) -> Option<&'v DeTable<'i>> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(table),
+            _ => {
+                self.fail(at, value, format!("this is a table: write [{}]", at.shown));
+                None
+            }
+        }
+    }
+
+    fn one<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        at: &At,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<T> {
+        match T::deserialize(ValueDeserializer::from(value.clone())) {
+            Ok(read) => Some(read),
+            Err(error) => {
+                self.fail(at, value, for_people(error.message()));
+                None
+            }
+        }
+    }
+
+    fn plain<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        at: &At,
+        value: &Spanned<DeValue<'_>>,
+        place: &mut T,
+    ) {
+        if let Some(read) = self.one(at, value) {
+            *place = read;
+        }
+    }
+
+    fn optional<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        at: &At,
+        value: &Spanned<DeValue<'_>>,
+        place: &mut Option<T>,
+    ) {
+        *place = self.one(at, value);
+    }
+
+    fn duration(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut std::time::Duration) {
+        let Some(text) = self.one::<String>(at, value) else { return };
+        match parse_duration(&text) {
+            Ok(read) => *place = read,
+            Err(error) => self.fail(at, value, error.to_string()),
+        }
+    }
+
+    fn or_off<T: std::str::FromStr>(
+        &mut self,
+        at: &At,
+        value: &Spanned<DeValue<'_>>,
+        place: &mut Option<T>,
+    ) {
+        match super::types::or_off::deserialize(ValueDeserializer::from(value.clone())) {
+            Ok(read) => *place = read,
+            Err(error) => self.fail(at, value, for_people(error.message())),
+        }
+    }
+
+    fn elements<'v, 'i>(
+        &mut self,
+        at: &At,
+        value: &'v Spanned<DeValue<'i>>,
+    ) -> impl Iterator<Item = (usize, &'v Spanned<DeValue<'i>>)> {
+        let list = match value.get_ref() {
+            DeValue::Array(list) => Some(list),
+            _ => {
+                self.fail(at, value, "this is a list: write [...] around it".to_owned());
+                None
+            }
+        };
+        list.into_iter().flat_map(|list| list.iter().enumerate())
+    }
+
+    fn list<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        at: &At,
+        value: &Spanned<DeValue<'_>>,
+        place: &mut Vec<T>,
+    ) {
+        let before = self.failed.len();
+        let elements: Vec<_> = self.elements(at, value).collect();
+        let read: Vec<T> = elements
+            .into_iter()
+            .filter_map(|(index, value)| self.one(&at.index(index, None), value))
+            .collect();
+        // An empty list would seem to be one only because nothing in it could be read.
+        if self.failed.len() > before {
+            self.failed.insert(at.steps.clone());
+        }
+        *place = read;
+    }
+
+    fn prefixes(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Vec<ipnet::IpNet>) {
+        let elements: Vec<_> = self.elements(at, value).collect();
+        for (index, value) in elements {
+            let at = at.index(index, None);
+            let Some(text) = self.one::<String>(&at, value) else { continue };
+            match parse_prefix(&text) {
+                Ok(prefix) => place.push(prefix),
+                Err(error) => self.fail(&at, value, error.to_string()),
+            }
+        }
+    }
+
+    fn unknown(&mut self, at: &At, key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str]) {
+        let name = key.get_ref();
+        let near: Vec<String> =
+            similar(name, known.iter().copied()).into_iter().map(|k| format!("`{k}`")).collect();
+        let message = match (near.is_empty(), home_of(name, &at.shown)) {
+            (false, _) => format!("there is no such key; did you mean {}?", near.join(" or ")),
+            (true, Some(home)) => format!("there is no such key here; it belongs to {home}"),
+            (true, None) => format!("there is no such key; there are {}", known.join(", ")),
+        };
+        let shown = at.key(name).shown;
+        self.complain(key.span().start, &shown, message);
+    }
+
+    fn fail(&mut self, at: &At, value: &Spanned<DeValue<'_>>, message: String) {
+        self.failed.insert(at.steps.clone());
+        self.complain(value.span().start, &at.shown, message);
+    }
+
+    fn complain(&mut self, offset: usize, key: &str, message: String) {
+        let (line, column) = self.position(offset);
+        self.problems.push(Problem { line, column, key: key.to_owned(), message });
+    }
+
+    /// Line and column of a byte offset, both from 1.
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let line = self.lines.partition_point(|start| *start <= offset);
+        let start = self.lines[line - 1];
+        let before = self.text.get(start..offset).unwrap_or_default();
+        (line, before.chars().count() + 1)
+    }
+
+    /// Puts a complaint where its value stands, or the nearest thing around it that is written out.
+    fn place(&mut self, document: &DeTable<'_>, complaint: Complaint) {
+        let (mut table, mut list) = (Some(document), None);
+        let (mut found, mut walked) = (None, Vec::new());
+        for step in &complaint.path {
+            let next = match step {
+                Step::Key(key) => table.and_then(|table| table.get(*key)),
+                Step::Index(index) => {
+                    list.and_then(|list: &toml::de::DeArray<'_>| list.get(*index))
+                }
+            };
+            walked.push(match step {
+                Step::Key(key) => (*key).to_owned(),
+                Step::Index(index) => index.to_string(),
+            });
+            if self.failed.contains(&walked) {
+                return;
+            }
+            let Some(next) = next else { break };
+            found = Some(next.span().start);
+            (table, list) = match next.get_ref() {
+                DeValue::Table(inner) => (Some(inner), None),
+                DeValue::Array(inner) => (None, Some(inner)),
+                _ => (None, None),
+            };
+        }
+        let (line, column) = found.map_or((0, 0), |offset| self.position(offset));
+        let Complaint { key, message, .. } = complaint;
+        self.problems.push(Problem { line, column, key, message });
+    }
+}
+
+/// The table a key belongs to, when it is not this one.
+fn home_of(key: &str, here: &str) -> Option<&'static str> {
+    let has = |value: Result<toml::Table, toml::ser::Error>| {
+        value.is_ok_and(|table| table.contains_key(key))
+    };
+    let homes = [
+        ("[gateway]", has(toml::Table::try_from(GatewayConfig::default()))),
+        ("a [[service]]", has(toml::Table::try_from(ServiceConfig::default()))),
+        ("[ban]", has(toml::Table::try_from(BanConfig::default()))),
+        ("the top, before the first [table]", TOP.contains(&key) && !here.is_empty()),
+    ];
+    homes.into_iter().find(|(_, has)| *has).map(|(home, _)| home)
+}
+
+/// In the words of the configuration, not of its types.
+fn for_people(message: &str) -> String {
+    message
+        .replace("expected u32", "expected a whole number from 0 to 4294967295")
+        .replace("expected u8", "expected a whole number from 0 to 255")
+        .replace("expected f64", "expected a number")
+        .replace("a boolean", "true or false")
+        .replace("path string", "a path")
+}

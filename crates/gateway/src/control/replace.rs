@@ -1,0 +1,182 @@
+//! A whole list at once: what is new is added, what has gone is removed, and what stays is never
+//! missing in between.
+
+use std::collections::{HashMap, HashSet};
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::Control;
+use super::lists::{ListAction, Origin, action_of, entry, holds, is_full, length_of, origin_of};
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::prefix::AclKey;
+
+/// What became of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Replaced {
+    /// Prefixes that were not listed so before.
+    pub added: u32,
+    /// Prefixes that are not in the new list.
+    pub removed: u32,
+    /// Prefixes that stay.
+    pub kept: u32,
+    /// Prefixes that have an entry of somebody else's, which was left as it is.
+    pub left: u32,
+}
+
+/// The difference between what is there and what shall be.
+#[derive(Default)]
+struct Difference {
+    add: Vec<(IpNet, abi::equic_acl_entry)>,
+    remove: Vec<IpNet>,
+    /// What the entries to be overwritten and removed were, to go back to.
+    before: HashMap<IpNet, abi::equic_acl_entry>,
+    /// Entries now, by family (IPv4 first), and how many the additions create.
+    now: [u32; 2],
+    create: [u32; 2],
+    drop: [u32; 2],
+    done: Replaced,
+}
+
+fn family(net: &IpNet) -> usize {
+    usize::from(matches!(AclKey::of(*net), AclKey::V6(_)))
+}
+
+impl Control {
+    /// Makes the entries of `origin` with one of `actions` exactly these. Bans give way; entries of
+    /// other origins stay and come first. On an error everything is as it was.
+    ///
+    /// # Errors
+    /// [`Error::ListTooLong`] before anything changes; what the kernel says.
+    pub fn replace(
+        &self,
+        origin: Origin,
+        actions: &[ListAction],
+        wanted: &[(IpNet, ListAction)],
+    ) -> Result<Replaced> {
+        let change = self.difference(origin, actions, wanted)?;
+        let room = self.maps.acl4.max_entries();
+        let mut removals_first = false;
+        for (index, number) in [(0, 4), (1, 6)] {
+            let needed = change.now[index] + change.create[index];
+            if needed - change.drop[index] > room {
+                let needed = needed - change.drop[index];
+                return Err(Error::ListTooLong { family: number, needed, entries: room });
+            }
+            removals_first |= needed > room;
+        }
+        // Additions first: where a prefix becomes two halves, no address is off the list in between.
+        let done = if removals_first {
+            self.remove(&change.remove).and_then(|()| self.add(&change.add))
+        } else {
+            self.add(&change.add).and_then(|()| self.remove(&change.remove))
+        };
+        done.map(|()| change.done).inspect_err(|_| self.go_back(&change))
+    }
+
+    fn difference(
+        &self,
+        origin: Origin,
+        actions: &[ListAction],
+        wanted: &[(IpNet, ListAction)],
+    ) -> Result<Difference> {
+        let (now, mut change) = (self.now(), Difference::default());
+        let there: HashMap<IpNet, abi::equic_acl_entry> = self.raw_lists()?.into_iter().collect();
+        for net in there.keys() {
+            change.now[family(net)] += 1;
+        }
+        let mut names = HashSet::new();
+        for (prefix, action) in wanted {
+            if !names.insert(*prefix) {
+                continue;
+            }
+            let new = entry(*action, origin, 0, 0);
+            let old = there.get(prefix);
+            if let Some(held) = old.filter(|old| holds(old, now)) {
+                let own = origin_of(held) == origin;
+                if own && held.expires_ns == 0 && held.action == new.action {
+                    change.done.kept += 1;
+                    continue;
+                }
+                if !own && origin_of(held) != Origin::Ban {
+                    change.done.left += 1;
+                    continue;
+                }
+            }
+            match old {
+                Some(old) => drop(change.before.insert(*prefix, *old)),
+                None => change.create[family(prefix)] += 1,
+            }
+            change.done.added += 1;
+            change.add.push((*prefix, new));
+        }
+        for (prefix, old) in &there {
+            let ours = origin_of(old) == origin && actions.contains(&action_of(old));
+            // What has expired takes room, and is in nobody's way.
+            if (ours || !holds(old, now)) && !names.contains(prefix) {
+                change.drop[family(prefix)] += 1;
+                change.done.removed += u32::from(ours);
+                change.before.insert(*prefix, *old);
+                change.remove.push(*prefix);
+            }
+        }
+        Ok(change)
+    }
+
+    fn add(&self, entries: &[(IpNet, abi::equic_acl_entry)]) -> Result<()> {
+        let (mut v4, mut v6) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+        for (prefix, entry) in entries {
+            let key = AclKey::of(*prefix);
+            let entry = abi::equic_acl_entry { prefixlen: length_of(&key), ..*entry };
+            match key {
+                AclKey::V4(key) => {
+                    v4.0.push(key);
+                    v4.1.push(entry);
+                }
+                AclKey::V6(key) => {
+                    v6.0.push(key);
+                    v6.1.push(entry);
+                }
+            }
+        }
+        for is_v4 in [true, false] {
+            let count = if is_v4 { v4.0.len() } else { v6.0.len() };
+            if count == 0 {
+                continue;
+            }
+            self.use_lists(is_v4);
+            let (_, result) = if is_v4 {
+                self.maps.acl4.put_many(&v4.0, &v4.1)
+            } else {
+                self.maps.acl6.put_many(&v6.0, &v6.1)
+            };
+            let family = if is_v4 { 4 } else { 6 };
+            result.map_err(|error| match is_full(&error) {
+                true => Error::ListFull { family, entries: self.maps.acl4.max_entries() },
+                false => Error::system(format!("listing {count} prefixes"), error),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, prefixes: &[IpNet]) -> Result<()> {
+        prefixes.iter().try_for_each(|prefix| self.forget(*prefix).map(drop))
+    }
+
+    /// As far as the kernel lets us.
+    fn go_back(&self, change: &Difference) {
+        for (prefix, _) in &change.add {
+            if !change.before.contains_key(prefix)
+                && let Err(error) = self.forget(*prefix)
+            {
+                tracing::warn!(%error, %prefix, "taking back a list entry");
+            }
+        }
+        for (prefix, entry) in &change.before {
+            if let Err(error) = self.put(*prefix, entry) {
+                tracing::warn!(%error, %prefix, "putting back a list entry");
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What the process that looks after a gateway says about itself, for `status` of any process.
+//!
+//! It is JSON in a map of its own that is bound to the program: whoever finds the program finds the
+//! report, in whatever mount namespace and however full the disks are, and it is gone with the
+//! program. One process writes; readers take a copy that is whole.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+use serde::{Deserialize, Serialize};
+
+use super::Control;
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::region::{Shared, atomic};
+
+/// How bad a condition is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Something is not as it was asked for; what is protected stays protected.
+    Warning,
+    /// Something is not protected.
+    Error,
+}
+
+/// Something that is not as it should be, until it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// What it is about, one of each: `interface eth0`, `reload`, `ban state`.
+    pub about: String,
+    /// How bad it is.
+    pub level: Level,
+    /// What is wrong, and what mends it.
+    pub message: String,
+    /// Since when, in milliseconds of Unix time.
+    pub since_ms: u64,
+}
+
+/// An interface as the configuration names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceReport {
+    /// Its name.
+    pub name: String,
+    /// `attached`, `missing`, `taken` (by another XDP program), `refused` (by the driver or the
+    /// kernel), `detached` (by an operator).
+    pub state: String,
+    /// The rest, for a person.
+    pub detail: String,
+}
+
+/// The last time the configuration was read again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    /// Counts the attempts since the start.
+    pub number: u64,
+    /// Whether it holds now; if not, everything is as before.
+    pub ok: bool,
+    /// When, in milliseconds of Unix time.
+    pub at_ms: u64,
+    /// What it changed, or what kept it from that.
+    pub lines: Vec<String>,
+}
+
+/// Bans in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BanTotals {
+    /// Whether bans are only told of.
+    pub dry_run: bool,
+    /// In force.
+    pub active: u64,
+    /// Imposed since the start (in a dry run: that would have been).
+    pub imposed: u64,
+    /// Ended by themselves.
+    pub expired: u64,
+    /// Ended by an operator.
+    pub lifted: u64,
+    /// Not imposed because the operator listed the prefix.
+    pub spared: u64,
+    /// Sources that are watched.
+    pub watched: u64,
+    /// Sources that were forgotten for others.
+    pub evicted: u64,
+}
+
+/// The process's words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// Its process id, in its pid namespace. It and the next are filled in by [`Control::publish`].
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: with the id, names it for good.
+    pub start_ticks: u64,
+    /// When it was written, in milliseconds of Unix time.
+    pub written_ms: u64,
+    /// The configuration file it goes by: SIGHUP makes it read that again.
+    pub config: Option<String>,
+    /// What is not as it should be; the worst first.
+    pub conditions: Vec<Condition>,
+    /// The interfaces it was told to protect.
+    pub interfaces: Vec<InterfaceReport>,
+    /// The last reload.
+    pub reload: Option<Reload>,
+    /// Bans; none: they are off.
+    pub bans: Option<BanTotals>,
+}
+
+impl Report {
+    /// Whether the process that wrote it runs, as far as can be seen from this pid namespace.
+    pub fn is_alive(&self) -> bool {
+        sys::alive(self.pid, self.start_ticks)
+    }
+}
+
+/// How often a reader tries before it gives up on a writer that died in the middle.
+const ATTEMPTS: u32 = 1_000;
+
+type Memory = Shared<abi::equic_report>;
+
+impl Control {
+    /// Publishes a report in place of the last one. Lists in it are cut to what there is room for.
+    ///
+    /// # Errors
+    /// When the gateway was loaded without a place for it.
+    pub fn publish(&self, report: &Report) -> Result<()> {
+        let memory = self.maps.report.as_ref().ok_or_else(|| self.no_report())?;
+        let mut cut = report.clone();
+        cut.pid = std::process::id();
+        cut.start_ticks = sys::start_ticks(cut.pid).unwrap_or(0);
+        let text = loop {
+            let text = serde_json::to_vec(&cut).map_err(|error| Error::System {
+                doing: "writing the report".to_owned(),
+                source: error.into(),
+            })?;
+            if text.len() <= room() {
+                break text;
+            }
+            let shorten = |len: usize| len / 2;
+            cut.conditions.truncate(shorten(cut.conditions.len()));
+            cut.interfaces.truncate(shorten(cut.interfaces.len()));
+            if let Some(reload) = &mut cut.reload {
+                reload.lines.truncate(shorten(reload.lines.len()));
+                reload.lines.iter_mut().for_each(|line| *line = line.chars().take(500).collect());
+            }
+        };
+        write(memory, &text);
+        Ok(())
+    }
+
+    /// What the process that looks after the gateway said last; none: nothing, or nothing whole.
+    pub fn report(&self) -> Option<Report> {
+        let text = self.maps.report.as_ref().and_then(read)?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn no_report(&self) -> Error {
+        let why = "it has no map `equic_report`".to_owned();
+        Error::ForeignProgram { program: self.program, why }
+    }
+}
+
+fn room() -> usize {
+    abi::equic_report::default().text.len()
+}
+
+fn write(memory: &Memory, text: &[u8]) {
+    let pointer = memory.pointer();
+    let sequence = atomic!(AtomicU64, pointer, sequence);
+    let odd = sequence.load(Relaxed) | 1;
+    sequence.store(odd, Relaxed);
+    fence(Release);
+    atomic!(AtomicU64, pointer, length).store(text.len() as u64, Relaxed);
+    for (at, byte) in text.iter().enumerate().take(room()) {
+        atomic!(AtomicU8, pointer, text[at]).store(*byte, Relaxed);
+    }
+    sequence.store(odd.wrapping_add(1), Release);
+}
+
+fn read(memory: &Memory) -> Option<Vec<u8>> {
+    let pointer = memory.pointer();
+    for _ in 0..ATTEMPTS {
+        let before = atomic!(AtomicU64, pointer, sequence).load(Acquire);
+        if before & 1 == 1 {
+            std::thread::yield_now();
+            continue;
+        }
+        let length = atomic!(AtomicU64, pointer, length).load(Relaxed) as usize;
+        let text: Vec<u8> = (0..length.min(room()))
+            .map(|at| atomic!(AtomicU8, pointer, text[at]).load(Relaxed))
+            .collect();
+        fence(Acquire);
+        if atomic!(AtomicU64, pointer, sequence).load(Relaxed) == before {
+            return Some(text);
+        }
+    }
+    None
+}
