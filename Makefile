@@ -50,3 +50,5 @@ bench-wire: setup ## ns to parse and write packet headers, frames and transport 
 
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading
+
+include packaging/install.mk
