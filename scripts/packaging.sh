@@ -157,7 +157,7 @@ calls_of() {
 		case $one in
 		@*)
 			local members
-			members=$(systemd-analyze syscall-filter --no-pager "$one" | sed -n 's/^ \+\([@a-z0-9_]\+\)$/\1/p')
+			members=$(systemd-analyze syscall-filter --no-pager "$one" | sed -n 's/^ \+\([@a-z0-9_-]\+\)$/\1/p')
 			# shellcheck disable=SC2086 # a list of words
 			calls_of $members
 			;;
@@ -177,13 +177,13 @@ works_under_its_restrictions() {
 	ip netns add "$namespace"
 	ip -n "$namespace" link add packaging0 type veth peer name packaging1
 	ip -n "$namespace" link set packaging0 up
-	mkdir -p "$work/trace"
-	local begin='mount --make-rprivate / && mount -o bind,remount,ro / 2>/dev/null || mount -o remount,bind,ro / ; echo $$ >&3; exec "$@"'
+	: >"$work/err"
+	local begin='mount --make-rprivate / && mount -o bind,remount,ro / 2>/dev/null || mount -o remount,bind,ro / ; echo $$ >&3; exec "$@" 3>&-'
 	# shellcheck disable=SC2086 # arguments are words
 	nsenter --net="/run/netns/$namespace" unshare --mount sh -c "$begin" sh \
-		strace -D -f -qq -o "$work/trace/calls" \
+		strace -D -f -qq -o /dev/fd/4 \
 		setpriv --bounding-set "-all,$bounding" --inh-caps -all --no-new-privs \
-		"$equic" $arguments 3>"$work/pid" >"$work/out" 2>"$work/err" &
+		"$equic" $arguments 3>"$work/pid" 4>"$work/trace" >"$work/out" 2>"$work/err" &
 	local job=$! deadline=$((SECONDS + 60))
 	until grep -q '"ready"' "$work/err"; do
 		[ "$SECONDS" -lt "$deadline" ] && kill -0 "$job" 2>/dev/null || { cat "$work/err" "$work/out"; fail restrictions "does not start"; }
@@ -200,14 +200,14 @@ works_under_its_restrictions() {
 	wait "$job" || { cat "$work/err"; fail restrictions "ends with $?"; }
 	rm "$work/pid"
 
-	filter=$(setting SystemCallFilter)
+	filter=$(sed -n 's/^SystemCallFilter=\([^~].*\)/\1/p' "$unit" | tr '\n' ' ')
 	# shellcheck disable=SC2046,SC2086 # lists of words
-	calls_of $(printf '%s\n' $filter | grep -v -e '^~' | grep -v -e '@keyring' -e '@memlock') | sort -u >"$work/allowed"
+	calls_of $filter | sort -u >"$work/allowed"
 	refused=$(sed -n 's/^SystemCallFilter=~//p' "$unit")
 	# shellcheck disable=SC2046,SC2086
 	calls_of $refused | sort -u >"$work/refused"
 	# From setpriv's last call on.
-	sed -n '/execve(.*bin\/equic"/,$p' "$work/trace/calls" >"$work/own"
+	sed -n '/execve(.*bin\/equic"/,$p' "$work/trace" >"$work/own"
 	sed -n 's/^[0-9]* \+\(<\.\.\. \)\?\([a-z0-9_]\+\)[( ].*/\2/p' "$work/own" | sort -u >"$work/used"
 	[ "$(wc -l <"$work/used")" -gt 20 ] && grep -qx bpf "$work/used" || fail restrictions "the trace is not whole"
 	local outside

@@ -63,6 +63,8 @@ fi
 packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc make linux-libc-dev"
 if [ "$what" = all ]; then
 	packages="$packages clang-format-$clang iproute2 prometheus valgrind fonts-dejavu-core libc6-dbg"
+	# What tests of installing need.
+	packages="$packages groff bash zsh fish dpkg-dev lintian systemd strace"
 fi
 missing=
 for package in $packages; do

@@ -11,4 +11,6 @@ echo "== Rust: unit, packet tables, differential, end to end"
 cargo test --release --workspace --quiet
 echo "== C library: example, tests, ASan, valgrind"
 make --no-print-directory -C crates/capi test
+echo "== packaging: install, Debian package, service"
+scripts/packaging.sh
 echo "== done"
