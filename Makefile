@@ -1,16 +1,22 @@
 # eQUIC: `make demo` shows it, `make test` proves it. `make` alone lists the targets.
 CARGO ?= cargo
+# Arguments of the benchmarks, such as --quick or --markdown.
+BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak setup-examples examples test-examples \
 
+	reproduce-gateway reproduce-gateway-quick
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that are missing
 	@scripts/setup.sh all
+
+setup-examples:
+	@scripts/setup.sh examples
 
 build: ## target/release/equic, libequic.so, libequic.a, equic_kern.o
 	@scripts/setup.sh build
@@ -25,8 +31,21 @@ root:
 demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (about a minute)
 	@target/release/equic demo --out out/demo
 
-test: root setup build ## everything that is checked before a change lands
+test: root setup-examples build ## everything that is checked before a change lands
 	@scripts/test.sh
+
+test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `make test`
+	@scripts/kernels.sh
+
+DURATION ?= 10m
+soak: root setup build ## churn, floods, fuzzing, and is everything as before? DURATION=10m
+	@scripts/soak.sh $(DURATION)
+
+examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic with a quota (docs/servers.md)
+	@scripts/examples.sh build
+
+test-examples: root setup-examples build ## those servers against real clients
+	@scripts/examples.sh test
 
 lint: setup ## formatting, clippy, shell scripts' syntax
 	@scripts/lint.sh
@@ -42,13 +61,21 @@ clean: ## remove what was built
 	@$(CARGO) clean
 	@rm -rf out
 
-bench-gateway: root setup ## ns per packet and per connection, as ratios to a null program
-	@$(CARGO) bench --quiet -p equic-lab --bench gateway
-
 bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
 
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading
+
+bench-gateway: root setup build ## what the gateway costs, and what a flood leaves of a server (10 minutes; BENCH=--quick)
+	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
+	@target/release/equic lab bench $(BENCH)
+
+reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway
+	@target/release/equic reproduce gateway --out experiments/equic-gateway/results \
+		--readme experiments/equic-gateway/README.md
+
+reproduce-gateway-quick: root setup build ## a small version of it, into out/
+	@target/release/equic reproduce gateway --quick --out out/reproduce-gateway
 
 include packaging/install.mk

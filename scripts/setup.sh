@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the build, the tests and the demo need from Debian; silent when nothing is missing.
-# Usage: scripts/setup.sh [build|all]     build: what `cargo build` needs; all: tests and demo too
+# Usage: scripts/setup.sh [build|all|examples]     build: what `cargo build` needs; all: tests and demo
+# too; examples: what servers on other stacks need besides (Go is only looked for)
 set -eu
 
 what=${1:-all}
@@ -61,10 +62,18 @@ if [ -z "$clang" ]; then
 fi
 
 packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc make linux-libc-dev"
-if [ "$what" = all ]; then
-	packages="$packages clang-format-$clang iproute2 prometheus valgrind fonts-dejavu-core libc6-dbg"
+if [ "$what" != build ]; then
+	packages="$packages clang-format-$clang iproute2 nftables prometheus strace valgrind fonts-dejavu-core libc6-dbg bpftool"
+	packages="$packages qemu-system-x86 busybox-static cpio xz-utils binutils"
 	# What tests of installing need.
-	packages="$packages groff bash zsh fish dpkg-dev lintian systemd strace"
+	packages="$packages groff bash zsh fish dpkg-dev lintian systemd"
+fi
+if [ "$what" = examples ]; then
+	# BoringSSL, and aioquic in a virtual environment. Debian's own Python has its venv apart.
+	packages="$packages cmake g++ python3"
+	case "$(command -v python3 || echo /usr/bin/python3)" in
+	/usr/bin/*) packages="$packages python3-venv" ;;
+	esac
 fi
 missing=
 for package in $packages; do
@@ -87,5 +96,22 @@ if [ -n "$missing" ]; then
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 	case " $missing " in
 	*" prometheus "*) systemctl disable --quiet prometheus >/dev/null 2>&1 || true ;;
+	esac
+fi
+
+# Go for examples/quic-go, which Debian has too old. From 1.21 up it fetches a newer one by itself.
+if [ "$what" = examples ]; then
+	PATH=$PATH:/usr/local/go/bin
+	version=$(go env GOVERSION 2>/dev/null || true)
+	case "$version" in
+	go1.2[1-9]* | go1.[3-9][0-9]* | go[2-9]*) ;;
+	"")
+		echo "setup: go not found: install Go 1.26 or newer (https://go.dev/dl/), for examples/quic-go" >&2
+		exit 1
+		;;
+	*)
+		echo "setup: $version is too old: install Go 1.26 or newer (https://go.dev/dl/), for examples/quic-go" >&2
+		exit 1
+		;;
 	esac
 fi

@@ -13,4 +13,8 @@ echo "== C library: example, tests, ASan, valgrind"
 make --no-print-directory -C crates/capi test
 echo "== packaging: install, Debian package, service"
 scripts/packaging.sh
+echo "== Debian's kernels"
+scripts/kernels.sh
+echo "== other people's servers: quinn, s2n-quic, quiche, quic-go, aioquic"
+scripts/examples.sh test
 echo "== done"

@@ -1,7 +1,8 @@
 //! Compiles the XDP program and generates the Rust side of `bpf/abi.h`.
 //!
 //! * `gateway.bpf.o`: the program, embedded by `src/object.rs`, its path given to dependents as
-//!   `DEP_EQUIC_GATEWAY_OBJECT`;
+//!   `DEP_EQUIC_GATEWAY_OBJECT`, and what compiled it as `DEP_EQUIC_GATEWAY_CLANG` (compiler and
+//!   flags, separated by spaces);
 //! * `abi.rs`: every type and constant of the header, by bindgen, with layout assertions;
 //! * `reasons.rs`: the enum `Reason` and its table, from the macro `EQUIC_REASONS`.
 
@@ -12,6 +13,7 @@ use std::{env, fs};
 
 /// The oldest clang whose BPF back end compiles the program (`-mcpu=v3`, BTF declaration tags).
 const CLANG_MINIMUM: u32 = 16;
+const FLAGS: [&str; 7] = ["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror"];
 
 fn main() {
     if let Err(message) = run() {
@@ -34,6 +36,8 @@ fn run() -> Result<(), String> {
     let object = out.join("gateway.bpf.o");
     compile(&clang, &bpf, &object)?;
     println!("cargo::metadata=object={}", object.display());
+    let flags = FLAGS.map(str::to_owned).into_iter().chain(multiarch_include());
+    println!("cargo::metadata=clang={clang} {}", flags.collect::<Vec<_>>().join(" "));
 
     generate_abi(&bpf, &out.join("abi.rs"))?;
     generate_reasons(&clang, &bpf, &out)
@@ -89,8 +93,7 @@ fn clang_version(clang: &str) -> Option<u32> {
 fn compile(clang: &str, bpf: &Path, object: &Path) -> Result<(), String> {
     let source = bpf.join("gateway.bpf.c");
     let mut command = Command::new(clang);
-    command.args(["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror"]);
-    command.args(multiarch_include()).arg("-I").arg(bpf);
+    command.args(FLAGS).args(multiarch_include()).arg("-I").arg(bpf);
     command.arg("-c").arg(&source).arg("-o").arg(object);
     let out = command.output().map_err(|e| format!("running {clang}: {e}"))?;
     if out.status.success() {

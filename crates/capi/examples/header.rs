@@ -56,14 +56,14 @@ const TOP: &str = r#"/*
  * Threads. Every function may be called from any thread at any time, also with the same handle;
  * only the call that ends a handle must be its last use. Error messages belong to the thread.
  * The library has two threads of its own, one that tells the kernel several times a second that
- * this process lives, one that cleans up; they block all signals.
+ * this process lives, one that cleans up (or watches the gateway's socket); they block all signals.
  *
  * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
  * in a child end the child, and leave the program where it is.
  *
  * Capabilities. Loading takes CAP_BPF and CAP_NET_ADMIN. Counting takes none: a server may drop its
- * privileges once it has its service.
+ * privileges once it has its service, and one that never had any uses equic_gateway_connect.
  */"#;
 
 fn main() -> Result<(), cbindgen::Error> {

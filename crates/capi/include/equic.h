@@ -48,14 +48,14 @@
  * Threads. Every function may be called from any thread at any time, also with the same handle;
  * only the call that ends a handle must be its last use. Error messages belong to the thread.
  * The library has two threads of its own, one that tells the kernel several times a second that
- * this process lives, one that cleans up; they block all signals.
+ * this process lives, one that cleans up (or watches the gateway's socket); they block all signals.
  *
  * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
  * in a child end the child, and leave the program where it is.
  *
  * Capabilities. Loading takes CAP_BPF and CAP_NET_ADMIN. Counting takes none: a server may drop its
- * privileges once it has its service.
+ * privileges once it has its service, and one that never had any uses equic_gateway_connect.
  */
 
 #ifndef EQUIC_H
@@ -183,6 +183,14 @@ typedef enum equic_error {
          * A fault of this library. Please report it.
          */
         EQUIC_ERROR_INTERNAL = 22,
+        /**
+         * The gateway at a socket turned this process away.
+         */
+        EQUIC_ERROR_REFUSED = 23,
+        /**
+         * Nothing can be pinned there, or what is pinned there does not go with the configuration.
+         */
+        EQUIC_ERROR_PIN = 24,
 } equic_error;
 
 /**
@@ -495,6 +503,19 @@ enum equic_error equic_gateway_join(const char *selector,
                                     struct equic_gateway **gateway);
 
 /**
+ * Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), to feed it. Takes no
+ * privileges at all. When that gateway ends, the next one at the same path is joined by itself, with
+ * every connection that is open; services and connections stay valid. Settings, lists and counters
+ * are out of reach (EQUIC_ERROR_NOT_OWNER). `name` as for `equic_gateway_join`.
+ *
+ * EQUIC_ERROR_NO_GATEWAY if nobody listens there; EQUIC_ERROR_REFUSED or EQUIC_ERROR_FULL, with the
+ * gateway's reason, if it turns this process away. On failure *gateway is NULL.
+ */
+enum equic_error equic_gateway_connect(const char *path,
+                                       const char *name,
+                                       struct equic_gateway **gateway);
+
+/**
  * Ends a gateway: the program leaves its interfaces (one that was joined stays, and only this
  * process's counts go). Services and connections taken from it stay valid, count for nobody any
  * more, and are still to be released. NULL is ignored.
@@ -558,6 +579,15 @@ enum equic_error equic_service_count(const struct equic_service *service,
                                      const struct sockaddr *peer,
                                      socklen_t peer_len,
                                      uint32_t *count);
+
+/**
+ * 1 if the peer's source holds as many connections in this process as it may, so that one more
+ * would be EQUIC_OVER_LIMIT; else, and for what is no address, 0. For servers that can refuse before
+ * a handshake, where the address may still be forged: the answer changes nothing.
+ */
+int equic_service_full(const struct equic_service *service,
+                       const struct sockaddr *peer,
+                       socklen_t peer_len);
 
 /**
  * Counts a connection of `peer`. To be called when its handshake is complete, so that nobody can

@@ -22,7 +22,7 @@ pub unsafe extern "C" fn equic_set(
         // SAFETY: the contract of the API.
         let (gateway, key, value) =
             unsafe { (handle(gateway, "gateway")?, text(key, "key")?, text(value, "value")?) };
-        gateway.inner.control().set(key, value)?;
+        gateway.inner.control()?.set(key, value)?;
         Ok(())
     })
 }
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn equic_deny(
     boundary(|| {
         // SAFETY: the contract of the API.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
-        Ok(gateway.inner.control().deny(prefix, expiry(milliseconds))?)
+        Ok(gateway.inner.control()?.deny(prefix, expiry(milliseconds))?)
     })
 }
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn equic_allow(
     boundary(|| {
         // SAFETY: the contract of the API.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
-        Ok(gateway.inner.control().allow(prefix, expiry(milliseconds))?)
+        Ok(gateway.inner.control()?.allow(prefix, expiry(milliseconds))?)
     })
 }
 
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn equic_forget(
     boundary(|| {
         // SAFETY: the contract of the API.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
-        if gateway.inner.control().forget(prefix)? {
+        if gateway.inner.control()?.forget(prefix)? {
             return Ok(());
         }
         let message = format!(

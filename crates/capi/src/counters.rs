@@ -85,7 +85,7 @@ pub unsafe extern "C" fn equic_counter(
             Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, format!("there is no reason {reason}"))
         };
         let reason = Reason::from_number(reason).ok_or_else(unknown)?;
-        let rows = service.gateway()?.control().counters()?;
+        let rows = service.gateway()?.control()?.counters()?;
         let row = rows.iter().find(|row| row.reason == reason && row.service == service.name());
         let found = row.map_or_else(equic_counts::default, |row| equic_counts {
             packets: row.packets,

@@ -59,12 +59,16 @@ pub enum equic_error {
     EQUIC_ERROR_SYSTEM = 21,
     /// A fault of this library. Please report it.
     EQUIC_ERROR_INTERNAL = 22,
+    /// The gateway at a socket turned this process away.
+    EQUIC_ERROR_REFUSED = 23,
+    /// Nothing can be pinned there, or what is pinned there does not go with the configuration.
+    EQUIC_ERROR_PIN = 24,
 }
 
 use equic_error::*;
 
 /// Codes by number, with a short text each.
-const TEXTS: [(equic_error, &CStr); 23] = [
+const TEXTS: [(equic_error, &CStr); 25] = [
     (EQUIC_OK, c"success"),
     (EQUIC_ERROR_INVALID_ARGUMENT, c"invalid argument"),
     (EQUIC_ERROR_NOT_PERMITTED, c"a capability is missing"),
@@ -88,6 +92,8 @@ const TEXTS: [(equic_error, &CStr); 23] = [
     (EQUIC_ERROR_CLOSED, c"the gateway was closed"),
     (EQUIC_ERROR_SYSTEM, c"the system refused"),
     (EQUIC_ERROR_INTERNAL, c"internal error"),
+    (EQUIC_ERROR_REFUSED, c"the gateway turned this process away"),
+    (EQUIC_ERROR_PIN, c"cannot pin, or go on with what is pinned"),
 ];
 
 /// Why a function of this library failed.
@@ -124,7 +130,12 @@ impl From<Error> for Failure {
             Error::BadObject { .. } => EQUIC_ERROR_BAD_OBJECT,
             Error::AbiVersion { .. } => EQUIC_ERROR_ABI_VERSION,
             Error::Verifier { .. } => EQUIC_ERROR_VERIFIER,
-            Error::NoGateway | Error::NoSuchGateway { .. } => EQUIC_ERROR_NO_GATEWAY,
+            Error::NoGateway | Error::NoSuchGateway { .. } | Error::NoGatewaySocket { .. } => {
+                EQUIC_ERROR_NO_GATEWAY
+            }
+            Error::SocketRefused { busy: true, .. } => EQUIC_ERROR_FULL,
+            Error::SocketRefused { .. } => EQUIC_ERROR_REFUSED,
+            Error::Pin { .. } | Error::PinMismatch { .. } => EQUIC_ERROR_PIN,
             Error::ManyGateways { .. } => EQUIC_ERROR_AMBIGUOUS_GATEWAY,
             Error::Config(_) => EQUIC_ERROR_CONFIG,
             Error::NoSuchService { .. } => EQUIC_ERROR_NO_SUCH_SERVICE,

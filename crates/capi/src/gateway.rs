@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::equic_gateway::{Attached, Config, Control, Gateway, Ledger, Mode, ObjectSource};
+use ::equic_gateway::{Attached, Config, Control, Gateway, Ledger, Mode, ObjectSource, SocketHost};
 
 use crate::arguments::{give, handle, optional_text, text};
 use crate::error::{Failure, Result, boundary, boundary_or, equic_error};
@@ -19,36 +19,51 @@ pub struct equic_gateway {
 
 /// What services refer back to, weakly: closing the gateway detaches it whatever is still held.
 pub(crate) struct Inner {
-    kind: Kind,
+    /// Where servers join, if the configuration says so.
+    _host: Option<SocketHost>,
+    pub(crate) kind: Kind,
     /// Of the configuration: where and how to attach if the caller does not say.
     interfaces: Vec<String>,
     mode: Mode,
 }
 
-enum Kind {
+pub(crate) enum Kind {
     Owned(Gateway),
     Joined(Control, Ledger),
+    /// At its socket, where it can be fed and nothing else.
+    Connected(Ledger),
 }
 
 impl Inner {
-    pub(crate) fn control(&self) -> &Control {
+    /// Of another process's gateway.
+    fn feeding(kind: Kind) -> Inner {
+        Inner { _host: None, kind, interfaces: Vec::new(), mode: Mode::Auto }
+    }
+
+    pub(crate) fn control(&self) -> Result<&Control> {
         match &self.kind {
-            Kind::Owned(gateway) => gateway.control(),
-            Kind::Joined(control, _) => control,
+            Kind::Owned(gateway) => Ok(gateway.control()),
+            Kind::Joined(control, _) => Ok(control),
+            Kind::Connected(_) => Err(Failure::new(
+                equic_error::EQUIC_ERROR_NOT_OWNER,
+                "this process feeds the gateway through its socket, which takes no privileges and \
+                 gives none: settings, lists and counters are for `equic gateway` and \
+                 equic_gateway_join",
+            )),
         }
     }
 
     fn ledger(&self) -> Result<Ledger> {
         match &self.kind {
             Kind::Owned(gateway) => Ok(gateway.ledger()?),
-            Kind::Joined(_, ledger) => Ok(ledger.clone()),
+            Kind::Joined(_, ledger) | Kind::Connected(ledger) => Ok(ledger.clone()),
         }
     }
 
     fn owned(&self) -> Result<&Gateway> {
         match &self.kind {
             Kind::Owned(gateway) => Ok(gateway),
-            Kind::Joined(..) => Err(Failure::new(
+            Kind::Joined(..) | Kind::Connected(_) => Err(Failure::new(
                 equic_error::EQUIC_ERROR_NOT_OWNER,
                 "this process joined the gateway of another one: only that one attaches and detaches it",
             )),
@@ -75,9 +90,13 @@ unsafe fn open(
         // SAFETY: not NULL; the caller's promise.
         unsafe { gateway.write(std::ptr::null_mut()) };
         let (config, object) = config()?;
-        let kind = Kind::Owned(Gateway::load(&config, object)?);
-        let inner =
-            Inner { kind, interfaces: config.gateway.interfaces, mode: config.gateway.mode };
+        let loaded = Gateway::load(&config, object)?;
+        let socket = config.gateway.socket.is_some();
+        let _host =
+            socket.then(|| SocketHost::start(loaded.control(), &config, false)).transpose()?;
+        let kind = Kind::Owned(loaded);
+        let (interfaces, mode) = (config.gateway.interfaces, config.gateway.mode);
+        let inner = Inner { _host, kind, interfaces, mode };
         // SAFETY: as above.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
@@ -142,8 +161,37 @@ pub unsafe extern "C" fn equic_gateway_join(
         let control = Control::open(selector)?;
         let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
         let ledger = control.join(&name)?;
-        let inner =
-            Inner { kind: Kind::Joined(control, ledger), interfaces: Vec::new(), mode: Mode::Auto };
+        let inner = Inner::feeding(Kind::Joined(control, ledger));
+        // SAFETY: as above.
+        unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
+        Ok(())
+    })
+}
+
+/// Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), to feed it. Takes no
+/// privileges at all. When that gateway ends, the next one at the same path is joined by itself, with
+/// every connection that is open; services and connections stay valid. Settings, lists and counters
+/// are out of reach (EQUIC_ERROR_NOT_OWNER). `name` as for `equic_gateway_join`.
+///
+/// EQUIC_ERROR_NO_GATEWAY if nobody listens there; EQUIC_ERROR_REFUSED or EQUIC_ERROR_FULL, with the
+/// gateway's reason, if it turns this process away. On failure *gateway is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_connect(
+    path: *const c_char,
+    name: *const c_char,
+    gateway: *mut *mut equic_gateway,
+) -> equic_error {
+    boundary(|| {
+        if gateway.is_null() {
+            return Err(Failure::argument("`gateway` is NULL"));
+        }
+        // SAFETY: not NULL; the contract of the API, here and below.
+        unsafe { gateway.write(std::ptr::null_mut()) };
+        // SAFETY: as above.
+        let (path, name) = unsafe { (text(path, "path")?, optional_text(name, "name")?) };
+        let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
+        let ledger = Ledger::connect(path, &name)?;
+        let inner = Inner::feeding(Kind::Connected(ledger));
         // SAFETY: as above.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())

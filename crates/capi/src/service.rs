@@ -1,6 +1,6 @@
 //! Services and their connections: what a server tells the gateway.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, PoisonError, Weak};
 
 use ::equic_gateway::{Guard, Service};
@@ -89,6 +89,22 @@ pub unsafe extern "C" fn equic_service_count(
         // SAFETY: as above.
         unsafe { give(count, service.service.count(peer)) };
         Ok(())
+    })
+}
+
+/// 1 if the peer's source holds as many connections in this process as it may, so that one more
+/// would be EQUIC_OVER_LIMIT; else, and for what is no address, 0. For servers that can refuse before
+/// a handshake, where the address may still be forged: the answer changes nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_service_full(
+    service: *const equic_service,
+    peer: *const sockaddr,
+    peer_len: socklen_t,
+) -> c_int {
+    boundary_or(0, || {
+        // SAFETY: the contract of the API.
+        let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
+        Ok(c_int::from(service.service.full(peer)))
     })
 }
 

@@ -3,7 +3,7 @@
 //! * [`gateway`]: run a gateway, look into one, change it, ask it what it would do;
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
-//! * [`demo`]: all of these together, in a minute;
+//! * [`demo`]: all of these together, in a minute; [`reproduce`]: the experiments of the papers;
 //! * [`manual`]: man pages and completions, made from the definitions here;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
@@ -15,6 +15,8 @@ mod get;
 mod lab;
 mod manual;
 mod output;
+mod part;
+mod reproduce;
 mod serve;
 mod signals;
 mod trust;
@@ -49,6 +51,9 @@ enum Command {
     Lab(lab::Command),
     /// Attack a server in a lab, with and without the gateway
     Demo(demo::Args),
+    /// Do the experiment of a paper again, and compare
+    #[command(subcommand)]
+    Reproduce(reproduce::Command),
     /// Print the man page of a command, or write all of them
     Man(manual::Pages),
     /// Print completions for a shell
@@ -67,6 +72,7 @@ fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(&args),
+        Command::Reproduce(command) => reproduce::run(command),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),
     };

@@ -166,3 +166,34 @@ impl Journal {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
+
+/// Breaks a text into lines of at most `width` characters, all but the first indented like a list's.
+pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
+    let width = width.map_or(usize::MAX, usize::from);
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        if length > 0 && length + 1 + word.chars().count() > width {
+            lines += "\n";
+            lines += indent;
+            length = indent.len();
+        } else if length > 0 {
+            lines += " ";
+            length += 1;
+        }
+        lines += word;
+        length += word.chars().count();
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn long_texts_fit_the_terminal() {
+        assert_eq!(wrapped("* one two three four", Some(9), "  "), "* one two\n  three\n  four");
+        assert_eq!(wrapped("one two", None, ""), "one two");
+        assert_eq!(wrapped("overlong", Some(3), ""), "overlong");
+    }
+}

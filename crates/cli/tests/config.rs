@@ -3,7 +3,7 @@
 mod common;
 
 use common::EXAMPLE;
-use equic_gateway::{BanConfig, Config, GatewayConfig, ServiceConfig};
+use equic_gateway::{BanConfig, Config, GatewayConfig, ServiceConfig, SocketConfig};
 use serde_json::Value;
 
 fn keys(value: &Value) -> Vec<String> {
@@ -14,15 +14,29 @@ fn keys(value: &Value) -> Vec<String> {
 fn every_key_is_in_the_example() {
     let text = std::fs::read_to_string(EXAMPLE).unwrap();
     let config = Config::parse(&text).unwrap_or_else(|error| panic!("{error}"));
-    let service = ServiceConfig { group: Some("g".to_owned()), ..ServiceConfig::default() };
+    let service = ServiceConfig {
+        group: Some("g".to_owned()),
+        users: vec!["u".to_owned()],
+        ..ServiceConfig::default()
+    };
     let ban = BanConfig { state: Some("f".into()), ..BanConfig::default() };
     let mut top = serde_json::to_value(Config::default()).unwrap();
     // Tables, all of which are there.
     let tables = top.as_object_mut().unwrap();
     assert!(tables.remove("gateway").is_some() && tables.remove("service").is_some());
     assert!(text.contains("\n[ban]\n"));
+    let some = || Some("s".to_owned());
+    let socket = SocketConfig { owner: some(), group: some(), ..SocketConfig::default() };
+    let gateway = GatewayConfig {
+        pin: some(),
+        socket: Some(SocketConfig::default()),
+        ..GatewayConfig::default()
+    };
+    let of_gateway = keys(&serde_json::to_value(gateway).unwrap());
+    assert!(of_gateway.contains(&"socket".to_owned()) && text.contains("[gateway.socket]"));
     let all = [
-        keys(&serde_json::to_value(GatewayConfig::default()).unwrap()),
+        of_gateway.into_iter().filter(|key| key != "socket").collect(),
+        keys(&serde_json::to_value(socket).unwrap()),
         keys(&serde_json::to_value(service).unwrap()),
         keys(&serde_json::to_value(ban).unwrap()),
         keys(&serde_json::to_value(top).unwrap()),
@@ -40,7 +54,17 @@ fn every_key_is_in_the_example() {
 fn what_is_called_a_default_is_one() {
     let config = Config::read(EXAMPLE.as_ref()).unwrap();
     // What the comments call examples.
-    let gateway = GatewayConfig { interfaces: vec!["eth0".to_owned()], ..GatewayConfig::default() };
+    let socket = SocketConfig {
+        owner: Some("root".to_owned()),
+        group: Some("www-data".to_owned()),
+        ..SocketConfig::default()
+    };
+    let gateway = GatewayConfig {
+        interfaces: vec!["eth0".to_owned()],
+        pin: Some("/sys/fs/bpf/equic/equic".to_owned()),
+        socket: Some(socket),
+        ..GatewayConfig::default()
+    };
     assert_eq!(config.gateway, gateway);
     let state = Some("/var/lib/equic/bans.json".into());
     assert_eq!(config.ban, Some(BanConfig { state, ..BanConfig::default() }));
@@ -55,6 +79,7 @@ fn what_is_called_a_default_is_one() {
     let rates = ServiceConfig {
         new_per_source: "20/s burst 40".parse().unwrap(),
         new_per_service: "5000/s".parse().unwrap(),
+        users: vec!["www-data".to_owned()],
         ..example("web", web)
     };
     assert_eq!(*web, rates);

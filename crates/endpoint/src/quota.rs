@@ -22,6 +22,10 @@ pub enum AtLimit {
     Ignore,
     /// CONNECTION_REFUSED is answered.
     Refuse,
+    /// A source at its number of connections is let in, and closed when its handshake is complete, as
+    /// the paper's server did (lsquic tells an application of a connection only then): the dearest
+    /// way. Too many new ones a second are ignored.
+    Close,
 }
 
 /// A token bucket: so many a second, so many at once.
@@ -150,9 +154,10 @@ impl UserSpaceQuota {
         let refused = match shared.config.at_limit {
             AtLimit::Ignore => Decision::Ignore,
             AtLimit::Refuse => Decision::Refuse,
+            AtLimit::Close => Decision::Ignore,
         };
-        let count = lock(&shared.counts).get(&source).copied().unwrap_or(0);
-        if shared.full(count) {
+        let late = shared.config.at_limit == AtLimit::Close;
+        if !late && shared.full(lock(&shared.counts).get(&source).copied().unwrap_or(0)) {
             shared.over_quota.fetch_add(1, Ordering::Relaxed);
             return refused;
         }

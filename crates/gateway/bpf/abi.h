@@ -23,6 +23,9 @@
 #define EQUIC_SLOTS	     8u	 /* per ledger bucket */
 #define EQUIC_REASONS_MAX    32u /* room in the counter table, per service */
 #define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
+#define EQUIC_HANDSHAKE_PACKETS                                                                    \
+	64u /* datagrams with an Initial that one attempt can carry: retransmissions, large hellos \
+	     */
 #define EQUIC_RATE_SHIFT                                                                           \
 	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
 #define EQUIC_NO_SERVICE 0xffffu
@@ -183,7 +186,8 @@ struct equic_handshake_key {
 
 struct equic_handshake {
 	__u64 started_ns;
-	__u64 count; /* how many of `dcid` are known */
+	__u32 count;   /* how many of `dcid` are known */
+	__u32 packets; /* let through so far, the first with them */
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
 };
 
@@ -224,10 +228,12 @@ struct equic_ledger_slot {
 	__u8 addr[16];
 	__u32 group;
 	__u32 reserved;
-	__u64 meta; /* tag << 32 | connections; 0: free; connections 0 with a tag: being claimed */
 };
 
+/* The words that a search reads are one cache line. */
 struct equic_ledger_bucket {
+	/* tag << 32 | connections; 0: free; connections 0 with a tag: being claimed */
+	__u64 meta[EQUIC_SLOTS];
 	struct equic_ledger_slot slot[EQUIC_SLOTS];
 };
 
@@ -238,11 +244,13 @@ struct equic_ledger_header {
 	__u32 buckets;	    /* a power of two */
 	__u64 heartbeat_ns; /* written by the owner; older than the lease: the ledger does not count
 			     */
-	__u64 connections;  /* open now, all sources */
-	__u64 opened;	    /* since the start */
-	__u64 overflow;	    /* opened while both buckets were full: not in any slot */
 	__u64 start_ticks;  /* field 22 of /proc/PID/stat: tells a reused pid apart */
 	char name[32];
+	/* From here a cache line that the program does not read: it changes with every connection.
+	 */
+	__u64 opened;	/* since the start, all sources */
+	__u64 closed;	/* of these */
+	__u64 overflow; /* opened while both buckets were full: not in any slot */
 	__u8 reserved[168];
 };
 
@@ -259,6 +267,23 @@ struct equic_load {
 	__u32 counted_reasons; /* bit mask: what equic_source_state.refused counts */
 };
 
+enum equic_member_flags {
+	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway put it there, for a server at its socket */
+};
+
+/*
+ * Whose ledger is in a place of `ledgers`; written by whoever puts it there. The ledger's own
+ * header says so too, but is its server's to write.
+ */
+struct equic_member {
+	__u32 pid;
+	__u32 uid;
+	__u64 start_ticks; /* field 22 of /proc/PID/stat */
+	__u64 barred;	   /* bit i: what it counts for quota group i does not count */
+	__u32 ledger; /* id of the map; with another one in the place, the rest means nothing */
+	__u32 flags;  /* enum equic_member_flags */
+};
+
 /* The gateway as a whole; live. In .data.control. */
 struct equic_control {
 	__u32 magic;
@@ -273,6 +298,8 @@ struct equic_control {
 	__u32 dry_run;		  /* for all services */
 	__u64 owner_start_ticks;
 	char name[32];
+	char pin[128]; /* directory in bpffs where links, program and maps are pinned; or empty */
+	struct equic_member members[EQUIC_MAX_OWNERS];
 };
 
 /* The buckets new_per_service: theoretical arrival times, written by the program. In .data.rates.
@@ -359,11 +386,12 @@ EQUIC_ASSERT_SIZE(equic_handshake, 88);
 EQUIC_ASSERT_SIZE(equic_acl4_key, 8);
 EQUIC_ASSERT_SIZE(equic_acl6_key, 20);
 EQUIC_ASSERT_SIZE(equic_acl_entry, 16);
-EQUIC_ASSERT_SIZE(equic_ledger_slot, 32);
+EQUIC_ASSERT_SIZE(equic_ledger_slot, 24);
 EQUIC_ASSERT_SIZE(equic_ledger_bucket, 256);
 EQUIC_ASSERT_SIZE(equic_ledger_header, 256);
 EQUIC_ASSERT_SIZE(equic_load, 40);
-EQUIC_ASSERT_SIZE(equic_control, 104);
+EQUIC_ASSERT_SIZE(equic_member, 32);
+EQUIC_ASSERT_SIZE(equic_control, 744);
 EQUIC_ASSERT_SIZE(equic_counter, 24);
 EQUIC_ASSERT_SIZE(equic_event, 88);
 EQUIC_ASSERT_SIZE(equic_report, 65536);

@@ -19,9 +19,22 @@
 #define DROP_MASK (0u EQUIC_REASONS(DROP_BIT))
 _Static_assert(EQUIC_REASON_COUNT <= EQUIC_REASONS_MAX, "counter table too small");
 
+/* Time to the tick. Which tick it is costs one load, its time a call, so the time is asked for once
+ * a tick. The low bits of both words have to agree: another CPU may be between its two stores. */
 INLINE __u64 time_now(void)
 {
-	return load.test_clock ? control.clock_ns : bpf_ktime_get_coarse_ns();
+	__u64 tick, now;
+
+	if (load.test_clock)
+		return control.clock_ns;
+	tick = bpf_jiffies64();
+	now = clock.now;
+	if (clock.tick == tick && (now & CLOCK_TAG) == (tick & CLOCK_TAG))
+		return now;
+	now = (bpf_ktime_get_coarse_ns() & ~CLOCK_TAG) | (tick & CLOCK_TAG);
+	clock.now = now;
+	clock.tick = tick;
+	return now;
 }
 
 /* The source is a prefix of the address. */
@@ -44,11 +57,14 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 INLINE __u32 service_of(const struct packet *p)
 {
 	struct equic_listener key = {};
-	__u16 port = bpf_ntohs(p->dport);
+	__u32 port = bpf_ntohs(p->dport);
 	struct equic_ports *table;
 	__u32 zero = 0, *index;
 	__u8 entry;
 
+	/* Verifiers before Linux 6.8 take a swapped register to have any value. */
+	OPAQUE(port);
+	port &= 0xffff;
 	table = bpf_map_lookup_elem(&ports, &zero);
 	if (!table)
 		return EQUIC_NO_SERVICE;
@@ -67,8 +83,8 @@ INLINE __u32 service_of(const struct packet *p)
 	return entry ? entry - 1 : EQUIC_NO_SERVICE;
 }
 
-static __noinline void account(struct equic_source_state *state, const struct packet *p,
-			       __u32 reason, bool drops)
+INLINE void account(struct equic_source_state *state, const struct packet *p, __u32 reason,
+		    bool drops)
 {
 	if (!state)
 		return;

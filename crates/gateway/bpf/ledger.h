@@ -15,21 +15,18 @@ INLINE __u64 mix(__u64 x)
 	return x;
 }
 
-struct ledger_sum {
+/* A source, and where it would be. */
+struct wanted {
 	__u64 addr[2];
 	__u64 now;
 	__u32 group;
-	__u32 first;
-	__u32 second;
 	__u32 tag;
-	__u32 count;
+	__u32 first;
 };
 
 /* Connections in one bucket that belong to the source. */
-static __noinline __u32 bucket_count(void *ledger, __u32 bucket, const struct ledger_sum *sum)
+INLINE __u32 bucket_count(void *ledger, __u32 bucket, const struct wanted *want)
 {
-	const __u64 *want = sum->addr;
-	__u32 tag = sum->tag;
 	volatile struct equic_ledger_bucket *b;
 	__u32 key = bucket + 1;
 
@@ -39,32 +36,30 @@ static __noinline __u32 bucket_count(void *ledger, __u32 bucket, const struct le
 	for (__u32 i = 0; i < EQUIC_SLOTS; i++) {
 		volatile struct equic_ledger_slot *slot = &b->slot[i];
 		volatile __u64 *have = (volatile __u64 *)slot->addr;
-		__u64 meta = slot->meta;
+		__u64 meta = b->meta[i];
 
-		if (meta >> 32 != tag)
+		if (meta >> 32 != want->tag)
 			continue;
-		if (have[0] != want[0] || have[1] != want[1] || slot->group != sum->group)
+		if (have[0] != want->addr[0] || have[1] != want->addr[1] ||
+		    slot->group != want->group)
 			continue;
-		meta = slot->meta;
-		if (meta >> 32 == tag)
+		meta = b->meta[i];
+		if (meta >> 32 == want->tag)
 			return (__u32)meta;
 	}
 	return 0;
 }
 
-/* Adds one process's count. Returns 1 to stop. */
-static long add_ledger(__u32 index, void *arg)
+/* What one process counts, if it is alive. */
+INLINE __u32 ledger_count(__u32 index, const struct wanted *want)
 {
 	volatile struct equic_ledger_header *header;
-	struct ledger_sum *sum = arg;
-	__u32 owners = control.owner_mask >> (index & 31);
-	__u32 key = index, zero = 0, count;
+	__u32 key = index, zero = 0, count, second;
 	void *ledger;
 	__u64 beat;
 
-	if (!owners)
-		return 1;
-	if (!(owners & 1))
+	/* A server counts for the services it was let in for, and no other. */
+	if (control.members[index & (EQUIC_MAX_OWNERS - 1)].barred >> (want->group & 63) & 1)
 		return 0;
 	ledger = bpf_map_lookup_elem(&ledgers, &key);
 	if (!ledger)
@@ -73,36 +68,57 @@ static long add_ledger(__u32 index, void *arg)
 	if (!header)
 		return 0;
 	beat = header->heartbeat_ns;
-	if (sum->now > beat && sum->now - beat >= control.lease_ns) {
+	if (want->now > beat && want->now - beat >= control.lease_ns) {
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	count = bucket_count(ledger, sum->first, sum);
-	if (!count)
-		count = bucket_count(ledger, sum->second, sum);
-	sum->count += count;
+	count = bucket_count(ledger, want->first, want);
+	if (count)
+		return count;
+	second = (want->first ^ (__u32)mix(want->tag)) & load.ledger_mask;
+	if (second == want->first)
+		second = want->first ^ 1;
+	return bucket_count(ledger, second, want);
+}
+
+struct ledger_sum {
+	struct wanted want;
+	__u32 count;
+};
+
+/* Returns 1 to stop. */
+static long add_ledger(__u32 index, void *arg)
+{
+	struct ledger_sum *sum = arg;
+	__u32 owners = control.owner_mask >> (index & 31);
+
+	if (!owners)
+		return 1;
+	if (owners & 1)
+		sum->count += ledger_count(index, &sum->want);
 	return 0;
 }
 
-/* The source's connections in the quota group: the sum over all ledgers whose owner is alive. */
-static __noinline __u32 connections(const struct equic_source *source, __u32 group, __u64 now)
+static __noinline __u32 all_ledgers(const struct wanted *want)
 {
-	struct ledger_sum sum = {.now = now, .group = group};
+	struct ledger_sum sum = {.want = *want};
+
+	bpf_loop(EQUIC_MAX_OWNERS, add_ledger, &sum, 0);
+	return sum.count;
+}
+
+/* The source's connections in the quota group: the sum over all ledgers whose owner is alive. */
+INLINE __u32 connections(const struct equic_source *source, __u32 group, __u64 now)
+{
+	struct wanted want = {.now = now, .group = group};
 	__u64 h;
 
-	__builtin_memcpy(sum.addr, source->addr, sizeof(sum.addr));
-	h = mix(mix(mix(load.seed ^ sum.addr[0]) ^ sum.addr[1]) ^ group);
-	sum.tag = (__u32)(h >> 32) | 1;
-	sum.first = (__u32)h & load.ledger_mask;
-	sum.second = (sum.first ^ (__u32)mix(sum.tag)) & load.ledger_mask;
-	if (sum.second == sum.first)
-		sum.second = sum.first ^ 1;
+	__builtin_memcpy(want.addr, source->addr, sizeof(want.addr));
+	h = mix(mix(mix(load.seed ^ want.addr[0]) ^ want.addr[1]) ^ group);
+	want.tag = (__u32)(h >> 32) | 1;
+	want.first = (__u32)h & load.ledger_mask;
 	/* One server is the rule: it is not worth a loop. */
-	if (control.owner_mask == 1)
-		add_ledger(0, &sum);
-	else
-		bpf_loop(EQUIC_MAX_OWNERS, add_ledger, &sum, 0);
-	return sum.count;
+	return control.owner_mask == 1 ? ledger_count(0, &want) : all_ledgers(&want);
 }
 
 #endif

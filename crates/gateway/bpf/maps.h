@@ -137,6 +137,14 @@ volatile struct equic_service services[EQUIC_MAX_SERVICES] SEC(".data.services")
 /* Written by the program on every new connection: kept away from what is only read. */
 struct equic_service_rates rates SEC(".data.rates");
 
+/* The time of the kernel's current tick. */
+#define CLOCK_TAG 0xffffull
+struct coarse_clock {
+	__u64 tick;
+	__u64 now; /* but for the low bits (65 us), which are the tick's */
+};
+volatile struct coarse_clock clock SEC(".data.clock");
+
 struct equic_explain explain SEC(".data.explain");
 
 #endif

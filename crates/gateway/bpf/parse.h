@@ -48,6 +48,13 @@ INLINE void *at(struct xdp_md *ctx, __u32 off, __u32 n)
 	return data;
 }
 
+/* Whether the frame has `end` bytes. Only a jumbo frame can have more than its linear part, so only
+ * where that is too short is the kernel asked. */
+INLINE bool holds(struct xdp_md *ctx, __u32 end)
+{
+	return end <= ctx->data_end - ctx->data || end <= bpf_xdp_get_buff_len(ctx);
+}
+
 struct extension_walk {
 	struct xdp_md *ctx;
 	__u32 off;
@@ -112,7 +119,7 @@ static long walk_extension(__u32 index, void *arg)
 
 /* IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of the
  * IP packet. */
-INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l4, __u32 *l4_len)
+INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_len)
 {
 	struct iphdr *ip = at(p->ctx, off, sizeof(*ip));
 	__u32 header, total;
@@ -122,7 +129,7 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l
 		return PARSED_OTHER;
 	header = ip->ihl * 4;
 	total = bpf_ntohs(ip->tot_len);
-	if (header < sizeof(*ip) || total < header || off + total > frame)
+	if (header < sizeof(*ip) || total < header || !holds(p->ctx, off + total))
 		return PARSED_OTHER;
 	if (ip->protocol != IPPROTO_UDP)
 		return PARSED_OTHER;
@@ -142,7 +149,7 @@ INLINE enum parsed parse_ipv4(struct packet *p, __u32 off, __u32 frame, __u32 *l
 }
 
 /* IPv6 (RFC 8200) and its extension headers. */
-INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l4, __u32 *l4_len)
+INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 *l4, __u32 *l4_len)
 {
 	struct ipv6hdr *ip = at(p->ctx, off, sizeof(*ip));
 	struct extension_walk walk = {.ctx = p->ctx};
@@ -151,7 +158,7 @@ INLINE enum parsed parse_ipv6(struct packet *p, __u32 off, __u32 frame, __u32 *l
 	if (!ip || ip->version != 6)
 		return PARSED_OTHER;
 	payload = bpf_ntohs(ip->payload_len);
-	if (off + sizeof(*ip) + payload > frame)
+	if (!holds(p->ctx, off + sizeof(*ip) + payload))
 		return PARSED_OTHER;
 	p->family = 6;
 	__builtin_memcpy(p->src, &ip->saddr, sizeof(p->src));
@@ -206,7 +213,6 @@ INLINE enum parsed parse_udp(struct packet *p, __u32 off, __u32 left)
 /* Fills addresses, ports and payload bounds. */
 INLINE enum parsed parse(struct packet *p)
 {
-	__u32 frame = bpf_xdp_get_buff_len(p->ctx);
 	struct ethhdr *eth = at(p->ctx, 0, sizeof(*eth));
 	__u32 off = sizeof(*eth), l4 = 0, l4_len = 0;
 	enum parsed result;
@@ -228,9 +234,9 @@ INLINE enum parsed parse(struct packet *p)
 		off += VLAN_LEN;
 	}
 	if (type == bpf_htons(ETH_P_IP))
-		result = parse_ipv4(p, off, frame, &l4, &l4_len);
+		result = parse_ipv4(p, off, &l4, &l4_len);
 	else if (type == bpf_htons(ETH_P_IPV6))
-		result = parse_ipv6(p, off, frame, &l4, &l4_len);
+		result = parse_ipv6(p, off, &l4, &l4_len);
 	else
 		return PARSED_OTHER;
 	if (result == PARSED_FRAGMENT)

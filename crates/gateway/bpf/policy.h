@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The decisions, in the order of docs/policy.md s.2. */
+/*
+ * The decisions, in the order of docs/policy.md s.2.
+ *
+ * Where the kernel does not trust the processor to predict returns, a call costs about as much as a
+ * look-up in a table. So what every packet of a flood goes through is inlined; what only a new
+ * connection needs is not, for the sake of the stack.
+ */
 #ifndef EQUIC_POLICY_H
 #define EQUIC_POLICY_H
 
@@ -10,60 +16,52 @@
 
 enum listed { LISTED_NOT, LISTED_DENY, LISTED_ALLOW };
 
-INLINE enum listed listed_as(const struct equic_acl_entry *entry)
+/* What a trie says of a key, whose first word is its prefix length. An expired entry must not hide
+ * a shorter one that still holds, so the look-up is repeated below the expired one's length. */
+INLINE enum listed longest_valid(void *trie, __u32 *key, __u64 now)
 {
-	return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
-}
+	for (int i = 0; i <= ACL_RETRIES; i++) {
+		struct equic_acl_entry *entry = bpf_map_lookup_elem(trie, key);
 
-/* An expired entry must not hide a shorter one that still holds, so the look-up is repeated below
- * the expired one's length. */
-static __noinline enum listed look_up_acl(const struct packet *p)
-{
-	struct equic_acl_entry *entry;
-
-	if (p->family == 4) {
-		struct equic_acl4_key key = {.prefixlen = 32};
-
-		__builtin_memcpy(key.addr, (const __u8 *)p->src + 12, sizeof(key.addr));
-		for (int i = 0; i <= ACL_RETRIES; i++) {
-			entry = bpf_map_lookup_elem(&acl4, &key);
-			if (!entry)
-				return LISTED_NOT;
-			if (!entry->expires_ns || entry->expires_ns > p->now)
-				return listed_as(entry);
-			if (!entry->prefixlen)
-				return LISTED_NOT;
-			key.prefixlen = entry->prefixlen - 1;
-		}
-	} else {
-		struct equic_acl6_key key = {.prefixlen = 128};
-
-		__builtin_memcpy(key.addr, p->src, sizeof(key.addr));
-		for (int i = 0; i <= ACL_RETRIES; i++) {
-			entry = bpf_map_lookup_elem(&acl6, &key);
-			if (!entry)
-				return LISTED_NOT;
-			if (!entry->expires_ns || entry->expires_ns > p->now)
-				return listed_as(entry);
-			if (!entry->prefixlen)
-				return LISTED_NOT;
-			key.prefixlen = entry->prefixlen - 1;
-		}
+		if (!entry)
+			return LISTED_NOT;
+		if (!entry->expires_ns || entry->expires_ns > now)
+			return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
+		if (!entry->prefixlen)
+			return LISTED_NOT;
+		*key = entry->prefixlen - 1;
 	}
 	return LISTED_NOT;
 }
 
-static __noinline struct equic_source_state *source_state(const struct equic_source *key, __u64 now)
+static __noinline enum listed look_up_acl(const struct packet *p)
 {
-	struct equic_source_state *state = bpf_map_lookup_elem(&sources, key);
+	struct equic_acl4_key key4 = {.prefixlen = 32};
+	struct equic_acl6_key key6 = {.prefixlen = 128};
+
+	if (p->family == 4) {
+		__builtin_memcpy(key4.addr, (const __u8 *)p->src + 12, sizeof(key4.addr));
+		return longest_valid(&acl4, &key4.prefixlen, p->now);
+	}
+	__builtin_memcpy(key6.addr, p->src, sizeof(key6.addr));
+	return longest_valid(&acl6, &key6.prefixlen, p->now);
+}
+
+static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
+{
 	/* An attempt may have been let in before the entry was evicted. */
 	struct equic_source_state fresh = {.first_ns = now, .last_ns = now, .let_in_ns = now};
 
-	if (state)
-		return state;
 	if (!bpf_map_update_elem(&sources, key, &fresh, BPF_NOEXIST))
 		tally(EQUIC_TALLY_SOURCES_CREATED);
 	return bpf_map_lookup_elem(&sources, key);
+}
+
+INLINE struct equic_source_state *source_state(const struct equic_source *key, __u64 now)
+{
+	struct equic_source_state *state = bpf_map_lookup_elem(&sources, key);
+
+	return state ? state : new_source(key, now);
 }
 
 INLINE bool same_cid(const struct equic_cid *a, const struct equic_cid *b)
@@ -87,41 +85,59 @@ INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *ke
 INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt, __u64 allowed_ns)
 {
 	__u32 room = p->quic.token ? EQUIC_HANDSHAKE_CIDS : EQUIC_HANDSHAKE_CIDS - 1;
-	__u64 known;
+	__u32 known;
 
 	if (SINCE(p->now, attempt->started_ns) > allowed_ns)
 		return false;
+	/* Or whoever was let in once could send that packet as often as it likes. */
+	if (attempt->packets >= EQUIC_HANDSHAKE_PACKETS)
+		return false;
 	known = attempt->count;
-	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++)
-		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid))
+	for (__u32 i = 0; i < EQUIC_HANDSHAKE_CIDS; i++) {
+		if (i < known && same_cid(&attempt->dcid[i], &p->quic.dcid)) {
+			attempt->packets++;
 			return true;
+		}
+	}
 	if (known >= room || known >= EQUIC_HANDSHAKE_CIDS)
 		return false;
 	attempt->dcid[known] = p->quic.dcid;
 	attempt->count = known + 1;
+	attempt->packets++;
 	return true;
 }
 
-/* Remembers an attempt; in the entry of an older one with the same key, where there is one. */
-INLINE void let_in(const struct packet *p, const struct equic_handshake_key *key,
-		   struct equic_handshake *older)
+static __noinline struct equic_handshake *find_attempt(const struct packet *p)
 {
+	struct equic_handshake_key key;
+
+	handshake_key(p, &key);
+	return bpf_map_lookup_elem(&handshakes, &key);
+}
+
+/* Remembers an attempt; in the entry of an older one with the same key, where there is one. */
+static __noinline void let_in(const struct packet *p, struct equic_handshake *older)
+{
+	struct equic_handshake_key key;
 	struct equic_handshake attempt;
 
 	if (older) {
 		older->count = 1;
+		older->packets = 1;
 		older->dcid[0] = p->quic.dcid;
 		older->started_ns = p->now;
 		return;
 	}
+	handshake_key(p, &key);
 	__builtin_memset(&attempt, 0, sizeof(attempt));
 	attempt.started_ns = p->now;
 	attempt.count = 1;
+	attempt.packets = 1;
 	attempt.dcid[0] = p->quic.dcid;
-	if (!bpf_map_update_elem(&handshakes, key, &attempt, BPF_NOEXIST))
+	if (!bpf_map_update_elem(&handshakes, &key, &attempt, BPF_NOEXIST))
 		tally(EQUIC_TALLY_HANDSHAKES_CREATED);
 	else
-		bpf_map_update_elem(&handshakes, key, &attempt, BPF_ANY);
+		bpf_map_update_elem(&handshakes, &key, &attempt, BPF_ANY);
 }
 
 INLINE __u64 exact_now(struct packet *p)
@@ -139,21 +155,18 @@ INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, st
 }
 
 /* A packet that would open a connection: step 6 of docs/policy.md s.2. */
-static __noinline __u32 judge_opening(struct packet *p, volatile struct equic_service *service,
-				      const struct equic_source *source,
-				      struct equic_source_state *state, bool exempt)
+INLINE __u32 judge_opening(struct packet *p, volatile struct equic_service *service,
+			   const struct equic_source *source, struct equic_source_state *state,
+			   bool exempt)
 {
 	__u32 limit = service->max_connections;
 	__u64 allowed_ns = service->handshake_ns;
 	struct equic_handshake *attempt = NULL;
-	struct equic_handshake_key key;
 
 	/* A source without an attempt that can still be under way needs no look: this is what a
 	 * flood over the quota comes down to. */
-	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns) {
-		handshake_key(p, &key);
-		attempt = bpf_map_lookup_elem(&handshakes, &key);
-	}
+	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
+		attempt = find_attempt(p);
 	if (attempt && under_way(p, attempt, allowed_ns))
 		return EQUIC_REASON_UNDERWAY;
 	if (p->quic.known_version && p->quic.dcid.len < QUIC_MIN_DCID)
@@ -173,8 +186,7 @@ static __noinline __u32 judge_opening(struct packet *p, volatile struct equic_se
 			    &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 			return EQUIC_REASON_RATE_NEW_SERVICE;
 	}
-	handshake_key(p, &key);
-	let_in(p, &key, attempt);
+	let_in(p, attempt);
 	if (state)
 		state->let_in_ns = p->now;
 	return p->quic.known_version ? EQUIC_REASON_NEW : EQUIC_REASON_NEW_VERSION;

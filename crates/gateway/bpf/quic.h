@@ -48,8 +48,11 @@ INLINE void take_cid(struct equic_cid *cid, const __u64 *from, __u32 len)
 {
 	__u64 *words = (__u64 *)cid;
 
+	/* The compiler knows that len is small; verifiers before Linux 6.8 need to see it. */
+	OPAQUE(len);
+	len &= 31;
 	for (int i = 0; i < 3; i++)
-		words[i] = from[i] & cid_masks[len & 31][i];
+		words[i] = from[i] & cid_masks[len][i];
 	cid->len = len;
 }
 
@@ -80,9 +83,12 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	} else {
 		__builtin_memset(cid, 0, sizeof(*cid));
 		cid->len = n;
+		/* Verifiers before Linux 6.8 learn nothing from n != 0, but see that n + 1 is not
+		 * 0. */
+		n--;
 		OPAQUE(n);
-		if (n > 0 && n <= EQUIC_CID_MAX &&
-		    bpf_xdp_load_bytes(ctx, q->off + off + 1, cid->bytes, n))
+		if (n < EQUIC_CID_MAX &&
+		    bpf_xdp_load_bytes(ctx, q->off + off + 1, cid->bytes, n + 1))
 			return 0;
 	}
 	return off + 1 + len;
@@ -219,12 +225,16 @@ INLINE bool coalesced_initial(struct xdp_md *ctx, const struct quic *q, struct l
 }
 
 /* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with q->opening,
- * version and IDs filled in. */
-INLINE __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
+ * version and IDs filled in. A global function: the verifier reads it once, for any payload, and
+ * not once for each way that leads here. */
+__noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 {
 	struct long_header h = {};
-	__u32 reason = parse_invariant(ctx, q, 0, &h);
+	__u32 reason;
 
+	if (!q)
+		return EQUIC_REASON_TRUNCATED;
+	reason = parse_invariant(ctx, q, 0, &h);
 	q->version = h.version;
 	q->dcid = h.dcid;
 	q->scid = h.scid;
@@ -265,14 +275,11 @@ INLINE __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags)
 }
 
 /* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
- * long headers that the policy has to look at. A global function: the verifier reads it once, for
- * any payload, and not once for each way that leads here. */
-__noinline __u32 parse_quic(struct xdp_md *ctx, struct quic *q, __u32 flags)
+ * long headers that the policy has to look at. */
+INLINE __u32 parse_quic(struct xdp_md *ctx, struct quic *q, __u32 flags)
 {
 	__u8 *first;
 
-	if (!q)
-		return EQUIC_REASON_TRUNCATED;
 	if (!q->len)
 		return EQUIC_REASON_EMPTY;
 	if (!q->avail)

@@ -16,36 +16,58 @@ INLINE void tally(__u32 which)
 		counter->packets++;
 }
 
-/* Charges `units` to a token bucket (docs/policy.md s.4); false: refused. `burst_ns` and `cost_ns`
- * are passed by value, so that a live change between two reads can't split them. */
-static __noinline bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
-{
-	/* units * cost_ns >> EQUIC_RATE_SHIFT, where the product would have over 64 bits: a
-	 * datagram at less than 4 bytes a second. */
-	__u64 cost = units * (cost_ns >> EQUIC_RATE_SHIFT) +
-		     (units * (cost_ns & ((1u << EQUIC_RATE_SHIFT) - 1)) >> EQUIC_RATE_SHIFT);
+enum charged { CHARGED, REFUSED, LOST_RACE };
 
+INLINE enum charged try_charge(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 now)
+{
+	__u64 old = *(volatile __u64 *)tat;
+	__u64 ahead = old > now ? old - now : 0;
+
+	if (ahead > burst_ns) {
+		/* A slower rate, since changed, must not bind longer than this one would. */
+		__sync_val_compare_and_swap(tat, old, now + burst_ns);
+		ahead = burst_ns;
+		if (cost)
+			return REFUSED;
+	}
+	if (ahead + cost > burst_ns)
+		return REFUSED;
+	return __sync_val_compare_and_swap(tat, old, now + ahead + cost) == old ? CHARGED
+										: LOST_RACE;
+}
+
+static __noinline bool charge_again(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 now)
+{
 	if (!tat)
 		return true;
-	for (int i = 0; i < RATE_ATTEMPTS; i++) {
-		__u64 old = *(volatile __u64 *)tat;
-		__u64 ahead = old > now ? old - now : 0;
+	for (int i = 1; i < RATE_ATTEMPTS; i++) {
+		enum charged charged = try_charge(tat, cost, burst_ns, now);
 
-		if (ahead > burst_ns) {
-			/* A slower rate, since changed, must not bind longer than this one would.
-			 */
-			__sync_val_compare_and_swap(tat, old, now + burst_ns);
-			ahead = burst_ns;
-			if (cost)
-				return false;
-		}
-		if (ahead + cost > burst_ns)
-			return false;
-		if (__sync_val_compare_and_swap(tat, old, now + ahead + cost) == old)
-			return true;
+		if (charged != LOST_RACE)
+			return charged == CHARGED;
 	}
 	tally(EQUIC_TALLY_CONTENDED);
 	return false;
+}
+
+/* units * cost_ns >> EQUIC_RATE_SHIFT, where the product would have over 64 bits: a datagram at
+ * less than 4 bytes a second. */
+INLINE __u64 cost_of(__u64 units, __u64 cost_ns)
+{
+	return units * (cost_ns >> EQUIC_RATE_SHIFT) +
+	       (units * (cost_ns & ((1u << EQUIC_RATE_SHIFT) - 1)) >> EQUIC_RATE_SHIFT);
+}
+
+/* Charges `units` to a token bucket (docs/policy.md s.4); false: refused. `burst_ns` and `cost_ns`
+ * are passed by value, so that a live change between two reads can't split them. */
+INLINE bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
+{
+	__u64 cost = cost_of(units, cost_ns);
+	enum charged charged = try_charge(tat, cost, burst_ns, now);
+
+	if (charged == LOST_RACE)
+		return charge_again(tat, cost, burst_ns, now);
+	return charged == CHARGED;
 }
 
 INLINE void count(const struct packet *p, __u32 reason, bool dropped)
@@ -61,11 +83,9 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 }
 
 /* A sampled drop for whoever listens; at most control.events of them per CPU. */
-static __noinline void tell(const struct packet *p, __u32 reason, bool dropped)
+static __noinline void tell_event(const struct packet *p, __u64 *tat, __u32 reason, bool dropped)
 {
 	struct equic_event *event;
-	__u32 zero = 0;
-	__u64 *tat = bpf_map_lookup_elem(&event_rate, &zero);
 
 	if (!tat || !charge(tat, control.events.cost_ns, control.events.burst_ns, 1, p->now))
 		return;
@@ -90,6 +110,21 @@ static __noinline void tell(const struct packet *p, __u32 reason, bool dropped)
 	event->first_byte = p->quic.first_byte;
 	event->dcid = p->quic.dcid;
 	bpf_ringbuf_submit(event, 0);
+}
+
+/* Nearly every drop of a flood finds its CPU's bucket of events empty. */
+INLINE void tell(const struct packet *p, __u32 reason, bool dropped)
+{
+	__u64 cost = cost_of(1, control.events.cost_ns), burst_ns = control.events.burst_ns, ahead;
+	__u32 zero = 0;
+	__u64 *tat = bpf_map_lookup_elem(&event_rate, &zero);
+
+	if (!tat)
+		return;
+	ahead = SINCE(*tat, p->now);
+	if (ahead <= burst_ns && ahead + cost > burst_ns)
+		return;
+	tell_event(p, tat, reason, dropped);
 }
 
 /* What `equic gateway explain` and the tests read; pruned by the verifier otherwise. */

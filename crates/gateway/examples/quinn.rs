@@ -1,16 +1,19 @@
-//! A quinn server with a gateway in front of it: what a server of your own needs is between the two
-//! lines marked `eQUIC`, 11 lines in all. Everything else is quinn as its own examples have it.
+//! A quinn server with a gateway in front of it. What a server of your own needs is between the lines
+//! marked `eQUIC`; everything else is quinn as its own examples have it.
 //!
 //!     cargo run --release -p equic-gateway --example quinn -- eth0 4433
 //!
-//! It answers every bidirectional stream with what came in on it. Each source may hold 8 connections
-//! and open 20 a second; the kernel drops what would open more.
+//! It answers every bidirectional stream with what came in on it (ALPN `echo`). Each source may hold
+//! 8 connections and open 20 a second; the kernel drops what would open more.
 
 use std::error::Error;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
-use equic_gateway::{Config, Gateway, Mode, ObjectSource, Service};
-use quinn::{Endpoint, Incoming, ServerConfig};
+use equic_gateway::{Config, Gateway, Guard, Mode, ObjectSource, Service}; // eQUIC
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Connection, Endpoint, Incoming, ServerConfig};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -36,25 +39,43 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn connection(incoming: Incoming, service: Service) {
+    // -- eQUIC: who is at the limit is refused before a handshake.
+    if service.full(incoming.remote_address()) {
+        return incoming.refuse();
+    }
+    // --
     let Ok(connection) = incoming.await else { return };
 
     // -- eQUIC: the handshake is complete, so the connection counts; it stops when `guard` goes.
-    let mut guard = service.opened(connection.remote_address());
+    let guard = service.opened(connection.remote_address());
     if guard.over_limit() {
         return connection.close(1u32.into(), b"too many connections");
     }
+    tokio::spawn(follow(connection.clone(), guard));
     // --
 
     while let Ok((mut send, mut receive)) = connection.accept_bi().await {
-        guard.moved(connection.remote_address()); // eQUIC: a client may have migrated
         let Ok(request) = receive.read_to_end(64 * 1024).await else { continue };
         let _ = send.write_all(&request).await;
         let _ = send.finish();
     }
 }
 
+// -- eQUIC: quinn does not tell of a migration, so the address is looked at.
+async fn follow(connection: Connection, mut guard: Guard) {
+    let second = Duration::from_secs(1);
+    while tokio::time::timeout(second, connection.closed()).await.is_err() {
+        guard.moved(connection.remote_address());
+    }
+}
+// --
+
 fn server_config() -> Result<ServerConfig, Box<dyn Error>> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    Ok(ServerConfig::with_single_cert(vec![made.cert.der().clone()], key.into())?)
+    let mut tls = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())?;
+    tls.alpn_protocols = vec![b"echo".to_vec()];
+    Ok(ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?)))
 }

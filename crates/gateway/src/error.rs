@@ -116,6 +116,60 @@ pub enum Error {
         /// What runs.
         running: Vec<String>,
     },
+    /// Nobody listens at that path.
+    #[error(
+        "no gateway listens at `{0}` ({source}): start one with `equic gateway run --socket {0}`", .path.display()
+    )]
+    NoGatewaySocket {
+        /// The path.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A gateway's socket, and no place for this server.
+    #[error("the gateway at `{}` turns this server away: {reason}", .path.display())]
+    SocketRefused {
+        /// The path.
+        path: std::path::PathBuf,
+        /// Why.
+        reason: String,
+        /// Whether it may work later.
+        busy: bool,
+    },
+    /// Something else is where the gateway's socket should be.
+    #[error("cannot listen at `{}`: {why}", .path.display())]
+    SocketTaken {
+        /// The path.
+        path: std::path::PathBuf,
+        /// What is there.
+        why: String,
+    },
+    /// No user or group of that name on this machine.
+    #[error("there is no {what} `{name}` on this machine: give a name from `getent {database}`, or a number", database = if *.what == "user" { "passwd" } else { "group" })]
+    NoSuchUser {
+        /// `user` or `group`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// What is needed to pin is not there, or what is pinned there is not a gateway.
+    #[error("cannot pin at `{}`: {why}", .path.display())]
+    Pin {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// What is wrong, and what mends it.
+        why: String,
+    },
+    /// What is pinned there runs with something that cannot change while it runs.
+    #[error(
+        "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or begin anew: `equic gateway detach --pin {0}`, then start it again", .path.display()
+    )]
+    PinMismatch {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// Which key, what it was, what it is.
+        why: String,
+    },
     /// The configuration does not hold.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -2,19 +2,20 @@
 
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::abi;
 use crate::config::{Config, Mode, c_name, nanos};
-use crate::control::{Control, ListAction, Origin};
+use crate::control::{Control, Interface, ListAction, Origin};
 use crate::error::{Error, Result};
 use crate::ledger::membership::Membership;
 use crate::ledger::{Ledger, services_of};
 use crate::object::{self, Loaded, ObjectSource, Plan};
 use crate::periodic::Periodic;
+use crate::pinned::{self, Pins};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::region::atomic;
@@ -28,12 +29,14 @@ pub struct LoadOptions {
     pub explain: bool,
     /// Seed of the ledger's hash; none: random.
     pub seed: Option<u64>,
+    /// No thread that cleans up after dead servers: the caller does ([`Control::sweep`]).
+    pub unswept: bool,
 }
 
 impl LoadOptions {
     /// For [`Gateway::judge`]: explanations, and a clock that only [`Gateway::set_clock`] moves.
     pub fn explain() -> LoadOptions {
-        LoadOptions { test_clock: true, explain: true, seed: None }
+        LoadOptions { test_clock: true, explain: true, ..LoadOptions::default() }
     }
 }
 
@@ -51,17 +54,18 @@ pub struct Attached {
 }
 
 #[derive(Debug)]
-struct Link {
-    attached: Attached,
-    // Closing the last descriptor of a link takes the program off the interface.
-    fd: OwnedFd,
+pub(crate) struct Link {
+    pub(crate) attached: Attached,
+    // Closing the last descriptor of a link takes the program off the interface; a pin is one, too.
+    pub(crate) fd: OwnedFd,
 }
 
 /// A gateway loaded by this process. It leaves its interfaces when this is dropped, and when the
-/// process ends, by SIGKILL too.
+/// process ends, by SIGKILL too; unless it is [pinned](Gateway::load_pinned).
 #[derive(Debug)]
 pub struct Gateway {
-    links: Mutex<Vec<Link>>,
+    links: Arc<Mutex<Vec<Link>>>,
+    pub(crate) pins: Option<Pins>,
     // After the links: nothing is swept or counted for a program that is gone.
     sweeper: Option<Periodic>,
     ledger: Mutex<Option<Ledger>>,
@@ -99,25 +103,39 @@ impl Gateway {
         plan.load.explain = options.explain.into();
         let loaded = object::load(&object, &plan)?;
         fill(&loaded, config)?;
-        let mut gateway = Gateway::of(loaded);
+        let gateway = Gateway::of(loaded);
         let both = [ListAction::Deny, ListAction::Allow];
         gateway.control.replace(Origin::Config, &both, &listed)?;
-        if !options.test_clock && !options.explain {
-            gateway.sweeper = Some(sweeper(gateway.control.clone())?);
-        }
-        Ok(gateway)
+        let swept = !options.test_clock && !options.explain && !options.unswept;
+        if swept { gateway.sweeping() } else { Ok(gateway) }
     }
 
     pub(crate) fn of(loaded: Loaded) -> Gateway {
+        let links = Arc::default();
+        let control = Control::of(loaded.maps, loaded.id).knowing(Arc::downgrade(&links));
         Gateway {
-            links: Mutex::default(),
+            links,
+            pins: None,
             sweeper: None,
             ledger: Mutex::default(),
             copied: None,
             judging: Mutex::default(),
-            control: Control::of(loaded.maps, loaded.id),
+            control,
             program: loaded.program,
         }
+    }
+
+    /// With a thread that cleans up.
+    pub(crate) fn sweeping(mut self) -> Result<Gateway> {
+        self.sweeper = Some(sweeper(self.control.clone())?);
+        Ok(self)
+    }
+
+    /// With links that were there already.
+    pub(crate) fn holding(mut self, links: Vec<Link>, pins: Pins) -> Gateway {
+        *lock(&self.links) = links;
+        self.pins = Some(pins);
+        self
     }
 
     pub(crate) fn keep(&mut self, copied: Membership) {
@@ -161,6 +179,9 @@ impl Gateway {
             },
         };
         let attached = Attached { ifindex, interface: interface.to_owned(), native, notice };
+        if let Some(pins) = &self.pins {
+            pins.keep_link(&fd, ifindex)?;
+        }
         links.push(Link { attached: attached.clone(), fd });
         Ok(attached)
     }
@@ -202,7 +223,27 @@ impl Gateway {
         if let Err(error) = ids::detach(link.fd.as_fd()) {
             tracing::debug!(%error, interface, "detaching");
         }
+        if let Some(pins) = &self.pins {
+            pins.drop_link(link.attached.ifindex);
+        }
         Ok(())
+    }
+
+    /// The interfaces that still have it: others may have taken it off, or be gone. Needs no
+    /// privilege.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn interfaces(&self) -> Result<Vec<Interface>> {
+        self.control.interfaces()
+    }
+
+    /// Removes the pins, if there are any: from now on it ends with this process.
+    ///
+    /// # Errors
+    /// [`Error::Pin`].
+    pub fn unpin(&self) -> Result<()> {
+        self.pins.as_ref().map_or(Ok(()), |pins| pinned::forget(pins.dir(), None))
     }
 
     /// Where it is attached.
@@ -300,6 +341,7 @@ fn control_of(config: &Config) -> abi::equic_control {
         dry_run: config.gateway.dry_run.into(),
         owner_start_ticks: sys::start_ticks(pid).unwrap_or(0),
         name: c_name(&config.gateway.name),
+        ..abi::equic_control::default()
     }
 }
 

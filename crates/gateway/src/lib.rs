@@ -10,7 +10,9 @@
 //! * [`config`], [`quantity`]: what an operator writes; [`reason`]: what the program answers;
 //! * `object`, [`Gateway`]: loading and attaching; `judge`: the program run by hand on packets;
 //! * [`ban`]: who is denied for how long, as a state machine without a clock;
+//! * `pinned`: gateways that outlive their process, and taking one over;
 //! * [`ledger`]: connection counts in shared memory;
+//! * `socket`: ledgers for servers without privileges;
 //! * [`control`]: everything about a running gateway, from any process;
 //! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
 //!
@@ -32,12 +34,14 @@ mod listeners;
 mod maps;
 mod object;
 mod periodic;
+mod pinned;
 mod prefix;
+mod socket;
 mod sys;
 
 pub use config::{
     BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, Policy, Problem,
-    Proof, ServiceConfig, Setting, parse_list, parse_prefix, read_list,
+    Proof, ServiceConfig, Setting, SocketConfig, parse_list, parse_prefix, read_list,
 };
 pub use control::{
     BanTotals, Change, Condition, Control, CounterRow, Event, Events, Found, Interface,
@@ -51,8 +55,10 @@ pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
 pub use ledger::{Guard, Ledger, Opened, Service};
 pub use object::{ObjectSource, embedded_object};
+pub use pinned::{TakenOver, remove_pinned};
 pub use quantity::{Rate, format_duration, parse_duration, parse_size};
 pub use reason::Reason;
+pub use socket::host::{PreparedHost, SocketHost};
 
 /// The name of the XDP program in the kernel.
 pub const PROGRAM_NAME: &str = "equic_gateway";

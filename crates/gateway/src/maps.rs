@@ -16,7 +16,9 @@ use crate::sys::region::Shared;
 pub(crate) struct Maps {
     pub(crate) load: abi::equic_load,
     pub(crate) control: Arc<Shared<abi::equic_control>>,
+    pub(crate) control_map: OwnedFd,
     pub(crate) services: Arc<Shared<Services>>,
+    pub(crate) services_map: OwnedFd,
     pub(crate) rates: Shared<abi::equic_service_rates>,
     pub(crate) explain: Shared<abi::equic_explain>,
     pub(crate) ports: Shared<abi::equic_ports>,
@@ -88,10 +90,13 @@ impl Maps {
             &first_value(control.as_fd()).map_err(wrong(".data.control"))?,
         )?;
         let rodata = take(".rodata")?;
+        let services = take(".data.services")?;
         Ok(Maps {
             load: load_of(&rodata).map_err(wrong(".rodata"))?,
             control: Arc::new(shared(&control).map_err(wrong(".data.control"))?),
-            services: Arc::new(shared(&take(".data.services")?).map_err(wrong(".data.services"))?),
+            control_map: control,
+            services: Arc::new(shared(&services).map_err(wrong(".data.services"))?),
+            services_map: services,
             rates: shared(&take(".data.rates")?).map_err(wrong(".data.rates"))?,
             explain: shared(&take(".data.explain")?).map_err(wrong(".data.explain"))?,
             ports: shared(&take("ports")?).map_err(wrong("ports"))?,
@@ -107,20 +112,12 @@ impl Maps {
         })
     }
 
-    /// The maps of a program that is loaded, by the ids the kernel lists for it.
-    pub(crate) fn of_program(program: &ids::Program) -> Result<Maps> {
-        let mut found: Vec<(&'static str, OwnedFd)> = Vec::new();
-        for id in &program.maps {
-            let failed =
-                |error| Error::system(format!("opening map {id} of program {}", program.id), error);
-            let Some(fd) = ids::map_by_id(*id).map_err(failed)? else { continue };
-            let info = map_info(fd.as_fd()).map_err(failed)?;
-            if let Some(name) = known_name(&crate::config::from_c_name(&info.name)) {
-                found.push((name, fd));
-            }
-        }
-        Maps::new("the running gateway", program.id, |name| {
-            let index = found.iter().position(|(known, _)| *known == name)?;
+    /// The maps of a program that is loaded, by the ids the kernel lists for it. `what` names the
+    /// program in errors.
+    pub(crate) fn of_program(what: &str, program: &ids::Program) -> Result<Maps> {
+        let mut found = maps_of(program)?;
+        Maps::new(what, program.id, |wanted| {
+            let index = found.iter().position(|(name, _)| known_name(name) == Some(wanted))?;
             Some(found.swap_remove(index).1)
         })
     }
@@ -129,6 +126,19 @@ impl Maps {
     pub(crate) fn ledgers(&self) -> io::Result<Map<u32, u32>> {
         Map::new(self.ledgers.try_clone()?)
     }
+}
+
+/// Every map of a program, by the names the kernel has for them.
+pub(crate) fn maps_of(program: &ids::Program) -> Result<Vec<(String, OwnedFd)>> {
+    let mut found = Vec::new();
+    for id in &program.maps {
+        let failed =
+            |error| Error::system(format!("opening map {id} of program {}", program.id), error);
+        let Some(fd) = ids::map_by_id(*id).map_err(failed)? else { continue };
+        let info = map_info(fd.as_fd()).map_err(failed)?;
+        found.push((crate::config::from_c_name(&info.name), fd));
+    }
+    Ok(found)
 }
 
 /// Magic and version stand first in `struct equic_control`, in every version of it.

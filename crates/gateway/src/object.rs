@@ -14,7 +14,7 @@ use crate::maps::{Maps, NAMES, REPORT, check_version, known_name};
 use crate::sys;
 use crate::sys::ids;
 use crate::sys::log::{self, listen};
-use crate::sys::map::create_mappable_array;
+use crate::sys::map::{create_mappable_array, map_info};
 
 /// Alignment for the ELF parser.
 #[repr(C, align(8))]
@@ -104,8 +104,16 @@ pub(crate) struct Loaded {
     pub(crate) maps: Maps,
 }
 
+/// Maps of a program that runs, by their names, for another program to go on with.
+pub(crate) type Kept = [(String, OwnedFd)];
+
 /// Loads the program; nothing is attached.
 pub(crate) fn load(source: &ObjectSource, plan: &Plan) -> Result<Loaded> {
+    load_over(source, plan, &[])
+}
+
+/// As [`load`], over maps that are there: those that are not are made.
+pub(crate) fn load_over(source: &ObjectSource, plan: &Plan, kept: &Kept) -> Result<Loaded> {
     let bytes = source.read()?;
     if !bytes.starts_with(b"\x7fELF") {
         return Err(source.bad("it is not an ELF file"));
@@ -119,6 +127,7 @@ pub(crate) fn load(source: &ObjectSource, plan: &Plan) -> Result<Loaded> {
     check(source, &opened)?;
     sys::raise_memlock();
     let template = prepare(source, &mut opened, plan)?;
+    reuse(source, &mut opened, kept)?;
     let (loaded, heard) = listen(|| opened.load());
     drop(template);
     collect(source, &loaded.map_err(|error| why_not(&error, &heard))?)
@@ -170,6 +179,31 @@ fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &Plan) -> Resul
     Ok(template)
 }
 
+/// Has maps used that are there already, all but the read-only data, which is each program's own.
+fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<()> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        // The kernel keeps 15 characters of a name.
+        let same = |kept: &str| kept == name || (kept.len() == 15 && name.starts_with(kept));
+        let Some((_, fd)) = kept.iter().find(|(kept, _)| same(kept)) else { continue };
+        if name.ends_with(".rodata") {
+            continue;
+        }
+        let failed = |error| Error::system(format!("looking at the map `{name}`"), error);
+        let there = map_info(fd.as_fd()).map_err(failed)?;
+        let there = [there.type_, there.key_size, there.value_size, there.max_entries];
+        let here = [map.map_type() as u32, map.key_size(), map.value_size(), map.max_entries()];
+        if there != here {
+            return Err(source.bad(format!(
+                "its map `{name}` (type, key, value, entries: {here:?}) does not fit the one of the \
+                 gateway that runs ({there:?})"
+            )));
+        }
+        map.reuse_fd(fd.as_fd()).map_err(|error| failed(io::Error::other(error)))?;
+    }
+    Ok(())
+}
+
 /// Takes what is needed out of the loaded object, which is closed afterwards.
 fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
     let failed = |error: io::Error| Error::system("keeping the loaded program", error);
@@ -196,10 +230,8 @@ fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
 
 /// What kept the kernel from loading it.
 fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
-    let (running, version) = sys::kernel();
-    if version < (5, 18) {
-        let feature = "multi-buffer XDP (`xdp.frags`)";
-        return Error::KernelTooOld { feature, needs: "5.18", running };
+    if let Some(too_old) = too_old(sys::kernel()) {
+        return too_old;
     }
     if let Some(log) = log::verifier_log(heard).filter(|log| !log.is_empty()) {
         return Error::Verifier {
@@ -214,4 +246,28 @@ fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
         io::Error::other(log::last_line(heard).to_owned())
     };
     Error::system("loading the XDP program", errno)
+}
+
+/// Whether the kernel, by its release and version, lacks what the program is made of.
+fn too_old((running, version): (String, (u32, u32))) -> Option<Error> {
+    let feature = "multi-buffer XDP (`xdp.frags`)";
+    (version < (5, 18)).then_some(Error::KernelTooOld { feature, needs: "5.18", running })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_lack_something_are_told_by_version() {
+        let said = too_old(("5.10.0-30-amd64".to_owned(), (5, 10))).expect("too old").to_string();
+        assert_eq!(
+            said,
+            "this kernel (5.10.0-30-amd64) has no multi-buffer XDP (`xdp.frags`): the gateway needs \
+             Linux 5.18 or newer"
+        );
+        assert!(too_old(("5.17.15".to_owned(), (5, 17))).is_some());
+        assert!(too_old(("5.18.0".to_owned(), (5, 18))).is_none());
+        assert!(too_old(("6.1.0-56-cloud-amd64".to_owned(), (6, 1))).is_none());
+    }
 }

@@ -2,17 +2,30 @@
 //!
 //! The configuration drops everything it can, so whatever the reference model's own parser calls
 //! foreign and the program drops nevertheless, is found. Several buffers per frame included.
-//! `EQUIC_CASES` is the number of frames, `EQUIC_SEED` the seed.
+//! Mutated inputs go through many configurations; what comes of the seeds in `fuzz/seeds/program`
+//! is checked, too. `EQUIC_CASES` is the number of frames, `EQUIC_SEED` the seed; `EQUIC_INPUT`
+//! plays one input from a file.
 
 mod packets;
 
 use equic_gateway::model::{AclAction, FragmentPolicy, Model};
+use equic_gateway::reason::Reason;
 use packets::frame::{DESTINATION_OPTIONS, udp};
+use packets::fuzz::{Checker, Generator, Record, encode};
 use packets::program::Program;
 use packets::quic;
 use packets::random::{Random, cases, seed};
 use packets::script::{START, Script, Step, case, hexdump};
 use packets::subject::Subject;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/program");
+/// Frames of one input: the tables and the reports of both are compared behind so many.
+const FRAMES: u64 = 500;
+/// How often a long run says how far it is.
+const SAY_EVERY: u64 = 500_000;
 
 /// Everything to the service is denied, later fragments too.
 fn hostile() -> Script {
@@ -98,4 +111,112 @@ fn frames_of_several_buffers() {
         }
     }
     assert!(judged > 0, "no frame of several buffers was judged");
+}
+
+fn seeds() -> Vec<(PathBuf, Vec<u8>)> {
+    // A virtual machine has the tests and not the tree.
+    let Ok(folder) = std::fs::read_dir(SEEDS) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+/// Keeps an input on which the two came apart, and says how to play it again.
+fn keep(input: &[u8], how: &str) -> ! {
+    // Where the build was, or, in a virtual machine, where one may write.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
+    let path = folder.join(format!("fuzzed-{}.input", std::process::id()));
+    std::fs::write(&path, input).expect("the input can be kept");
+    panic!(
+        "program and model disagree: {how}\nplay it again: EQUIC_INPUT={} cargo test -p equic-gateway --test fuzzed one_input",
+        path.display()
+    );
+}
+
+#[test]
+fn mutated_inputs_lead_to_the_same_verdicts() {
+    let name = "mutated_inputs_lead_to_the_same_verdicts";
+    if !packets::is_root() {
+        return packets::skip(name, "loading XDP programs needs root");
+    }
+    let (seed, cases) = (seed(), cases(100_000));
+    let seeds: Vec<Vec<u8>> = seeds().into_iter().map(|(_, input)| input).collect();
+    let mut generator = Generator::new(seed, &seeds);
+    let (mut checker, begun) = (Checker::default(), Instant::now());
+    let mut said = 0;
+    while checker.frames < cases {
+        let input = generator.input(FRAMES.min(cases - checker.frames));
+        if checker.check(&input).is_err() {
+            let small = checker.shrink(&input);
+            let how = checker.check(&small).err().unwrap_or_default();
+            keep(&small, &format!("EQUIC_SEED={seed}, {how}"));
+        }
+        if checker.frames / SAY_EVERY > said {
+            said = checker.frames / SAY_EVERY;
+            eprintln!("{} of {cases} frames in {:.0?}", checker.frames, begun.elapsed());
+        }
+    }
+    eprintln!("{} frames, {} foreign, in {:.1?}", checker.frames, checker.foreign, begun.elapsed());
+    assert!(checker.foreign > 0, "only frames to services");
+    let missing: Vec<Reason> = Reason::all().filter(|one| !checker.met.contains(one)).collect();
+    assert!(cases < 100_000 || missing.is_empty(), "never led to {missing:?}");
+}
+
+/// The seeds, in some configurations each, lead to every reason there is.
+/// With `EQUIC_WRITE_SEEDS=1` the seeds are written anew first, from the rows of the tables.
+#[test]
+fn seeds_lead_to_the_same_verdicts() {
+    if !packets::is_root() {
+        return packets::skip("seeds_lead_to_the_same_verdicts", "loading XDP programs needs root");
+    }
+    if std::env::var_os("EQUIC_WRITE_SEEDS").is_some() {
+        write_seeds();
+    }
+    let seeds = seeds();
+    if seeds.is_empty() {
+        assert!(!Path::new(env!("CARGO_MANIFEST_DIR")).is_dir(), "no seeds in {SEEDS}");
+        return;
+    }
+    let mut checker = Checker::default();
+    for (path, mut input) in seeds {
+        for config in 0..32 {
+            if let Err(how) = checker.check(&input) {
+                panic!("{} with configuration {}: {how}", path.display(), input[0]);
+            }
+            input[0] = config;
+        }
+    }
+    let missing: Vec<Reason> = Reason::all().filter(|one| !checker.met.contains(one)).collect();
+    assert!(missing.is_empty(), "the seeds never lead to {missing:?}");
+}
+
+/// The packets of the tables, one input for each subject that adds some.
+fn write_seeds() {
+    std::fs::create_dir_all(SEEDS).expect("the folder can be made");
+    let mut written = BTreeSet::new();
+    for (name, rows) in packets::rows::by_subject() {
+        let mut records: Vec<Record> = Vec::new();
+        for (step, _) in rows.into_iter().flat_map(|row| row.steps) {
+            let Step::Packet(frame) = step else { continue };
+            // What is behind the headers is the same everywhere.
+            if frame.len() < 4_000 && written.insert(frame[..frame.len().min(120)].to_vec()) {
+                records.push(Record { gap: 4, frame });
+            }
+        }
+        if !records.is_empty() {
+            let path = Path::new(SEEDS).join(name);
+            std::fs::write(path, encode(1, &records)).expect("a seed can be written");
+        }
+    }
+}
+
+/// Plays the input in the file `EQUIC_INPUT`; without one it is an empty test.
+#[test]
+fn one_input() {
+    let Some(path) = std::env::var_os("EQUIC_INPUT") else { return };
+    let input = std::fs::read(&path).expect("EQUIC_INPUT is a file");
+    if let Err(how) = Checker::default().check(&input) {
+        panic!("{how}");
+    }
 }

@@ -394,6 +394,8 @@ fn snapshots_know_what_the_gateway_knows() {
     in_namespace(|| {
         let mut config = config("snapshot");
         config.services[0].max_connections = 2;
+        // Loading the copy may take a while on a busy machine.
+        config.services[0].handshake_timeout = Duration::from_secs(600);
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
         gateway.control().deny("203.0.113.0/24".parse().unwrap(), None).unwrap();
         let mut initial = Initial::from("192.0.2.50:77");

@@ -8,6 +8,7 @@
 //! * `namespace`, `process`: programs, closures and sockets inside a namespace; CPU pinning.
 //! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, after a crash.
 //! * [`flood`]: attack traffic, which refuses to leave a lab. [`measure`]: what it cost.
+//! * [`nftables`]: a packet filter to compare the gateway with.
 
 mod cleanup;
 mod construct;
@@ -16,6 +17,7 @@ pub mod flood;
 mod lab;
 pub mod measure;
 mod namespace;
+pub mod nftables;
 pub mod plan;
 mod process;
 mod state;

@@ -264,6 +264,16 @@ impl<T: Serialize> Report<T> {
         Ok(text)
     }
 
+    /// The report as JSON on one line, into a file that is replaced as a whole: for long series.
+    ///
+    /// # Errors
+    /// As [`Report::to_json`], and [`SchemaError::Write`].
+    pub fn write_compact(&self, path: impl AsRef<Path>) -> Result<(), SchemaError> {
+        let mut text = serde_json::to_string(self).map_err(SchemaError::Encode)?;
+        text.push('\n');
+        Ok(crate::file::write(path.as_ref(), text.as_bytes())?)
+    }
+
     /// [`Report::to_json`] into a file, replaced as a whole.
     ///
     /// # Errors

@@ -227,6 +227,26 @@ impl Table {
         text.push('\n');
         text
     }
+
+    /// The table as GitHub Flavored Markdown (section 4.10): the title as a line above, the unit behind
+    /// the column's title. Tones are not shown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let cell = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', " ");
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let mut text = self.title.as_ref().map(|title| format!("{title}\n\n")).unwrap_or_default();
+        let titles = self.columns.iter().map(|column| match &column.unit {
+            Some(unit) => cell(&format!("{}, {unit}", column.title)),
+            None => cell(&column.title),
+        });
+        text += &line(titles.collect());
+        let sides = self.columns.iter().map(|column| if column.number { "---:" } else { "---" });
+        text += &line(sides.map(str::to_owned).collect());
+        for row in &self.rows {
+            text += &line(row.iter().map(|one| cell(&one.text)).collect());
+        }
+        text
+    }
 }
 
 fn frame(style: Style) -> TableStyle {

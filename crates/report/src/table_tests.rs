@@ -99,3 +99,14 @@ fn the_surroundings_decide_the_style() {
     assert!(decide(true, false, false, Some("C.utf8"), None).unicode);
     assert_eq!(decide(true, false, false, None, Some(0)).width, None);
 }
+
+#[test]
+fn markdown_keeps_columns_apart() {
+    let mut table =
+        Table::new([Column::text("what"), Column::number("time").unit("ns")]).title("Cost");
+    table.row(["a|b", "12"]).row(["two\nlines"]);
+    assert_eq!(
+        table.markdown(),
+        "Cost\n\n| what | time, ns |\n| --- | ---: |\n| a\\|b | 12 |\n| two lines |  |\n"
+    );
+}

@@ -76,6 +76,7 @@ static void null_everywhere(void)
 	CHECK(!equic_service_name(NULL));
 	CHECK_INT(equic_service_limit(NULL), 0);
 	CHECK_ERROR(equic_service_count(NULL, NULL, 0, &number), refused, "NULL");
+	CHECK(equic_service_full(NULL, NULL, 0) == 0);
 	CHECK_ERROR(equic_opened(NULL, NULL, 0, NULL, NULL, NULL), refused, "NULL");
 	CHECK_ERROR(equic_connection_moved(NULL, NULL, 0, NULL, NULL), refused, "NULL");
 	CHECK_ERROR(equic_counter(NULL, 0, NULL), refused, "NULL");

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,13 @@ static uint32_t count_of(const equic_service *service, const char *address)
 	return count;
 }
 
+static int is_full(const equic_service *service, const char *address)
+{
+	struct peer peer = peer_of(address);
+
+	return equic_service_full(service, &peer.address.any, peer.length);
+}
+
 static equic_connection *open_connection(const equic_service *service, const char *address,
 					 uint32_t expected_count, uint32_t expected_flags)
 {
@@ -78,6 +86,8 @@ static void connections_are_counted(void)
 	connections[3] = open_connection(opened.service, "2001:db8::1", 1, 0);
 	CHECK_INT(count_of(opened.service, "192.0.2.7"), 3);
 	CHECK_INT(count_of(opened.service, "192.0.2.8"), 0);
+	CHECK_INT(is_full(opened.service, "192.0.2.7"), 1);
+	CHECK_INT(is_full(opened.service, "192.0.2.8"), 0);
 	CHECK_INT(count_of(opened.service, "2001:db8::ffff"), 1); /* the same /64 */
 
 	CHECK_OK(equic_connection_moved(connections[0], &moved.address.any, moved.length, &count,
@@ -523,6 +533,91 @@ static void quota_example(void)
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
+/* `equic gateway run --socket` is the command's; here is what the library says without one. */
+static void no_gateway_at_the_socket(void)
+{
+	equic_gateway *gateway = (equic_gateway *)1;
+
+	CHECK_ERROR(equic_gateway_connect("/nonexistent/equic.sock", NULL, &gateway),
+		    EQUIC_ERROR_NO_GATEWAY, "equic gateway run --socket");
+	CHECK(!gateway);
+	CHECK_ERROR(equic_gateway_connect(NULL, NULL, &gateway), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "path");
+	CHECK_ERROR(equic_gateway_connect("/tmp", NULL, NULL), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "gateway");
+}
+
+struct at_socket {
+	const char *path;
+	equic_gateway **gateway;
+};
+
+static bool connects(const void *argument)
+{
+	const struct at_socket *at = argument;
+
+	return equic_gateway_connect(at->path, "c server", at->gateway) == EQUIC_OK;
+}
+
+/* A server as nobody, in a process of its own, which waits for its gateway. */
+static void unprivileged_server(const char *path)
+{
+	equic_gateway *gateway;
+	struct at_socket at = {path, &gateway};
+	equic_service *service;
+	equic_connection *connection;
+	struct peer peer = peer_of("192.0.2.7");
+	uint32_t flags;
+
+	CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+	await(connects, &at, "a gateway at the socket");
+	CHECK_OK(equic_gateway_service(gateway, NULL, &service));
+	CHECK_INT(equic_service_limit(service), 1);
+	CHECK_OK(equic_opened(service, &peer.address.any, peer.length, &connection, NULL, &flags));
+	CHECK_INT(flags, 0);
+	CHECK_INT(count_of(service, "192.0.2.7"), 1);
+	/* It feeds the gateway, and that is all. */
+	CHECK_ERROR(equic_set(gateway, "max_connections", "9"), EQUIC_ERROR_NOT_OWNER, "socket");
+	CHECK_ERROR(equic_deny(gateway, "192.0.2.1", 0), EQUIC_ERROR_NOT_OWNER, "socket");
+	CHECK_ERROR(equic_gateway_attach(gateway, "lo", EQUIC_MODE_AUTO), EQUIC_ERROR_NOT_OWNER,
+		    "another one");
+	equic_connection_closed(connection);
+	equic_service_release(service);
+	equic_gateway_close(gateway);
+}
+
+/* Through a socket that the configuration asks for. */
+static void a_server_without_privileges(void)
+{
+	char directory[] = "/tmp/equic-c-XXXXXX", path[64], text[512];
+	equic_gateway *gateway;
+	int status;
+	pid_t server;
+
+	network_make();
+	CHECK(mkdtemp(directory) && chmod(directory, 0755) == 0);
+	snprintf(path, sizeof(path), "%s/sock", directory);
+	snprintf(text, sizeof(text),
+		 "[gateway]\nname = \"c-socket\"\n[gateway.socket]\npath = \"%s\"\n"
+		 "mode = \"0666\"\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n"
+		 "max_connections = 1\n",
+		 path);
+	/* Before there is a gateway: a child inherits none. */
+	fflush(stdout);
+	server = fork();
+	CHECK(server >= 0);
+	if (server == 0) {
+		unprivileged_server(path);
+		exit(0);
+	}
+	CHECK_OK(equic_gateway_open_config(text, &gateway));
+	CHECK(waitpid(server, &status, 0) == server);
+	CHECK_INT(exit_code(status), 0);
+	equic_gateway_close(gateway);
+	CHECK(access(path, F_OK) != 0);
+	CHECK(rmdir(directory) == 0);
+}
+
 static const struct test TESTS[] = {
 	{"connections_are_counted", connections_are_counted, true},
 	{"peers_are_checked", peers_are_checked, true},
@@ -537,6 +632,8 @@ static const struct test TESTS[] = {
 	{"processes_share_a_gateway", processes_share_a_gateway, true},
 	{"wrong_objects", wrong_objects, true},
 	{"quota_example", quota_example, true},
+	{"no_gateway_at_the_socket", no_gateway_at_the_socket, false},
+	{"a_server_without_privileges", a_server_without_privileges, true},
 };
 
 int main(int argc, char **argv)

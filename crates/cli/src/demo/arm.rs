@@ -7,13 +7,12 @@ use equic_gateway::{Control, SortBy, Status};
 use equic_lab::flood::FloodReport;
 use equic_lab::measure::{self, CpuTime, NetCounters, ProcessCpu, UdpCounters};
 use equic_lab::{Lab, Namespace};
-use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use super::part::{Ended, Part, Seat};
 use super::plan::{Arm, CLIENTS, Plan};
 use super::progress::Progress;
 use crate::failure::{Done, Failure};
+use crate::part::{Ended, Part, Seat, now};
 
 /// How often the parts are listened to.
 const LOOK: Duration = Duration::from_millis(50);
@@ -284,11 +283,4 @@ fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
     let report = serde_json::from_value(done["report"].clone())
         .map_err(|error| Failure::because("the flood's report is not understood", error))?;
     Ok(Some((came, report)))
-}
-
-/// Seconds of CLOCK_MONOTONIC: the clock of the samples.
-pub fn now() -> Done<f64> {
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_err(|error| Failure::because("there is no monotonic clock", error))?;
-    Ok(Duration::from(time).as_secs_f64())
 }

@@ -4,32 +4,30 @@
 //! clients alone, then under attack without protection, with quotas in the server, and with the same
 //! quotas in the gateway. [`carry_out`] is the whole of it.
 //!
-//! * `plan`: what is chosen, and the command lines of the parts; `part`: the parts, which are children
-//!   of this process running this same command; `arm`: playing one arm.
+//! * `plan`: what is chosen, and the command lines of the parts, which are children of this process
+//!   running this same command ([`crate::part`]); `arm`: playing one arm.
 //! * `result`: the figures; `drops`: what was stopped where; `conclusion`: the sentence; `show`: table,
 //!   notes and plot; `progress`: how far it is.
 
 mod arm;
 mod conclusion;
 mod drops;
-mod part;
 mod plan;
 mod progress;
 mod result;
 mod show;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use equic_lab::{Lab, cleanup_on_signals, pin_thread};
+use equic_lab::{Lab, pin_thread};
+use equic_report::plot::check_fonts;
 use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Done, Failure};
 use crate::output;
+use crate::part::until_interrupted;
 use plan::{ATTACKERS, Arm, CLIENTS, Plan};
 use progress::Progress;
 use result::{ArmResult, Demo};
@@ -64,22 +62,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Done {
-    // First, so that whoever sees the flag can be sure that the other thread is at work.
-    cleanup_on_signals()?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))
-            .map_err(|error| Failure::because("cannot watch for signals", error))?;
-    }
-    let done = carry_out(args);
-    if interrupted.load(Ordering::Relaxed) {
-        // The thread of `cleanup_on_signals` removes the lab and ends this process; what went wrong
-        // here meanwhile went wrong because of that.
-        loop {
-            std::thread::park();
-        }
-    }
-    done
+    until_interrupted(|| carry_out(args))
 }
 
 fn carry_out(args: &Args) -> Done {
@@ -127,7 +110,7 @@ fn check(args: &Args) -> Done {
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
     })?;
-    Ok(show::check_fonts()?)
+    Ok(check_fonts()?)
 }
 
 fn play(plan: &Plan, lab: &Lab, json: bool) -> Done<Vec<ArmResult>> {
@@ -149,8 +132,8 @@ fn tell(report: &Report<Demo>, out: &Path) -> Done {
     output::line(format_args!("\n{}", report.machine))?;
     output::table(&show::table(&demo.arms))?;
     for note in &demo.notes {
-        output::line(show::wrapped(&format!("* {note}"), width, "  "))?;
+        output::line(output::wrapped(&format!("* {note}"), width, "  "))?;
     }
     output::line(format_args!("Written: {0}/demo.json, demo.svg, demo.png", out.display()))?;
-    output::line(format_args!("\n{}", show::wrapped(&demo.conclusion, width, "")))
+    output::line(format_args!("\n{}", output::wrapped(&demo.conclusion, width, "")))
 }

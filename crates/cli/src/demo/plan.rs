@@ -2,12 +2,11 @@
 
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::Args;
-use crate::failure::{Done, Failure};
+use crate::failure::Done;
+use crate::part::allowed_cpus;
 
 /// Legitimate clients: one source address each.
 pub const CLIENTS: usize = 4;
@@ -262,11 +261,4 @@ fn words(words: &[&str]) -> Vec<String> {
 
 fn milliseconds(seconds: f64) -> String {
     format!("{}ms", (seconds * 1000.0).round() as u64)
-}
-
-/// The CPUs this process may use: a container may have any of the machine's.
-fn allowed_cpus() -> Done<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0))
-        .map_err(|error| Failure::because("cannot tell which CPUs there are", error))?;
-    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }

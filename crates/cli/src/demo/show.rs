@@ -193,47 +193,9 @@ pub fn plot(demo: &Demo) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Breaks a text into lines of at most `width` characters, all but the first indented like a list's.
-pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
-    let width = width.map_or(usize::MAX, usize::from);
-    let (mut lines, mut length) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        if length > 0 && length + 1 + word.chars().count() > width {
-            lines += "\n";
-            lines += indent;
-            length = indent.len();
-        } else if length > 0 {
-            lines += " ";
-            length += 1;
-        }
-        lines += word;
-        length += word.chars().count();
-    }
-    lines
-}
-
-/// Whether a PNG can be made here at all: better known before the experiment than after it.
-pub fn check_fonts() -> Result<(), PlotError> {
-    let axis = || Axis::new("x", "");
-    let probe = LinePlot::new("probe", axis(), axis()).size(200, 200);
-    probe.series(Series::new("probe", [(0.0, 0.0), (1.0, 1.0)])).draw()?.to_png(1.0).map(drop)
-}
-
 /// Writes the two plot files.
 pub fn write_plot(demo: &Demo, out: &Path) -> Result<(), PlotError> {
     let plot = plot(demo)?;
     plot.write_svg(out.join("demo.svg"))?;
     plot.write_png(out.join("demo.png"), 1.5)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::wrapped;
-
-    #[test]
-    fn long_texts_fit_the_terminal() {
-        assert_eq!(wrapped("* one two three four", Some(9), "  "), "* one two\n  three\n  four");
-        assert_eq!(wrapped("one two", None, ""), "one two");
-        assert_eq!(wrapped("overlong", Some(3), ""), "overlong");
-    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use equic_gateway::{Attached, Config, Error, Gateway, Mode, ObjectSource};
+use equic_gateway::{Attached, Config, Error, Gateway, LoadOptions, Mode, ObjectSource, TakenOver};
 
 use crate::failure::{Done, Failure};
 use crate::output;
@@ -43,8 +43,52 @@ impl Attachment {
     /// Loads the program and attaches it to every interface of `config`, or to none.
     pub fn start(&self, config: &Config) -> Done<Running> {
         let gateway = self.load(config)?;
+        let attached = self.attach_all(&gateway, config)?;
+        Ok(Running { gateway, attached, taken: None })
+    }
+
+    /// The same for `gateway run`, which sweeps by itself and may be pinned: then what is pinned there
+    /// goes on, with this process looking after it.
+    pub fn start_to_keep(&self, config: &Config) -> Done<Running> {
+        config.validate().map_err(|error| Failure::usage(error.to_string()))?;
+        let object = object(self.object.as_ref());
+        let options = LoadOptions { unswept: true, ..LoadOptions::default() };
+        let explain = |error: Error| self.explain(&error);
+        let Some(pin) = &config.gateway.pin else {
+            let gateway = Gateway::load_with(config, object, options).map_err(explain)?;
+            let attached = self.attach_all(&gateway, config)?;
+            return Ok(Running { gateway, attached, taken: None });
+        };
+        let (gateway, taken) =
+            Gateway::load_pinned(config, &object, pin, options).map_err(explain)?;
+        match self.attach_all(&gateway, config) {
+            Ok(attached) => Ok(Running { gateway, attached, taken }),
+            Err(failure) if taken.is_none() => {
+                // A beginning that failed leaves nothing.
+                let _ = gateway.unpin();
+                Err(failure)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Makes the configuration's interfaces the ones the gateway is on; those that need not be there yet
+    /// are left to who looks after it.
+    fn attach_all(&self, gateway: &Gateway, config: &Config) -> Done<Vec<Attached>> {
+        if config.gateway.wait {
+            return Ok(gateway.attached());
+        }
+        let wanted = &config.gateway.interfaces;
+        let before = gateway.attached();
+        for one in before.iter().filter(|one| !wanted.contains(&one.interface)) {
+            gateway.detach(&one.interface)?;
+        }
         let mut attached = Vec::new();
-        for interface in &config.gateway.interfaces {
+        for interface in wanted {
+            if let Some(one) = before.iter().find(|one| one.interface == *interface) {
+                attached.push(one.clone());
+                continue;
+            }
             // On an error the gateway is dropped, and with it the links made so far.
             let one = gateway
                 .attach(interface, config.gateway.mode)
@@ -54,7 +98,7 @@ impl Attachment {
             }
             attached.push(one);
         }
-        Ok(Running { gateway, attached })
+        Ok(attached)
     }
 
     /// Loads the program; it is attached to nothing.
@@ -75,10 +119,12 @@ impl Attachment {
     }
 }
 
-/// A gateway of this process; gone from its interfaces when dropped.
+/// A gateway of this process; gone from its interfaces when dropped, unless it is pinned.
 pub struct Running {
     pub gateway: Gateway,
     pub attached: Vec<Attached>,
+    /// Whom it was taken over from.
+    pub taken: Option<TakenOver>,
 }
 
 /// The program in a file, or the one inside this command.

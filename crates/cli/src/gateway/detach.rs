@@ -1,12 +1,15 @@
 //! `equic gateway detach`.
 
-use equic_gateway::Control;
+use std::path::PathBuf;
+
+use equic_gateway::{Control, remove_pinned};
 use serde_json::json;
 
 use crate::failure::Done;
 use crate::output;
 
 /// Takes a gateway off its interfaces, whichever process runs it; that process then ends.
+/// The pins of a pinned one are removed.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which one: an interface, its name, or its program's id; needed where several run
@@ -14,13 +17,19 @@ pub struct Args {
     /// Only off this interface
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
+    /// The one that is pinned in this directory, of whatever release
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["selector", "interface"])]
+    pin: Option<PathBuf>,
     /// JSON (schema equic.gateway.detach/1)
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> Done {
-    let interfaces = Control::open(args.selector.as_deref())?.detach(args.interface.as_deref())?;
+    let interfaces = match &args.pin {
+        Some(pin) => remove_pinned(pin)?,
+        None => Control::open(args.selector.as_deref())?.detach(args.interface.as_deref())?,
+    };
     if args.json {
         return output::json("equic.gateway.detach/1", json!({ "interfaces": interfaces }));
     }

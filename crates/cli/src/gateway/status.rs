@@ -71,6 +71,9 @@ fn head(status: &Status) -> Done {
         };
         output::line(format_args!("  on {}, {mode}", interface.label()))?;
     }
+    if let Some(pin) = &status.pin {
+        output::line(format_args!("  pinned at {pin}"))?;
+    }
     if status.interfaces.is_empty() {
         output::line("  on no interface: nothing is protected")?;
     }
@@ -163,6 +166,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     let mut table = Table::new([
         Column::text("server"),
         Column::number("process"),
+        Column::text("user"),
         Column::number("connections"),
         Column::number("sources"),
         Column::number("opened"),
@@ -179,6 +183,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
         table.row([
             Cell::new(&ledger.name),
             Cell::new(ledger.pid.to_string()),
+            Cell::new(user(ledger)),
             Cell::new(number::count(ledger.connections)),
             Cell::new(number::count(ledger.sources)),
             Cell::new(number::count(ledger.opened)),
@@ -186,6 +191,16 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
         ]);
     }
     output::table(&table)
+}
+
+/// Whose server it is, and whether it came by the socket.
+fn user(ledger: &LedgerStatus) -> String {
+    let by = if ledger.socket { ", by socket" } else { "" };
+    let uid = nix::unistd::Uid::from_raw(ledger.uid);
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => user.name + by,
+        _ => format!("{uid}{by}"),
+    }
 }
 
 fn tables(tables: &[TableStatus]) -> Done {

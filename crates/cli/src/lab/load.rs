@@ -48,6 +48,9 @@ pub struct Common {
     /// Keep a connection open for so long after its requests (`parallel`: until it is closed)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     hold: Option<Duration>,
+    /// Connections to begin a second, whatever became of those before; without it, as they end
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
     /// Pause between connections
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     think: Duration,
@@ -137,6 +140,7 @@ fn describe(common: &Common, connections: Option<usize>) -> Load {
     load.retry_pause = common.retry_pause;
     load.timeout = common.timeout;
     load.duration = common.duration;
+    load.rate = common.rate;
     load.count = common.count;
     load.sockets = match common.socket_per {
         SocketPer::Connection => Sockets::PerConnection,

@@ -1,11 +1,14 @@
 //! `equic lab`: network namespaces on one machine, and what is let loose in them.
 //!
 //! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
-//! attack traffic, which the library refuses to do anywhere but inside a lab.
+//! attack traffic, which the library refuses to do anywhere but inside a lab; [`bench`] measures what
+//! a flood leaves of a server; [`soak`] lets all of it loose on a gateway for a time.
 
+mod bench;
 mod flood;
 mod hosts;
 mod load;
+mod soak;
 
 use clap::Subcommand;
 
@@ -30,6 +33,10 @@ pub enum Command {
     /// Make HTTP/3 requests and measure each
     #[command(subcommand)]
     Load(load::Command),
+    /// Endure: churn and floods for a time, and is everything as before afterwards?
+    Soak(soak::Args),
+    /// Measure what a flood leaves of a server, by who protects it
+    Bench(bench::Args),
 }
 
 /// Carries one out.
@@ -42,5 +49,7 @@ pub fn run(command: Command) -> Done {
         Command::Sweep(args) => hosts::sweep(&args),
         Command::Flood(command) => flood::run(&command),
         Command::Load(command) => load::run(&command),
+        Command::Soak(args) => soak::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }

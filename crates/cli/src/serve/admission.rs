@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use equic_endpoint::{Admission, Decision, Opened, Refused};
-use equic_gateway::{Control, Guard, IpNet, ListAction, Service};
+use equic_gateway::{Control, Guard, IpNet, Ledger, ListAction, Service};
 
 /// How long the gateway's lists are taken as they were last seen.
 const FRESH: Duration = Duration::from_millis(250);
@@ -20,22 +20,35 @@ pub struct GatewayAdmission {
 
 struct Bound {
     service: Service,
+    exempt: Exemptions,
+}
+
+/// How to find out whom the gateway would not stop.
+pub enum Exemptions {
+    /// From its lists, as they were a moment ago.
+    Lists(Box<Listed>),
+    /// From a ledger of its socket.
+    Ledger(Ledger),
+}
+
+/// A gateway, and its lists as they were last seen.
+pub struct Listed {
     control: Control,
-    exempt: Mutex<Option<(Instant, Exempt)>>,
+    seen: Mutex<Option<(Instant, Exempt)>>,
 }
 
 /// Whom the gateway would not stop, whatever the count says. (Dry runs and the policy `strict` are the
 /// guard's own business.)
 #[derive(Clone, Default)]
-struct Exempt {
+pub struct Exempt {
     lists: Vec<(IpNet, ListAction)>,
 }
 
 impl GatewayAdmission {
     /// Says where to count; until then, and if it never happens, nobody is counted.
-    pub fn bind(&self, service: Service, control: Control) {
+    pub fn bind(&self, service: Service, exempt: Exemptions) {
         // Twice would be a mistake of this command; the first then holds.
-        let _ = self.bound.set(Bound { service, control, exempt: Mutex::default() });
+        let _ = self.bound.set(Bound { service, exempt });
     }
 
     /// Connections refused after their handshake: they began before others filled the quota.
@@ -53,7 +66,7 @@ impl Admission for GatewayAdmission {
     fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
         let Some(bound) = self.bound.get() else { return Ok(Box::new(Uncounted)) };
         let guard = bound.service.opened(peer);
-        if guard.over_limit() && !bound.exempts(peer) {
+        if guard.over_limit() && !bound.exempt.cover(peer) {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let reason = format!("{} connections of your address are open", bound.service.limit());
             return Err(Refused::excessive_load(reason));
@@ -62,25 +75,34 @@ impl Admission for GatewayAdmission {
     }
 }
 
-impl Bound {
-    /// Only asked about connections over the limit, so it may look into the gateway now and then.
-    fn exempts(&self, peer: SocketAddr) -> bool {
-        let mut seen = self.exempt.lock().unwrap_or_else(PoisonError::into_inner);
-        let exempt = match &mut *seen {
-            Some((at, exempt)) if at.elapsed() < FRESH => exempt,
-            stale => &mut stale.insert((Instant::now(), self.look())).1,
-        };
-        exempt.covers(peer)
+impl Exemptions {
+    /// Those of a gateway whose maps can be read.
+    pub fn of(control: Control) -> Exemptions {
+        Exemptions::Lists(Box::new(Listed { control, seen: Mutex::default() }))
     }
 
-    fn look(&self) -> Exempt {
-        // A gateway that cannot be asked has no exemptions.
-        let lists = self.control.lists().unwrap_or_default();
-        Exempt { lists: lists.into_iter().map(|entry| (entry.prefix, entry.action)).collect() }
+    /// Only asked about connections over the limit, so it may look into the gateway now and then.
+    fn cover(&self, peer: SocketAddr) -> bool {
+        let Listed { control, seen } = match self {
+            Exemptions::Ledger(ledger) => return ledger.exempts(peer.ip()),
+            Exemptions::Lists(listed) => &**listed,
+        };
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let exempt = match &mut *seen {
+            Some((at, exempt)) if at.elapsed() < FRESH => exempt,
+            stale => &mut stale.insert((Instant::now(), Exempt::of(control))).1,
+        };
+        exempt.covers(peer)
     }
 }
 
 impl Exempt {
+    fn of(control: &Control) -> Exempt {
+        // A gateway that cannot be asked has no exemptions.
+        let lists = control.lists().unwrap_or_default();
+        Exempt { lists: lists.into_iter().map(|entry| (entry.prefix, entry.action)).collect() }
+    }
+
     fn covers(&self, peer: SocketAddr) -> bool {
         let address = peer.ip().to_canonical();
         let longest = self

@@ -1,20 +1,56 @@
 //! The gateway a server feeds: one that runs, or one of its own.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
-use equic_gateway::{Config, Control, Listen, Service, ServiceConfig};
+use equic_gateway::{Config, Control, Ledger, Listen, Service, ServiceConfig};
 
 use super::Args;
+use super::admission::Exemptions;
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Running;
 use crate::gateway::status::check_service;
 
 /// The gateway a server feeds, for as long as it runs.
 pub struct Feeding {
-    pub control: Control,
+    through: Through,
     pub service: Service,
     /// The gateway of this process.
     pub own: Option<Running>,
+}
+
+/// How a server reaches its gateway.
+enum Through {
+    /// With privileges: into its maps.
+    Maps(Control),
+    /// Without: by its socket.
+    Socket(Ledger),
+}
+
+impl Feeding {
+    /// The gateway's name.
+    pub fn name(&self) -> String {
+        match &self.through {
+            Through::Maps(control) => control.name(),
+            Through::Socket(ledger) => ledger.gateway_name(),
+        }
+    }
+
+    /// The kernel's id of its program; behind a socket, nobody tells.
+    pub fn program_id(&self) -> Option<u32> {
+        match &self.through {
+            Through::Maps(control) => Some(control.program_id()),
+            Through::Socket(_) => None,
+        }
+    }
+
+    /// How to find out whom the quota is not for.
+    pub fn exempt(&self) -> Exemptions {
+        match &self.through {
+            Through::Maps(control) => Exemptions::of(control.clone()),
+            Through::Socket(ledger) => Exemptions::Ledger(ledger.clone()),
+        }
+    }
 }
 
 /// Joins or attaches what the flags say, for a server that listens on `address`.
@@ -32,9 +68,17 @@ pub fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
         let own = args.attachment.start(&config)?;
         let control = own.gateway.control().clone();
         let service = own.gateway.ledger()?.service_at(0)?;
-        return Ok(Some(Feeding { control, service, own: Some(own) }));
+        return Ok(Some(Feeding { through: Through::Maps(control), service, own: Some(own) }));
     }
-    let Some(selector) = &args.gateway else { return Ok(None) };
+    if let Some(path) = &args.gateway_socket {
+        return Ok(Some(feed_by_socket(path, args.service.as_deref())?));
+    }
+    let Some(selector) = &args.gateway else {
+        return match args.service {
+            None => Ok(None),
+            Some(_) => Err(Failure::usage("--service needs --gateway or --gateway-socket")),
+        };
+    };
     let control = Control::open(selector.as_deref())?;
     let index = match &args.service {
         Some(name) => {
@@ -45,7 +89,25 @@ pub fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     };
     let ledger = control.join("equic serve")?;
     let service = ledger.service_at(index.unwrap_or_default())?;
-    Ok(Some(Feeding { control, service, own: None }))
+    Ok(Some(Feeding { through: Through::Maps(control), service, own: None }))
+}
+
+/// Joins at a gateway's socket. Which address is whose it does not tell, so where there are several
+/// services, one has to be named.
+fn feed_by_socket(path: &Path, service: Option<&str>) -> Done<Feeding> {
+    let ledger = Ledger::connect(path, "equic serve")?;
+    let service = match (service, ledger.service_names().as_slice()) {
+        (Some(name), _) => ledger.service(name)?,
+        (None, [_]) => ledger.service_at(0)?,
+        (None, several) => {
+            return Err(Failure::because(
+                format_args!("gateway `{}` has several services", ledger.gateway_name()),
+                several.join(", "),
+            )
+            .mend("name one of them with --service"));
+        }
+    };
+    Ok(Feeding { through: Through::Socket(ledger), service, own: None })
 }
 
 /// A socket on `[::]` takes IPv4 too: that is what a bare port means to the gateway.

@@ -1,6 +1,6 @@
 //! `equic serve`: an HTTP/3 server that tells a gateway who is connected.
 //!
-//! The gateway is one that runs already (`--gateway`), or one this process attaches (`--attach`);
+//! The gateway is one that runs already (`--gateway`, `--gateway-socket`), or one this process attaches (`--attach`);
 //! [`mod@feed`] finds it, [`admission`] binds its ledger to the endpoint's hooks. `--user-quota` is the same policy without
 //! a gateway, in the application: the baseline of the experiments.
 
@@ -56,17 +56,20 @@ pub struct Args {
     /// Feed the gateway that runs on this machine; where several do: interface, name or program id
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
     gateway: Option<Option<String>>,
+    /// Feed the gateway behind this Unix socket: that takes no privileges
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["attach", "gateway"])]
+    gateway_socket: Option<PathBuf>,
     /// The gateway's service this server is; without it, the one that has its address
-    #[arg(long, value_name = "NAME", requires = "gateway")]
+    #[arg(long, value_name = "NAME", conflicts_with = "attach")]
     service: Option<String>,
     /// Attach a gateway to these interfaces, in this process
     #[arg(long, value_name = "IF", num_args = 1..)]
     attach: Vec<String>,
     /// Instead of a gateway: connections per source, counted in the application
-    #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "attach"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_quota: Option<u32>,
     /// Instead of a gateway: new connections per source, as `20/s burst 40`
-    #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "attach"])]
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_rate: Option<Rate>,
     /// What an attempt over these limits gets
     #[arg(long, value_enum, default_value = "ignore")]
@@ -105,6 +108,8 @@ enum UserAtLimit {
     Ignore,
     /// CONNECTION_REFUSED
     Refuse,
+    /// Closed after the handshake, as the paper's server did
+    Close,
 }
 
 pub fn run(args: &Args) -> Done {
@@ -120,7 +125,7 @@ async fn serve(args: &Args) -> Done {
     // Only now: with port 0, this is when the port is known.
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
-        bound.bind(feeding.service.clone(), feeding.control.clone());
+        bound.bind(feeding.service.clone(), feeding.exempt());
     }
     announce(&server, feeding.as_ref(), &journal);
     let stats = server
@@ -173,7 +178,10 @@ fn config(
     };
     config.admission = match quota {
         Some(quota) => quota,
-        None if args.gateway.is_some() || !args.attach.is_empty() => {
+        None if args.gateway.is_some()
+            || args.gateway_socket.is_some()
+            || !args.attach.is_empty() =>
+        {
             Arc::clone(bound) as Arc<dyn Admission>
         }
         None => Arc::new(NoQuota),
@@ -207,6 +215,7 @@ fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {
         at_limit: match args.user_at_limit {
             UserAtLimit::Ignore => AtLimit::Ignore,
             UserAtLimit::Refuse => AtLimit::Refuse,
+            UserAtLimit::Close => AtLimit::Close,
         },
         ..QuotaConfig::default()
     };
@@ -218,7 +227,7 @@ fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {
     let mut text = format!("serving HTTP/3 on {address}\ncertificate {fingerprint}");
     let mut gateway = None;
     if let Some(feeding) = feeding {
-        let (name, program) = (feeding.control.name(), feeding.control.program_id());
+        let (name, program) = (feeding.name(), feeding.program_id());
         let service = feeding.service.name();
         let whose = if feeding.own.is_some() { "own" } else { "running" };
         text += &format!("\nfeeding the {whose} gateway `{name}`, service {service}");

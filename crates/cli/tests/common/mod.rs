@@ -53,13 +53,18 @@ impl Out {
 }
 
 /// Runs a command to its end, which must come in time.
-pub fn finish(mut command: Command) -> Out {
+pub fn finish(command: Command) -> Out {
+    finish_within(command, PATIENCE)
+}
+
+/// The same for one that takes longer.
+pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the command starts");
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
     let (done, ended) = channel::<()>();
     let watchdog = std::thread::spawn(move || {
-        if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
             // Not waited for yet, so the number is still its own.
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }

@@ -3,7 +3,8 @@
 //!
 //! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
 //! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`crash`], [`flood`], [`live`]
-//! (changes while it runs, dry run, strict), [`bans`], [`bystander`] (traffic that is none of its business),
+//! (changes while it runs, dry run, strict), [`bans`], [`handover`] (takeovers, servers without
+//! privileges), [`bystander`] (traffic that is none of its business),
 //! [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
 //! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
@@ -17,6 +18,7 @@ mod common;
 mod crash;
 mod flood;
 mod foreign;
+mod handover;
 mod handshake;
 mod live;
 mod migration;

@@ -12,7 +12,9 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::common::{EQUIC, Out, PATIENCE, Running, equic, eventually, finish, root, unique};
+use crate::common::{
+    EQUIC, Out, PATIENCE, Running, equic, equic_in, eventually, finish, root, unique,
+};
 
 /// How long an attempt that is to be dropped may try: one Initial, for quinn sends the next after 1 s.
 const IN_VAIN: Duration = Duration::from_millis(600);
@@ -96,6 +98,11 @@ impl Stage {
     /// `equic gateway COMMAND` about this gateway.
     pub fn equic(&self, args: &[&str]) -> Out {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
+    }
+
+    /// `equic gateway COMMAND` on the server's host; what it says.
+    pub fn equic_in(&self, args: &[&str]) -> String {
+        equic_in(self.lab.server(), &[&["gateway"], args].concat()).ok()
     }
 
     pub fn set(&self, setting: &str) {

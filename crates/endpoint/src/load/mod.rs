@@ -88,6 +88,10 @@ pub struct Load {
     pub timeout: Duration,
     /// How long to go on. Requests under way then are finished, and counted.
     pub duration: Option<Duration>,
+    /// How many connections to begin a second, over all slots and whatever became of those before
+    /// (an open loop); a request waits for its turn, and for a free slot. None: each slot begins its
+    /// next as soon as it can.
+    pub rate: Option<f64>,
     /// How many requests to make in all. With [`Hold::UntilClosed`] there may be no connection left
     /// to make them on: give a duration, too.
     pub count: Option<u64>,
@@ -117,6 +121,7 @@ impl Load {
             retry_pause: Duration::from_millis(10),
             timeout: Duration::from_secs(5),
             duration: None,
+            rate: None,
             count: None,
             sockets: Sockets::PerConnection,
             receive_offload: true,
@@ -176,6 +181,7 @@ struct Shared {
     peer: SocketAddr,
     load: Load,
     clock: Clock,
+    begun: AtomicU64,
     taken: AtomicU64,
     recorded: AtomicU64,
     stop: watch::Sender<bool>,
@@ -204,6 +210,9 @@ pub async fn run(
             return Err(LoadError::Nothing(what));
         }
     }
+    if load.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+        return Err(LoadError::Nothing("connections a second"));
+    }
     let (clients, connections) = (load.clients, load.connections);
     if clients.checked_mul(connections).is_none_or(|slots| slots > MAX_SLOTS) {
         return Err(LoadError::TooMany { clients, connections });
@@ -221,6 +230,7 @@ pub async fn run(
         peer,
         load,
         clock,
+        begun: AtomicU64::new(0),
         taken: AtomicU64::new(0),
         recorded: AtomicU64::new(0),
         stop: watch::Sender::new(false),

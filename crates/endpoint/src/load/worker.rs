@@ -42,6 +42,7 @@ impl Slot {
         while self.client.open_connections() >= self.max_open {
             until_stop(stop, sleep(Duration::from_millis(5))).await?;
         }
+        self.turn(stop).await?;
         let (mut start, mut deadline) = self.begin(stop)?;
         let shared = &self.shared;
         let opening = self.client.open_at(&shared.target, shared.peer, Some(deadline));
@@ -81,6 +82,16 @@ impl Slot {
                 until_stop(stop, held).await
             }
         }
+    }
+
+    /// Waits until the next connection is due.
+    async fn turn(&self, stop: &mut watch::Receiver<bool>) -> Result<(), Over> {
+        let Some(rate) = self.shared.load.rate else { return Ok(()) };
+        let number = self.shared.begun.fetch_add(1, Ordering::Relaxed);
+        // As long as a century is never.
+        let due = Duration::try_from_secs_f64(number as f64 / rate).unwrap_or(Duration::MAX);
+        let wait = due.saturating_sub(self.shared.clock.elapsed());
+        if wait.is_zero() { Ok(()) } else { until_stop(stop, sleep(wait)).await }
     }
 
     /// Takes one of the requests to be made, if any are left.

@@ -62,9 +62,14 @@ pub(super) async fn run(
     context: Arc<Context>,
     incoming: Incoming,
     permit: OwnedSemaphorePermit,
-    phase: watch::Receiver<Phase>,
+    mut phase: watch::Receiver<Phase>,
 ) {
-    let Some(quic) = handshake(&context, incoming).await else {
+    let shaken = tokio::select! {
+        quic = handshake(&context, incoming) => quic,
+        // Nobody has asked for anything on it yet: there is nothing to finish.
+        () = Phase::Draining.begun(&mut phase) => None,
+    };
+    let Some(quic) = shaken else {
         context.stats.0.handshakes_failed.add(1);
         return;
     };

@@ -123,6 +123,43 @@ async fn refusals_are_told_from_successes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_over_the_limit_can_be_closed_after_their_handshake() {
+    let server = with(Arc::new(quota(3, AtLimit::Close)));
+    let load = Load { count: Some(20), ..Load::parallel(server.url("/bytes/1000"), 1, 10) };
+    let summary = run(trusting(load, &server), ()).await;
+    check(&summary);
+    assert_eq!((summary.ok, summary.refused), (3, 17), "{summary:?}");
+    let stats = server.stop().await;
+    assert_eq!((stats.refused, stats.ignored, stats.refused_late), (0, 0, 17));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_loop_begins_no_sooner_than_its_rate() {
+    let server = with(Arc::new(NoQuota));
+    let lines = Buffer::default();
+    let load = Load {
+        count: Some(20),
+        rate: Some(100.0),
+        hold: Hold::No,
+        ..Load::parallel(server.url("/bytes/1000"), 1, 5)
+    };
+    let summary = run(trusting(load, &server), JsonLines::new(lines.clone())).await;
+    check(&summary);
+    assert_eq!(summary.ok, 20);
+    server.stop().await;
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let samples = text.lines().map(|line| serde_json::from_str::<Sample>(line).unwrap());
+    let mut starts: Vec<f64> = samples.map(|s| s.start_ms - summary.start_ms).collect();
+    starts.sort_unstable_by(f64::total_cmp);
+    // A millisecond less for the rounding of timers.
+    let early = starts.iter().enumerate().find(|(n, start)| **start + 1.0 < *n as f64 * 10.0);
+    assert_eq!(early, None, "{starts:?}");
+    let load = Load { rate: Some(0.0), ..Load::sequential("https://localhost/", 1) };
+    let error = load::run(load, (), std::future::pending()).await.unwrap_err();
+    assert!(matches!(error, LoadError::Nothing(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_failed_handshakes_pass() {
     struct Refusing;
     impl Admission for Refusing {
@@ -151,6 +188,8 @@ async fn silence_is_a_timeout() {
     let admission = Watched::new(quota(1, AtLimit::Ignore));
     let server = with(admission.clone());
     let held = server.client().connect(&server.url("/")).await.unwrap();
+    // The client knows of its handshake's end before the server does.
+    admission.until("the one", |seen| seen.open == 1).await;
     let load = Load {
         count: Some(20),
         timeout: Duration::from_millis(150),

@@ -249,3 +249,34 @@ async fn shutdown_does_not_wait_for_ever() {
         assert!(matches!(reason, quinn::ConnectionError::ApplicationClosed(_)), "{reason}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_gives_up_handshakes_under_way() {
+    let hour = Duration::from_secs(3600);
+    let limits = Limits { grace: hour, handshake_timeout: hour, ..Limits::default() };
+    let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
+    // A way there, and none back: the server waits for an answer that never comes.
+    let relay = tokio::net::UdpSocket::bind(loopback()).await.unwrap();
+    let config =
+        ClientConfig { connect_to: relay.local_addr().ok(), ..server.client_config(loopback()) };
+    let (client, url, target) = (Client::new(config).unwrap(), server.url("/"), server.address);
+    let connecting = tokio::spawn(async move { client.connect(&url).await.map(drop) });
+    let one_way = tokio::spawn(async move {
+        let mut datagram = [0; 2000];
+        loop {
+            let length = relay.recv(&mut datagram).await.unwrap();
+            relay.send_to(&datagram[..length], target).await.unwrap();
+        }
+    });
+    let stats = server.stats.clone();
+    let begun = async {
+        while stats.snapshot().attempts == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, begun).await.unwrap();
+    let stats = server.stop().await;
+    assert!(stats.handshakes_failed >= 1 && stats.opened == 0, "{stats:?}");
+    one_way.abort();
+    connecting.abort();
+}

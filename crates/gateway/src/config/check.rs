@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{BanConfig, Config, ConfigError, GatewayConfig, Problem, ServiceConfig};
+use super::{BanConfig, Config, ConfigError, GatewayConfig, Problem, ServiceConfig, SocketConfig};
 use crate::abi;
 use crate::quantity::format_duration;
 
@@ -51,6 +51,10 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     for (key, message) in check_gateway(&config.gateway) {
         let path = vec![Step::Key("gateway"), Step::Key(key)];
         all.push(Complaint::new(path, format!("gateway.{key}"), message));
+    }
+    for (key, message) in config.gateway.socket.iter().flat_map(SocketConfig::check) {
+        let path = vec![Step::Key("gateway"), Step::Key("socket"), Step::Key(key)];
+        all.push(Complaint::new(path, format!("gateway.socket.{key}"), message));
     }
     for (key, message) in config.ban.iter().flat_map(check_ban) {
         let path = vec![Step::Key("ban"), Step::Key(key)];
@@ -134,6 +138,9 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
         note(key, range(value, allowed, |v| v.to_string()));
     }
     note("lease", check_lease(gateway.lease));
+    if let Some(pin) = gateway.pin.as_ref().filter(|pin| !pin.starts_with('/') || pin.len() > 120) {
+        note("pin", Err(format!("`{pin}` is not an absolute path of at most 120 bytes")));
+    }
     for (index, name) in gateway.interfaces.iter().enumerate() {
         if name.is_empty() || name.len() > 15 || name.contains(['/', ' ', '\0']) {
             note("interfaces", Err(format!("`{name}` is not the name of an interface")));

@@ -33,6 +33,10 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self, Listener::Exact(_))
+    }
+
     pub(crate) fn of(addr: SocketAddr) -> Listener {
         let v4 = addr.ip().to_canonical().is_ipv4();
         if addr.ip().is_unspecified() {

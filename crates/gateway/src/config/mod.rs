@@ -15,6 +15,7 @@ mod keys;
 mod listfile;
 mod problem;
 mod read;
+mod socket;
 mod types;
 
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ pub(crate) use convert::{
 pub use keys::{Key, Setting};
 pub use listfile::{parse_list, read_list};
 pub use problem::{ConfigError, Problem};
+pub use socket::SocketConfig;
 pub(crate) use types::canonical_prefix;
 pub use types::{Fragments, Listen, Mode, Policy, Proof, parse_prefix};
 
@@ -97,6 +99,13 @@ pub struct GatewayConfig {
     /// Where `equic gateway run` answers Prometheus; none: nowhere.
     #[serde(with = "types::or_off")]
     pub metrics: Option<SocketAddr>,
+    /// A directory in a BPF file system: links, program and maps are pinned there, and protection
+    /// goes on when the process ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
+    /// `[gateway.socket]`: where servers without privileges join; none: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<SocketConfig>,
 }
 
 impl Default for GatewayConfig {
@@ -117,6 +126,8 @@ impl Default for GatewayConfig {
             events: Rate::per_second(100, 100),
             drop_deep_headers: false,
             metrics: None,
+            pin: None,
+            socket: None,
         }
     }
 }
@@ -160,6 +171,10 @@ pub struct ServiceConfig {
     /// Services with the same group count a source's connections together; none: on its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Users whose servers may count for it at the gateway's socket, by name or number; empty: all
+    /// that may connect. Services of one group are counted together, so a user of one is of all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
 }
 
 impl Default for ServiceConfig {
@@ -181,6 +196,7 @@ impl Default for ServiceConfig {
             refuse_unknown_versions: false,
             also_client: false,
             group: None,
+            users: Vec::new(),
         }
     }
 }

@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::check::{Complaint, Step, check};
-use super::{BanConfig, Config, GatewayConfig, Problem, ServiceConfig, parse_prefix};
+use super::{BanConfig, Config, GatewayConfig, Problem, ServiceConfig, SocketConfig, parse_prefix};
 use crate::error::similar;
 use crate::quantity::parse_duration;
 
@@ -128,7 +128,24 @@ impl Reader<'_> {
             "events" => gateway.events, plain;
             "drop_deep_headers" => gateway.drop_deep_headers, plain;
             "metrics" => gateway.metrics, or_off;
+            "pin" => gateway.pin, optional;
+            "socket" => gateway.socket, socket;
         );
+    }
+
+    fn socket(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Option<SocketConfig>) {
+        let mut socket = SocketConfig::default();
+        let Some(table) = self.table(at, value) else { return };
+        keys!(self, table, at;
+            "path" => socket.path, plain;
+            "owner" => socket.owner, optional;
+            "group" => socket.group, optional;
+            "mode" => socket.mode, plain;
+            "users" => socket.users, list;
+            "max_servers" => socket.max_servers, plain;
+            "max_per_user" => socket.max_per_user, plain;
+        );
+        *place = Some(socket);
     }
 
     fn ban(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Option<BanConfig> {
@@ -191,6 +208,7 @@ impl Reader<'_> {
             "refuse_unknown_versions" => service.refuse_unknown_versions, plain;
             "also_client" => service.also_client, plain;
             "group" => service.group, optional;
+            "users" => service.users, list;
         );
         service
     }

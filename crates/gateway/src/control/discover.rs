@@ -1,12 +1,16 @@
 //! Finding running gateways, and taking them off their interfaces.
 
-use serde::Serialize;
 use std::os::fd::AsFd;
+use std::sync::Mutex;
+
+use serde::Serialize;
 
 use super::{Control, reading};
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
+use crate::gateway::{Link, lock};
 use crate::maps::Maps;
+use crate::pinned::{forget, interface_of};
 use crate::sys;
 use crate::sys::ids;
 
@@ -76,7 +80,13 @@ impl Control {
     /// [`Error::NoGateway`], [`Error::NoSuchGateway`], [`Error::ManyGateways`], and those of
     /// [`Control::find`].
     pub fn open(selector: Option<&str>) -> Result<Control> {
-        let all = find_all()?;
+        let (all, mut strange) = find_each()?;
+        let meant = selector.map_or(all.is_empty().then_some(0), |selector| {
+            strange.iter().position(|(program, _)| is_meant(selector, *program))
+        });
+        if let Some(index) = meant.filter(|index| *index < strange.len()) {
+            return Err(strange.swap_remove(index).1);
+        }
         if all.is_empty() {
             return Err(Error::NoGateway);
         }
@@ -98,33 +108,30 @@ impl Control {
         }
     }
 
-    /// Where it is attached.
+    /// Where it is attached: whatever was taken off, or went with its interface, is not among them.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
     pub fn interfaces(&self) -> Result<Vec<Interface>> {
-        let links = ids::xdp_links(self.program).map_err(reading("the links of the program"))?;
-        Ok(links.iter().filter(|link| link.ifindex != 0).map(|link| self.interface(link)).collect())
-    }
-
-    fn interface(&self, link: &ids::XdpLink) -> Interface {
-        // The number may belong to another interface in this network namespace.
-        let here = ids::attached_program(link.ifindex).ok().flatten();
-        let native = here.filter(|(program, _)| *program == self.program).map(|(_, native)| native);
-        let name = native.and_then(|_| sys::interface_name(link.ifindex));
-        Interface { ifindex: link.ifindex, name, native }
+        let failed = reading("the links of the program");
+        let links = match self.links.upgrade() {
+            Some(own) => own_links(&own).map_err(failed)?,
+            None => ids::xdp_links(self.program).map_err(failed)?,
+        };
+        Ok(links.iter().filter(|link| link.ifindex != 0).map(interface_of).collect())
     }
 
     /// Takes the program off its interfaces, or off the one of this name: exactly its own links, no
-    /// other program's. The process that loaded it keeps running.
+    /// other program's. If it is pinned, the pins go too. The process that loaded it keeps running.
     ///
     /// # Errors
     /// [`Error::NotAttached`] when it is not on that interface; [`Error::NotPermitted`].
     pub fn detach(&self, interface: Option<&str>) -> Result<Vec<Interface>> {
         let links = ids::xdp_links(self.program).map_err(reading("the links of the program"))?;
+        let links: Vec<_> = links.into_iter().filter(|link| link.ifindex != 0).collect();
         let mut detached = Vec::new();
-        for link in links.iter().filter(|link| link.ifindex != 0) {
-            let there = self.interface(link);
+        for link in &links {
+            let there = interface_of(link);
             if interface.is_some_and(|name| there.name.as_deref() != Some(name)) {
                 continue;
             }
@@ -132,7 +139,13 @@ impl Control {
                 Error::system(format!("detaching link {} from {}", link.id, there.label()), error)
             };
             ids::detach(link.fd.as_fd()).map_err(failed)?;
+            if let (Some(pin), true) = (self.pin(), links.len() > detached.len() + 1) {
+                forget(&pin, Some(link.ifindex))?;
+            }
             detached.push(there);
+        }
+        if let Some(pin) = self.pin().filter(|_| detached.len() == links.len()) {
+            forget(&pin, None)?;
         }
         match interface {
             Some(name) if detached.is_empty() => {
@@ -154,26 +167,48 @@ impl Control {
     }
 }
 
-fn find_all() -> Result<Vec<(Found, Control)>> {
+fn own_links(links: &Mutex<Vec<Link>>) -> std::io::Result<Vec<ids::XdpLink>> {
+    let links = lock(links);
+    let looked = links.iter().map(|link| ids::xdp_link(link.fd.try_clone()?));
+    looked.filter_map(std::io::Result::transpose).collect()
+}
+
+/// Gateways of another release: the program's id, and what is wrong.
+type Strangers = Vec<(u32, Error)>;
+
+/// Every gateway there is.
+fn find_each() -> Result<(Vec<(Found, Control)>, Strangers)> {
     let programs = ids::programs_named(crate::PROGRAM_NAME)
         .map_err(|error| Error::system("looking for running gateways", error))?;
-    let (mut all, mut strange) = (Vec::new(), None);
+    let (mut all, mut strange) = (Vec::new(), Vec::new());
     for program in programs {
-        match Maps::of_program(&program) {
+        let what = format!("the running gateway (program {})", program.id);
+        match Maps::of_program(&what, &program) {
             Ok(maps) if maps.load.explain != 0 || maps.load.test_clock != 0 => {}
             Ok(maps) => {
                 let control = Control::of(maps, program.id);
                 all.push((control.found()?, control));
             }
+            Err(error @ Error::AbiVersion { .. }) => strange.push((program.id, error)),
             // It ended between being listed and being looked at, or is not ours.
-            Err(error @ (Error::ForeignProgram { .. } | Error::AbiVersion { .. })) => {
-                strange = Some(error)
-            }
+            Err(Error::ForeignProgram { .. }) => {}
             Err(error) => return Err(error),
         }
     }
-    match strange {
-        Some(error @ Error::AbiVersion { .. }) if all.is_empty() => Err(error),
+    Ok((all, strange))
+}
+
+fn find_all() -> Result<Vec<(Found, Control)>> {
+    let (all, mut strange) = find_each()?;
+    match strange.pop() {
+        Some((_, error)) if all.is_empty() => Err(error),
         _ => Ok(all),
     }
+}
+
+/// Whether a program, which may be of another release, is meant.
+fn is_meant(selector: &str, program: u32) -> bool {
+    let on = |link: &ids::XdpLink| sys::interface_name(link.ifindex).as_deref() == Some(selector);
+    selector.parse() == Ok(program)
+        || ids::xdp_links(program).is_ok_and(|links| links.iter().any(on))
 }

@@ -10,9 +10,10 @@ use super::{Control, reading};
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
-use crate::ledger::membership::{Membership, Places};
+use crate::ledger::membership::{Membership, Places, this_process};
+use crate::ledger::seat::{Seat, Tie};
 use crate::ledger::source::Keying;
-use crate::ledger::table::Memory;
+use crate::ledger::table::{Memory, Table};
 use crate::ledger::{Ledger, write_header};
 use crate::sys;
 use crate::sys::ids;
@@ -38,7 +39,10 @@ pub(super) struct Member {
     pub(super) slot: u32,
     pub(super) id: u32,
     pub(super) memory: Arc<Memory>,
+    /// As its server wrote it.
     pub(super) header: abi::equic_ledger_header,
+    /// As it was written down when it came.
+    pub(super) record: abi::equic_member,
     pub(super) age_ns: u64,
     pub(super) alive: bool,
     pub(super) counts: bool,
@@ -52,55 +56,67 @@ impl Control {
     /// # Errors
     /// [`Error::NoFreeLedger`]; [`Error::NotPermitted`] without `CAP_BPF`.
     pub fn join(&self, name: &str) -> Result<Ledger> {
-        let failed = |error| Error::system("making a ledger", error);
-        let (membership, memory) = self.join_with(name)?;
-        let keying = Keying::new(&self.maps.load);
+        let (membership, memory) = match self.join_with(name, this_process()) {
+            // The dead may take the room.
+            Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers()? > 0 => {
+                self.join_with(name, this_process())?
+            }
+            other => other?,
+        };
         lock(&self.state).ledgers.insert(membership.ledger_id(), Arc::clone(&memory));
-        let ledger = Ledger::joined(membership, memory, keying, Arc::clone(&self.maps.services));
-        ledger.map_err(|error| match error {
-            Error::System { source, .. } => failed(source),
-            other => other,
-        })
+        let table = Table::new(memory, Keying::new(&self.maps.load));
+        let (services, control) = (Arc::clone(&self.maps.services), Arc::clone(&self.maps.control));
+        Ledger::joined(Seat::first(table, services, Some(control), Tie::Place(membership)))
     }
 
     /// A ledger without a heartbeat.
-    pub(super) fn join_with(&self, name: &str) -> Result<(Membership, Arc<Memory>)> {
+    pub(crate) fn join_with(
+        &self,
+        name: &str,
+        member: abi::equic_member,
+    ) -> Result<(Membership, Arc<Memory>)> {
         let failed = |error| Error::system("making a ledger", error);
         let buckets = Keying::new(&self.maps.load).buckets();
         let size = size_of::<abi::equic_ledger_bucket>();
         let map = create_mappable_array("equic_ledger", size, buckets + 1).map_err(failed)?;
         let memory = Arc::new(Memory::of_map(map.as_fd(), buckets, true).map_err(failed)?);
-        write_header(&memory, name, buckets);
-        let membership = Membership::join(self.places().map_err(failed)?, map)?;
+        write_header(&memory, name, buckets, &member);
+        let membership = Membership::join(self.places().map_err(failed)?, map, member)?;
         Ok((membership, memory))
     }
 
-    fn places(&self) -> io::Result<Places> {
+    pub(crate) fn places(&self) -> io::Result<Places> {
         Ok(Places::new(self.maps.ledgers()?, Arc::clone(&self.maps.control)))
     }
 
-    /// Every ledger of the gateway. Those that cannot be opened (gone meanwhile) are left out.
+    /// Every ledger of the gateway. Those that cannot be opened (gone meanwhile, or another process's
+    /// where this one may not look) are left out.
     pub(super) fn members(&self) -> Result<Vec<Member>> {
         let failed = reading("the ledgers");
-        let taken = self.places().and_then(|places| places.taken()).map_err(&failed)?;
+        let places = self.places().map_err(&failed)?;
+        let taken = places.taken().map_err(&failed)?;
         let lease = self.maps.control.read().lease_ns;
         let now = sys::monotonic_ns();
         let mut members = Vec::new();
         for (slot, id) in taken {
             let Some(id) = id else { continue };
-            let Some(memory) = self.memory(id).map_err(&failed)? else { continue };
+            let memory = match self.memory(id) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+                other => other.map_err(&failed)?,
+            };
+            let Some(memory) = memory else { continue };
             let header = memory.read_header();
-            let age_ns = now.saturating_sub(header.heartbeat_ns);
-            let alive = sys::alive(header.pid, header.start_ticks);
-            members.push(Member {
-                slot,
-                id,
-                memory,
-                header,
-                age_ns,
-                alive,
-                counts: age_ns <= lease,
+            let record = places.member(slot, id).unwrap_or(abi::equic_member {
+                pid: header.pid,
+                start_ticks: header.start_ticks,
+                ..abi::equic_member::default()
             });
+            // A sign of life from the future is none.
+            let ahead = header.heartbeat_ns.saturating_sub(now) > lease;
+            let age_ns = if ahead { u64::MAX } else { now.saturating_sub(header.heartbeat_ns) };
+            let alive = sys::alive(record.pid, record.start_ticks);
+            let counts = age_ns <= lease;
+            members.push(Member { slot, id, memory, header, record, age_ns, alive, counts });
         }
         lock(&self.state).ledgers.retain(|id, _| members.iter().any(|member| member.id == *id));
         Ok(members)
@@ -116,6 +132,31 @@ impl Control {
         let memory = Arc::new(Memory::of_map(map.as_fd(), buckets, false)?);
         lock(&self.state).ledgers.insert(id, Arc::clone(&memory));
         Ok(Some(memory))
+    }
+
+    /// Keeps a ledger that was mapped already, to look at it without any privilege.
+    pub(crate) fn remember(&self, ledger: u32, memory: &Arc<Memory>) {
+        lock(&self.state).ledgers.insert(ledger, Arc::clone(memory));
+    }
+
+    /// The places of living servers that an earlier process of this gateway let in at its socket.
+    pub(crate) fn inherited(&self) -> Result<Vec<(Membership, Arc<Memory>, abi::equic_member)>> {
+        let failed = reading("the ledgers");
+        let places = self.places().map_err(&failed)?;
+        let mut found = Vec::new();
+        for (slot, id) in places.taken().map_err(&failed)? {
+            let Some(id) = id else { continue };
+            let Some(member) = places.member(slot, id) else { continue };
+            let socket = member.flags & abi::EQUIC_MEMBER_SOCKET != 0;
+            if !socket || !sys::alive(member.pid, member.start_ticks) {
+                continue;
+            }
+            let Some(memory) = self.memory(id).map_err(&failed)? else { continue };
+            let Some(map) = ids::map_by_id(id).map_err(&failed)? else { continue };
+            let places = self.places().map_err(&failed)?;
+            found.push((Membership::of(places, map, member, slot), memory, member));
+        }
+        Ok(found)
     }
 
     /// Removes the ledgers of processes that are dead and list entries that have expired. The
@@ -142,14 +183,38 @@ impl Control {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
         let lease = self.maps.control.read().lease_ns;
-        let mut removed = 0;
+        let (mut removed, mut seen) = (0, Vec::new());
         for member in self.members()? {
-            let stopped = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS);
+            seen.push(member.id);
+            // Whoever holds the socket's other end takes it out.
+            let held = member.alive && member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0;
+            let stopped = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS) && !held;
             if !member.counts && (!member.alive || stopped) {
                 removed += u32::from(places.empty(member.slot, member.id).map_err(&failed)?);
             }
         }
+        removed += self.sweep_unseen(&places, &seen, lease).map_err(&failed)?;
         self.give_back_claimed(&places).map_err(&failed)?;
+        Ok(removed)
+    }
+
+    /// Removes ledgers this process may not look into, a lease after their process died.
+    fn sweep_unseen(&self, places: &Places, seen: &[u32], lease: u64) -> io::Result<u32> {
+        let taken = places.taken()?;
+        let (now, mut state, mut removed) = (sys::monotonic_ns(), lock(&self.state), 0);
+        let there = |id: &u32| taken.iter().any(|(_, ledger)| *ledger == Some(*id));
+        state.dead.retain(|id, _| there(id));
+        for (slot, id) in taken.iter().filter_map(|(slot, id)| Some((*slot, (*id)?))) {
+            let Some(record) = places.member(slot, id).filter(|_| !seen.contains(&id)) else {
+                continue;
+            };
+            if sys::alive(record.pid, record.start_ticks) {
+                continue;
+            }
+            if now.saturating_sub(*state.dead.entry(id).or_insert(now)) > lease {
+                removed += u32::from(places.empty(slot, id)?);
+            }
+        }
         Ok(removed)
     }
 
@@ -179,7 +244,7 @@ impl Control {
         let places = self.places().map_err(&failed)?;
         let mut removed = 0;
         for member in self.members()? {
-            if member.header.pid == pid && !member.alive {
+            if member.record.pid == pid && !member.alive {
                 removed += u32::from(places.empty(member.slot, member.id).map_err(&failed)?);
             }
         }

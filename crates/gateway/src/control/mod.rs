@@ -31,13 +31,17 @@ mod status;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Weak};
 
-use crate::config::from_c_name;
+use crate::config::{c_name, from_c_name};
 use crate::error::{Error, Result};
+use crate::gateway::Link;
 use crate::ledger::service_names;
 use crate::ledger::table::Memory;
 use crate::maps::Maps;
+use crate::sys;
+use crate::sys::region::atomic;
 
 pub use counters::{CounterRow, Tallies};
 pub use discover::{Found, Interface};
@@ -59,6 +63,8 @@ pub struct Control {
     maps: Arc<Maps>,
     program: u32,
     state: Arc<Mutex<State>>,
+    /// The links, where they are this process's: those it may look at without privileges.
+    links: Weak<Mutex<Vec<Link>>>,
 }
 
 /// What a handle remembers between calls.
@@ -68,6 +74,8 @@ struct State {
     ledgers: HashMap<u32, Arc<Memory>>,
     /// Places that were claimed but empty, and since when (monotonic nanoseconds).
     claimed: HashMap<u32, u64>,
+    /// Ledgers that cannot be looked into and whose process is dead, and since when that is known.
+    dead: HashMap<u32, u64>,
     /// What was removed so far.
     swept: Swept,
     /// When the lists are to be looked through again (monotonic nanoseconds).
@@ -76,7 +84,11 @@ struct State {
 
 impl Control {
     pub(crate) fn of(maps: Maps, program: u32) -> Control {
-        Control { maps: Arc::new(maps), program, state: Arc::default() }
+        Control { maps: Arc::new(maps), program, state: Arc::default(), links: Weak::new() }
+    }
+
+    pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>) -> Control {
+        Control { links, ..self }
     }
 
     pub(crate) fn maps(&self) -> &Maps {
@@ -91,6 +103,38 @@ impl Control {
     /// The gateway's name.
     pub fn name(&self) -> String {
         from_c_name(&self.maps.control.read().name)
+    }
+
+    /// The process that looks after the gateway: the one that loaded it, or took it over last.
+    pub fn owner(&self) -> Owner {
+        let control = self.maps.control.read();
+        let (pid, ticks) = (control.owner_pid, control.owner_start_ticks);
+        Owner { pid, alive: sys::alive(pid, ticks) }
+    }
+
+    /// Whether this process is the owner. (Two processes have the same pid only in two pid
+    /// namespaces, and then not the same start.)
+    pub(crate) fn is_owner(&self, pid: u32) -> bool {
+        let control = self.maps.control.read();
+        let started = sys::start_ticks(pid);
+        control.owner_pid == pid && started.is_none_or(|ticks| ticks == control.owner_start_ticks)
+    }
+
+    /// Writes this process down as the owner.
+    pub(crate) fn own(&self) {
+        let (control, pid) = (self.maps.control.pointer(), std::process::id());
+        let ticks = sys::start_ticks(pid).unwrap_or(0);
+        atomic!(AtomicU64, control, owner_start_ticks).store(ticks, Relaxed);
+        atomic!(AtomicU32, control, owner_pid).store(pid, Relaxed);
+    }
+
+    /// Writes down where it is pinned.
+    pub(crate) fn write_pin(&self, path: &std::path::Path) {
+        let control = self.maps.control.pointer();
+        let bytes: [std::ffi::c_char; 128] = c_name(&path.to_string_lossy());
+        for (index, byte) in bytes.iter().enumerate() {
+            atomic!(AtomicU8, control, pin[index]).store(*byte as u8, Relaxed);
+        }
     }
 
     /// The services' names, by index.

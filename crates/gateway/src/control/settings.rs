@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use std::net::SocketAddr;
 
-use super::Control;
+use super::{Control, ListAction, Origin};
 use crate::abi;
 use crate::config::{
-    GatewayConfig, Key, Listener, ServiceConfig, Setting, from_c_name, nanos, service_from_abi,
+    Config, GatewayConfig, Key, Listener, ServiceConfig, Setting, from_c_name, nanos,
+    service_from_abi,
 };
 use crate::error::{Error, Result};
-use crate::ledger::{no_such_service, service_names};
+use crate::ledger::{no_such_service, service_names, services_of};
 use crate::quantity::Rate;
 use crate::sys::region::atomic;
 
@@ -82,6 +83,37 @@ impl Control {
             changes.push(Change { service: Some(name), key: setting.key.name(), old, new });
         }
         Ok(changes)
+    }
+
+    /// Makes everything that can change while it runs as a configuration says: settings, listeners,
+    /// further services, and the entries of the lists that a configuration made. The services that are
+    /// there must be the configuration's first.
+    pub(crate) fn apply_config(&self, config: &Config) -> Result<()> {
+        let listed = config.listed()?;
+        let services = self.maps.services.read();
+        for (index, (live, new)) in services.iter().zip(services_of(config)).enumerate() {
+            if live.name[0] == 0 {
+                // SAFETY: `index` comes from iterating the array; nobody listens there yet, so nobody
+                // reads it.
+                unsafe {
+                    let at = self.maps.services.pointer().cast::<abi::equic_service>().add(index);
+                    at.write_volatile(new);
+                }
+            } else {
+                Key::all().for_each(|key| self.store(index, key, live, &new));
+            }
+        }
+        let control = self.maps.control.pointer();
+        let gateway = &config.gateway;
+        atomic!(AtomicU32, control, dry_run).store(gateway.dry_run.into(), Relaxed);
+        atomic!(AtomicU64, control, lease_ns).store(nanos(gateway.lease), Relaxed);
+        store_rate!(control, events, gateway.events.to_abi());
+        let listeners: Vec<_> = config.listeners().collect();
+        self.maps
+            .listen_only(&listeners)
+            .map_err(|error| Error::system("writing the listeners", error))?;
+        let both = [ListAction::Deny, ListAction::Allow];
+        self.replace(Origin::Config, &both, &listed).map(drop)
     }
 
     /// Stores one setting of one service, and nothing else of it.

@@ -4,6 +4,7 @@ use super::{Control, reading};
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::gateway::Gateway;
+use crate::ledger::membership::this_process;
 use crate::ledger::source::{Keying, Source};
 use crate::ledger::table::Table;
 use crate::object::{self, ObjectSource, Plan};
@@ -40,6 +41,8 @@ impl Control {
             // The copied counts have no heartbeat, and the clock may be moved far.
             lease_ns: u64::MAX,
             owner_mask: 0,
+            pin: [0; 128],
+            members: Default::default(),
             owner_pid: std::process::id(),
             owner_start_ticks: sys::start_ticks(std::process::id()).unwrap_or(0),
             ..maps.control.read()
@@ -70,7 +73,7 @@ impl Control {
         &self,
         counts: &std::collections::HashMap<Source, u32>,
     ) -> Result<crate::ledger::membership::Membership> {
-        let (membership, memory) = self.join_with("snapshot")?;
+        let (membership, memory) = self.join_with("snapshot", this_process())?;
         let table = Table::new(memory, Keying::new(&self.maps.load));
         for (source, count) in counts {
             table.set(*source, *count);

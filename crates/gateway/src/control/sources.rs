@@ -164,7 +164,8 @@ impl Control {
     pub(super) fn connections(&self) -> Result<HashMap<Source, u32>> {
         let mut all: HashMap<Source, u32> = HashMap::new();
         for member in self.members()?.iter().filter(|member| member.counts) {
-            for entry in member.memory.entries() {
+            let may = |group: u32| member.record.barred >> (group & 63) & 1 == 0;
+            for entry in member.memory.entries().filter(|entry| may(entry.source.group)) {
                 let count = all.entry(entry.source).or_default();
                 *count = count.saturating_add(entry.count);
             }

@@ -6,6 +6,7 @@ use super::{Control, CounterRow, Interface, Report, Tallies};
 use crate::abi;
 use crate::config::{Config, Listen, ServiceConfig, from_c_name, service_from_abi};
 use crate::error::Result;
+use crate::ledger::open_connections;
 use crate::quantity::{Rate, format_duration};
 use crate::sys;
 
@@ -30,6 +31,8 @@ pub struct Status {
     pub events: Rate,
     /// Where it is attached.
     pub interfaces: Vec<Interface>,
+    /// Where it is pinned; none: it ends with its process.
+    pub pin: Option<String>,
     /// The services.
     pub services: Vec<ServiceStatus>,
     /// The servers that feed it.
@@ -80,6 +83,13 @@ pub struct LedgerStatus {
     pub name: String,
     /// Its process id, in its pid namespace.
     pub pid: u32,
+    /// The user it ran as when it joined.
+    pub uid: u32,
+    /// Whether it came by the gateway's socket; pid and uid are then what the kernel told.
+    pub socket: bool,
+    /// The services it may count for; none: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services: Option<Vec<String>>,
     /// Whether it runs, as far as can be seen from this pid namespace.
     pub alive: bool,
     /// Whether its counts count: its last sign of life is younger than the lease.
@@ -145,6 +155,7 @@ impl Control {
             lease: format_duration(std::time::Duration::from_nanos(control.lease_ns)),
             events: Rate::from_abi(control.events),
             interfaces: self.interfaces()?,
+            pin: self.pin().map(|path| path.display().to_string()),
             services: self.services_with(&counted.rows)?,
             ledgers,
             tables,
@@ -173,17 +184,30 @@ impl Control {
             .iter()
             .map(|member| LedgerStatus {
                 slot: member.slot,
-                name: from_c_name(&member.header.name),
-                pid: member.header.pid,
+                name: printable(&member.header.name),
+                pid: member.record.pid,
+                uid: member.record.uid,
+                socket: member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0,
+                services: self.permitted(member.record.barred),
                 alive: member.alive,
                 counts: member.counts,
                 heartbeat_age_ms: member.age_ns / 1_000_000,
-                connections: member.header.connections,
+                // Written by the server: bounded, so that sums of them hold.
+                connections: open_connections(&member.header).min(u32::MAX.into()),
                 sources: member.memory.entries().count() as u64,
-                opened: member.header.opened,
-                overflow: member.header.overflow,
+                opened: member.header.opened.min(1 << 48),
+                overflow: member.header.overflow.min(1 << 48),
             })
             .collect())
+    }
+
+    /// The services of all quota groups but these; none: all services.
+    fn permitted(&self, barred: u64) -> Option<Vec<String>> {
+        let services = self.maps.services.read();
+        let known = services.iter().take_while(|service| service.name[0] != 0);
+        let may = |service: &&abi::equic_service| barred >> (service.group & 63) & 1 == 0;
+        let named = known.clone().filter(may).map(|s| from_c_name(&s.name)).collect::<Vec<_>>();
+        (named.len() < known.count()).then_some(named)
     }
 
     /// The services as they are set now.
@@ -237,6 +261,11 @@ impl Control {
             })
             .collect())
     }
+}
+
+/// What a server calls itself, without what could drive a terminal.
+fn printable(name: &[std::ffi::c_char]) -> String {
+    from_c_name(name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Any IPv4 and any IPv6 address with the same port are a bare port again.

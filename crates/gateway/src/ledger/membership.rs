@@ -7,12 +7,15 @@
 //! whether its ledger is still in its place, and takes another if not. The same mends a process
 //! that was stopped for so long that it was taken for dead. No lock is needed, and none is left
 //! behind by a process that dies.
+//!
+//! Beside the ledger, `control.members` has who it is of. What a server at the gateway's socket may
+//! count for stands there, out of its reach.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::abi;
 use crate::error::{Error, Result};
@@ -45,8 +48,27 @@ impl Places {
         slots.map(|slot| Ok((slot, self.ledgers.get(&slot)?))).collect()
     }
 
+    /// Who was written down for a place, if it is still this ledger that is in it.
+    pub(crate) fn member(&self, slot: u32, ledger: u32) -> Option<abi::equic_member> {
+        let member = self.control.read().members[slot as usize];
+        (member.ledger == ledger).then_some(member)
+    }
+
+    /// Writes down whose ledger is in a place. Only by whoever has the place.
+    fn write(&self, slot: u32, member: &abi::equic_member) {
+        let (control, slot) = (self.control.pointer(), slot as usize);
+        // Who reads it meanwhile shall not take it for complete: the id comes last.
+        atomic!(AtomicU32, control, members[slot].ledger).store(0, Release);
+        atomic!(AtomicU32, control, members[slot].pid).store(member.pid, Relaxed);
+        atomic!(AtomicU32, control, members[slot].uid).store(member.uid, Relaxed);
+        atomic!(AtomicU64, control, members[slot].start_ticks).store(member.start_ticks, Relaxed);
+        atomic!(AtomicU64, control, members[slot].barred).store(member.barred, Relaxed);
+        atomic!(AtomicU32, control, members[slot].flags).store(member.flags, Relaxed);
+        atomic!(AtomicU32, control, members[slot].ledger).store(member.ledger, Release);
+    }
+
     /// Puts a ledger into a free place.
-    fn take(&self, ledger: &OwnedFd) -> io::Result<Option<u32>> {
+    fn take(&self, ledger: &OwnedFd, member: &abi::equic_member) -> io::Result<Option<u32>> {
         let mut mask = self.mask().load(Acquire);
         let slot = loop {
             let slot = mask.trailing_ones();
@@ -58,6 +80,7 @@ impl Places {
                 Err(now) => mask = now,
             }
         };
+        self.write(slot, member);
         let put = self.ledgers.put(&slot, &(ledger.as_raw_fd() as u32));
         if put.is_err() {
             self.mask().fetch_and(!(1 << slot), AcqRel);
@@ -89,18 +112,35 @@ impl Places {
 pub(crate) struct Membership {
     places: Places,
     ledger: OwnedFd,
-    ledger_id: u32,
+    member: abi::equic_member,
     slot: AtomicU32,
+    /// Whether the place is given up in the end.
+    leaves: AtomicBool,
 }
 
 impl Membership {
-    /// Takes a place for a ledger whose header is written.
-    pub(crate) fn join(places: Places, ledger: OwnedFd) -> Result<Membership> {
+    /// Takes a place for a ledger whose header is written; `member` says whose it is.
+    pub(crate) fn join(
+        places: Places,
+        ledger: OwnedFd,
+        mut member: abi::equic_member,
+    ) -> Result<Membership> {
         let failed = |error| Error::system("joining the gateway", error);
-        let ledger_id = ids::map_id(ledger.as_fd()).map_err(failed)?;
-        let slot = places.take(&ledger).map_err(failed)?;
+        member.ledger = ids::map_id(ledger.as_fd()).map_err(failed)?;
+        let slot = places.take(&ledger, &member).map_err(failed)?;
         let slot = slot.ok_or(Error::NoFreeLedger { slots: abi::EQUIC_MAX_OWNERS })?;
-        Ok(Membership { places, ledger, ledger_id, slot: AtomicU32::new(slot) })
+        Ok(Membership::of(places, ledger, member, slot))
+    }
+
+    /// The place of a ledger that is in it already.
+    pub(crate) fn of(
+        places: Places,
+        ledger: OwnedFd,
+        member: abi::equic_member,
+        slot: u32,
+    ) -> Membership {
+        let (slot, leaves) = (AtomicU32::new(slot), AtomicBool::new(true));
+        Membership { places, ledger, member, slot, leaves }
     }
 
     pub(crate) fn slot(&self) -> u32 {
@@ -108,20 +148,22 @@ impl Membership {
     }
 
     pub(crate) fn ledger_id(&self) -> u32 {
-        self.ledger_id
+        self.member.ledger
     }
 
-    pub(crate) fn lease_ns(&self) -> u64 {
-        atomic!(AtomicU64, self.places.control.pointer(), lease_ns).load(Relaxed)
+    pub(crate) fn ledger(&self) -> BorrowedFd<'_> {
+        self.ledger.as_fd()
     }
 
-    pub(crate) fn dry_run(&self) -> bool {
-        atomic!(AtomicU32, self.places.control.pointer(), dry_run).load(Relaxed) != 0
+    /// The ledger shall stay in its place when this is dropped.
+    pub(crate) fn stay(&self) {
+        self.leaves.store(false, Relaxed);
     }
 
-    pub(crate) fn gateway_alive(&self) -> bool {
-        let control = self.places.control.read();
-        sys::alive(control.owner_pid, control.owner_start_ticks)
+    /// Changes which quota groups it may not count for.
+    pub(crate) fn bar(&mut self, groups: u64) {
+        self.member.barred = groups;
+        self.places.write(self.slot(), &self.member);
     }
 
     /// Takes another place if somebody emptied ours.
@@ -130,17 +172,17 @@ impl Membership {
             |error| Error::system("looking after this server's place in the gateway", error);
         let there = self.places.ledgers.get(&self.slot()).map_err(failed)?;
         let marked = self.places.mask().load(Acquire) >> self.slot() & 1 == 1;
-        if there == Some(self.ledger_id) && marked {
+        if there == Some(self.ledger_id()) && marked {
             return Ok(());
         }
-        if there == Some(self.ledger_id) {
+        if there == Some(self.ledger_id()) {
             // Our bit was cleared by somebody who cleaned up after the place's last ledger.
             let before = self.places.mask().fetch_or(1 << self.slot(), AcqRel);
             if before >> self.slot() & 1 == 0 {
                 return Ok(());
             }
         }
-        let slot = self.places.take(&self.ledger).map_err(failed)?;
+        let slot = self.places.take(&self.ledger, &self.member).map_err(failed)?;
         let slot = slot.ok_or(Error::NoFreeLedger { slots: abi::EQUIC_MAX_OWNERS })?;
         self.slot.store(slot, Relaxed);
         Ok(())
@@ -149,9 +191,23 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        if !self.leaves.load(Relaxed) {
+            return;
+        }
         // If this fails, the lease runs out and the gateway cleans up.
-        if let Err(error) = self.places.empty(self.slot(), self.ledger_id) {
+        if let Err(error) = self.places.empty(self.slot(), self.ledger_id()) {
             tracing::debug!(%error, "leaving the gateway");
         }
+    }
+}
+
+/// This process, as somebody who counts for every service.
+pub(crate) fn this_process() -> abi::equic_member {
+    let pid = std::process::id();
+    abi::equic_member {
+        pid,
+        uid: sys::user_id(),
+        start_ticks: sys::start_ticks(pid).unwrap_or(0),
+        ..abi::equic_member::default()
     }
 }

@@ -1,26 +1,30 @@
 //! The ledger: who holds how many connections, in memory shared with the XDP program.
 //!
 //! A server takes a [`Ledger`] (`Gateway::ledger` in the process that loaded the gateway,
-//! `Control::join` in any other), then the [`Service`] it runs, and holds one [`Guard`] per
+//! [`Ledger::connect`] or `Control::join` in any other), then the [`Service`] it runs, and holds one [`Guard`] per
 //! connection whose handshake is complete. Opening and closing are a hash, a short lock and a few
 //! stores: no system call, no allocation.
 //!
 //! * `table.rs`: the slots and their order of stores (docs/policy.md, "The ledger"); start there;
 //! * `source.rs`: address to source to hash;
-//! * `membership.rs`: a place among the ledgers of a running gateway, and the lease.
+//! * `membership.rs`: a place among the ledgers of a running gateway, and the lease;
+//! * `seat.rs`: the gateway a ledger counts for at present, and the move to the next one.
 
 pub(crate) mod membership;
+pub(crate) mod seat;
 pub(crate) mod source;
 pub(crate) mod table;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use self::membership::Membership;
+use self::membership::this_process;
+use self::seat::{Core, Number, Seat, Tie};
 use self::source::{Keying, Source};
-use self::table::{Memory, Slot, Table};
+use self::table::{Held, Memory, Table};
 use crate::abi;
 use crate::config::{Config, c_name, from_c_name};
 use crate::error::{Error, Result, similar};
@@ -43,11 +47,10 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct Inner {
-    // Stops before the place is given up.
+    // Both end before the place is given up.
     _heartbeat: Option<Periodic>,
-    membership: Option<Arc<Membership>>,
-    table: Table,
-    services: Arc<Shared<Services>>,
+    _link: Option<crate::socket::client::Keeper>,
+    core: Arc<Core>,
 }
 
 impl Ledger {
@@ -61,34 +64,42 @@ impl Ledger {
         let load = config.gateway.to_load(sys::random_u64().map_err(short)?, None);
         let keying = Keying::new(&load);
         let memory = Arc::new(Memory::anonymous(keying.buckets()).map_err(short)?);
-        write_header(&memory, &config.gateway.name, keying.buckets());
+        write_header(&memory, &config.gateway.name, keying.buckets(), &this_process());
         let services = Shared::anonymous().map_err(short)?;
         services.write(&services_of(config));
-        let table = Table::new(memory, keying);
-        Ok(Ledger {
-            inner: Arc::new(Inner {
-                _heartbeat: None,
-                membership: None,
-                table,
-                services: Arc::new(services),
-            }),
-        })
+        let seat = Seat::first(Table::new(memory, keying), Arc::new(services), None, Tie::None);
+        let core = Arc::new(Core::new(seat));
+        Ok(Ledger { inner: Arc::new(Inner { _heartbeat: None, _link: None, core }) })
     }
 
     /// A ledger in the maps of a running gateway.
-    pub(crate) fn joined(
-        membership: Membership,
-        memory: Arc<Memory>,
-        keying: Keying,
-        services: Arc<Shared<Services>>,
-    ) -> Result<Ledger> {
-        let membership = Arc::new(membership);
-        let (beaten, member) = (Arc::clone(&memory), Arc::clone(&membership));
-        let heartbeat = Periodic::start("equic-heartbeat", move || beat(&beaten, &member))?;
-        let table = Table::new(memory, keying);
-        let inner =
-            Inner { _heartbeat: Some(heartbeat), membership: Some(membership), table, services };
+    pub(crate) fn joined(seat: Seat) -> Result<Ledger> {
+        let core = Arc::new(Core::new(seat));
+        let heartbeat = heartbeat(&core)?;
+        Ok(Ledger { inner: Arc::new(Inner { _heartbeat: Some(heartbeat), _link: None, core }) })
+    }
+
+    /// Joins the gateway behind a Unix socket (`equic gateway run --socket`), without any privilege:
+    /// the gateway makes the ledger and puts it into its place; `name` is what `status` calls it.
+    ///
+    /// When the gateway ends, this ledger joins the next one at the same path by itself, with
+    /// everything that is open then; services and guards stay valid. (Where the next one cuts
+    /// sources finer, or tears a group of services apart, what was open before does not count.)
+    ///
+    /// # Errors
+    /// [`Error::NoGatewaySocket`] when nobody listens there; [`Error::SocketRefused`] with the
+    /// gateway's reason; [`Error::AbiVersion`]; [`Error::System`].
+    pub fn connect(path: impl AsRef<std::path::Path>, name: &str) -> Result<Ledger> {
+        let (path, name) = (path.as_ref().to_owned(), name.to_owned());
+        let core = Arc::new(Core::new(crate::socket::client::join(&path, &name)?));
+        let heartbeat = heartbeat(&core)?;
+        let link = crate::socket::client::Keeper::start(path, name, Arc::clone(&core))?;
+        let inner = Inner { _heartbeat: Some(heartbeat), _link: Some(link), core };
         Ok(Ledger { inner: Arc::new(inner) })
+    }
+
+    fn seat(&self) -> std::sync::RwLockReadGuard<'_, Seat> {
+        self.inner.core.seat()
     }
 
     /// The service of this name.
@@ -96,10 +107,10 @@ impl Ledger {
     /// # Errors
     /// [`Error::NoSuchService`], with the names there are.
     pub fn service(&self, name: &str) -> Result<Service> {
-        let names = service_names(&self.inner.services.read());
-        match names.iter().position(|known| known == name) {
-            Some(index) => self.service_at(index),
-            None => Err(no_such_service(name, names)),
+        let seat = self.seat();
+        match seat.number(name) {
+            Some(number) => Ok(self.service_of(&seat, name.to_owned(), number)),
+            None => Err(no_such_service(name, service_names(&seat.services.read()))),
         }
     }
 
@@ -108,42 +119,65 @@ impl Ledger {
     /// # Errors
     /// [`Error::NoSuchService`], with the names there are.
     pub fn service_at(&self, index: usize) -> Result<Service> {
-        let services = self.inner.services.read();
+        let seat = self.seat();
+        let services = seat.services.read();
         match services.get(index).filter(|service| service.name[0] != 0) {
-            Some(service) => Ok(Service {
-                inner: Arc::clone(&self.inner),
-                name: from_c_name(&service.name).into(),
-                index,
-                group: service.group,
-            }),
+            Some(service) => {
+                let name = from_c_name(&service.name);
+                Ok(self.service_of(&seat, name, Number { index, group: service.group }))
+            }
             None => Err(no_such_service(&index.to_string(), service_names(&services))),
         }
     }
 
+    fn service_of(&self, seat: &Seat, name: String, number: Number) -> Service {
+        let at = AtomicU64::new(packed(seat.generation, Some(number)));
+        Service { inner: Arc::clone(&self.inner), named: Arc::new(Named { name, at }) }
+    }
+
+    /// The services' names, by index.
+    pub fn service_names(&self) -> Vec<String> {
+        service_names(&self.seat().services.read())
+    }
+
+    /// The name of the gateway; empty for a ledger in memory.
+    pub fn gateway_name(&self) -> String {
+        self.seat().control.as_ref().map_or_else(String::new, |c| from_c_name(&c.read().name))
+    }
+
     /// Connections open now, of all services of this process.
     pub fn connections(&self) -> u64 {
-        self.inner.header().connections
+        open_connections(&self.seat().header())
     }
 
     /// Connections opened since the start.
     pub fn opened_total(&self) -> u64 {
-        self.inner.header().opened
+        self.seat().header().opened
     }
 
     /// Connections that found no slot, since the start.
     pub fn overflow(&self) -> u64 {
-        self.inner.header().overflow
+        self.seat().header().overflow
     }
 
     /// Which of the gateway's places it has; none for one in memory.
     pub fn slot(&self) -> Option<u32> {
-        self.inner.membership.as_ref().map(|membership| membership.slot())
+        self.seat().slot()
     }
 
-    /// Whether the process that loaded the gateway still runs. When it does not, the program is off
-    /// the interfaces and nobody reads this ledger any more. True for one in memory.
+    /// Whether the process that looks after the gateway runs. When it does not, a gateway that is not
+    /// pinned is off its interfaces, and nobody reads this ledger any more. True for one in memory.
     pub fn gateway_alive(&self) -> bool {
-        self.inner.membership.as_ref().is_none_or(|membership| membership.gateway_alive())
+        self.seat().gateway_alive()
+    }
+
+    /// Whether the gateway's allow list exempts an address from quotas. Only a ledger from a gateway's
+    /// socket can tell; for others, and when the lists cannot be read, no. A system call or two.
+    pub fn exempts(&self, ip: IpAddr) -> bool {
+        match &self.seat().tie {
+            Tie::Socket(tie) => tie.lists.exempts(ip),
+            _ => false,
+        }
     }
 }
 
@@ -166,26 +200,31 @@ pub(crate) fn no_such_service(name: &str, known: Vec<String>) -> Error {
 }
 
 /// Says that this process lives; and, as one that slept past its lease may have been taken for dead,
-/// that its ledger is where it should be. Gives the pause until the next beat.
-fn beat(memory: &Memory, membership: &Membership) -> Duration {
-    atomic!(AtomicU64, memory.header(), heartbeat_ns).store(sys::monotonic_ns(), Relaxed);
-    if let Err(error) = membership.renew() {
-        tracing::warn!(%error, "the gateway does not count this server's connections");
-    }
-    Duration::from_nanos(membership.lease_ns() / 4)
-        .clamp(Duration::from_millis(5), Duration::from_secs(15))
+/// that its ledger is where it should be (at a socket, the gateway sees to that).
+fn heartbeat(core: &Arc<Core>) -> Result<Periodic> {
+    let core = Arc::clone(core);
+    Periodic::start("equic-heartbeat", move || {
+        let seat = core.seat();
+        seat.beat();
+        if let Tie::Place(membership) = &seat.tie
+            && let Err(error) = membership.renew()
+        {
+            tracing::warn!(%error, "the gateway does not count this server's connections");
+        }
+        let fresh = seat.refresh().unwrap_or(Duration::from_secs(15));
+        Duration::from_nanos(seat.lease_ns() / 4).clamp(Duration::from_millis(5), fresh)
+    })
 }
 
 /// Fills the header of a fresh ledger. The magic comes last: without it, it is not one yet.
-pub(crate) fn write_header(memory: &Memory, name: &str, buckets: u32) {
-    let pid = std::process::id();
+pub(crate) fn write_header(memory: &Memory, name: &str, buckets: u32, member: &abi::equic_member) {
     let header = abi::equic_ledger_header {
         magic: 0,
         version: abi::EQUIC_ABI_VERSION,
-        pid,
+        pid: member.pid,
         buckets,
         heartbeat_ns: sys::monotonic_ns(),
-        start_ticks: sys::start_ticks(pid).unwrap_or(0),
+        start_ticks: member.start_ticks,
         name: c_name(name),
         ..abi::equic_ledger_header::default()
     };
@@ -195,56 +234,32 @@ pub(crate) fn write_header(memory: &Memory, name: &str, buckets: u32) {
         .store(abi::EQUIC_ABI_MAGIC, std::sync::atomic::Ordering::Release);
 }
 
-impl Inner {
-    fn header(&self) -> abi::equic_ledger_header {
-        self.table.memory().read_header()
-    }
-
-    fn limit(&self, service: usize) -> u32 {
-        // SAFETY: `service` is below EQUIC_MAX_SERVICES (checked when the service was taken), so the
-        // pointer stays inside the array.
-        let service = unsafe { self.services.pointer().cast::<abi::equic_service>().add(service) };
-        atomic!(AtomicU32, service, max_connections).load(Relaxed)
-    }
-
-    fn enforces(&self, service: usize) -> bool {
-        // SAFETY: as in `limit`.
-        let service = unsafe { self.services.pointer().cast::<abi::equic_service>().add(service) };
-        let flags = atomic!(AtomicU32, service, flags).load(Relaxed);
-        let policy = atomic!(AtomicU8, service, policy).load(Relaxed);
-        let dry_run = self.membership.as_ref().is_some_and(|membership| membership.dry_run());
-        !dry_run
-            && flags & abi::EQUIC_SERVICE_DRY_RUN == 0
-            && u32::from(policy) == abi::EQUIC_POLICY_NEW
-    }
-
-    fn opened(&self, source: Source) -> Option<(Slot, u32)> {
-        let header = self.table.memory().header();
-        atomic!(AtomicU64, header, opened).fetch_add(1, Relaxed);
-        atomic!(AtomicU64, header, connections).fetch_add(1, Relaxed);
-        self.add(source)
-    }
-
-    fn add(&self, source: Source) -> Option<(Slot, u32)> {
-        let added = self.table.add(source);
-        if added.is_none() {
-            atomic!(AtomicU64, self.table.memory().header(), overflow).fetch_add(1, Relaxed);
-        }
-        added
-    }
-
-    fn closed(&self) {
-        atomic!(AtomicU64, self.table.memory().header(), connections).fetch_sub(1, Relaxed);
-    }
+/// Connections that were open when a header was read.
+pub(crate) fn open_connections(header: &abi::equic_ledger_header) -> u64 {
+    header.opened.saturating_sub(header.closed)
 }
 
 /// One service, as a server counts its connections to it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Service {
     inner: Arc<Inner>,
-    name: Arc<str>,
-    index: usize,
-    group: u32,
+    named: Arc<Named>,
+}
+
+#[derive(Debug)]
+struct Named {
+    name: String,
+    /// Its number in the seat of a generation: looked up again when the seat has changed.
+    at: AtomicU64,
+}
+
+/// No such service in that generation.
+const ABSENT: u64 = 0xff;
+
+/// Generation, index and group in a word; index and group are below 64.
+fn packed(generation: u64, number: Option<Number>) -> u64 {
+    let (index, group) = number.map_or((ABSENT, 0), |n| (n.index as u64, n.group.into()));
+    generation << 16 | index << 8 | (group & 0xff)
 }
 
 /// What [`Service::increment`] says of a source.
@@ -261,41 +276,65 @@ pub struct Opened {
 impl Service {
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.named.name
     }
 
-    /// Its index, in the order of the configuration.
+    /// Its index, in the order of the configuration; in that of the last gateway that had it.
     pub fn index(&self) -> usize {
-        self.index
+        let seat = self.inner.core.seat();
+        self.number(&seat).map_or(0, |number| number.index)
     }
 
     /// Connections a source may hold, as set this moment; 0: any number.
     pub fn limit(&self) -> u32 {
-        self.inner.limit(self.index)
+        let seat = self.inner.core.seat();
+        self.number(&seat).map_or(0, |number| seat.limit(number.index))
     }
 
     /// Connections the peer's source holds in this process.
     pub fn count(&self, peer: SocketAddr) -> u32 {
-        self.inner.table.count(self.source(peer))
+        let seat = self.inner.core.seat();
+        self.source(&seat, peer.ip()).map_or(0, |source| seat.table.count(source))
+    }
+
+    /// Whether the peer's source holds as many connections in this process as it may, so that one
+    /// more would be [`Guard::over_limit`]. For servers that can refuse before a handshake, where
+    /// the address may still be forged: the answer changes nothing.
+    pub fn full(&self, peer: SocketAddr) -> bool {
+        let seat = self.inner.core.seat();
+        self.exceeds(&seat, self.count(peer).saturating_add(1))
     }
 
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
     /// port does not matter.
     #[must_use = "the connection counts until this is dropped"]
     pub fn opened(&self, peer: SocketAddr) -> Guard {
-        let source = self.source(peer);
-        let (slot, count) = self.inner.opened(source).unzip();
-        Guard { service: self.clone(), source, slot, count: count.unwrap_or(0) }
+        let seat = self.inner.core.seat();
+        let ip = peer.ip();
+        let Some(source) = self.source(&seat, ip) else {
+            // The gateway that followed has no such service.
+            seat.came();
+            let generation = seat.generation;
+            return Guard { service: self.clone(), ip, held: None, generation, count: 0 };
+        };
+        let (held, count) = seat.opened(source).unzip();
+        let (generation, count) = (seat.generation, count.unwrap_or(0));
+        Guard { service: self.clone(), ip, held, generation, count }
     }
 
     /// Counts a connection without a guard, for callers that name the peer again when it closes:
     /// every `increment` that is not untracked wants one [`Service::decrement`].
     pub fn increment(&self, peer: SocketAddr) -> Opened {
-        match self.inner.opened(self.source(peer)) {
-            Some((_, count)) => Opened { count, over_limit: self.exceeds(count), untracked: false },
+        let seat = self.inner.core.seat();
+        let untracked = Opened { count: 0, over_limit: false, untracked: true };
+        let Some(source) = self.source(&seat, peer.ip()) else { return untracked };
+        match seat.opened(source) {
+            Some((_, count)) => {
+                Opened { count, over_limit: self.exceeds(&seat, count), untracked: false }
+            }
             None => {
-                self.inner.closed();
-                Opened { count: 0, over_limit: false, untracked: true }
+                seat.closed();
+                untracked
             }
         }
     }
@@ -303,20 +342,35 @@ impl Service {
     /// Takes back one [`Service::increment`] of the same source: what is left. None: it held no
     /// connection, and nothing changed.
     pub fn decrement(&self, peer: SocketAddr) -> Option<u32> {
-        let left = self.inner.table.remove_any(self.source(peer))?;
-        self.inner.closed();
+        let seat = self.inner.core.seat();
+        let left = seat.table.remove_any(self.source(&seat, peer.ip())?)?;
+        seat.closed();
         Some(left)
     }
 
-    fn source(&self, peer: SocketAddr) -> Source {
-        self.inner.table.keying().source(peer.ip(), self.group)
+    fn number(&self, seat: &Seat) -> Option<Number> {
+        let at = self.named.at.load(Relaxed);
+        if at >> 16 == seat.generation {
+            let (index, group) = (at >> 8 & 0xff, at & 0xff);
+            return (index != ABSENT)
+                .then_some(Number { index: index as usize, group: group as u32 });
+        }
+        let number = seat.number(&self.named.name);
+        self.named.at.store(packed(seat.generation, number), Relaxed);
+        number
+    }
+
+    fn source(&self, seat: &Seat, ip: IpAddr) -> Option<Source> {
+        self.number(seat).map(|number| seat.table.keying().source(ip, number.group))
     }
 
     /// Whether a server should close the connection that made it `count`: it is over the limit, and
     /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
-    fn exceeds(&self, count: u32) -> bool {
-        let limit = self.limit();
-        limit != 0 && count > limit && self.inner.enforces(self.index)
+    fn exceeds(&self, seat: &Seat, count: u32) -> bool {
+        self.number(seat).is_some_and(|number| {
+            let limit = seat.limit(number.index);
+            limit != 0 && count > limit && seat.enforces(number.index)
+        })
     }
 }
 
@@ -324,8 +378,10 @@ impl Service {
 #[derive(Debug)]
 pub struct Guard {
     service: Service,
-    source: Source,
-    slot: Option<Slot>,
+    ip: IpAddr,
+    /// Where it counts, in the seat of its generation; none: nowhere.
+    held: Option<Held>,
+    generation: u64,
     count: u32,
 }
 
@@ -338,7 +394,15 @@ impl Guard {
 
     /// Connections of the source in this process now; 0 when untracked.
     pub fn current(&self) -> u32 {
-        self.slot.map_or(0, |slot| self.service.inner.table.count_in(slot))
+        let seat = self.service.inner.core.seat();
+        match self.held {
+            Some(held) if self.generation == seat.generation => seat.table.count_in(held),
+            Some(_) if self.generation >= seat.carried_from => {
+                let source = self.service.source(&seat, self.ip);
+                source.map_or(0, |source| seat.table.count(source))
+            }
+            _ => 0,
+        }
     }
 
     /// Whether [`Guard::count`] is more than the limit as set this moment. A server should close such
@@ -346,13 +410,13 @@ impl Guard {
     /// in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow list is
     /// not asked.
     pub fn over_limit(&self) -> bool {
-        self.service.exceeds(self.count)
+        self.service.exceeds(&self.service.inner.core.seat(), self.count)
     }
 
     /// Whether the ledger had no room: this connection does not count towards the quota, and the
     /// server decides whether it wants it all the same.
     pub fn untracked(&self) -> bool {
-        self.slot.is_none()
+        self.held.is_none()
     }
 
     /// The service it is a connection of.
@@ -362,27 +426,49 @@ impl Guard {
 
     /// The peer's address changed (RFC 9000 s.9): the connection counts for the new source.
     pub fn moved(&mut self, peer: SocketAddr) {
-        let source = self.service.source(peer);
-        if source == self.source {
+        let (seat, ip) = (self.service.inner.core.seat(), peer.ip());
+        let source = self.service.source(&seat, ip);
+        let same = self.held.is_some() && source == self.service.source(&seat, self.ip);
+        if self.generation == seat.generation && same {
+            self.ip = ip;
             return;
         }
         // The new one first: at no moment does the connection count nowhere.
-        let (slot, count) = self.service.inner.add(source).unzip();
-        self.release();
-        (self.source, self.slot, self.count) = (source, slot, count.unwrap_or(0));
+        let added = source.and_then(|source| seat.add(source));
+        if !self.release(&seat) {
+            seat.came();
+        }
+        self.ip = ip;
+        self.generation = seat.generation;
+        self.count = added.map_or(0, |(_, count)| count);
+        self.held = added.map(|(held, _)| held);
     }
 
-    fn release(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            self.service.inner.table.remove(self.source, slot);
+    /// Gives up its slot. Whether it is among the connections of this seat.
+    fn release(&self, seat: &Seat) -> bool {
+        let held = self.held;
+        if self.generation == seat.generation {
+            if let Some(held) = held {
+                seat.table.remove(held);
+            }
+            return true;
         }
+        // It counted elsewhere, and was carried over if anything was.
+        held.is_some()
+            && self.generation >= seat.carried_from
+            && self
+                .service
+                .source(seat, self.ip)
+                .is_some_and(|source| seat.table.remove_any(source).is_some())
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.release();
-        self.service.inner.closed();
+        let seat = self.service.inner.core.seat();
+        if self.release(&seat) {
+            seat.closed();
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::abi;
 use crate::config::address_bytes;
+use crate::prefix::ip_of;
 
 /// Who counts as one: an address cut to its prefix, in a quota group. The words are the address
 /// bytes as they lie in memory.
@@ -29,11 +30,11 @@ pub(crate) struct Place {
     pub(crate) first: u32,
     pub(crate) second: u32,
     /// Which of the locks guards this source.
-    pub(crate) stripe: usize,
+    pub(crate) stripe: u16,
 }
 
 /// As many locks as keep threads out of each other's way.
-pub(crate) const STRIPES: usize = 256;
+pub(crate) const STRIPES: u16 = 256;
 
 impl Source {
     /// The bytes of `::ffff:a.b.c.d` or of an IPv6 address.
@@ -80,6 +81,18 @@ impl Keying {
         source
     }
 
+    /// Whether what the other one cuts to a source lies in one source of this one.
+    pub(crate) fn covers(&self, other: &Keying) -> bool {
+        self.v4_mask & other.v4_mask == self.v4_mask
+            && self.v6_mask[0] & other.v6_mask[0] == self.v6_mask[0]
+            && self.v6_mask[1] & other.v6_mask[1] == self.v6_mask[1]
+    }
+
+    /// Cuts a source that was cut before.
+    pub(crate) fn cut(&self, source: Source) -> Source {
+        self.source(ip_of(source.addr()), source.group)
+    }
+
     /// docs/policy.md, "The ledger".
     pub(crate) fn place(&self, source: &Source) -> Place {
         let [lo, hi] = source.words.map(u64::from_le);
@@ -90,7 +103,7 @@ impl Keying {
         if second == first {
             second = first ^ 1;
         }
-        Place { tag, first, second, stripe: (h >> 40) as usize % STRIPES }
+        Place { tag, first, second, stripe: (h >> 40) as u16 % STRIPES }
     }
 }
 

@@ -6,10 +6,9 @@
 //! address and group, and the tag again.
 
 use std::io;
-use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::source::{Keying, Place, STRIPES, Source};
@@ -17,7 +16,6 @@ use crate::abi;
 use crate::sys::region::{Region, atomic};
 
 const BUCKET: usize = size_of::<abi::equic_ledger_bucket>();
-const SLOT: usize = size_of::<abi::equic_ledger_slot>();
 const _: () = assert!(size_of::<abi::equic_ledger_header>() == BUCKET);
 
 /// Bytes of a ledger with this many buckets: the header takes element 0.
@@ -25,9 +23,20 @@ fn bytes(buckets: u32) -> usize {
     (buckets as usize + 1) * BUCKET
 }
 
-/// Where a source's slot is: its byte offset. It stays there until the count is zero.
+/// Where a source's slot is. It stays there until the count is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot(usize);
+pub(crate) struct Slot {
+    bucket: u32,
+    index: u32,
+}
+
+/// Where a connection is counted: what [`Table::add`] gives and [`Table::remove`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    slot: Slot,
+    /// Which of the locks guards its source.
+    stripe: u16,
+}
 
 /// A slot in use, as a reader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,36 +71,44 @@ impl Memory {
         unsafe { self.header().read_volatile() }
     }
 
-    fn slot(&self, slot: Slot) -> *mut abi::equic_ledger_slot {
-        self.region.at(slot.0)
+    fn bucket(&self, bucket: u32) -> *mut abi::equic_ledger_bucket {
+        self.region.at((bucket as usize + 1) * BUCKET)
     }
 
     fn meta(&self, slot: Slot) -> &AtomicU64 {
-        atomic!(AtomicU64, self.slot(slot), meta)
+        atomic!(AtomicU64, self.bucket(slot.bucket), meta[slot.index as usize])
     }
 
     fn slots_of(bucket: u32) -> impl Iterator<Item = Slot> {
-        let start = (bucket as usize + 1) * BUCKET;
-        (0..abi::EQUIC_SLOTS as usize).map(move |index| Slot(start + index * SLOT))
+        (0..abi::EQUIC_SLOTS).map(move |index| Slot { bucket, index })
+    }
+
+    /// The slots of a bucket with their words, which are one cache line.
+    fn metas_of(&self, bucket: u32) -> impl Iterator<Item = (Slot, &AtomicU64)> {
+        let there = self.bucket(bucket);
+        Memory::slots_of(bucket)
+            .map(move |slot| (slot, atomic!(AtomicU64, there, meta[slot.index as usize])))
+    }
+
+    /// The address as two words, as everybody accesses it, and the group.
+    fn fields(&self, slot: Slot) -> ([&AtomicU64; 2], &AtomicU32) {
+        let (bucket, index) = (self.bucket(slot.bucket), slot.index as usize);
+        let low = atomic!(AtomicU64, bucket, slot[index].addr[0]);
+        let high = atomic!(AtomicU64, bucket, slot[index].addr[8]);
+        ([low, high], atomic!(AtomicU32, bucket, slot[index].group))
     }
 
     fn source_in(&self, slot: Slot) -> Source {
-        let word = |index: usize| {
-            let offset = slot.0 + offset_of!(abi::equic_ledger_slot, addr) + index * 8;
-            // SAFETY: valid and aligned (`Region::at`); everybody accesses it as words.
-            unsafe { AtomicU64::from_ptr(self.region.at(offset)) }.load(Relaxed)
-        };
-        let group = atomic!(AtomicU32, self.slot(slot), group).load(Relaxed);
-        Source { words: [word(0), word(1)], group }
+        let (words, group) = self.fields(slot);
+        Source { words: words.map(|word| word.load(Relaxed)), group: group.load(Relaxed) }
     }
 
     fn write_source(&self, slot: Slot, source: &Source) {
-        for (index, word) in source.words.iter().enumerate() {
-            let offset = slot.0 + offset_of!(abi::equic_ledger_slot, addr) + index * 8;
-            // SAFETY: valid and aligned (`Region::at`); everybody accesses it as words.
-            unsafe { AtomicU64::from_ptr(self.region.at(offset)) }.store(*word, Relaxed);
+        let (words, group) = self.fields(slot);
+        for (to, word) in words.into_iter().zip(source.words) {
+            to.store(word, Relaxed);
         }
-        atomic!(AtomicU32, self.slot(slot), group).store(source.group, Relaxed);
+        group.store(source.group, Relaxed);
     }
 
     /// As the XDP program reads it: without locks.
@@ -112,9 +129,28 @@ impl Memory {
         (0..self.buckets).flat_map(Memory::slots_of).filter_map(|slot| self.read_slot(slot))
     }
 
+    /// Counts one less in a slot whose source is locked: what is left.
+    fn take_one(&self, slot: Slot) -> u32 {
+        let meta = self.meta(slot);
+        let now = meta.load(Relaxed);
+        debug_assert!(now as u32 != 0, "a connection was closed that was not counted");
+        match now as u32 {
+            0 => 0,
+            1 => {
+                meta.store(0, Release);
+                0
+            }
+            count => {
+                meta.store(now - 1, Release);
+                count - 1
+            }
+        }
+    }
+
     #[cfg(test)]
-    pub(crate) fn meta_for_test(&self, offset: usize) -> u64 {
-        self.meta(Slot(offset)).load(Acquire)
+    pub(crate) fn all_free(&self) -> bool {
+        let mut slots = (0..self.buckets).flat_map(Memory::slots_of);
+        slots.all(|slot| self.meta(slot).load(Acquire) == 0)
     }
 
     /// The count of one source, read as the program reads it.
@@ -138,7 +174,7 @@ pub(crate) struct Table {
 
 /// One source, locked.
 struct Locked<'a> {
-    table: &'a Table,
+    memory: &'a Memory,
     source: Source,
     place: Place,
     _lock: MutexGuard<'a, ()>,
@@ -160,36 +196,46 @@ impl Table {
 
     fn lock(&self, source: Source) -> Locked<'_> {
         let place = self.keying.place(&source);
+        let lock = self.lock_stripe(place.stripe);
+        Locked { memory: &self.memory, source, place, _lock: lock }
+    }
+
+    fn lock_stripe(&self, stripe: u16) -> MutexGuard<'_, ()> {
         // Nothing under the lock panics; a poisoned one guards nothing that could be half done.
-        let lock = self.locks[place.stripe].lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { table: self, source, place, _lock: lock }
+        self.locks[usize::from(stripe)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more: the slot and the count with it. None: both buckets are full.
-    pub(crate) fn add(&self, source: Source) -> Option<(Slot, u32)> {
+    /// Counts one more: where, and the count with it. None: both buckets are full.
+    pub(crate) fn add(&self, source: Source) -> Option<(Held, u32)> {
         let locked = self.lock(source);
-        match locked.find() {
-            Some(slot) => Some((slot, self.memory.meta(slot).fetch_add(1, Relaxed) as u32 + 1)),
-            None => locked.claim().map(|slot| (slot, 1)),
-        }
+        let (slot, count) = match locked.find() {
+            // Only who has the lock changes the count of a source that has a slot.
+            Some((slot, meta)) => {
+                self.memory.meta(slot).store(meta + 1, Relaxed);
+                (slot, meta as u32 + 1)
+            }
+            None => (locked.claim()?, 1),
+        };
+        Some((Held { slot, stripe: locked.place.stripe }, count))
     }
 
-    /// Counts one less, in the slot that [`Table::add`] gave: what is left.
-    pub(crate) fn remove(&self, source: Source, slot: Slot) -> u32 {
-        self.lock(source).take_one(slot)
+    /// Counts one less, where [`Table::add`] counted it: what is left.
+    pub(crate) fn remove(&self, held: Held) -> u32 {
+        let _lock = self.lock_stripe(held.stripe);
+        self.memory.take_one(held.slot)
     }
 
     /// Counts one less of a source by its address: what is left, or None if it has none.
     pub(crate) fn remove_any(&self, source: Source) -> Option<u32> {
         let locked = self.lock(source);
-        locked.find().map(|slot| locked.take_one(slot))
+        locked.find().map(|(slot, _)| self.memory.take_one(slot))
     }
 
     /// Gives a source that has none this many at once. Without room, nothing happens.
     pub(crate) fn set(&self, source: Source, count: u32) {
-        if let Some((slot, 1)) = self.add(source) {
-            let _locked = self.lock(source);
-            self.memory.meta(slot).fetch_add(u64::from(count) - 1, Relaxed);
+        if let Some((held, 1)) = self.add(source) {
+            let _lock = self.lock_stripe(held.stripe);
+            self.memory.meta(held.slot).fetch_add(u64::from(count) - 1, Relaxed);
         }
     }
 
@@ -197,65 +243,42 @@ impl Table {
         self.memory.count(&source, &self.keying.place(&source))
     }
 
-    /// The count in a slot that the caller holds a connection in.
-    pub(crate) fn count_in(&self, slot: Slot) -> u32 {
-        self.memory.meta(slot).load(Relaxed) as u32
+    /// The count where the caller holds a connection.
+    pub(crate) fn count_in(&self, held: Held) -> u32 {
+        self.memory.meta(held.slot).load(Relaxed) as u32
     }
 }
 
 impl Locked<'_> {
-    fn slots(&self) -> impl Iterator<Item = Slot> {
-        [self.place.first, self.place.second].into_iter().flat_map(Memory::slots_of)
-    }
-
-    /// This source's slot. Nobody else can make or free it while the lock is held.
-    fn find(&self) -> Option<Slot> {
-        let memory = &self.table.memory;
-        self.slots().find(|slot| {
-            let meta = memory.meta(*slot).load(Acquire);
-            meta >> 32 == u64::from(self.place.tag)
-                && meta as u32 != 0
-                && memory.source_in(*slot) == self.source
+    /// This source's slot, and its word. Nobody else can make, free or change it while the lock is
+    /// held.
+    fn find(&self) -> Option<(Slot, u64)> {
+        let (memory, tag) = (self.memory, u64::from(self.place.tag));
+        let slots = memory.metas_of(self.place.first).chain(memory.metas_of(self.place.second));
+        slots.map(|(slot, meta)| (slot, meta.load(Acquire))).find(|(slot, meta)| {
+            meta >> 32 == tag && *meta as u32 != 0 && memory.source_in(*slot) == self.source
         })
     }
 
     /// Takes a free slot, in the emptier bucket, with a count of 1.
     fn claim(&self) -> Option<Slot> {
-        let memory = &self.table.memory;
+        let memory = self.memory;
         let claimed = u64::from(self.place.tag) << 32;
         loop {
-            let free =
-                |bucket| Memory::slots_of(bucket).filter(|s| memory.meta(*s).load(Relaxed) == 0);
+            let free = |bucket| memory.metas_of(bucket).filter(|(_, meta)| meta.load(Relaxed) == 0);
             let (first, second) = (free(self.place.first).count(), free(self.place.second).count());
             let bucket = if second > first { self.place.second } else { self.place.first };
             // None free in the emptier one: full. (A slot freed this instant is not waited for.)
             let slot = free(bucket).next();
-            let slot = match slot {
+            let (slot, meta) = match slot {
                 None if first.max(second) == 0 => return None,
                 None => continue,
-                Some(slot) => slot,
+                Some(free) => free,
             };
-            if memory.meta(slot).compare_exchange(0, claimed, Acquire, Relaxed).is_ok() {
+            if meta.compare_exchange(0, claimed, Acquire, Relaxed).is_ok() {
                 memory.write_source(slot, &self.source);
-                memory.meta(slot).store(claimed | 1, Release);
+                meta.store(claimed | 1, Release);
                 return Some(slot);
-            }
-        }
-    }
-
-    fn take_one(&self, slot: Slot) -> u32 {
-        let meta = self.table.memory.meta(slot);
-        let now = meta.load(Relaxed);
-        debug_assert!(now as u32 != 0, "a connection was closed that was not counted");
-        match now as u32 {
-            0 => 0,
-            1 => {
-                meta.store(0, Release);
-                0
-            }
-            count => {
-                meta.store(now - 1, Release);
-                count - 1
             }
         }
     }

@@ -39,12 +39,10 @@ fn seeded() -> StdRng {
 }
 
 fn all_free(ledger: &Ledger) {
-    let memory = ledger.inner.table.memory();
+    let seat = ledger.seat();
+    let memory = seat.table.memory();
     assert_eq!(memory.entries().count(), 0, "no source is left");
-    for offset in (256..(memory.read_header().buckets as usize + 1) * 256).step_by(32) {
-        let meta = ledger.inner.table.memory().meta_for_test(offset);
-        assert_eq!(meta, 0, "the slot at {offset} is free");
-    }
+    assert!(memory.all_free(), "no slot is being claimed");
     assert_eq!(ledger.connections(), 0);
 }
 
@@ -115,16 +113,20 @@ fn the_limit_is_the_live_one() {
         [(true, Policy::New, false), (false, Policy::Strict, false), (false, Policy::New, true)]
     {
         (config.services[0].dry_run, config.services[0].policy) = (dry_run, policy);
-        ledger.inner.services.write(&services_of(&config));
+        ledger.seat().services.write(&services_of(&config));
         assert_eq!(guards[2].over_limit(), over, "dry run {dry_run}, policy {policy}");
+        assert_eq!(service.full(from), over, "dry run {dry_run}, policy {policy}");
     }
     config.services[0].max_connections = 3;
-    ledger.inner.services.write(&services_of(&config));
+    ledger.seat().services.write(&services_of(&config));
     assert_eq!(service.limit(), 3);
     assert!(!guards[2].over_limit());
+    assert!(service.full(from), "one more would be");
+    assert!(!service.full(peer("192.0.2.2:1")));
     config.services[0].max_connections = 0;
-    ledger.inner.services.write(&services_of(&config));
+    ledger.seat().services.write(&services_of(&config));
     assert!(guards.iter().all(|guard| !guard.over_limit()), "0 is no limit");
+    assert!(!service.full(from));
 }
 
 #[test]
@@ -162,7 +164,7 @@ fn a_full_table_says_so() {
     config.gateway.ledger_sources = 16;
     let ledger = Ledger::in_memory(&config).unwrap();
     let service = ledger.service_at(0).unwrap();
-    let capacity = ledger.inner.header().buckets * abi::EQUIC_SLOTS;
+    let capacity = ledger.seat().header().buckets * abi::EQUIC_SLOTS;
     let from = |n: u32| SocketAddr::from((Ipv4Addr::from(0x0a00_0000 + n), 1));
     let mut guards: Vec<Guard> = (0..1000).map(|n| service.opened(from(n))).collect();
     let tracked = guards.iter().filter(|guard| !guard.untracked()).count() as u32;
@@ -173,12 +175,12 @@ fn a_full_table_says_so() {
     assert_eq!((ledger.connections(), service.decrement(from(5000))), (1000, None));
 
     // One that moves into a full table stops counting, and counts again when it moves back.
-    let first = guards[0].source;
+    let first = guards[0].ip;
     assert!(!guards[0].untracked());
     let mut mover = guards.swap_remove(0);
     mover.moved(from(6000));
     assert!(mover.untracked() && mover.count() == 0 && !mover.over_limit());
-    mover.moved(SocketAddr::new(IpAddr::from(Ipv6Addr::from(first.addr())), 1));
+    mover.moved(SocketAddr::new(first, 1));
     assert_eq!((mover.untracked(), mover.count()), (false, 1));
     drop((mover, guards));
     all_free(&ledger);
@@ -193,7 +195,7 @@ fn as_many_sources_as_asked_for_fit() {
     let guards: Vec<Guard> =
         (0..config.gateway.ledger_sources).map(|n| service.opened(from(n))).collect();
     assert_eq!(ledger.overflow(), 0);
-    assert_eq!(ledger.inner.table.memory().entries().count(), guards.len());
+    assert_eq!(ledger.seat().table.memory().entries().count(), guards.len());
 }
 
 #[test]
@@ -251,7 +253,7 @@ fn threads_agree_with_an_oracle() {
     for (peer, count) in &oracle {
         assert_eq!(service.count(SocketAddr::new(*peer, 1)), *count, "{peer}");
     }
-    assert_eq!(ledger.inner.table.memory().entries().count(), oracle.len());
+    assert_eq!(ledger.seat().table.memory().entries().count(), oracle.len());
     assert_eq!(ledger.connections(), oracle.values().map(|n| u64::from(*n)).sum::<u64>());
     assert_eq!(ledger.overflow(), 0);
     for (peer, count) in &oracle {

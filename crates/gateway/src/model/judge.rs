@@ -13,6 +13,8 @@ use std::net::IpAddr;
 /// Retry between them one more (RFC 9000 s.7.2).
 const HANDSHAKE_CIDS: usize = 2;
 const HANDSHAKE_CIDS_WITH_TOKEN: usize = 3;
+/// Packets one attempt can carry.
+const HANDSHAKE_PACKETS: u32 = 64;
 /// RFC 9000 s.7.2.
 const MIN_OPENING_DCID: usize = 8;
 
@@ -132,6 +134,7 @@ struct HandshakeKey {
 #[derive(Clone, Debug)]
 struct Handshake {
     started_ns: u64,
+    packets: u32,
     dcids: Vec<ConnectionId>,
 }
 
@@ -382,7 +385,7 @@ impl Model {
         if !exempt && let Some(refused) = self.refuse_opening(number, service, d.src, now) {
             return refused;
         }
-        let fresh = Handshake { started_ns: now, dcids: vec![opening.dcid] };
+        let fresh = Handshake { started_ns: now, packets: 1, dcids: vec![opening.dcid] };
         if self.handshakes.insert(key, fresh).is_none() {
             self.tallies.handshakes_created += 1;
         }
@@ -400,10 +403,13 @@ impl Model {
         let Some(handshake) = self.handshakes.get_mut(key) else {
             return false;
         };
-        if now.saturating_sub(handshake.started_ns) > handshake_ns {
+        if now.saturating_sub(handshake.started_ns) > handshake_ns
+            || handshake.packets == HANDSHAKE_PACKETS
+        {
             return false;
         }
         if handshake.dcids.contains(&opening.dcid) {
+            handshake.packets += 1;
             return true;
         }
         let room = if opening.has_token { HANDSHAKE_CIDS_WITH_TOKEN } else { HANDSHAKE_CIDS };
@@ -411,6 +417,7 @@ impl Model {
             return false;
         }
         handshake.dcids.push(opening.dcid);
+        handshake.packets += 1;
         true
     }
 

@@ -10,6 +10,8 @@ use crate::sys::check;
 pub(crate) struct Program {
     pub(crate) id: u32,
     pub(crate) name: String,
+    /// A hash of its instructions, as they came: what map they are about does not matter.
+    pub(crate) tag: [u8; 8],
     pub(crate) maps: Vec<u32>,
 }
 
@@ -17,7 +19,9 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) struct XdpLink {
     pub(crate) id: u32,
+    /// 0: its interface is gone, or it was detached.
     pub(crate) ifindex: u32,
+    pub(crate) program: u32,
     pub(crate) fd: OwnedFd,
 }
 
@@ -61,9 +65,28 @@ pub(crate) fn map_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
     by_id(libbpf_sys::bpf_map_get_fd_by_id, id)
 }
 
+/// A second descriptor of a map, by which it can be read and mapped for reading, and nothing else.
+pub(crate) fn read_only(map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let id = map_id(map)?;
+    let options = libbpf_sys::bpf_get_fd_by_id_opts {
+        sz: size_of::<libbpf_sys::bpf_get_fd_by_id_opts>() as _,
+        open_flags: libbpf_sys::BPF_F_RDONLY,
+        ..Default::default()
+    };
+    // SAFETY: `options` says its size and lives through the call.
+    let fd = check(unsafe { libbpf_sys::bpf_map_get_fd_by_id_opts(id, &raw const options) })?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// The program with this id, if it still exists.
 pub(crate) fn program_by_id(id: u32) -> io::Result<Option<Program>> {
-    by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)?.map(|fd| program_info(fd.as_fd())).transpose()
+    program_fd(id)?.map(|fd| program_info(fd.as_fd())).transpose()
+}
+
+/// A descriptor of the program with this id, if it still exists.
+pub(crate) fn program_fd(id: u32) -> io::Result<Option<OwnedFd>> {
+    by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)
 }
 
 /// How often the program with this id ran and for how many nanoseconds, if it still exists.
@@ -106,24 +129,14 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<Program> {
     })?;
     maps.truncate(info.nr_map_ids as usize);
     let name = crate::config::from_c_name(&info.name);
-    Ok(Program { id: info.id, name, maps })
+    Ok(Program { id: info.id, name, tag: info.tag, maps })
 }
 
 /// The XDP links of a program.
 pub(crate) fn xdp_links(program: u32) -> io::Result<Vec<XdpLink>> {
     let mut all = Vec::new();
-    each(libbpf_sys::bpf_link_get_next_id, libbpf_sys::bpf_link_get_fd_by_id, |id, fd| {
-        let mut info = libbpf_sys::bpf_link_info::default();
-        let mut len = size_of_val(&info) as u32;
-        // SAFETY: `info` has `len` bytes.
-        check(unsafe {
-            libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut len)
-        })?;
-        if info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && info.prog_id == program {
-            // SAFETY: the kernel fills this member of the union for XDP links.
-            let ifindex = unsafe { info.__bindgen_anon_1.xdp.ifindex };
-            all.push(XdpLink { id, ifindex, fd });
-        }
+    each(libbpf_sys::bpf_link_get_next_id, libbpf_sys::bpf_link_get_fd_by_id, |_, fd| {
+        all.extend(xdp_link(fd)?.filter(|link| link.program == program));
         Ok(())
     })?;
     Ok(all)
@@ -134,6 +147,31 @@ pub(crate) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<(
     // SAFETY: both descriptors live through the call; no options are given.
     check(unsafe {
         libbpf_sys::bpf_prog_bind_map(program.as_raw_fd(), map.as_raw_fd(), std::ptr::null())
+    })
+    .map(drop)
+}
+
+/// What a link holds; none if it is no XDP link.
+pub(crate) fn xdp_link(fd: OwnedFd) -> io::Result<Option<XdpLink>> {
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: `info` has `len` bytes.
+    check(unsafe {
+        libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut len)
+    })?;
+    if info.type_ != libbpf_sys::BPF_LINK_TYPE_XDP {
+        return Ok(None);
+    }
+    // SAFETY: the kernel fills this member of the union for XDP links.
+    let ifindex = unsafe { info.__bindgen_anon_1.xdp.ifindex };
+    Ok(Some(XdpLink { id: info.id, ifindex, program: info.prog_id, fd }))
+}
+
+/// Puts another program in the place of a link's. No packet passes between them.
+pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes two descriptors that live through the call, and no options.
+    check(unsafe {
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
     })
     .map(drop)
 }

@@ -271,3 +271,14 @@ pub(crate) fn first_value(map: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     })?;
     Ok(value)
 }
+
+/// The value of element 0, which has as many bytes as a `T`.
+pub(crate) fn first_value_as<T: Pod>(map: BorrowedFd<'_>) -> io::Result<T> {
+    let bytes = first_value(map)?;
+    if bytes.len() < size_of::<T>() {
+        let what = format!("values of {} bytes", bytes.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    // SAFETY: there are enough bytes, and any bytes are a `T`.
+    Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}

@@ -4,6 +4,8 @@
 //! * `region.rs`: memory shared with the kernel or other processes;
 //! * `ring.rs`: a BPF ring buffer, looked at without taking records out;
 //! * `ids.rs`: programs, links and maps of the whole system, by their ids;
+//! * `unix.rs`: Unix sockets and descriptors sent over them;
+//! * `pin.rs`: names in a BPF file system;
 //! * `signals.rs`: threads that take none of the application's signals;
 //! * `log.rs`: what libbpf and the verifier say while something is loaded;
 //! * here: the clock, capabilities, interfaces, processes.
@@ -11,9 +13,11 @@
 pub(crate) mod ids;
 pub(crate) mod log;
 pub(crate) mod map;
+pub(crate) mod pin;
 pub(crate) mod region;
 pub(crate) mod ring;
 pub(crate) mod signals;
+pub(crate) mod unix;
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -115,6 +119,12 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
 /// Whether the process that wrote this pid and start time still runs.
 pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     start_ticks(pid) == Some(ticks)
+}
+
+/// The effective user of this process.
+pub(crate) fn user_id() -> u32 {
+    // SAFETY: no arguments, never fails.
+    unsafe { libc::geteuid() }
 }
 
 /// Lets locked memory grow: kernels before 5.11 charge maps to it. Best effort.

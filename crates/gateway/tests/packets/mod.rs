@@ -3,13 +3,14 @@
 //! `frame` and `quic` build packets. A `script::Script` is a configuration and steps (packets,
 //! waits, changes from outside); it is played to a `subject::Subject`, of which there are two: the
 //! reference model, and `program::Program`, the real XDP program run on packets by
-//! BPF_PROG_TEST_RUN. `random` makes scripts from a seed, `rows` has the
+//! BPF_PROG_TEST_RUN. `random` makes scripts from a seed, `fuzz` inputs of bytes, `rows` has the
 //! tables. Start with `script`.
 
 // Every test binary compiles this room and none uses all of it.
 #![allow(dead_code)]
 
 pub mod frame;
+pub mod fuzz;
 pub mod program;
 pub mod quic;
 pub mod random;

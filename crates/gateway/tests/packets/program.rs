@@ -8,13 +8,12 @@ use equic_gateway::model::{
     address_bytes,
 };
 use equic_gateway::reason::Reason;
+use libbpf_rs::libbpf_sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
-
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
 
 const XDP_ABORTED: u32 = 0;
 const XDP_DROP: u32 = 1;
@@ -50,8 +49,53 @@ pub struct Loaded {
     maps: HashMap<String, MapHandle>,
     ledgers: Vec<MapHandle>,
     control: abi::equic_control,
+    shared_control: Mapped<abi::equic_control>,
+    shared_explain: Mapped<abi::equic_explain>,
     explained: u32,
 }
+
+/// A section of the program's global data, in this process's memory: a look-up and an update for
+/// every packet would cost more than the packet.
+pub struct Mapped<T> {
+    at: *mut T,
+}
+
+impl<T: abi::Pod> Mapped<T> {
+    fn of(section: &MapHandle) -> Mapped<T> {
+        let (fd, access) = (section.as_fd().as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), size_of::<T>(), access, libc::MAP_SHARED, fd, 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        Mapped { at: at.cast() }
+    }
+
+    /// For as long as this lives.
+    pub fn as_ptr(&self) -> *mut T {
+        self.at
+    }
+
+    fn read(&self) -> T {
+        // SAFETY: mapped for as long as this lives; every bit pattern is a value of a Pod type.
+        unsafe { self.at.read_volatile() }
+    }
+
+    fn write(&self, value: T) {
+        // SAFETY: as in `read`.
+        unsafe { self.at.write_volatile(value) };
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `of` with this size, and nothing borrows from it.
+        unsafe { libc::munmap(self.at.cast(), size_of::<T>()) };
+    }
+}
+
+// SAFETY: the mapping belongs to the value and is valid from any thread.
+unsafe impl<T: Send> Send for Mapped<T> {}
 
 /// The program as the subject of scripts. Loads itself once for every `Load` it meets.
 #[derive(Default)]
@@ -93,7 +137,9 @@ impl Loaded {
         // libbpf's message callback is global: one load at a time keeps the output readable.
         static LOADING: Mutex<()> = Mutex::new(());
         let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).expect("open the object");
+        let mut open = ObjectBuilder::default()
+            .open_memory(equic_gateway::embedded_object())
+            .expect("open the object");
         let v6 = v6_mask(options.v6_prefix_len).to_be_bytes();
         let load = abi::equic_load {
             seed: LEDGER_SEED,
@@ -129,11 +175,17 @@ impl Loaded {
             .collect();
         let mut ledgers = vec![ledger];
         ledgers.resize_with(LEDGERS, new_ledger);
-        let mut loaded =
-            Loaded { object, maps, ledgers, control: Default::default(), explained: 0 };
-        loaded.control = loaded.read_data("control");
+        let section = |name: &str| {
+            let suffix = format!(".data.{name}");
+            let found = maps.iter().find(|(name, _)| name.ends_with(&suffix));
+            found.unwrap_or_else(|| panic!("no section {suffix} in the program")).1
+        };
+        let shared_control = Mapped::of(section("control"));
+        let shared_explain = Mapped::of(section("explain"));
+        let control = shared_control.read();
+        let loaded =
+            Loaded { object, maps, ledgers, control, shared_control, shared_explain, explained: 0 };
         for (i, ledger) in loaded.ledgers.iter().enumerate() {
-            use std::os::fd::AsRawFd;
             let fd = ledger.as_fd().as_raw_fd() as u32;
             let slot = i as u32;
             let put =
@@ -147,15 +199,26 @@ impl Loaded {
         self.maps.get(name).unwrap_or_else(|| panic!("no map {name} in the program"))
     }
 
+    /// A descriptor of the program, for several threads.
+    pub fn program_fd(&mut self) -> OwnedFd {
+        let program = self.object.progs_mut().next().expect("the object has a program");
+        program.as_fd().try_clone_to_owned().expect("a descriptor more")
+    }
+
+    /// What `run` writes the clock to.
+    pub fn mapped_control(&self) -> Mapped<abi::equic_control> {
+        Mapped::of(self.data("control"))
+    }
+
+    /// The services' buckets.
+    pub fn mapped_rates(&self) -> Mapped<abi::equic_service_rates> {
+        Mapped::of(self.data("rates"))
+    }
+
     fn data(&self, section: &str) -> &MapHandle {
         let suffix = format!(".data.{section}");
         let found = self.maps.iter().find(|(name, _)| name.ends_with(&suffix));
         found.unwrap_or_else(|| panic!("no section {suffix} in the program")).1
-    }
-
-    fn read_data<T: abi::Pod>(&self, section: &str) -> T {
-        let value = self.data(section).lookup(&[0; 4], MapFlags::ANY).unwrap();
-        from_bytes(&value.expect("a section has one element"))
     }
 
     fn write_data(&self, section: &str, value: &[u8]) {
@@ -184,7 +247,7 @@ impl Loaded {
         self.control.lease_ns = config.lease_ns;
         self.control.acl_used = 0;
         self.control.dry_run = config.dry_run.into();
-        self.write_data("control", bytes_of(&self.control));
+        self.shared_control.write(self.control);
         self.write_data("rates", bytes_of(&abi::equic_service_rates::default()));
         self.write_services(&config.services);
         self.write_listeners(&config.listeners);
@@ -255,14 +318,14 @@ impl Loaded {
     /// Runs the program on a frame.
     pub fn run(&mut self, frame: &[u8], now: u64) -> Seen {
         self.control.clock_ns = now;
-        self.write_data("control", bytes_of(&self.control));
+        self.shared_control.write(self.control);
         let program = self.object.progs_mut().next().expect("the object has a program");
         let input = ProgramInput { data_in: Some(frame), ..Default::default() };
         let output = program.test_run(input);
         let action = output.expect("BPF_PROG_TEST_RUN").return_value;
         assert_ne!(action, XDP_ABORTED, "XDP_ABORTED\n{}", super::script::hexdump(frame));
         assert!(matches!(action, XDP_DROP | XDP_PASS), "action {action}");
-        let explain: abi::equic_explain = self.read_data("explain");
+        let explain = self.shared_explain.read();
         let judged = explain.packets != self.explained;
         self.explained = explain.packets;
         let dropped = action == XDP_DROP;
@@ -324,29 +387,24 @@ impl Loaded {
             ledger.update(&key, bytes_of(value), MapFlags::ANY).unwrap();
         };
         self.plant_twins(source, tag, buckets, &read, &write);
-        let is_source = |slot: &abi::equic_ledger_slot| {
-            slot.meta >> 32 == u64::from(tag)
-                && slot.addr == source.addr
-                && slot.group == source.scope
-        };
-        let find = |wanted: &dyn Fn(&abi::equic_ledger_slot) -> bool| {
+        let slot = abi::equic_ledger_slot { addr: source.addr, group: source.scope, reserved: 0 };
+        let find = |wanted: &dyn Fn(u64, &abi::equic_ledger_slot) -> bool| {
             buckets.iter().find_map(|bucket| {
-                read(*bucket).slot.iter().position(wanted).map(|slot| (*bucket, slot))
+                let value = read(*bucket);
+                let index =
+                    value.meta.iter().zip(&value.slot).position(|(meta, slot)| wanted(*meta, slot));
+                Some((*bucket, index?))
             })
         };
-        let Some((bucket, slot)) = find(&is_source).or_else(|| find(&|slot| slot.meta == 0)) else {
+        let is_source = |meta, there: &_| meta >> 32 == u64::from(tag) && *there == slot;
+        let Some((bucket, index)) = find(&is_source).or_else(|| find(&|meta, _| meta == 0)) else {
             panic!("the test's ledger is full: fewer sources, or more buckets");
         };
         let mut value = read(bucket);
-        value.slot[slot] = if count == 0 {
+        (value.meta[index], value.slot[index]) = if count == 0 {
             Default::default()
         } else {
-            abi::equic_ledger_slot {
-                addr: source.addr,
-                group: source.scope,
-                reserved: 0,
-                meta: u64::from(tag) << 32 | u64::from(count),
-            }
+            (u64::from(tag) << 32 | u64::from(count), slot)
         };
         write(bucket, &value);
     }
@@ -367,9 +425,9 @@ impl Loaded {
         let twins = [(source.addr, source.scope + 77), (addr, source.scope)];
         for (bucket, (addr, group)) in buckets.into_iter().zip(twins) {
             let mut value = read(bucket);
-            if value.slot[0].meta == 0 {
-                let meta = u64::from(tag) << 32 | 1_000;
-                value.slot[0] = abi::equic_ledger_slot { addr, group, reserved: 0, meta };
+            if value.meta[0] == 0 {
+                value.meta[0] = u64::from(tag) << 32 | 1_000;
+                value.slot[0] = abi::equic_ledger_slot { addr, group, reserved: 0 };
                 write(bucket, &value);
             }
         }
@@ -405,9 +463,9 @@ fn place(source: &SourceKey) -> (u32, [u32; 2]) {
 }
 
 fn new_ledger() -> MapHandle {
-    let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
-        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE,
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
         ..Default::default()
     };
     let value_size = size_of::<abi::equic_ledger_bucket>() as u32;
@@ -495,6 +553,16 @@ impl Subject for Program {
     }
 
     fn report(&mut self) -> Report {
+        let report = self.report_contended();
+        let contended = self.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
+        assert_eq!(contended, 0, "one packet at a time");
+        report
+    }
+}
+
+impl Program {
+    /// The report of a program that several CPUs may have run at once.
+    pub fn report_contended(&mut self) -> Report {
         let loaded = self.loaded();
         let mut report = Report::default();
         for service in 0..SERVICES {
@@ -525,7 +593,32 @@ impl Subject for Program {
         report.tallies.sources_created = loaded.tally(abi::EQUIC_TALLY_SOURCES_CREATED);
         report.tallies.handshakes_created = loaded.tally(abi::EQUIC_TALLY_HANDSHAKES_CREATED);
         report.tallies.deep_headers = loaded.tally(abi::EQUIC_TALLY_DEEP_HEADERS);
-        assert_eq!(loaded.tally(abi::EQUIC_TALLY_CONTENDED), 0, "one packet at a time");
         report
     }
+}
+
+/// Runs a program on a frame, so many times, with so many bytes of it in its linear part (none: as
+/// the kernel likes): the last action.
+pub fn test_run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    repeat: u32,
+    linear: Option<u32>,
+) -> std::io::Result<u32> {
+    let context = libbpf_sys::xdp_md { data_end: linear.unwrap_or(0), ..Default::default() };
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        repeat: repeat.cast_signed(),
+        ..Default::default()
+    };
+    if linear.is_some() {
+        options.ctx_in = (&raw const context).cast();
+        options.ctx_size_in = size_of_val(&context) as u32;
+    }
+    // SAFETY: frame and context live through the call, with the sizes given.
+    let failed =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if failed == 0 { Ok(options.retval) } else { Err(std::io::Error::from_raw_os_error(-failed)) }
 }

@@ -77,7 +77,11 @@ impl Random {
         self.rng.random_range(0..100) < percent
     }
 
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub fn byte(&mut self) -> u8 {
+        self.rng.random()
+    }
+
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from.choose(&mut self.rng).expect("nothing to pick from").clone()
     }
 

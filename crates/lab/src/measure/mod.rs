@@ -4,8 +4,14 @@
 //! Start at [`Sampler`], which looks once a second and gives a [`Series`]; a [`Sample`] can also be
 //! taken by hand ([`Sample::take`]). All values are counters as the kernel keeps them; the
 //! difference of two samples is [`Sample::since`]. The files are read in `proc`.
+//!
+//! Closer looks, each for itself: [`SyscallCounter`] at the system calls of a process, [`BpfRuns`] at
+//! the time of a BPF program, [`Memory`] and [`cpu_time`] at one process.
 
+mod bpf;
 mod proc;
+mod process;
+mod syscalls;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,6 +22,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::{LabError, Namespace};
+pub use bpf::{BpfRuns, BpfStatistics};
+pub use process::{Memory, cpu_time, family_cpu_seconds};
+pub use syscalls::{Calls, SyscallCounter, all_calls};
 
 /// All counters at one time, or how much they grew between two.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

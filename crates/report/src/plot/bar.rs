@@ -64,19 +64,7 @@ impl BarPlot {
         Self { frame: Frame::new(title), y, series, groups: Vec::new() }
     }
 
-    /// A line below the title.
-    #[must_use]
-    pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
-        self.frame.subtitle = subtitle.into();
-        self
-    }
-
-    /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
-    #[must_use]
-    pub fn size(mut self, width: u32, height: u32) -> Self {
-        (self.frame.width, self.frame.height) = (width, height);
-        self
-    }
+    super::frame::framed!();
 
     /// Adds a group with one bar per series. Bars beyond the series are left out, missing ones are
     /// [`Bar::missing`].

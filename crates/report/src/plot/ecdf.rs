@@ -12,6 +12,7 @@ pub struct EcdfPlot {
     frame: Frame,
     x: Axis,
     samples: Vec<(String, Sample)>,
+    counts: bool,
 }
 
 impl EcdfPlot {
@@ -19,20 +20,15 @@ impl EcdfPlot {
     /// a logarithmic axis.
     #[must_use]
     pub fn new(title: impl Into<String>, x: Axis) -> Self {
-        Self { frame: Frame::new(title), x, samples: Vec::new() }
+        Self { frame: Frame::new(title), x, samples: Vec::new(), counts: true }
     }
 
-    /// A line below the title.
-    #[must_use]
-    pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
-        self.frame.subtitle = subtitle.into();
-        self
-    }
+    super::frame::framed!();
 
-    /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
+    /// Leaves the number of values out of the legend: where they are percentiles, for example.
     #[must_use]
-    pub fn size(mut self, width: u32, height: u32) -> Self {
-        (self.frame.width, self.frame.height) = (width, height);
+    pub fn without_counts(mut self) -> Self {
+        self.counts = false;
         self
     }
 
@@ -65,6 +61,7 @@ impl EcdfPlot {
             .iter()
             .map(|(label, sample)| match sample.len() {
                 0 => format!("{label} (no values)"),
+                _ if !self.counts => label.clone(),
                 n => format!("{label} (n = {})", crate::number::count(n as u64)),
             })
             .collect();

@@ -45,6 +45,26 @@ pub(super) struct Frame {
     pub height: u32,
 }
 
+/// What every plot can be told of its frame, a field `frame`.
+macro_rules! framed {
+    () => {
+        /// A line below the title.
+        #[must_use]
+        pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
+            self.frame.subtitle = subtitle.into();
+            self
+        }
+
+        /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
+        #[must_use]
+        pub fn size(mut self, width: u32, height: u32) -> Self {
+            (self.frame.width, self.frame.height) = (width, height);
+            self
+        }
+    };
+}
+pub(super) use framed;
+
 /// The sign before an entry of the legend.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sign {

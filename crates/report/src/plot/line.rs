@@ -90,19 +90,7 @@ impl LinePlot {
         Self { frame: Frame::new(title), x, y, phases: Vec::new(), series: Vec::new() }
     }
 
-    /// A line below the title.
-    #[must_use]
-    pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
-        self.frame.subtitle = subtitle.into();
-        self
-    }
-
-    /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
-    #[must_use]
-    pub fn size(mut self, width: u32, height: u32) -> Self {
-        (self.frame.width, self.frame.height) = (width, height);
-        self
-    }
+    super::frame::framed!();
 
     /// Adds a phase.
     #[must_use]

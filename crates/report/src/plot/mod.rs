@@ -111,6 +111,16 @@ impl Svg {
     }
 }
 
+/// Whether a PNG can be made here at all: better known before an experiment than after it.
+///
+/// # Errors
+/// As [`Svg::to_png`].
+pub fn check_fonts() -> Result<(), PlotError> {
+    let axis = || Axis::new("x", "");
+    let probe = LinePlot::new("probe", axis(), axis()).size(MIN_SIDE, MIN_SIDE);
+    probe.series(Series::new("probe", [(0.0, 0.0), (1.0, 1.0)])).draw()?.to_png(1.0).map(drop)
+}
+
 /// Whether a value can be drawn: finite, and so far from the ends of `f64` that differences of two
 /// such values are finite too.
 fn drawable(value: f64) -> bool {

@@ -7,6 +7,8 @@ use equic_report::number;
 use serde_json::json;
 
 use super::duties::Duties;
+use super::handover;
+use crate::gateway::attach::Running;
 use crate::output::{self, Journal};
 use crate::signals::Signals;
 
@@ -41,7 +43,7 @@ impl Keeper<'_> {
     }
 
     /// Until a signal comes, or there is nothing left to look after; says which.
-    pub async fn keep(&mut self, mut signals: Signals) -> String {
+    pub async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut look = tokio::time::interval(LOOK);
         let mut summary = self.every.map(|every| tokio::time::interval(every));
@@ -56,6 +58,9 @@ impl Keeper<'_> {
                     }
                 }
                 _ = sweep.tick() => {
+                    if let Some(successor) = handover::successor(running) {
+                        return successor;
+                    }
                     self.sweep();
                     self.drain();
                 }
@@ -69,10 +74,10 @@ impl Keeper<'_> {
         }
     }
 
-    /// The last word.
-    pub fn leave(&mut self, why: &str) {
+    /// The end: where the last word goes.
+    pub fn finish(mut self) -> Journal {
         self.duties.finish(&self.journal);
-        self.journal.entry(format_args!("left: {why}"), || json!({ "event": "left", "why": why }));
+        self.journal
     }
 
     fn sweep(&mut self) {

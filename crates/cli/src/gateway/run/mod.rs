@@ -20,20 +20,25 @@ use crate::signals::{Signals, runtime};
 mod bans;
 mod changes;
 mod duties;
+mod handover;
 mod health;
 mod interfaces;
 mod keeper;
+mod privileges;
 mod reload;
 
 use duties::{Duties, Source};
+use handover::Handover;
 use keeper::Keeper;
 
-/// Protects a QUIC server until Ctrl-C; when this process ends, however, the interfaces are as before.
+/// Protects a QUIC server until Ctrl-C. When this process ends, however, the interfaces are as before,
+/// unless it is pinned.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic gateway run -i eth0 -p 443 --max-connections 100 --new-per-source '20/s burst 40'
   equic gateway run --config /etc/equic.toml
-  equic gateway run -i eth0 -p 443 --dry-run --events")]
+  equic gateway run -i eth0 -p 443 --dry-run --events
+  equic gateway run -i eth0 -p 443 --pin --socket /run/equic/equic.sock")]
 pub struct Args {
     /// Interface to attach to; several are fine
     #[arg(short, long, value_name = "IF", required_unless_present = "config")]
@@ -75,6 +80,8 @@ pub struct Args {
     #[command(flatten)]
     attachment: Attachment,
     #[command(flatten)]
+    handover: Handover,
+    #[command(flatten)]
     limits: Limits,
 }
 
@@ -86,12 +93,9 @@ pub fn run(args: &Args) -> Done {
         let reloads = args.config.is_some();
         let signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
         let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
-        let running = if config.gateway.wait {
-            Running { gateway: args.attachment.load(&config)?, attached: Vec::new() }
-        } else {
-            args.attachment.start(&config)?
-        };
+        let running = args.attachment.start_to_keep(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
+        let host = args.handover.settle(&running, &config)?;
         announce(&running, &config, &journal);
         if let Some(listener) = listener {
             metrics::start(listener, running.gateway.control(), &journal)?;
@@ -108,12 +112,9 @@ pub fn run(args: &Args) -> Done {
         };
         let duties = Duties::new(&running.gateway, config, source, &journal);
         let mut keeper = Keeper::new(duties, control, events, journal, every);
-        let why = keeper.keep(signals).await;
-        for one in running.gateway.attached() {
-            // Gone already, then.
-            let _ = running.gateway.detach(&one.interface);
-        }
-        keeper.leave(&why);
+        let why = keeper.keep(signals, &running).await;
+        let journal = keeper.finish();
+        handover::leave(running, host, &why, &journal);
         Ok(())
     })
 }
@@ -137,6 +138,7 @@ fn configure(args: &Args) -> Done<Config> {
     config.gateway.metrics = args.metrics.or(config.gateway.metrics);
     config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
+    args.handover.apply(&mut config)?;
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
     }
@@ -158,12 +160,16 @@ fn announce(running: &Running, config: &Config, journal: &Journal) {
     if config.gateway.dry_run {
         text += "dry run: nothing is dropped\n";
     }
-    text += "Ctrl-C takes it off; `equic gateway status` shows it at work";
+    text += &handover::describe(running, config);
+    text += &handover::farewell(running, config);
+    text += "; `equic gateway status` shows it at work";
     journal.entry(text, || {
         json!({
             "event": "ready", "name": config.gateway.name, "pid": std::process::id(),
             "program_id": running.gateway.program_id(), "interfaces": running.attached,
             "services": config.services, "dry_run": config.gateway.dry_run,
+            "pin": running.gateway.pinned_at(), "taken_over": running.taken,
+            "socket": config.gateway.socket.as_ref().map(|socket| &socket.path),
         })
     });
 }

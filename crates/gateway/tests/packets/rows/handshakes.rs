@@ -13,7 +13,32 @@ fn one(what: &str) -> Script {
 }
 
 pub fn rows() -> Vec<Script> {
-    [adoption(), identity(), expiry(), short_dcid()].concat()
+    [adoption(), identity(), expiry(), replay(), short_dcid()].concat()
+}
+
+fn replay() -> Vec<Script> {
+    let again =
+        |what, times| one(what).packet(v4(full()), New).packets(times, &v4(full()), Underway);
+    vec![
+        again("an attempt carries 64 packets, the next is charged as a new one", 63).packets(
+            3,
+            &v4(full()),
+            RateNewSource,
+        ),
+        again("packets to the server's connection ID are among them", 40)
+            .packets(23, &v4(to_server_cid(1)), Underway)
+            .packet(v4(to_server_cid(1)), ShortDcid)
+            .packet(v4(full()), RateNewSource),
+        again("the one that a connection ID is learnt from, too", 62)
+            .packet(v4(to_server_cid(1)), Underway)
+            .packet(v4(full()), RateNewSource),
+        again("once it is let in again, it carries as many more", 63)
+            .packet(v4(full()), RateNewSource)
+            .wait(SECOND)
+            .packet(v4(full()), New)
+            .packets(63, &v4(full()), Underway)
+            .packet(v4(full()), RateNewSource),
+    ]
 }
 
 fn to_server_cid(n: u8) -> Vec<u8> {

@@ -22,19 +22,23 @@ const C6: &str = "[2001:db8::1]:1000";
 const S6: &str = "[fd00::1]:443";
 
 pub fn all() -> Vec<Script> {
-    [
-        frames::rows(),
-        fragments::rows(),
-        services::rows(),
-        quic::rows(),
-        coalesced::rows(),
-        handshakes::rows(),
-        lists::rows(),
-        limits::quota_rows(),
-        limits::rate_rows(),
-        limits::live_rows(),
+    by_subject().into_iter().flat_map(|(_, rows)| rows).collect()
+}
+
+/// The tables, each with its name.
+pub fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
+    vec![
+        ("frames", frames::rows()),
+        ("fragments", fragments::rows()),
+        ("services", services::rows()),
+        ("quic", quic::rows()),
+        ("coalesced", coalesced::rows()),
+        ("handshakes", handshakes::rows()),
+        ("lists", lists::rows()),
+        ("quotas", limits::quota_rows()),
+        ("rates", limits::rate_rows()),
+        ("live", limits::live_rows()),
     ]
-    .concat()
 }
 
 /// From the client to the server, over IPv4.

@@ -1,27 +1,17 @@
-//! What a verdict costs: `make bench-gateway`.
-//!
-//! Nanoseconds per packet of the real program, run by BPF_PROG_TEST_RUN, for each way through it, as a
-//! ratio to a program that only passes, measured just before in the same round; and nanoseconds per
-//! open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN leaves out the
-//! driver: these ratios say nothing of packets per second.
+//! Nanoseconds per packet of the XDP program, for each way through it, as a ratio to a program that only
+//! passes.
 
-use std::error::Error;
-use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use equic_gateway::{Config, Gateway, Guard, ObjectSource};
 use equic_lab::flood::frame::udp_frame;
-use equic_report::schema::Machine;
-use equic_report::stats::{RESAMPLES, Sample};
-use equic_report::table::{Column, Style, Table};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngCore, SeedableRng};
+use serde::Serialize;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use crate::{Figure, Result};
 
-const ROUNDS: usize = 40;
 const REPEAT: u32 = 20_000;
 /// Attempts that each open a connection; each is run once, as a second run would be under way.
 const OPENINGS: usize = 2_000;
@@ -68,7 +58,7 @@ impl Path {
 
     fn holding(mut self, connections: usize) -> Result<Path> {
         let service = self.gateway.ledger()?.service_at(0)?;
-        let source: SocketAddr = SOURCE.parse()?;
+        let source: std::net::SocketAddr = SOURCE.parse()?;
         self._held = (0..connections).map(|_| service.opened(source)).collect();
         Ok(self)
     }
@@ -91,10 +81,10 @@ impl Path {
     }
 
     /// Every packet must have ended as the path says.
-    fn check(&self) -> Result<()> {
+    fn check(&self, rounds: usize) -> Result<()> {
         let Some(expected) = self.expected else { return Ok(()) };
         for row in self.gateway.control().counters()? {
-            let share = row.packets as f64 / (ROUNDS * self.frames.len()) as f64;
+            let share = row.packets as f64 / (rounds * self.frames.len()) as f64;
             if row.reason.name() != expected && share > 0.001 {
                 let other = row.reason.name();
                 return Err(
@@ -223,76 +213,39 @@ impl Null {
     }
 }
 
-/// Nanoseconds per open/close pair, one thread.
-fn ledger(sources: u32) -> Result<Sample> {
-    const PAIRS: u32 = 200_000;
-    let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
-    let service = gateway.ledger()?.service_at(0)?;
-    let peer = |n: u32| SocketAddr::new(IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n % sources)), 9);
-    Ok((0..ROUNDS)
-        .map(|_| {
-            let start = Instant::now();
-            for n in 0..PAIRS {
-                drop(black_box(service.opened(black_box(peer(n)))));
-            }
-            start.elapsed().as_secs_f64() * 1e9 / f64::from(PAIRS)
-        })
-        .collect())
+/// What one way through the program costs.
+#[derive(Serialize)]
+pub struct Row {
+    pub what: &'static str,
+    /// Nanoseconds per packet.
+    pub nanos: Figure,
+    /// The same, as a multiple of the null program's in the same round.
+    pub times_null: Figure,
+    /// At most so many times.
+    pub aim: Option<f64>,
 }
 
-fn main() -> Result<()> {
+/// Measures every path so often, in random order.
+pub fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -> Result<Vec<Row>> {
     let null = Null::load()?;
     let mut paths = paths()?;
-    let mut rng = SmallRng::seed_from_u64(1);
     let mut order: Vec<usize> = (0..paths.len()).collect();
-    for _ in 0..ROUNDS {
-        order.shuffle(&mut rng);
+    for round in 0..rounds {
+        order.shuffle(rng);
         for index in &order {
             paths[*index].round(&null)?;
         }
+        tell(round + 1);
     }
-    let columns = [
-        Column::text("path"),
-        Column::number("per packet").unit("ns"),
-        Column::number("times null"),
-        Column::number("95 % interval"),
-        Column::number("aim"),
-    ];
-    let mut table = Table::new(columns).title("XDP program, BPF_PROG_TEST_RUN");
-    for path in &paths {
-        path.check()?;
-        let (ratio, nanos): (Sample, Sample) =
-            (path.ratios.iter().copied().collect(), path.nanos.iter().copied().collect());
-        let interval =
-            ratio.bootstrap_95(&mut rng, RESAMPLES, Sample::median).ok_or("no rounds")?;
-        table.row([
-            path.what.to_owned(),
-            format!("{:.0}", nanos.median().ok_or("no rounds")?),
-            format!("{:.1}", ratio.median().ok_or("no rounds")?),
-            format!("{:.1} to {:.1}", interval.low, interval.high),
-            path.target.map_or_else(String::new, |target| format!("<= {target:.0}")),
-        ]);
+    let mut rows = Vec::new();
+    for path in paths {
+        path.check(rounds)?;
+        rows.push(Row {
+            what: path.what,
+            nanos: Figure::of(path.nanos, rng)?,
+            times_null: Figure::of(path.ratios, rng)?,
+            aim: path.target,
+        });
     }
-    println!("{}\n", table.render(Style::stdout()));
-    let columns = [
-        Column::text("open and close a connection"),
-        Column::number("per pair").unit("ns"),
-        Column::number("95 % interval").unit("ns"),
-        Column::number("aim").unit("ns"),
-    ];
-    let mut table = Table::new(columns).title("Ledger, one thread");
-    for sources in [1, 50_000] {
-        let sample = ledger(sources)?;
-        let interval =
-            sample.bootstrap_95(&mut rng, RESAMPLES, Sample::median).ok_or("no rounds")?;
-        table.row([
-            format!("{sources} source{}", if sources == 1 { "" } else { "s" }),
-            format!("{:.0}", sample.median().ok_or("no rounds")?),
-            format!("{:.0} to {:.0}", interval.low, interval.high),
-            "<= 200".to_owned(),
-        ]);
-    }
-    println!("{}\n", table.render(Style::stdout()));
-    println!("{}", Machine::read()?);
-    Ok(())
+    Ok(rows)
 }

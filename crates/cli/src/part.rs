@@ -1,18 +1,22 @@
-//! The parts of the demo: children of this process, in a namespace, that speak JSON lines.
+//! The parts of an experiment (demo, reproduction): children of this process, in a namespace, that
+//! speak JSON lines; their clock, their CPUs, and their end when a signal comes.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use equic_endpoint::load::Sample;
-use equic_lab::{Namespace, pin_command};
+use equic_lab::{Namespace, cleanup_on_signals, pin_command};
 use nix::libc;
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -24,6 +28,41 @@ const LAST_WORDS: usize = 10;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a part that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs an experiment; when a signal ends it, its lab is removed before this process ends.
+pub fn until_interrupted(work: impl FnOnce() -> Done) -> Done {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    // First, so that whoever sees the flag can be sure that the other thread is at work.
+    cleanup_on_signals()?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))
+            .map_err(|error| Failure::because("cannot watch for signals", error))?;
+    }
+    let done = work();
+    if interrupted.load(Ordering::Relaxed) {
+        // The thread of `cleanup_on_signals` removes the lab and ends this process; what went wrong
+        // here meanwhile went wrong because of that.
+        loop {
+            std::thread::park();
+        }
+    }
+    done
+}
+
+/// Seconds of CLOCK_MONOTONIC: the clock of the samples.
+pub fn now() -> Done<f64> {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_err(|error| Failure::because("there is no monotonic clock", error))?;
+    Ok(Duration::from(time).as_secs_f64())
+}
+
+/// The CPUs this process may use: a container may have any of the machine's.
+pub fn allowed_cpus() -> Done<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))
+        .map_err(|error| Failure::because("cannot tell which CPUs there are", error))?;
+    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+}
 
 /// What a part says on standard output.
 enum Line {
@@ -96,7 +135,7 @@ impl Part {
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // What is no line of ours is nothing the demo could use.
+                    // What is no line of ours is nothing an experiment could use.
                     if let Some(line) = understand(&line)
                         && sender.send(line).is_err()
                     {
@@ -152,6 +191,12 @@ impl Part {
     /// The requests it has reported since the last call.
     pub fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
+    }
+
+    /// Whether it has ended.
+    pub fn ended(&mut self) -> bool {
+        // What cannot be waited for is not there.
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Asks it to end.

@@ -1,0 +1,177 @@
+package equic
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+)
+
+func udp(text string) net.Addr { return net.UDPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
+
+// gateway on the loopback interface of this namespace, with a limit of 2.
+func gateway(t *testing.T) (*Gateway, *Service) {
+	t.Helper()
+	gateway, err := Open(Options{
+		Name:           fmt.Sprintf("go-%d", os.Getpid()),
+		Service:        "web",
+		Listen:         "4433",
+		MaxConnections: 2,
+		NewPerSource:   "20/s burst 40",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { gateway.Close() })
+	service, err := gateway.Service("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gateway, service
+}
+
+func count(t *testing.T, service *Service, peer net.Addr, want uint32) {
+	t.Helper()
+	if got, err := service.Count(peer); err != nil || got != want {
+		t.Errorf("%v has %d connections (%v), not %d", peer, got, err, want)
+	}
+}
+
+func opened(t *testing.T, service *Service, peer net.Addr) *Guard {
+	t.Helper()
+	guard, err := service.Opened(peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guard
+}
+
+func TestGuardsCount(t *testing.T) {
+	gateway, service := gateway(t)
+	if service.Name() != "web" || service.Limit() != 2 {
+		t.Errorf("%q, limit %d", service.Name(), service.Limit())
+	}
+	here, same, there := udp("192.0.2.1:1"), udp("[::ffff:192.0.2.1]:9"), udp("[2001:db8::1]:1")
+	first, second := opened(t, service, here), opened(t, service, same)
+	count(t, service, here, 2)
+	if first.OverLimit() || second.OverLimit() || second.Count() != 2 || second.Untracked() {
+		t.Error("two of two are too many")
+	}
+	if !service.Full(here) || service.Full(there) {
+		t.Error("two of two are not full")
+	}
+	third := opened(t, service, here)
+	if !third.OverLimit() {
+		t.Error("three of two are not too many")
+	}
+	if err := third.Moved(there); err != nil || third.OverLimit() {
+		t.Error(err, third.OverLimit())
+	}
+	count(t, service, here, 2)
+	count(t, service, udp("[2001:db8::ffff]:2"), 1)
+	for range 2 {
+		first.Close()
+	}
+	count(t, service, here, 1)
+	if err := first.Moved(there); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	second.Close()
+	third.Close()
+	count(t, service, here, 0)
+	if err := gateway.Set("max_connections", "7"); err != nil || service.Limit() != 7 {
+		t.Error(err, service.Limit())
+	}
+}
+
+// Datagrams to the protected port are judged by the program.
+func TestProgramIsAttached(t *testing.T) {
+	gateway, service := gateway(t)
+	if err := gateway.Attach("lo", ModeGeneric); err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Deny("127.0.0.0/8", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	before, err := service.Counter("denied")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := net.Dial("udp", "127.0.0.1:4433")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	if _, err := socket.Write([]byte("anybody there?")); err != nil {
+		t.Fatal(err)
+	}
+	// The loopback interface delivers before the call returns.
+	after, err := service.Counter("denied")
+	if err != nil || after.Dropped != before.Dropped+1 || after.Bytes != before.Bytes+14 {
+		t.Errorf("%+v, then %+v (%v)", before, after, err)
+	}
+	if err := gateway.Forget("127.0.0.0/8"); err != nil {
+		t.Error(err)
+	}
+	if err := gateway.Forget("127.0.0.0/8"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if err := gateway.Detach("lo"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	owner, _ := gateway(t)
+	joined, err := Join(fmt.Sprintf("go-%d", os.Getpid()), "another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := joined.Service("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard := opened(t, service, udp("192.0.2.1:1"))
+	count(t, service, udp("192.0.2.1:1"), 1)
+	owner.Close()
+	joined.Close()
+	guard.Close()
+}
+
+func TestErrors(t *testing.T) {
+	gateway, service := gateway(t)
+	for _, address := range []net.Addr{nil, &net.UDPAddr{}, &net.UnixAddr{Name: "/tmp/socket"}} {
+		if _, err := service.Opened(address); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("%v: %v", address, err)
+		}
+		if service.Full(address) {
+			t.Errorf("%v is full", address)
+		}
+	}
+	if err := gateway.Set("max_conections", "1"); !errors.Is(err, ErrConfig) {
+		t.Error(err)
+	}
+	if _, err := gateway.Service("wbe"); !errors.Is(err, ErrNoSuchService) {
+		t.Error(err)
+	}
+	if err := gateway.Attach("nowhere0", ModeAuto); !errors.Is(err, ErrNoSuchInterface) {
+		t.Error(err)
+	}
+	if _, err := service.Counter("nonsense"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if _, err := Join("no such gateway", ""); !errors.Is(err, ErrNoGateway) {
+		t.Error(err)
+	}
+	var failure *Error
+	if _, err := Open(Options{NewPerSource: "many"}); !errors.As(err, &failure) || failure.Message == "" {
+		t.Error(err)
+	}
+	gateway.Close()
+	if err := gateway.Set("max_connections", "1"); !errors.Is(err, ErrInvalidArgument) {
+		t.Error(err)
+	}
+}

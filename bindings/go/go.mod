@@ -1,0 +1,3 @@
+module github.com/equic/equic/bindings/go
+
+go 1.23

@@ -1,0 +1,146 @@
+"""Gateways: loading, joining, attaching, settings, lists."""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+from collections.abc import Callable
+from ctypes import byref, c_void_p, sizeof
+from types import TracebackType
+from typing import Any
+
+from ._library import Code, Error, Options, library, optional
+from ._service import Service
+
+
+class Policy(enum.IntEnum):
+    """What happens to a source that holds as many connections as its limit."""
+
+    NEW = 0
+    STRICT = 1
+
+
+class Mode(enum.IntEnum):
+    """How the program is attached to an interface."""
+
+    CONFIGURED = 0
+    AUTO = 1
+    NATIVE = 2
+    GENERIC = 3
+
+
+def load(
+    *,
+    listen: str = "443",
+    max_connections: int = 0,
+    policy: Policy = Policy.NEW,
+    name: str | None = None,
+    service: str | None = None,
+    dry_run: bool = False,
+    new_per_source: str | None = None,
+    new_per_service: str | None = None,
+    packets_per_source: str | None = None,
+    bytes_per_source: str | None = None,
+) -> Gateway:
+    """Loads a gateway of this process's own, with one service. It protects nothing until it is
+    attached, and goes with the process. Needs CAP_BPF and CAP_NET_ADMIN. Rates are written as in
+    the configuration ("20/s burst 40"); None means no limit.
+    """
+    options = Options()
+    library.equic_options_init(byref(options), sizeof(options))
+    options.listen = listen.encode()
+    options.max_connections = max_connections
+    options.policy = policy
+    options.name = optional(name)
+    options.service = optional(service)
+    options.dry_run = dry_run
+    options.new_per_source = optional(new_per_source)
+    options.new_per_service = optional(new_per_service)
+    options.packets_per_source = optional(packets_per_source)
+    options.bytes_per_source = optional(bytes_per_source)
+    return _made(library.equic_gateway_open, byref(options))
+
+
+def load_config(text: str) -> Gateway:
+    """Loads a gateway as a configuration (TOML, docs/equic.example.toml) says."""
+    return _made(library.equic_gateway_open_config, text.encode())
+
+
+def join(selector: str | None = None, name: str | None = None) -> Gateway:
+    """Joins a gateway that another process runs, chosen by interface, name or program id; None: the
+    only one there is. `name` is what `equic gateway status` calls this process. Needs CAP_SYS_ADMIN.
+    """
+    return _made(library.equic_gateway_join, optional(selector), optional(name))
+
+
+def _made(function: Callable[..., None], *arguments: object) -> Gateway:
+    handle = c_void_p()
+    function(*arguments, byref(handle))
+    return Gateway(handle)
+
+
+class Gateway:
+    """An XDP program with its services and lists, loaded or joined by this process.
+
+    It stays until `close`, the end of a `with`, or the end of the process.
+    """
+
+    def __init__(self, handle: c_void_p) -> None:
+        self._handle: c_void_p | None = handle
+        # Nobody may close it under a call of another thread.
+        self._lock = threading.Lock()
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        with self._lock:
+            if self._handle is None:
+                raise Error(Code.CLOSED, "the gateway is closed")
+            function(self._handle, *arguments)
+
+    def attach(self, interface: str, mode: Mode = Mode.AUTO) -> None:
+        """Puts the program on a network interface."""
+        self._call(library.equic_gateway_attach, interface.encode(), mode)
+
+    def detach(self, interface: str | None = None) -> None:
+        """Takes the program off an interface; None: off all. Counts, lists and limits stay."""
+        self._call(library.equic_gateway_detach, optional(interface))
+
+    def service(self, name: str | None = None) -> Service:
+        """The service of that name; None: the only one there is."""
+        handle = c_void_p()
+        self._call(library.equic_gateway_service, optional(name), byref(handle))
+        return Service(handle)
+
+    def set(self, key: str, value: str) -> None:
+        """Changes a setting while the gateway runs, as `equic gateway set KEY=VALUE` does."""
+        self._call(library.equic_set, key.encode(), value.encode())
+
+    def deny(self, prefix: str, seconds: float = 0) -> None:
+        """Drops every packet of an address or prefix, for a time; 0: until `forget`."""
+        self._call(library.equic_deny, prefix.encode(), math.ceil(seconds * 1000))
+
+    def allow(self, prefix: str, seconds: float = 0) -> None:
+        """Exempts an address or prefix from quotas and rates, for a time; 0: until `forget`."""
+        self._call(library.equic_allow, prefix.encode(), math.ceil(seconds * 1000))
+
+    def forget(self, prefix: str) -> None:
+        """Takes an address or prefix off both lists."""
+        self._call(library.equic_forget, prefix.encode())
+
+    def close(self) -> None:
+        """Ends the gateway: the program leaves its interfaces; one that was joined stays, without
+        this process's counts. Services and guards stay valid and count for nobody."""
+        with self._lock:
+            library.equic_gateway_close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Gateway:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,144 @@
+"""The C library: its functions with their types, and its errors."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import enum
+import os
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+
+
+class Code(enum.IntEnum):
+    """A kind of failure: enum equic_error of equic.h."""
+
+    INVALID_ARGUMENT = 1
+    NOT_PERMITTED = 2
+    NO_SUCH_INTERFACE = 3
+    INTERFACE_BUSY = 4
+    ALREADY_ATTACHED = 5
+    NOT_ATTACHED = 6
+    NATIVE_REFUSED = 7
+    KERNEL_TOO_OLD = 8
+    BAD_OBJECT = 9
+    ABI_VERSION = 10
+    VERIFIER = 11
+    NO_GATEWAY = 12
+    AMBIGUOUS_GATEWAY = 13
+    CONFIG = 14
+    NO_SUCH_SERVICE = 15
+    FULL = 16
+    FOREIGN_PROGRAM = 17
+    NOT_FOUND = 18
+    NOT_OWNER = 19
+    CLOSED = 20
+    SYSTEM = 21
+    INTERNAL = 22
+
+
+class Error(Exception):
+    """What the library says: a code, and a message with what failed, why, and the mend."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        try:
+            self.code: Code | int = Code(code)
+        except ValueError:  # of a newer library
+            self.code = code
+
+
+class Options(ctypes.Structure):
+    """struct equic_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("service", c_char_p),
+        ("listen", c_char_p),
+        ("port", c_uint16),
+        ("policy", c_int),
+        ("max_connections", c_uint32),
+        ("dry_run", c_int),
+        ("new_per_source", c_char_p),
+        ("new_per_service", c_char_p),
+        ("packets_per_source", c_char_p),
+        ("bytes_per_source", c_char_p),
+        ("object", c_char_p),
+    ]
+
+
+class NativeCounts(ctypes.Structure):
+    """struct equic_counts."""
+
+    _fields_ = [("packets", c_uint64), ("bytes", c_uint64), ("dropped", c_uint64)]
+
+
+# Every function used here: its result (None: nothing; "error": enum equic_error) and arguments.
+_handle = c_void_p
+_peer = (c_char_p, c_uint32)
+_FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
+    "equic_version": (c_char_p, ()),
+    "equic_last_error_message": (c_char_p, ()),
+    "equic_options_init": ("error", (POINTER(Options), c_size_t)),
+    "equic_gateway_open": ("error", (POINTER(Options), POINTER(_handle))),
+    "equic_gateway_open_config": ("error", (c_char_p, POINTER(_handle))),
+    "equic_gateway_join": ("error", (c_char_p, c_char_p, POINTER(_handle))),
+    "equic_gateway_close": (None, (_handle,)),
+    "equic_gateway_attach": ("error", (_handle, c_char_p, c_int)),
+    "equic_gateway_detach": ("error", (_handle, c_char_p)),
+    "equic_gateway_service": ("error", (_handle, c_char_p, POINTER(_handle))),
+    "equic_service_release": (None, (_handle,)),
+    "equic_service_name": (c_char_p, (_handle,)),
+    "equic_service_limit": (c_uint32, (_handle,)),
+    "equic_service_full": (c_int, (_handle, *_peer)),
+    "equic_service_count": ("error", (_handle, *_peer, POINTER(c_uint32))),
+    "equic_opened": (
+        "error",
+        (_handle, *_peer, POINTER(_handle), POINTER(c_uint32), POINTER(c_uint32)),
+    ),
+    "equic_connection_moved": ("error", (_handle, *_peer, POINTER(c_uint32), POINTER(c_uint32))),
+    "equic_connection_closed": (None, (_handle,)),
+    "equic_set": ("error", (_handle, c_char_p, c_char_p)),
+    "equic_deny": ("error", (_handle, c_char_p, c_uint64)),
+    "equic_allow": ("error", (_handle, c_char_p, c_uint64)),
+    "equic_forget": ("error", (_handle, c_char_p)),
+    "equic_reason_find": (c_int, (c_char_p,)),
+    "equic_counter": ("error", (_handle, c_uint32, POINTER(NativeCounts))),
+}
+
+
+def _load() -> ctypes.CDLL:
+    path = os.environ.get("EQUIC_LIBRARY") or ctypes.util.find_library("equic") or "libequic.so"
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"libequic cannot be loaded: {error}. Install it where the system's loader looks, "
+            "or name the file in EQUIC_LIBRARY"
+        ) from error
+
+    def check(code: int, *_: object) -> None:
+        if code:
+            raise Error(code, library.equic_last_error_message().decode(errors="replace"))
+
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = check if result == "error" else result
+    return library
+
+
+library = _load()
+
+
+def version() -> str:
+    """The version of the library that runs."""
+    return library.equic_version().decode()
+
+
+def optional(text: str | None) -> bytes | None:
+    """Text as the library takes it; None is its default."""
+    return None if text is None else text.encode()
+
+
+__all__ = ["Code", "Error", "NativeCounts", "Options", "byref", "library", "optional", "version"]

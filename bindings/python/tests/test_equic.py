@@ -1,0 +1,109 @@
+"""The binding against a gateway on the loopback interface of a network namespace of its own."""
+
+import contextlib
+import os
+import socket
+import unittest
+from collections.abc import Iterator
+
+import equic
+
+NAME = f"python-{os.getpid()}"
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        self.gateway = equic.load(
+            name=NAME,
+            service="web",
+            listen="4433",
+            max_connections=2,
+            new_per_source="20/s burst 40",
+        )
+        self.addCleanup(self.gateway.close)
+        self.service = self.gateway.service()
+
+    @contextlib.contextmanager
+    def failing(self, code: equic.Code) -> Iterator[None]:
+        with self.assertRaises(equic.Error) as caught:
+            yield
+        self.assertEqual(caught.exception.code, code, str(caught.exception))
+        self.assertTrue(str(caught.exception))
+
+
+class Guards(Case):
+    def test_they_count(self) -> None:
+        here, same, there = ("192.0.2.1", 1), ("::ffff:192.0.2.1", 9, 0, 0), ("2001:db8::1", 1)
+        self.assertEqual((self.service.name, self.service.limit), ("web", 2))
+        first, second = self.service.opened(here), self.service.opened(same)
+        self.assertEqual((self.service.count(here), second.count), (2, 2))
+        self.assertFalse(first.over_limit or second.over_limit or second.untracked)
+        self.assertTrue(self.service.full(here))
+        self.assertFalse(self.service.full(there))
+        with self.service.opened(here) as third:
+            self.assertTrue(third.over_limit)
+            third.moved(there)
+            self.assertFalse(third.over_limit)
+            self.assertEqual(self.service.count(here), 2)
+            self.assertEqual(self.service.count(("2001:db8::ffff", 2)), 1)
+        self.assertEqual(self.service.count(there), 0)
+        first.close()
+        first.close()
+        self.assertEqual(self.service.count(here), 1)
+        with self.failing(equic.Code.CLOSED):
+            first.moved(there)
+        del second
+        self.assertEqual(self.service.count(here), 0, "a forgotten guard ends with its object")
+
+    def test_the_limit_is_the_live_one(self) -> None:
+        self.gateway.set("max_connections", "7")
+        self.assertEqual(self.service.limit, 7)
+
+
+class Program(Case):
+    def test_it_drops(self) -> None:
+        self.gateway.attach("lo", equic.Mode.GENERIC)
+        self.gateway.deny("127.0.0.0/8", seconds=60)
+        before = self.service.counter("denied")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"anybody there?", ("127.0.0.1", 4433))
+        # The loopback interface delivers before the call returns.
+        after = self.service.counter("denied")
+        self.assertEqual(after.dropped, before.dropped + 1)
+        self.assertEqual(after.bytes, before.bytes + 14)
+        self.gateway.forget("127.0.0.0/8")
+        with self.failing(equic.Code.NOT_FOUND):
+            self.gateway.forget("127.0.0.0/8")
+        self.gateway.detach("lo")
+
+    def test_it_is_joined(self) -> None:
+        with equic.join(NAME, "another") as joined:
+            guard = joined.service("web").opened(("192.0.2.1", 1))
+            self.assertEqual(joined.service().count(("192.0.2.1", 1)), 1)
+        guard.close()
+
+
+class Errors(Case):
+    def test_they_say_what_is_wrong(self) -> None:
+        for address in [("nowhere", 1), ("192.0.2.1", 99999), ("192.0.2.1",), (), None, ("::1", "x")]:
+            with self.failing(equic.Code.INVALID_ARGUMENT):
+                self.service.opened(address)  # type: ignore[arg-type]
+        with self.failing(equic.Code.CONFIG):
+            self.gateway.set("max_conections", "1")
+        with self.failing(equic.Code.NO_SUCH_SERVICE):
+            self.gateway.service("wbe")
+        with self.failing(equic.Code.NO_SUCH_INTERFACE):
+            self.gateway.attach("nowhere0")
+        with self.failing(equic.Code.NOT_FOUND):
+            self.service.counter("nonsense")
+        with self.failing(equic.Code.NO_GATEWAY):
+            equic.join("no such gateway")
+        with self.failing(equic.Code.CONFIG):
+            equic.load(new_per_source="many")
+        self.gateway.close()
+        with self.failing(equic.Code.CLOSED):
+            self.gateway.set("max_connections", "1")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,131 @@
+//! Taking over, being taken over, and what stays behind: the flags `--pin`, `--socket`, `--user`, and
+//! the end of a run.
+
+use std::path::{Path, PathBuf};
+
+use equic_gateway::{Config, SocketConfig, SocketHost};
+use serde_json::json;
+
+use super::privileges;
+use crate::failure::Done;
+use crate::gateway::attach::Running;
+use crate::output::Journal;
+
+/// Where gateways are pinned unless somebody says otherwise.
+const PINS: &str = "/sys/fs/bpf/equic";
+
+/// Who looks after the gateway, and who may feed it.
+#[derive(clap::Args)]
+pub struct Handover {
+    /// Keep protecting when this process ends: pin it there, a directory in a BPF file system
+    /// [default: /sys/fs/bpf/equic/NAME]. What is pinned there already is taken over, without a gap
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    pin: Option<Option<PathBuf>>,
+    /// Let servers without privileges join at this Unix socket
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Once attached, run as this user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
+impl Handover {
+    /// Lays the flags over a configuration.
+    pub fn apply(&self, config: &mut Config) -> Done {
+        if let Some(pin) = &self.pin {
+            let usual = || Path::new(PINS).join(config.gateway.name.replace('.', "_"));
+            let pin = pin.clone().unwrap_or_else(usual);
+            config.gateway.pin = Some(pin.to_string_lossy().into_owned());
+        }
+        if let Some(path) = &self.socket {
+            let path = path.to_string_lossy().into_owned();
+            let given = config.gateway.socket.clone().unwrap_or_default();
+            config.gateway.socket = Some(SocketConfig { path, ..given });
+        }
+        if let Some(user) = &self.user {
+            privileges::user(user)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the socket and gives up what is not needed any more. From here on threads may start.
+    pub fn settle(&self, running: &Running, config: &Config) -> Done<Option<SocketHost>> {
+        let control = running.gateway.control();
+        // Ledgers that are there are looked at while that is permitted.
+        control.ledgers()?;
+        let socket = &config.gateway.socket;
+        let prepared = match socket {
+            Some(_) => Some(SocketHost::prepare(control, config, running.taken.is_some())?),
+            None => None,
+        };
+        privileges::drop_all(socket.is_none(), self.user.as_deref())?;
+        Ok(prepared.map(|prepared| prepared.start()).transpose()?)
+    }
+}
+
+/// What `announce` adds.
+pub fn describe(running: &Running, config: &Config) -> String {
+    let mut text = String::new();
+    if let Some(taken) = &running.taken {
+        let alive = if taken.owner.alive { ", which runs and will leave" } else { "" };
+        let program =
+            if taken.replaced { ", with another program in place of the old one" } else { "" };
+        text += &format!("taken over from process {}{alive}{program}\n", taken.owner.pid);
+    }
+    if let Some(pin) = running.gateway.pinned_at() {
+        text +=
+            &format!("pinned at {}: protection goes on when this process ends\n", pin.display());
+    }
+    if let Some(socket) = &config.gateway.socket {
+        text += &format!("servers join at {}\n", socket.path);
+    }
+    text
+}
+
+/// How it is ended.
+pub fn farewell(running: &Running, config: &Config) -> String {
+    match running.gateway.pinned_at() {
+        Some(_) => format!("`equic gateway detach {}` takes it off", config.gateway.name),
+        None => "Ctrl-C takes it off".to_owned(),
+    }
+}
+
+/// Whether another process looks after the gateway now, and which.
+pub fn successor(running: &Running) -> Option<String> {
+    let owner = running.gateway.taken_over()?;
+    Some(format!("process {} has taken over", owner.pid))
+}
+
+/// Ends this process's part; the rest stays if it is pinned. Says so.
+pub fn leave(running: Running, host: Option<SocketHost>, why: &str, journal: &Journal) {
+    let pin = running.gateway.pinned_at().map(|path| path.display().to_string());
+    let taken = running.gateway.taken_over().is_some();
+    let on = running.gateway.interfaces().map_or(1, |interfaces| interfaces.len());
+    let stays = taken || (pin.is_some() && on > 0);
+    match host {
+        Some(host) if stays => host.leave(),
+        other => drop(other),
+    }
+    if pin.is_some() && !stays {
+        // Nothing is protected any more: no pin may make it look otherwise.
+        let _ = running.gateway.unpin();
+    }
+    let name = running.gateway.control().name();
+    if !stays {
+        // Not by closing links alone: somebody who looks at one may hold it for a moment.
+        for one in running.gateway.attached() {
+            let _ = running.gateway.detach(&one.interface);
+        }
+    }
+    drop(running);
+    let after = match (&pin, stays && !taken) {
+        (Some(pin), true) => {
+            format!("; protection goes on, pinned at {pin}: `equic gateway detach {name}` ends it")
+        }
+        _ => String::new(),
+    };
+    journal.entry(
+        format_args!("left: {why}{after}"),
+        || json!({ "event": "left", "why": why, "protected": stays, "pin": pin }),
+    );
+}

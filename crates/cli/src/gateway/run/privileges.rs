@@ -1,0 +1,69 @@
+//! What a gateway's process keeps of its privileges once the program is attached.
+//!
+//! Capabilities belong to threads, so this happens while there is one: before servers are let in,
+//! before anything is swept.
+
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::sys::prctl;
+use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
+
+use crate::failure::{Done, Failure};
+
+/// Making ledgers (`CAP_BPF`) and attaching to interfaces that come back (`CAP_NET_ADMIN`).
+const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
+
+/// Gives up what is not needed, for good; `look`: whether ledgers of servers that joined by
+/// themselves are looked into, which takes `CAP_SYS_ADMIN`. `user`: whom to become.
+pub fn drop_all(look: bool, user: Option<&str>) -> Done {
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::because("cannot give up privileges", error);
+    let kept: CapsHashSet = KEPT
+        .into_iter()
+        .chain(look.then_some(Capability::CAP_SYS_ADMIN))
+        .filter(|one| caps::has_cap(None, CapSet::Permitted, *one).unwrap_or(false))
+        .collect();
+    // Whoever may not drop from the bounding set (no CAP_SETPCAP) has no use for it either: with
+    // no_new_privs nothing is ever gained through it.
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
+        let bounding = caps::read(None, CapSet::Bounding).map_err(|e| failed(&e))?;
+        for one in bounding.difference(&kept) {
+            caps::drop(None, CapSet::Bounding, *one).map_err(|e| failed(&e))?;
+        }
+    }
+    if let Some(name) = user {
+        become_user(name, &kept)?;
+    }
+    caps::clear(None, CapSet::Ambient).map_err(|e| failed(&e))?;
+    caps::set(None, CapSet::Inheritable, &CapsHashSet::new()).map_err(|e| failed(&e))?;
+    caps::set(None, CapSet::Effective, &kept).map_err(|e| failed(&e))?;
+    caps::set(None, CapSet::Permitted, &kept).map_err(|e| failed(&e))?;
+    prctl::set_no_new_privs().map_err(|e| failed(&e))
+}
+
+/// The user of a name or number, as `--user` takes it.
+pub fn user(name: &str) -> Done<(Uid, Gid)> {
+    let unknown = || {
+        Failure::usage(format!(
+            "there is no user `{name}` on this machine: give a name from `getent passwd`"
+        ))
+    };
+    let found = match name.parse() {
+        Ok(number) => User::from_uid(Uid::from_raw(number)),
+        Err(_) => User::from_name(name),
+    };
+    let found = found.ok().flatten().ok_or_else(unknown)?;
+    Ok((found.uid, found.gid))
+}
+
+fn become_user(name: &str, kept: &CapsHashSet) -> Done {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot become the user `{name}`"), error)
+    };
+    let (uid, gid) = user(name)?;
+    prctl::set_keepcaps(true).map_err(|e| failed(&e))?;
+    setgroups(&[]).map_err(|e| failed(&e))?;
+    setresgid(gid, gid, gid).map_err(|e| failed(&e))?;
+    setresuid(uid, uid, uid).map_err(|e| failed(&e))?;
+    prctl::set_keepcaps(false).map_err(|e| failed(&e))?;
+    caps::set(None, CapSet::Effective, kept).map_err(|e| failed(&e))
+}

@@ -1,0 +1,193 @@
+//! One measurement: an arm under a flood of one rate, once.
+
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::Summary;
+use equic_gateway::Control;
+use equic_lab::flood::FloodReport;
+use equic_lab::measure::{NetCounters, ProcessCpu};
+use equic_lab::nftables::Filter;
+use equic_lab::plan::IFNAME;
+use equic_lab::{Lab, Namespace};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::plan::{ATTACKER, Arm, BYSTANDER, CLIENT, Plan};
+use crate::failure::{Done, Failure};
+use crate::part::{Ended, PATIENCE, Part, Seat};
+
+/// How often the parts are listened to.
+const LOOK: Duration = Duration::from_millis(20);
+/// Packets at the target after which the flood is there.
+const ARRIVED: u64 = 1_000;
+/// How long it is there before the client comes: what a rate lets in at once is through by then.
+const LEAD: Duration = Duration::from_secs(1);
+
+/// What one measurement came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cell {
+    pub round: usize,
+    pub arm: Arm,
+    /// Initials a second that were ordered; null is all that the CPU could send.
+    pub flood_pps: Option<u64>,
+    /// Initials a second that were sent.
+    pub sent_pps: f64,
+    /// Requests of the legitimate client that went well, a second.
+    pub requests_per_s: f64,
+    /// Durations of these, milliseconds; null: there were none.
+    pub median_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    /// Requests made, and those that failed.
+    pub requests: u64,
+    pub failures: u64,
+    /// CPU time of the server, per cent of one CPU.
+    pub server_cpu_percent: f64,
+    /// Datagrams that reached the server's socket, and those that found its buffer full.
+    pub datagrams: u64,
+    pub socket_full: u64,
+    /// Packets the gateway or nftables dropped.
+    pub dropped: Option<u64>,
+}
+
+/// What stands between the flood and the server.
+enum Guard {
+    Nobody,
+    Gateway(Part, Control),
+    Nftables(Filter),
+}
+
+/// What every measurement needs.
+pub struct Stage<'a> {
+    pub lab: &'a Lab,
+    pub plan: &'a Plan,
+}
+
+impl Stage<'_> {
+    /// Measures an arm once.
+    pub fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
+        let (lab, plan) = (self.lab, self.plan);
+        let guard = self.guard(arm)?;
+        let seat = Seat { host: lab.server(), cpu: plan.server_cpu, nice: false };
+        let mut server = Part::start("server", &seat, &plan.server(arm, lab, lab.id()))?;
+        let pin = server.ready()?["fingerprint"].as_str().unwrap_or_default().to_owned();
+        let target = match arm {
+            Arm::Elsewhere => lab.client(BYSTANDER),
+            _ => lab.server(),
+        };
+        let mut flood = self.flood(target, pps, round)?;
+
+        let arrived = Instant::now();
+        while arrived.elapsed() < LEAD {
+            server.look(false)?;
+            flood.look(false)?;
+            std::thread::sleep(LOOK);
+        }
+        let before = (NetCounters::of(lab.server())?, ProcessCpu::of(server.pid()));
+        let seat = Seat { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
+        let begun = Instant::now();
+        let mut client = Part::start("client", &seat, &plan.client(lab.server(), &pin))?;
+        let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
+        while !client.ended() && begun.elapsed() < patience {
+            server.look(false)?;
+            flood.look(false)?;
+            std::thread::sleep(LOOK);
+        }
+        let summary: Summary = reported(&client.finish()?, "summary")?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let cpu = ProcessCpu::of(server.pid()).zip(before.1);
+        let net = NetCounters::of(lab.server())?;
+        let dropped = guard.dropped()?;
+
+        flood.stop();
+        let flood: FloodReport = reported(&flood.finish()?, "report")?;
+        server.stop();
+        server.finish()?;
+        guard.finish()?;
+        let cpu = cpu.map_or(0.0, |(after, before)| after.seconds() - before.seconds());
+        let grown = |read: fn(&NetCounters) -> u64| read(&net).saturating_sub(read(&before.0));
+        Ok(Cell {
+            round,
+            arm,
+            flood_pps: pps,
+            sent_pps: flood.pps,
+            requests_per_s: summary.rps,
+            median_ms: summary.median_ms,
+            p99_ms: summary.p99_ms,
+            requests: summary.requests,
+            failures: summary.failures(),
+            server_cpu_percent: 100.0 * cpu / seconds,
+            datagrams: grown(|net| net.udp4.in_datagrams),
+            socket_full: grown(|net| net.udp4.rcvbuf_errors),
+            dropped,
+        })
+    }
+
+    fn guard(&self, arm: Arm) -> Done<Guard> {
+        let (lab, plan) = (self.lab, self.plan);
+        match arm {
+            Arm::Gateway => {
+                let seat = Seat { host: lab.server(), cpu: plan.flood_cpu, nice: false };
+                let mut part = Part::start("gateway", &seat, &plan.gateway(lab.id()))?;
+                let ready = part.ready()?;
+                let control = Control::open(Some(&ready["program_id"].to_string()))?;
+                control.deny(Plan::denied()?, None)?;
+                Ok(Guard::Gateway(part, control))
+            }
+            Arm::Nftables => Ok(Guard::Nftables(plan.rules()?.apply(lab.server())?)),
+            Arm::Elsewhere | Arm::UserSpace | Arm::Nothing => Ok(Guard::Nobody),
+        }
+    }
+
+    /// Starts the flood, and waits until it arrives.
+    fn flood(&self, target: &Namespace, pps: Option<u64>, round: usize) -> Done<Part> {
+        let attacker = self.lab.client(ATTACKER);
+        let args = self.plan.flood(attacker, target, pps, round as u64 + 1);
+        let seat = Seat { host: attacker, cpu: self.plan.flood_cpu, nice: false };
+        let mut flood = Part::start("flood", &seat, &args)?;
+        let before = received(target)?;
+        let deadline = Instant::now() + PATIENCE;
+        while received(target)?.saturating_sub(before) < ARRIVED {
+            flood.look(false)?;
+            if Instant::now() >= deadline {
+                return Err(Failure::new("the flood did not arrive"));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(flood)
+    }
+}
+
+impl Guard {
+    fn dropped(&self) -> Done<Option<u64>> {
+        Ok(match self {
+            Guard::Nobody => None,
+            Guard::Gateway(_, control) => {
+                Some(control.counters()?.iter().map(|row| row.dropped).sum())
+            }
+            Guard::Nftables(filter) => Some(filter.dropped()?),
+        })
+    }
+
+    fn finish(self) -> Done {
+        if let Guard::Gateway(part, _) = self {
+            part.stop();
+            part.finish()?;
+        }
+        Ok(())
+    }
+}
+
+/// Packets that came to a host's interface, dropped there or not.
+fn received(host: &Namespace) -> Done<u64> {
+    let net = NetCounters::of(host)?;
+    Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))
+}
+
+/// What a part said at its end, under this name.
+fn reported<T: serde::de::DeserializeOwned>(ended: &Ended, name: &str) -> Done<T> {
+    let missing = || Failure::new(format!("a part ended without its {name} ({})", ended.status));
+    let (_, done) = ended.event("done").ok_or_else(missing)?;
+    let value: Value = done[name].clone();
+    serde_json::from_value(value)
+        .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
+}

@@ -1,0 +1,129 @@
+//! `equic lab bench`: what a flood leaves of a server, by who protects it.
+//!
+//! A lab of a server, a legitimate client, an attacker and a bystander. The flood has a CPU of its own,
+//! which its soft interrupts run on too; server and client share another. Five arms ([`plan::Arm`]) at
+//! several rates, in random order, again and again; the baseline is the same flood sent to the
+//! bystander, so that only what reaches the server differs.
+//!
+//! * `plan`: what is chosen, and the command lines of the parts; `cell`: one measurement;
+//! * `result`: ratios and their intervals; `show`: table and progress.
+
+mod cell;
+mod plan;
+mod result;
+mod show;
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use equic_lab::{Lab, pin_thread};
+use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::table::Style;
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom as _;
+
+use crate::failure::{Done, Failure};
+use crate::output;
+use crate::part::until_interrupted;
+use cell::{Cell, Stage};
+use plan::{Arm, HOSTS, Plan};
+use result::Bench;
+use show::Progress;
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.lab.bench/1";
+
+/// Measures what legitimate clients get under a flood: with the gateway, with nftables, with quotas in
+/// the server, and with nothing. Takes about ten minutes
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where flood.json goes
+    #[arg(long, value_name = "DIR", default_value = "out/bench-gateway")]
+    out: PathBuf,
+    /// Half a minute, to see that everything works
+    #[arg(long)]
+    quick: bool,
+    /// How often everything is measured, instead of 7 times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Seconds of one measurement, instead of 3
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=600))]
+    seconds: Option<u16>,
+    /// Initials a second, instead of 50000, 200000 and all that a CPU can send; several are fine
+    #[arg(long, value_name = "PPS", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
+    flood: Vec<u64>,
+    /// The same number gives the same order of measurements
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// Print the result as JSON (schema equic.lab.bench/1)
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the table as Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    until_interrupted(|| carry_out(args))
+}
+
+fn carry_out(args: &Args) -> Done {
+    check(args)?;
+    let plan = Plan::new(args)?;
+    let created = Timestamp::new(SystemTime::now())
+        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let machine = Machine::read()?;
+    // Threads, and parts that are not told otherwise, stay off the server's CPU.
+    pin_thread(&[plan.flood_cpu])?;
+    // What killed runs left behind; whatever cannot be removed is not in the way.
+    let _ = Lab::sweep();
+    let lab = Lab::builder("bench").clients(HOSTS).build()?;
+    let cells = measure(&plan, &lab)?;
+    lab.close()?;
+    let report = Report {
+        schema: SCHEMA.parse()?,
+        created,
+        machine,
+        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        data: Bench::new(plan, cells),
+    };
+    report.write(args.out.join("flood.json"))?;
+    if args.json {
+        return output::text(report.to_json()?);
+    }
+    let table = show::table(&report.data.rows);
+    let table = if args.markdown { table.markdown() } else { table.render(Style::stdout()) };
+    output::text(format_args!("{table}\n{}\n{}\n", show::aim(), report.machine))
+}
+
+/// What would fail after minutes should fail at once.
+fn check(args: &Args) -> Done {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::new(
+            "the benchmark needs root, to make network namespaces and to load XDP programs",
+        )
+        .mend("run `sudo equic lab bench`"));
+    }
+    std::fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
+    })
+}
+
+fn measure(plan: &Plan, lab: &Lab) -> Done<Vec<Cell>> {
+    let progress = Progress::new(plan);
+    let mut rng = SmallRng::seed_from_u64(plan.seed);
+    let stage = Stage { lab, plan };
+    let mut cells = Vec::with_capacity(plan.cells());
+    let mut order: Vec<(Option<u64>, Arm)> =
+        plan.flood_pps.iter().flat_map(|pps| Arm::ALL.map(|arm| (*pps, arm))).collect();
+    for round in 0..plan.rounds {
+        order.shuffle(&mut rng);
+        for &(pps, arm) in &order {
+            progress.begin(arm, pps);
+            cells.push(stage.measure(round, arm, pps)?);
+            progress.done();
+        }
+    }
+    Ok(cells)
+}

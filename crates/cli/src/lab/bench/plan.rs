@@ -1,0 +1,210 @@
+//! What is compared, how long, how hard, and the command lines of the parts.
+
+use equic_lab::nftables::Rules;
+use equic_lab::plan::IFNAME;
+use equic_lab::{Lab, Namespace};
+use serde::{Deserialize, Serialize};
+
+use super::Args;
+use crate::failure::{Done, Failure};
+use crate::part::allowed_cpus;
+
+/// Where the server listens.
+const PORT: u16 = 443;
+/// The hosts of the lab beside the server.
+pub const CLIENT: usize = 0;
+pub const ATTACKER: usize = 1;
+pub const BYSTANDER: usize = 2;
+pub const HOSTS: usize = 3;
+/// Addresses the attacker sends from.
+const SOURCES: u8 = 4;
+/// A prefix that every list denies and nobody has, so that the lists are looked at.
+const DENIED: &str = "198.51.100.0/24";
+/// Of the server's socket, in every arm: room for what a rate lets in at once.
+const RECEIVE_BUFFER: &str = "4MB";
+/// Different Initials of a flood.
+const POOL: usize = 4_096;
+/// How much longer a flood is told to go on than needed: it is stopped.
+const SPARE: f64 = 60.0;
+
+/// Who protects the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arm {
+    /// The flood goes to somebody else: what the others are compared with.
+    Elsewhere,
+    /// eQUIC, attached in the driver.
+    Gateway,
+    /// Rules of nftables at the ingress hook.
+    Nftables,
+    /// Quotas in the server.
+    UserSpace,
+    /// Nobody.
+    Nothing,
+}
+
+impl Arm {
+    pub const ALL: [Arm; 5] =
+        [Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Arm::Elsewhere => "flood elsewhere (baseline)",
+            Arm::Gateway => "eQUIC gateway",
+            Arm::Nftables => "nftables",
+            Arm::UserSpace => "quotas in the server",
+            Arm::Nothing => "nothing",
+        }
+    }
+}
+
+/// Everything that was chosen; part of the result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// How often everything is measured.
+    pub rounds: usize,
+    /// Length of one measurement, seconds.
+    pub seconds: f64,
+    /// Initials a second; null is all that the attacker's CPU can send.
+    pub flood_pps: Vec<Option<u64>>,
+    /// Connections of the legitimate client, each with one request at a time.
+    pub connections: usize,
+    /// Bytes it asks for.
+    pub bytes_per_request: u32,
+    /// A request without an answer for so long has failed, milliseconds.
+    pub timeout_ms: u32,
+    /// Source addresses of the flood.
+    pub flood_sources: u8,
+    /// Limit: connections of a source at a time (not in nftables, which knows of none).
+    pub max_connections: u32,
+    /// Limit: new connections of a source; in nftables its Initials.
+    pub new_per_source: String,
+    /// The same for nftables: Initials at once, of which a connection takes two to three.
+    pub initials_burst: u32,
+    /// The CPU of the server and its legitimate client.
+    pub server_cpu: usize,
+    /// The CPU of the flood, and of the soft interrupts it makes.
+    pub flood_cpu: usize,
+    /// Seed of the order of the measurements and of the intervals.
+    pub seed: u64,
+}
+
+impl Plan {
+    pub fn new(args: &Args) -> Done<Plan> {
+        let cpus = allowed_cpus()?;
+        let [server_cpu, flood_cpu, ..] = cpus[..] else {
+            return Err(Failure::new(
+                "one CPU cannot tell what a flood costs the server's: \
+                 the benchmark needs two",
+            ));
+        };
+        let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 3.0) };
+        let rates = if args.quick { vec![None] } else { vec![Some(50_000), Some(200_000), None] };
+        Ok(Plan {
+            rounds: args.rounds.map_or(rounds, usize::from),
+            seconds: args.seconds.map_or(seconds, f64::from),
+            flood_pps: match &args.flood[..] {
+                [] => rates,
+                chosen => chosen.iter().map(|pps| Some(*pps)).collect(),
+            },
+            connections: 8,
+            bytes_per_request: 10_000,
+            timeout_ms: 2_000,
+            flood_sources: SOURCES,
+            max_connections: 32,
+            new_per_source: "1/s burst 16".to_owned(),
+            initials_burst: 48,
+            server_cpu,
+            flood_cpu,
+            seed: args.seed,
+        })
+    }
+
+    /// Measurements in all.
+    pub fn cells(&self) -> usize {
+        self.rounds * self.flood_pps.len() * Arm::ALL.len()
+    }
+
+    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
+    pub fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
+        let listen = format!("{}:{PORT}", lab.server().ipv4);
+        let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
+        args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
+        match arm {
+            Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
+            // Ignoring is the least a server can do, and what the gateway does.
+            Arm::UserSpace => args.extend(words(&[
+                "--user-quota",
+                &self.max_connections.to_string(),
+                "--user-rate",
+                &self.new_per_source,
+                "--user-at-limit",
+                "ignore",
+            ])),
+            Arm::Gateway => args.extend(words(&["--gateway", gateway])),
+        }
+        args
+    }
+
+    /// `equic gateway run`, called `name`.
+    pub fn gateway(&self, name: &str) -> Vec<String> {
+        let mut args = words(&["gateway", "run", "--json", "--mode", "native", "--name", name]);
+        args.extend(words(&["--interface", IFNAME, "--port", &PORT.to_string()]));
+        args.extend(words(&["--max-connections", &self.max_connections.to_string()]));
+        args.extend(words(&["--new-per-source", &self.new_per_source]));
+        args
+    }
+
+    /// What the gateway's deny list holds.
+    pub fn denied() -> Done<equic_gateway::IpNet> {
+        equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
+    }
+
+    /// The nearest in nftables.
+    pub fn rules(&self) -> Done<Rules> {
+        let deny = DENIED.parse().map_err(|error| Failure::because(DENIED, error))?;
+        let (port, burst) = (PORT, self.initials_burst);
+        Ok(Rules { port, initials_per_second: 1, burst, deny: vec![deny] })
+    }
+
+    /// `equic lab load well`: each connection is kept, and asks again when it has its answer.
+    pub fn client(&self, server: &Namespace, pin: &str) -> Vec<String> {
+        let url = format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request);
+        let mut args = words(&["lab", "load", "well", &url, "--pin", pin, "--json"]);
+        args.extend(words(&["--threads", "1", "--clients", &self.connections.to_string()]));
+        args.extend(words(&["--requests", &u32::MAX.to_string()]));
+        args.extend(words(&["--timeout", &format!("{}ms", self.timeout_ms)]));
+        args.extend(words(&["--duration", &milliseconds(self.seconds)]));
+        args
+    }
+
+    /// `equic lab flood initial` at a host.
+    pub fn flood(
+        &self,
+        from: &Namespace,
+        to: &Namespace,
+        pps: Option<u64>,
+        seed: u64,
+    ) -> Vec<String> {
+        let target = format!("{}:{PORT}", to.ipv4);
+        let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);
+        let [a, b, c, _] = from.ipv4.octets();
+        for last in 1..=self.flood_sources {
+            args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
+        }
+        if let Some(pps) = pps {
+            args.extend(words(&["--pps", &pps.to_string()]));
+        }
+        args.extend(words(&["--pool", &POOL.to_string(), "--seed", &seed.to_string()]));
+        args.extend(words(&["--duration", &milliseconds(self.seconds + SPARE)]));
+        args
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{}ms", (seconds * 1000.0).round() as u64)
+}

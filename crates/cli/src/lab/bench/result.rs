@@ -1,0 +1,140 @@
+//! From measurements to figures: each arm against the baseline of the same round and rate.
+
+use equic_report::stats::{Interval, RESAMPLES, Sample};
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
+
+use super::cell::Cell;
+use super::plan::{Arm, Plan};
+
+/// At least so much of the baseline's requests is what the gateway is to leave.
+pub const AIM_THROUGHPUT: f64 = 0.99;
+/// At most so many times the baseline's 99th percentile.
+pub const AIM_P99: f64 = 1.1;
+
+/// `data` of schema equic.lab.bench/1.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Bench {
+    pub plan: Plan,
+    /// One for each rate and arm.
+    pub rows: Vec<Row>,
+    /// Everything that was measured, in the order it was.
+    pub cells: Vec<Cell>,
+}
+
+/// An arm under a flood of one rate, over all rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Row {
+    pub arm: Arm,
+    /// Initials a second that were ordered; null is all that the CPU could send.
+    pub flood_pps: Option<u64>,
+    /// Medians over the rounds.
+    pub sent_pps: Option<f64>,
+    pub requests_per_s: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub server_cpu_percent: Option<f64>,
+    /// Requests that failed, of all rounds, and all requests.
+    pub failures: u64,
+    pub requests: u64,
+    /// Requests a second, as a share of the baseline's in the same round.
+    pub throughput: Option<Ratio>,
+    /// 99th percentile of their durations, as a multiple of the baseline's in the same round. Rounds
+    /// in which nothing went well have none.
+    pub p99: Option<Ratio>,
+}
+
+/// The median of a ratio over the rounds, and where it lies with 95 % confidence (bootstrap).
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Ratio {
+    pub median: f64,
+    pub interval: Interval,
+}
+
+impl Bench {
+    pub fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
+        let mut rng = SmallRng::seed_from_u64(plan.seed);
+        let mut rows = Vec::new();
+        for pps in &plan.flood_pps {
+            rows.extend(Arm::ALL.map(|arm| row(&cells, arm, *pps, &mut rng)));
+        }
+        Bench { plan, rows, cells }
+    }
+}
+
+fn row(cells: &[Cell], arm: Arm, pps: Option<u64>, rng: &mut SmallRng) -> Row {
+    let of = |arm: Arm| cells.iter().filter(move |cell| cell.arm == arm && cell.flood_pps == pps);
+    let median =
+        |read: fn(&Cell) -> Option<f64>| of(arm).filter_map(read).collect::<Sample>().median();
+    let mut against = |read: fn(&Cell) -> Option<f64>| {
+        let ratios = of(arm).filter_map(|cell| {
+            let base = of(Arm::Elsewhere).find(|base| base.round == cell.round)?;
+            Some(read(cell)? / read(base)?)
+        });
+        let ratios: Sample = ratios.collect();
+        let interval = ratios.bootstrap_95(rng, RESAMPLES, Sample::median)?;
+        Some(Ratio { median: ratios.median()?, interval })
+    };
+    let (throughput, p99) = match arm {
+        Arm::Elsewhere => (None, None),
+        _ => (against(|cell| Some(cell.requests_per_s)), against(|cell| cell.p99_ms)),
+    };
+    Row {
+        arm,
+        flood_pps: pps,
+        sent_pps: median(|cell| Some(cell.sent_pps)),
+        requests_per_s: median(|cell| Some(cell.requests_per_s)),
+        p99_ms: median(|cell| cell.p99_ms),
+        server_cpu_percent: median(|cell| Some(cell.server_cpu_percent)),
+        failures: of(arm).map(|cell| cell.failures).sum(),
+        requests: of(arm).map(|cell| cell.requests).sum(),
+        throughput,
+        p99,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(round: usize, arm: Arm, rps: f64, p99_ms: Option<f64>) -> Cell {
+        Cell {
+            round,
+            arm,
+            flood_pps: None,
+            sent_pps: 1e6,
+            requests_per_s: rps,
+            median_ms: p99_ms,
+            p99_ms,
+            requests: 10,
+            failures: u64::from(p99_ms.is_none()),
+            server_cpu_percent: 50.0,
+            datagrams: 0,
+            socket_full: 0,
+            dropped: None,
+        }
+    }
+
+    #[test]
+    fn every_round_is_compared_with_its_own_baseline() {
+        // A machine that gets slower: medians alone would say 0.75, each round says 0.5.
+        let mut cells = Vec::new();
+        for (round, speed) in [(0, 4000.0), (1, 2000.0), (2, 1000.0)] {
+            cells.push(cell(round, Arm::Elsewhere, speed, Some(1.0)));
+            cells.push(cell(round, Arm::Gateway, speed / 2.0, Some(3.0)));
+        }
+        let row = row(&cells, Arm::Gateway, None, &mut SmallRng::seed_from_u64(1));
+        let throughput = row.throughput.unwrap();
+        assert_eq!((throughput.median, row.p99.unwrap().median), (0.5, 3.0));
+        assert_eq!((throughput.interval.low, throughput.interval.high), (0.5, 0.5));
+        assert_eq!((row.requests_per_s, row.requests, row.failures), (Some(1000.0), 30, 0));
+    }
+
+    #[test]
+    fn an_arm_in_which_nothing_goes_well_has_no_percentile() {
+        let cells = [cell(0, Arm::Elsewhere, 100.0, Some(1.0)), cell(0, Arm::Nothing, 0.0, None)];
+        let row = row(&cells, Arm::Nothing, None, &mut SmallRng::seed_from_u64(1));
+        assert_eq!((row.throughput.unwrap().median, row.failures), (0.0, 1));
+        assert!(row.p99.is_none() && row.p99_ms.is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! The result as a table, and how far the measurement is.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use equic_report::number;
+use equic_report::table::{Cell, Column, Table, Tone};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::plan::{Arm, Plan};
+use super::result::{AIM_P99, AIM_THROUGHPUT, Ratio, Row};
+
+pub fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        Column::text("flood"),
+        Column::text("protected by"),
+        Column::number("sent").unit("packets/s"),
+        Column::number("requests").unit("1/s"),
+        Column::number("of baseline").unit("%"),
+        Column::number("95 % interval").unit("%"),
+        Column::number("p99").unit("ms"),
+        Column::number("of baseline").unit("times"),
+        Column::number("95 % interval").unit("times"),
+        Column::number("failed").unit("%"),
+        Column::number("server CPU").unit("%"),
+    ])
+    .title("Legitimate HTTP/3 requests under a flood of Initials");
+    for row in rows {
+        let flood = match (row.arm, row.flood_pps) {
+            (Arm::Elsewhere, Some(pps)) => number::si(pps as f64, "packets/s"),
+            (Arm::Elsewhere, None) => "all it can".to_owned(),
+            _ => String::new(),
+        };
+        let throughput = ratio(row.throughput, 100.0, 1);
+        let p99 = ratio(row.p99, 1.0, 2);
+        let aimed = row.arm == Arm::Gateway;
+        let judged = |text: String, met: Option<bool>| match met.filter(|_| aimed) {
+            Some(true) => Cell::new(text).tone(Tone::Good),
+            Some(false) => Cell::new(text).tone(Tone::Warning),
+            None => Cell::new(text),
+        };
+        let failed = 100.0 * row.failures as f64 / row.requests.max(1) as f64;
+        table.row([
+            flood.into(),
+            Cell::new(row.arm.title()),
+            figure(row.sent_pps, 0).into(),
+            figure(row.requests_per_s, 0).into(),
+            judged(throughput.0, row.throughput.map(|r| r.median >= AIM_THROUGHPUT)),
+            throughput.1.into(),
+            figure(row.p99_ms, 1).into(),
+            judged(p99.0, row.p99.map(|r| r.median <= AIM_P99)),
+            p99.1.into(),
+            Cell::new(format!("{failed:.1}")),
+            figure(row.server_cpu_percent, 0).into(),
+        ]);
+    }
+    table
+}
+
+/// The aim, in words.
+pub fn aim() -> String {
+    format!(
+        "aim for the gateway: at least {:.0} % of the baseline's requests, p99 at most {AIM_P99} times",
+        100.0 * AIM_THROUGHPUT
+    )
+}
+
+fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
+    let Some(Ratio { median, interval }) = ratio else { return Default::default() };
+    let text = |value: f64| format!("{:.digits$}", scale * value);
+    (text(median), format!("{} to {}", text(interval.low), text(interval.high)))
+}
+
+/// A bar on a terminal, nothing elsewhere.
+pub struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    pub fn new(plan: &Plan) -> Progress {
+        Progress(std::io::stderr().is_terminal().then(|| {
+            let target = ProgressDrawTarget::stderr();
+            let bar = ProgressBar::with_draw_target(Some(plan.cells() as u64), target);
+            // It is a constant, and the default looks fine too.
+            if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4}  {msg}")
+            {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        }))
+    }
+
+    pub fn begin(&self, arm: Arm, pps: Option<u64>) {
+        if let Some(bar) = &self.0 {
+            let flood = pps
+                .map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"));
+            bar.set_message(format!("{}, flood {flood}", arm.title()));
+        }
+    }
+
+    pub fn done(&self) {
+        if let Some(bar) = &self.0 {
+            bar.inc(1);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Legitimate clients: long-lived HTTP/3 connections with a request now and then. Each must stay.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use equic_endpoint::client::Target;
+use equic_endpoint::{Client, ClientConfig, ClientError, Connection, Trust};
+use equic_lab::Namespace;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::failure::{Done, Failure};
+
+/// Far more than an answer takes, while an interface is down or the machine is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two requests of a connection.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Between two attempts to connect: a server that is killed is there again soon.
+const RETRY: Duration = Duration::from_millis(200);
+/// A request for each; the larger one is several packets of full size.
+const PATHS: [&str; 3] = ["/bytes/1", "/bytes/40000", "/health"];
+
+/// What all groups came to so far.
+#[derive(Default)]
+pub struct Ledger {
+    pub opened: AtomicU64,
+    pub requests: AtomicU64,
+    lost: Mutex<Vec<String>>,
+}
+
+impl Ledger {
+    /// Connections that ended without having been told to, each with why.
+    pub fn lost(&self) -> Vec<String> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn lose(&self, why: String) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+    }
+}
+
+/// The clients of one host of the lab.
+pub struct Fleet {
+    runtime: Runtime,
+    pub ledger: Arc<Ledger>,
+}
+
+/// Connections to one server from one address.
+pub struct Group {
+    end: watch::Sender<bool>,
+    open: Arc<AtomicU64>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Fleet {
+    pub fn new(host: &Namespace, ledger: &Arc<Ledger>) -> Done<Fleet> {
+        let inside = host.clone();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .on_thread_start(move || {
+                // A thread elsewhere would find no server: the connections say so.
+                let _ = inside.enter();
+            })
+            .build()?;
+        Ok(Fleet { runtime, ledger: Arc::clone(ledger) })
+    }
+
+    /// Opens connections, and keeps them until told otherwise.
+    pub fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Done<Group> {
+        let config = ClientConfig {
+            trust: Trust::Insecure,
+            bind: Some(SocketAddr::new(from, 0)),
+            timeout: Some(PATIENCE),
+            idle_timeout: Duration::ZERO,
+            ..ClientConfig::default()
+        };
+        let client = self.runtime.spawn(async { Client::new(config) });
+        let client = self.runtime.block_on(client)??;
+        let (end, ended) = watch::channel(false);
+        let open = Arc::default();
+        let url = format!("https://{server}/");
+        let tasks = (0..count).map(|number| {
+            self.runtime.spawn(hold(
+                client.clone(),
+                url.clone(),
+                number,
+                ended.clone(),
+                Arc::clone(&open),
+                Arc::clone(&self.ledger),
+            ))
+        });
+        Ok(Group { end, tasks: tasks.collect(), open })
+    }
+
+    /// Ends a group in order, its server being told, or before its server is killed.
+    pub fn close(&self, group: Group) -> Done {
+        group.end.send_replace(true);
+        for task in group.tasks {
+            self.runtime.block_on(task)?;
+        }
+        Ok(())
+    }
+}
+
+impl Group {
+    /// How many of its connections are open.
+    pub fn open(&self) -> u64 {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Waits until all are.
+    pub fn await_open(&self) -> Done {
+        let deadline = Instant::now() + PATIENCE;
+        while self.open() < self.tasks.len() as u64 {
+            if Instant::now() > deadline {
+                return Err(Failure::new("the clients' connections do not open"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+async fn hold(
+    client: Client,
+    url: String,
+    number: usize,
+    mut ended: watch::Receiver<bool>,
+    open: Arc<AtomicU64>,
+    ledger: Arc<Ledger>,
+) {
+    let connected = tokio::select! {
+        connected = connect(&client, &url) => connected,
+        _ = ended.wait_for(|ended| *ended) => return,
+    };
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(why) => return ledger.lose(format!("{url}: never opened: {why}")),
+    };
+    open.fetch_add(1, Ordering::AcqRel);
+    ledger.opened.fetch_add(1, Ordering::Relaxed);
+    let mut request = number;
+    loop {
+        let path = PATHS[request % PATHS.len()];
+        request += 1;
+        let answered = tokio::select! {
+            answered = timeout(PATIENCE, get(&connection, path)) => answered,
+            // Told to end: whatever becomes of the request.
+            _ = ended.wait_for(|ended| *ended) => break,
+        };
+        match answered {
+            Ok(Ok(())) => ledger.requests.fetch_add(1, Ordering::Relaxed),
+            Ok(Err(error)) => break ledger.lose(format!("{url}: {error}")),
+            Err(_) => break ledger.lose(format!("{url}: no answer within {PATIENCE:?}")),
+        };
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            _ = ended.wait_for(|ended| *ended) => break,
+        }
+    }
+    open.fetch_sub(1, Ordering::AcqRel);
+    connection.close();
+}
+
+/// Until it succeeds: a server may just be starting.
+async fn connect(client: &Client, url: &str) -> Result<Connection, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let attempt = async {
+            let connection = client.connect(url).await?;
+            get(&connection, PATHS[0]).await?;
+            Ok::<_, ClientError>(connection)
+        };
+        let why = match timeout(PATIENCE / 6, attempt).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        if Instant::now() > deadline {
+            return Err(why);
+        }
+        sleep(RETRY).await;
+    }
+}
+
+async fn get(connection: &Connection, path: &str) -> Result<(), ClientError> {
+    let (_, path) = Target::parse(&format!("https://localhost{path}"))?;
+    connection.get(&path).await?.drain().await.map(drop)
+}

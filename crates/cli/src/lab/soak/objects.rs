@@ -1,0 +1,151 @@
+//! The kernel's BPF programs, maps and links, as bpftool(8) tells them: what is there afterwards and
+//! was not before, and how much memory maps take.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::failure::{Done, Failure};
+
+/// The kernel frees maps and programs some time after their last user has gone; and on a machine
+/// that is shared, others may be about to clean up.
+const GRACE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What bpftool calls the kinds, and what /proc/PID/fdinfo calls their ids.
+const KINDS: [(&str, &str); 3] = [("prog", "prog_id"), ("map", "map_id"), ("link", "link_id")];
+
+/// A kind and an id. The kernel counts up: a number does not come back.
+pub type Object = (&'static str, u64);
+
+/// Everything there is, each with a name.
+pub struct Objects(BTreeMap<Object, String>);
+
+impl Objects {
+    pub fn now() -> Done<Objects> {
+        let mut all = BTreeMap::new();
+        for (kind, _) in KINDS {
+            for row in bpftool(&[kind, "show"])? {
+                let Some(id) = row["id"].as_u64() else { continue };
+                let name = row["name"].as_str().or(row["type"].as_str()).unwrap_or_default();
+                all.insert((kind, id), name.to_owned());
+            }
+        }
+        Ok(Objects(all))
+    }
+
+    /// What is there now, was not in `self`, and is not in the hands of a process that is not ours:
+    /// waits for it to go.
+    pub fn left_over(&self) -> Done<Vec<String>> {
+        let deadline = Instant::now() + GRACE;
+        loop {
+            let foreign = held()?;
+            let now = Objects::now()?;
+            let left: Vec<String> = now
+                .0
+                .iter()
+                .filter(|(object, _)| !self.0.contains_key(object) && !foreign.contains(object))
+                .map(|((kind, id), name)| format!("{kind} {id} ({name})"))
+                .collect();
+            if left.is_empty() || Instant::now() > deadline {
+                return Ok(left);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// The maps of a program.
+pub fn maps_of(program: u64) -> Done<Vec<u64>> {
+    let rows = bpftool(&["prog", "show", "id", &program.to_string()])?;
+    let ids = rows.first().and_then(|row| row["map_ids"].as_array()).cloned().unwrap_or_default();
+    Ok(ids.iter().filter_map(Value::as_u64).collect())
+}
+
+/// Kernel memory of some maps, bytes.
+pub fn memory_of(maps: &[u64]) -> Done<u64> {
+    let rows = bpftool(&["map", "show"])?;
+    let of = |row: &Value| row["id"].as_u64().is_some_and(|id| maps.contains(&id));
+    Ok(rows.iter().filter(|row| of(row)).filter_map(|row| row["bytes_memlock"].as_u64()).sum())
+}
+
+/// A list, or one object.
+fn bpftool(args: &[&str]) -> Done<Vec<Value>> {
+    let failed = |why: String| {
+        Failure::because(format_args!("`bpftool {}`", args.join(" ")), why)
+            .mend("Debian's package is bpftool: `make setup` installs it")
+    };
+    let mut attempts = 0;
+    loop {
+        let output = Command::new("bpftool")
+            .arg("-j")
+            .args(args)
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        let value: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        match value {
+            Some(Value::Array(rows)) => return Ok(rows),
+            // An object that vanished while the list was made makes an error of it all.
+            Some(error) if error.get("error").is_some() && attempts < 20 => attempts += 1,
+            Some(one) if one.get("error").is_none() => return Ok(vec![one]),
+            _ => {
+                let said = [output.stdout, output.stderr].concat();
+                return Err(failed(String::from_utf8_lossy(&said).trim().to_owned()));
+            }
+        }
+    }
+}
+
+/// Objects with a descriptor in a process other than this one (its children have ended), and the maps
+/// of programs among them.
+fn held() -> Done<BTreeSet<Object>> {
+    let own = std::process::id();
+    let mut held = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        if pid == own {
+            continue;
+        }
+        // A process may end meanwhile.
+        let Ok(files) = std::fs::read_dir(entry.path().join("fdinfo")) else { continue };
+        for file in files.flatten() {
+            let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+            held.extend(objects_in(&text));
+        }
+    }
+    for row in bpftool(&["prog", "show"])? {
+        if row["id"].as_u64().is_some_and(|id| held.contains(&("prog", id))) {
+            let maps = row["map_ids"].as_array().into_iter().flatten();
+            held.extend(maps.filter_map(Value::as_u64).map(|id| ("map", id)));
+        }
+    }
+    Ok(held)
+}
+
+/// A link's file names its program, too.
+fn objects_in(fdinfo: &str) -> Vec<Object> {
+    let object = |line: &str| {
+        let (key, value) = line.split_once(':')?;
+        let (kind, _) = KINDS.iter().find(|(_, name)| *name == key)?;
+        Some((*kind, value.trim().parse().ok()?))
+    };
+    fdinfo.lines().filter_map(object).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_read() {
+        let link = "pos:\t0\nflags:\t02000000\nlink_type:\txdp\nlink_id:\t7\nprog_tag:\tab\nprog_id:\t12\n";
+        assert_eq!(objects_in(link), [("link", 7), ("prog", 12)]);
+        assert_eq!(objects_in("map_type:\t2\nmap_id:\t3\n"), [("map", 3)]);
+        assert_eq!(objects_in("pos:\t0\n"), []);
+    }
+}

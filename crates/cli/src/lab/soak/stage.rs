@@ -1,0 +1,387 @@
+//! Who is on stage, and what happens to them: servers die, gateways come and go, limits and lists
+//! change, the interface goes down and gets another MTU, and a flood fills the tables all the while.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use equic_gateway::{Control, IpNet};
+use equic_lab::{Lab, Namespace};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::clients::{Fleet, Group};
+use crate::failure::{Done, Failure};
+use crate::part::{Part, Seat};
+
+/// Ports of the servers; the first one's is never killed.
+pub const PORTS: [u16; 3] = [443, 444, 445];
+/// Connections of each group of clients.
+pub const EACH: usize = 6;
+/// How long the interface is down at a time.
+const DOWN: Duration = Duration::from_millis(300);
+/// The second gateway's interface.
+const SECOND: &str = "soak1";
+/// Where the flood claims to come from: every packet from another /64 (of 2^32 at random: among ten
+/// million one in a thousand comes twice), and some addresses that meet again.
+const SPOOFED6: &str = "2001:db8::/32";
+const SPOOFED4: &str = "198.18.0.0/21";
+/// What is changed live, in turn. None may hurt who is in.
+const SETTINGS: [(&str, &str); 8] = [
+    ("max_connections", "8"),
+    ("new_per_source", "5/s burst 10"),
+    ("packets_per_source", "100000/s burst 10000"),
+    ("max_connections", "64"),
+    ("dry_run", "on"),
+    ("dry_run", "off"),
+    ("new_per_source", "50/s burst 50"),
+    ("packets_per_source", "off"),
+];
+
+/// How often each thing happened.
+#[derive(Clone, Copy, Default, Serialize)]
+pub struct Churn {
+    pub servers_killed: u32,
+    pub gateways_started: u32,
+    pub gateways_killed: u32,
+    pub settings_changed: u32,
+    pub lists_changed: u32,
+    pub interface_down: u32,
+    pub mtu_changed: u32,
+}
+
+/// A server process and its clients' connections.
+pub struct Server {
+    pub part: Part,
+    pub port: u16,
+    pub groups: Vec<Group>,
+}
+
+pub struct Stage<'a> {
+    pub lab: &'a Lab,
+    pub gateway: Part,
+    pub control: Control,
+    second: Option<Part>,
+    pub servers: Vec<Server>,
+    floods: Vec<Part>,
+    /// Its connections stay from the beginning to the end.
+    steady: Fleet,
+    /// Its connections end with their servers.
+    restless: Fleet,
+    cpus: Vec<usize>,
+    moves: usize,
+    /// How many the flood claims to come from.
+    sources: u64,
+    pub churn: Churn,
+    /// What the kernel forgets of the server's network when an interface goes down.
+    network: String,
+}
+
+impl<'a> Stage<'a> {
+    pub fn prepare(
+        lab: &'a Lab,
+        steady: Fleet,
+        restless: Fleet,
+        cpus: Vec<usize>,
+    ) -> Done<Stage<'a>> {
+        let host = lab.server();
+        host.set_sysctl("net/ipv6/conf/eth0/keep_addr_on_down", "1")?;
+        ip(host, &format!("link add {SECOND} type veth peer name {SECOND}p"))?;
+        ip(host, &format!("link set {SECOND} up"))?;
+        ip(host, &format!("link set {SECOND}p up"))?;
+        let network = remember(host)?;
+        let ports = PORTS.map(|port| port.to_string());
+        let mut args = gateway_args(lab.id(), "eth0", &ports);
+        args.extend(words(&["--new-per-service", "10/s burst 20", "--max-connections", "64"]));
+        let mut gateway = Part::start("gateway", &seat(host, &cpus, 0), &args)?;
+        let ready = gateway.ready()?;
+        let control = Control::open(Some(&ready["program_id"].to_string()))?;
+        // Who connects anew while the flood is on has to be exempt from what limits the flood.
+        for address in [IpAddr::from(lab.client(1).ipv4), IpAddr::from(lab.client(1).ipv6)] {
+            control.allow(IpNet::from(address), None)?;
+        }
+        let (servers, floods, second) = Default::default();
+        let mut stage = Stage {
+            lab,
+            gateway,
+            control,
+            second,
+            servers,
+            floods,
+            steady,
+            restless,
+            cpus,
+            network,
+            moves: 0,
+            sources: 0,
+            churn: Churn::default(),
+        };
+        for port in PORTS {
+            let server = stage.serve(port)?;
+            stage.servers.push(server);
+        }
+        for server in &stage.servers {
+            server.groups.iter().try_for_each(Group::await_open)?;
+        }
+        Ok(stage)
+    }
+
+    /// Starts a server, and its clients' connections.
+    fn serve(&self, port: u16) -> Done<Server> {
+        let host = self.lab.server();
+        let listen = format!("[::]:{port}");
+        let args = words(&[
+            "serve",
+            "--json",
+            "--threads",
+            "1",
+            "--listen",
+            &listen,
+            "--gateway",
+            self.lab.id(),
+            "--idle-timeout",
+            "1h",
+        ]);
+        let mut part =
+            Part::start(format!("server on port {port}"), &seat(host, &self.cpus, 0), &args)?;
+        part.ready()?;
+        let (fleet, client) = match port {
+            443 => (&self.steady, self.lab.client(0)),
+            _ => (&self.restless, self.lab.client(1)),
+        };
+        let groups = [IpAddr::from(client.ipv4), IpAddr::from(client.ipv6)]
+            .map(|from| fleet.open(from, host.socket_address(from, port), EACH));
+        Ok(Server { part, port, groups: groups.into_iter().collect::<Done<_>>()? })
+    }
+
+    /// Floods from so many spoofed sources in so many seconds, or `longest` if need be, and from some
+    /// that meet again.
+    pub fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
+        let host = self.lab.client(2);
+        let server = self.lab.server();
+        self.sources = sources;
+        let pps = (sources / seconds.max(1)).max(1);
+        let limits = |pps: u64, packets: u64| {
+            words(&[
+                "--json",
+                "--pps",
+                &pps.to_string(),
+                "--packets",
+                &packets.to_string(),
+                "--duration",
+                &format!("{}s", longest.min(3600)),
+            ])
+        };
+        let mut initial = words(&[
+            "lab",
+            "flood",
+            "initial",
+            "--pool",
+            "200",
+            "--spoof",
+            SPOOFED6,
+            "--target",
+            &server.socket_address(host.ipv6.into(), PORTS[0]).to_string(),
+        ]);
+        // Sources are drawn at random: a few come twice. What is sent while the interface is down is lost.
+        initial.extend(limits(pps + pps / 10 + 1, sources + sources / 8));
+        let mut garbage = words(&[
+            "lab",
+            "flood",
+            "garbage",
+            "--spoof",
+            SPOOFED4,
+            "--target",
+            &server.socket_address(host.ipv4.into(), PORTS[1]).to_string(),
+        ]);
+        garbage.extend(limits(pps / 4 + 1, u64::MAX));
+        for (name, args) in [("flood of Initials", initial), ("flood of garbage", garbage)] {
+            self.floods.push(Part::start(name, &seat(host, &self.cpus, 1), &args)?);
+        }
+        Ok(())
+    }
+
+    /// Everybody who should be there is.
+    pub fn look(&mut self) -> Done {
+        self.gateway.look(false)?;
+        self.servers.iter_mut().try_for_each(|server| server.part.look(false))?;
+        self.second.iter_mut().try_for_each(|second| second.look(false))?;
+        self.floods.iter_mut().try_for_each(|flood| flood.look(true))
+    }
+
+    /// One more thing happens.
+    pub fn disturb(&mut self) -> Done {
+        let host = self.lab.server().clone();
+        let round = self.moves / 7;
+        match self.moves % 7 {
+            0 => self.kill_server(1 + round % (PORTS.len() - 1))?,
+            1 => self.turn_second_gateway(round)?,
+            2 => {
+                let (key, value) = SETTINGS[round % SETTINGS.len()];
+                self.control.set(key, value)?;
+                self.churn.settings_changed += 1;
+            }
+            3 => self.change_lists(round)?,
+            4 => {
+                ip(&host, "link set eth0 down")?;
+                std::thread::sleep(DOWN);
+                ip(&host, "link set eth0 up")?;
+                restore(&host, &self.network)?;
+                self.churn.interface_down += 1;
+            }
+            5 => self.turn_second_gateway(round)?,
+            _ => {
+                let mtu = if round.is_multiple_of(2) { 1300 } else { 1500 };
+                ip(&host, &format!("link set eth0 mtu {mtu}"))?;
+                self.churn.mtu_changed += 1;
+            }
+        }
+        self.moves += 1;
+        Ok(())
+    }
+
+    fn kill_server(&mut self, number: usize) -> Done {
+        let server = self.servers.remove(number);
+        let pid = Pid::from_raw(server.part.pid().cast_signed());
+        kill(pid, Signal::SIGKILL)?;
+        for group in server.groups {
+            self.restless.close(group)?;
+        }
+        // Waits for the process; it is dead.
+        drop(server.part);
+        let again = self.serve(server.port)?;
+        self.servers.insert(number, again);
+        self.churn.servers_killed += 1;
+        Ok(())
+    }
+
+    /// Starts the second gateway, or kills it: every other time without a chance to clean up.
+    fn turn_second_gateway(&mut self, round: usize) -> Done {
+        let Some(second) = self.second.take() else {
+            let args = gateway_args(&format!("{}-2", self.lab.id()), SECOND, &["443".to_owned()]);
+            let mut part =
+                Part::start("second gateway", &seat(self.lab.server(), &self.cpus, 0), &args)?;
+            part.ready()?;
+            self.second = Some(part);
+            self.churn.gateways_started += 1;
+            return Ok(());
+        };
+        if round.is_multiple_of(2) {
+            // Killed when dropped.
+            drop(second);
+        } else {
+            second.stop();
+            second.finish()?;
+        }
+        self.churn.gateways_killed += 1;
+        Ok(())
+    }
+
+    fn change_lists(&mut self, round: usize) -> Done {
+        let prefix = |round: usize| -> Done<IpNet> {
+            Ok(format!("198.18.{}.0/24", round % 8).parse::<IpNet>()?)
+        };
+        self.control.deny(prefix(round)?, Some(Duration::from_secs(5 + round as u64 % 60)))?;
+        if round >= 3 {
+            self.control.forget(prefix(round - 3)?)?;
+        }
+        self.churn.lists_changed += 1;
+        Ok(())
+    }
+
+    /// Whether the first flood has sent all it was to send.
+    pub fn flooded(&self) -> Done<bool> {
+        let sent = self.control.tallies()?.sources_created;
+        Ok(sent >= self.sources)
+    }
+
+    /// No more floods, no second gateway, and the settings of the beginning.
+    pub fn calm(&mut self) -> Done {
+        self.floods.iter().for_each(Part::stop);
+        for flood in self.floods.drain(..) {
+            flood.finish()?;
+        }
+        if let Some(second) = self.second.take() {
+            second.stop();
+            second.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Ends all connections, the servers being told.
+    pub fn close_clients(&mut self) -> Done {
+        for server in &mut self.servers {
+            let fleet = if server.port == PORTS[0] { &self.steady } else { &self.restless };
+            for group in server.groups.drain(..) {
+                fleet.close(group)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connections that clients hold open now.
+    pub fn open(&self) -> u64 {
+        self.servers.iter().flat_map(|server| &server.groups).map(Group::open).sum()
+    }
+
+    /// Ends servers and gateway in order. For each server its id and what it said.
+    pub fn end(self) -> Done<Vec<(u32, Value)>> {
+        let mut said = Vec::new();
+        for server in self.servers {
+            let pid = server.part.pid();
+            server.part.stop();
+            let ended = server.part.finish()?;
+            let stopped = ended.event("stopped").map(|(_, value)| value.clone());
+            said.push((pid, stopped.ok_or_else(|| Failure::new("a server ended without a word"))?));
+        }
+        self.gateway.stop();
+        self.gateway.finish()?;
+        Ok(said)
+    }
+}
+
+fn gateway_args(name: &str, interface: &str, ports: &[String]) -> Vec<String> {
+    let mut args = words(&["gateway", "run", "--json", "--name", name, "-i", interface]);
+    args.extend(ports.iter().flat_map(|port| ["-p".to_owned(), port.clone()]));
+    args
+}
+
+fn seat<'b>(host: &'b Namespace, cpus: &[usize], number: usize) -> Seat<'b> {
+    Seat { host, cpu: cpus[number % cpus.len()], nice: false }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn ip(host: &Namespace, args: &str) -> Done<String> {
+    let output = host.command("ip").args(args.split_whitespace()).output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::because(format_args!("`ip {args}` in {}", host.name), said.trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Routes and neighbours as lines for `ip`.
+fn remember(host: &Namespace) -> Done<String> {
+    let mut lines = String::new();
+    for family in ["-4", "-6"] {
+        for route in ip(host, &format!("{family} route show dev eth0"))?.lines() {
+            if !route.contains("proto kernel") {
+                lines += &format!("{family} route replace {} dev eth0\n", route.trim());
+            }
+        }
+        for line in ip(host, &format!("{family} neigh show dev eth0 nud permanent"))?.lines() {
+            let neighbour = line.replace(" PERMANENT", "");
+            lines +=
+                &format!("{family} neigh replace {} dev eth0 nud permanent\n", neighbour.trim());
+        }
+    }
+    Ok(lines)
+}
+
+fn restore(host: &Namespace, lines: &str) -> Done {
+    lines.lines().try_for_each(|line| ip(host, line).map(drop))
+}

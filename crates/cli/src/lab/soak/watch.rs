@@ -1,0 +1,139 @@
+//! What must stay flat: samples over time, and whether they grow.
+
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+
+/// What of a run is left out at its start: caches fill, allocators take what they will need.
+const WARM_UP: f64 = 0.4;
+/// And at least so many seconds: handshakes that never go on are kept for 10.
+const WARM_UP_SECONDS: f64 = 15.0;
+/// Growth that is none: allocators and the kernel take memory in pieces.
+const ALLOWED_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
+/// As above, of what there is.
+const ALLOWED_SHARE: f64 = 0.05;
+/// The same for descriptors: one look may find one open that is about to be closed.
+const ALLOWED_DESCRIPTORS: f64 = 2.0;
+/// A slope needs some points.
+const FEWEST: usize = 6;
+
+/// What a series counts.
+#[derive(Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    Bytes,
+    Descriptors,
+}
+
+/// A quantity over time.
+#[derive(Serialize)]
+pub struct Series {
+    pub name: String,
+    pub unit: Unit,
+    /// Seconds since the start, and the value then.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What came of a series.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trend {
+    /// Points behind the warm-up.
+    pub points: usize,
+    pub median: f64,
+    /// By the slope, from the end of the warm-up to the end.
+    pub growth: f64,
+    pub allowed: f64,
+    pub flat: bool,
+}
+
+impl Series {
+    pub fn new(name: impl Into<String>, unit: Unit) -> Series {
+        Series { name: name.into(), unit, points: Vec::new() }
+    }
+
+    pub fn push(&mut self, seconds: f64, value: u64) {
+        self.points.push((seconds, value as f64));
+    }
+
+    /// Whether it grows: by the median of the slopes between all pairs of points (Theil 1950, Sen
+    /// 1968), which single outliers do not move.
+    pub fn trend(&self) -> Trend {
+        let end = self.points.last().map_or(0.0, |(at, _)| *at);
+        let begin = (end * WARM_UP).max(WARM_UP_SECONDS);
+        let kept: Vec<(f64, f64)> =
+            self.points.iter().copied().filter(|(at, _)| *at >= begin).collect();
+        let slopes = kept.iter().enumerate().flat_map(|(i, (t0, v0))| {
+            kept[i + 1..]
+                .iter()
+                .filter(move |(t1, _)| t1 > t0)
+                .map(move |(t1, v1)| (v1 - v0) / (t1 - t0))
+        });
+        let growth = median(slopes.collect()) * (end - begin);
+        let median = median(kept.iter().map(|(_, value)| *value).collect());
+        let allowed = match self.unit {
+            Unit::Bytes => ALLOWED_BYTES.max(median * ALLOWED_SHARE),
+            Unit::Descriptors => ALLOWED_DESCRIPTORS,
+        };
+        let flat = kept.len() >= FEWEST && growth <= allowed;
+        Trend { points: kept.len(), median, growth, allowed, flat }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Resident memory of a process, bytes.
+pub fn resident(pid: u32) -> Done<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path)?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok())
+        .map(|kib| kib * 1024)
+        .ok_or_else(|| Failure::new(format!("{path} has no VmRSS")))
+}
+
+/// Open descriptors of a process.
+pub fn descriptors(pid: u32) -> Done<u64> {
+    Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(value: impl Fn(u32) -> f64) -> Trend {
+        let mut series = Series::new("memory", Unit::Bytes);
+        series.points = (0..600).map(|second| (f64::from(second), value(second))).collect();
+        series.trend()
+    }
+
+    #[test]
+    fn leaks_are_told_from_noise() {
+        const MIB: f64 = 1024.0 * 1024.0;
+        let noise = |second: u32| f64::from(second * 7919 % 101) / 101.0 * 8.0 * MIB;
+        assert!(series(|second| 50.0 * MIB + noise(second)).flat);
+        // Filled up at the start, then no more.
+        assert!(series(|second| 50.0 * MIB + f64::from(second.min(200)) * MIB).flat);
+        // One outlier at the end.
+        assert!(series(|second| if second == 599 { 500.0 * MIB } else { 50.0 * MIB }).flat);
+        let leak = series(|second| 50.0 * MIB + noise(second) + f64::from(second) * 20_000.0);
+        assert!(!leak.flat && leak.growth > 6.0 * MIB, "{leak:?}");
+        assert!(!Series::new("nothing", Unit::Bytes).trend().flat);
+    }
+
+    #[test]
+    fn descriptors_may_not_pile_up() {
+        let mut series = Series::new("descriptors", Unit::Descriptors);
+        series.points =
+            (0..60).map(|second| (f64::from(second), 20.0 + f64::from(second) / 5.0)).collect();
+        assert!(!series.trend().flat);
+        assert!(descriptors(std::process::id()).unwrap() > 2);
+        assert!(resident(std::process::id()).unwrap() > 100_000);
+    }
+}

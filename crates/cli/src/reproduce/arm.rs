@@ -1,0 +1,320 @@
+//! Playing one run: who is started when, what is counted meanwhile, and how it ends.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use equic_endpoint::load::Sample;
+use equic_gateway::Control;
+use equic_lab::measure::{self, BpfRuns, Calls, Memory, SyscallCounter};
+use equic_lab::{Lab, Namespace};
+use serde_json::Value;
+
+use super::block;
+use super::plan::{Arm, PARALLEL, Plan, SEQUENTIAL};
+use super::progress::Progress;
+use super::result::{Block, Gateway};
+use crate::failure::{Done, Failure};
+use crate::part::{Part, Seat, now};
+
+/// How often the parts are listened to.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the server is looked at, in seconds.
+const TICK: f64 = 0.1;
+/// A run that takes longer than expected by this factor, and [`SPARE`], hangs.
+const FACTOR: f64 = 20.0;
+/// Seconds.
+const SPARE: f64 = 120.0;
+/// The server is quiet when it uses less than this share of its CPU.
+const QUIET: f64 = 0.02;
+
+/// What one run came to, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+pub struct Take {
+    /// When the sequential clients were started.
+    pub begun: f64,
+    /// When the parallel clients were.
+    pub attacked: f64,
+    /// When all were done.
+    pub over: f64,
+    /// Requests of each sequential client.
+    pub sequential: Vec<Vec<Sample>>,
+    /// Requests of all parallel clients.
+    pub parallel: Vec<Sample>,
+    /// The server along the way.
+    pub looks: Vec<Look>,
+    /// Its system calls.
+    pub syscalls: BTreeMap<String, Calls>,
+    /// What it counted itself.
+    pub server: Value,
+    pub gateway: Option<Gateway>,
+    pub block: Option<Block>,
+    /// Why it could not be measured.
+    pub block_missing: Option<String>,
+    /// What others did, per cent of the machine.
+    pub foreign_percent: f64,
+}
+
+/// The server at one time.
+pub struct Look {
+    pub at: f64,
+    pub cpu_s: f64,
+    pub memory: Memory,
+}
+
+/// What every run needs.
+pub struct Stage<'a> {
+    pub lab: &'a Lab,
+    pub plan: &'a Plan,
+    pub progress: &'a Progress,
+}
+
+/// Everybody who is on stage.
+pub struct Cast {
+    pub gateway: Option<(Part, Control, bool)>,
+    pub server: Part,
+    /// Fingerprint of its certificate.
+    pub pin: String,
+    sequential: Vec<Part>,
+    parallel: Vec<Part>,
+}
+
+impl Stage<'_> {
+    /// Plays a run from the start of its server to its end.
+    pub fn play(&self, arm: Arm) -> Done<Take> {
+        let before = Machine::look()?;
+        let mut cast = self.prepare(arm)?;
+        let counter = SyscallCounter::start(cast.server.pid())?;
+        let mut take = self.act(&mut cast)?;
+        take.syscalls = counter.read()?;
+        drop(counter);
+        take.gateway = cast.gateway.as_ref().map(gateway).transpose()?;
+        self.quiet(&cast);
+        if arm != Arm::None {
+            // A busy machine may let the quota's holder miss its timeout; the run is good all the same.
+            match block::measure(self, arm, &cast) {
+                Ok(block) => take.block = Some(block),
+                Err(failure) => take.block_missing = Some(failure.to_string()),
+            }
+        }
+        self.finish(cast, &mut take)?;
+        take.foreign_percent = Machine::look()?.foreign_percent_since(&before);
+        Ok(take)
+    }
+
+    /// How long sequential clients take for their requests when nobody attacks, in seconds.
+    pub fn calm(&self) -> Done<f64> {
+        let mut cast = self.prepare(Arm::None)?;
+        let requests = self.plan.probe_requests();
+        let begun = now()?;
+        self.start_sequential(&mut cast, requests)?;
+        self.listen_until(&mut cast, begun, |cast, _| {
+            Ok(cast.sequential.iter_mut().all(Part::ended))
+        })?;
+        let mut samples = Vec::new();
+        for part in cast.sequential {
+            samples.extend(part.finish()?.samples);
+        }
+        cast.server.stop();
+        cast.server.finish()?;
+        let first = samples.iter().map(|s| s.start_ms).fold(f64::INFINITY, f64::min);
+        let last = samples.iter().map(|s| s.start_ms + s.duration_ms).fold(0.0, f64::max);
+        let seconds = (last - first) / 1000.0;
+        if !(seconds.is_finite() && seconds > 0.0) {
+            return Err(Failure::new("no client got an answer without an attack"));
+        }
+        Ok(seconds * f64::from(self.plan.requests_per_client) / f64::from(requests))
+    }
+
+    pub fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
+        Seat { host, cpu: self.plan.other_cpu, nice: false }
+    }
+
+    /// Starts gateway and server, and waits until they are ready.
+    fn prepare(&self, arm: Arm) -> Done<Cast> {
+        let host = self.lab.server();
+        let mut gateway = None;
+        if let Some(policy) = arm.policy() {
+            let args = self.plan.gateway(policy, self.lab);
+            let mut part = Part::start("gateway", &self.seat(host), &args)?;
+            let ready = part.ready()?;
+            let native = ready["interfaces"][0]["native"].as_bool().unwrap_or(false);
+            let control = Control::open(Some(&ready["program_id"].to_string()))?;
+            gateway = Some((part, control, native));
+        }
+        let seat = Seat { cpu: self.plan.server_cpu, ..self.seat(host) };
+        let mut server = Part::start("server", &seat, &self.plan.server(arm, self.lab))?;
+        let ready = server.ready()?;
+        let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
+        let (sequential, parallel) = Default::default();
+        Ok(Cast { gateway, server, pin, sequential, parallel })
+    }
+
+    fn start_sequential(&self, cast: &mut Cast, requests: u32) -> Done {
+        for (number, host) in self.lab.clients().iter().take(SEQUENTIAL).enumerate() {
+            let args = self.plan.sequential(self.lab.server(), &cast.pin, requests);
+            let name = format!("sequential client {number}");
+            cast.sequential.push(Part::start(name, &self.seat(host), &args)?);
+        }
+        Ok(())
+    }
+
+    /// The paper's attackers. They yield the CPU to the sequential clients: what these lose shall be
+    /// the server's doing, not that of the CPU that all clients share here.
+    fn attack(&self, cast: &mut Cast) -> Done {
+        let hosts = self.lab.clients().iter().skip(SEQUENTIAL).take(PARALLEL);
+        for (number, host) in hosts.enumerate() {
+            let args = self.plan.parallel(self.lab.server(), &cast.pin);
+            let seat = Seat { nice: true, ..self.seat(host) };
+            cast.parallel.push(Part::start(format!("parallel client {number}"), &seat, &args)?);
+        }
+        Ok(())
+    }
+
+    /// From the first sequential client to the end of all.
+    fn act(&self, cast: &mut Cast) -> Done<Take> {
+        let plan = self.plan;
+        let begun = now()?;
+        self.start_sequential(cast, plan.requests_per_client)?;
+        let (mut looks, mut attacked) = (vec![look(cast, begun)], None);
+        self.listen_until(cast, begun, |cast, time| {
+            if attacked.is_none() && time >= plan.start_s {
+                attacked = Some(now()?);
+                self.attack(cast)?;
+            }
+            if time >= looks.len() as f64 * TICK {
+                looks.push(look(cast, now()?));
+            }
+            let mut all = cast.sequential.iter_mut().chain(&mut cast.parallel);
+            Ok(attacked.is_some() && all.all(Part::ended))
+        })?;
+        let over = now()?;
+        looks.push(look(cast, over));
+        let mut take = Take {
+            begun,
+            attacked: attacked.unwrap_or(over),
+            over,
+            sequential: Vec::new(),
+            parallel: Vec::new(),
+            looks,
+            syscalls: BTreeMap::new(),
+            server: Value::Null,
+            gateway: None,
+            block: None,
+            block_missing: None,
+            foreign_percent: 0.0,
+        };
+        for part in cast.sequential.drain(..) {
+            take.sequential.push(part.finish()?.samples);
+        }
+        for part in cast.parallel.drain(..) {
+            take.parallel.extend(part.finish()?.samples);
+        }
+        Ok(take)
+    }
+
+    /// Listens to all parts until `done`, which is told the time since `begun`.
+    fn listen_until(
+        &self,
+        cast: &mut Cast,
+        begun: f64,
+        mut done: impl FnMut(&mut Cast, f64) -> Done<bool>,
+    ) -> Done {
+        let limit = self.plan.run_s() * FACTOR + SPARE;
+        loop {
+            let time = now()? - begun;
+            if done(cast, time)? {
+                return Ok(());
+            }
+            cast.listen()?;
+            self.progress.within_run(time);
+            if time > limit {
+                return Err(Failure::new(format!("the clients were not done within {limit:.0} s")));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until the server has nothing left to do, for as long as its connections live at most.
+    fn quiet(&self, cast: &Cast) {
+        let patience = Duration::from_millis(self.plan.idle_timeout_ms) + Duration::from_secs(1);
+        let (deadline, step) = (Instant::now() + patience, Duration::from_millis(100));
+        let pid = cast.server.pid();
+        let mut before = measure::cpu_time(pid);
+        while Instant::now() < deadline {
+            std::thread::sleep(step);
+            let after = measure::cpu_time(pid);
+            let (Some(old), Some(new)) = (before, after) else { return };
+            if new.saturating_sub(old) < step.mul_f64(QUIET) {
+                return;
+            }
+            before = after;
+        }
+    }
+
+    fn finish(&self, cast: Cast, take: &mut Take) -> Done {
+        cast.server.stop();
+        let ended = cast.server.finish()?;
+        let stopped = ended.event("stopped").ok_or_else(|| {
+            Failure::new(format!("the server ended without a word ({})", ended.status))
+        })?;
+        take.server = stopped.1["stats"].clone();
+        if let Some((part, _, _)) = cast.gateway {
+            part.stop();
+            part.finish()?;
+        }
+        Ok(())
+    }
+}
+
+impl Cast {
+    /// Hears what everybody has to say; who should be there must be there.
+    fn listen(&mut self) -> Done {
+        self.server.look(false)?;
+        if let Some((part, _, _)) = &mut self.gateway {
+            part.look(false)?;
+        }
+        self.sequential.iter_mut().chain(&mut self.parallel).try_for_each(|part| part.look(true))
+    }
+}
+
+fn look(cast: &Cast, at: f64) -> Look {
+    let pid = cast.server.pid();
+    let cpu_s = measure::cpu_time(pid).unwrap_or_default().as_secs_f64();
+    Look { at, cpu_s, memory: Memory::of(pid).unwrap_or_default() }
+}
+
+fn gateway((_, control, native): &(Part, Control, bool)) -> Done<Gateway> {
+    let runs = BpfRuns::of(control.program_id())?;
+    let mut dropped = BTreeMap::new();
+    for row in control.counters()?.iter().filter(|row| row.dropped > 0) {
+        *dropped.entry(row.reason.name().to_owned()).or_default() += row.dropped;
+    }
+    Ok(Gateway { native: *native, packets: runs.count, mean_ns: runs.mean_ns(), dropped })
+}
+
+/// CPU time of the whole machine, and of this process and its children.
+struct Machine {
+    at: f64,
+    busy_s: f64,
+    family_s: f64,
+    cpus: usize,
+}
+
+impl Machine {
+    fn look() -> Done<Machine> {
+        let cpus = measure::Sample::take(&[], &[]).cpus;
+        Ok(Machine {
+            at: now()?,
+            // Soft interrupts are the experiment's packets, for the most part.
+            busy_s: cpus.iter().map(|cpu| cpu.busy_seconds - cpu.softirq_seconds).sum(),
+            family_s: measure::family_cpu_seconds(),
+            cpus: cpus.len(),
+        })
+    }
+
+    /// All children have been waited for since.
+    fn foreign_percent_since(&self, before: &Machine) -> f64 {
+        let foreign = (self.busy_s - before.busy_s) - (self.family_s - before.family_s);
+        let all = (self.at - before.at) * self.cpus.max(1) as f64;
+        (foreign / all.max(1e-3) * 100.0).max(0.0)
+    }
+}

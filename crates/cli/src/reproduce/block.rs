@@ -1,0 +1,323 @@
+//! What it costs to turn an attempt away.
+//!
+//! Two figures. The decision alone: the XDP program under BPF_PROG_TEST_RUN, the server's admission
+//! in a loop ([`decisions`]). And all that an attempt costs the machine that is protected, on the
+//! server of a run, once its clients are done ([`measure`]): a source that holds its quota goes on
+//! trying, and the CPU time of the server process (receiving the datagram, QUIC's work on it, the
+//! decision, the answer if there is one) and of the XDP program is divided by the attempts.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use equic_endpoint::client::{Failure as Reason, Target};
+use equic_endpoint::{
+    Admission as _, AtLimit, Client, ClientConfig, Decision as Admitted, Fingerprint, QuotaConfig,
+    Trust, UserSpaceQuota,
+};
+use equic_gateway::{Config, Gateway, Guard, ObjectSource};
+use equic_lab::Namespace;
+use equic_lab::flood::FloodReport;
+use equic_lab::flood::frame::udp_frame;
+use equic_lab::measure::{self, BpfRuns, NetCounters};
+
+use super::arm::{Cast, Stage};
+use super::plan::{Arm, PARALLEL, PORT, Plan, SEQUENTIAL};
+use super::result::{Block, Decision};
+use crate::failure::{Done, Failure};
+use crate::part::{PATIENCE, Part};
+use crate::signals::runtime;
+
+/// Clients of the lab beside those of the paper: the one this is measured with.
+pub const EXTRA: usize = 1;
+/// Repetitions of a decision's measurement, and decisions in each.
+const ROUNDS: usize = 20;
+const REPEAT: u32 = 50_000;
+/// Less of the flood than this turned away: it was not what was measured.
+const SHARE: f64 = 0.9;
+/// How long a connection over the quota may live: far longer than any does.
+const CLOSED: Duration = Duration::from_secs(1);
+
+/// Nanoseconds of a decision against a source over its quota, for each arm that decides.
+pub fn decisions() -> Done<Vec<Decision>> {
+    let source: SocketAddr = "198.51.100.7:50000".parse()?;
+    let quota = UserSpaceQuota::new(QuotaConfig {
+        max_connections: super::plan::QUOTA,
+        at_limit: AtLimit::Ignore,
+        ..QuotaConfig::default()
+    })?;
+    let _held =
+        (0..super::plan::QUOTA).map(|_| quota.opened(source)).collect::<Result<Vec<_>, _>>()?;
+    let early = repeated(|| {
+        let refused = std::hint::black_box(quota.incoming(std::hint::black_box(source)));
+        refused == Admitted::Ignore
+    })?;
+    let late =
+        repeated(|| std::hint::black_box(quota.opened(std::hint::black_box(source))).is_err())?;
+    let mut decisions = vec![
+        Decision {
+            arm: Arm::UserLate,
+            method: "admission in a loop".to_owned(),
+            nanoseconds: late,
+        },
+        Decision {
+            arm: Arm::UserEarly,
+            method: "admission in a loop".to_owned(),
+            nanoseconds: early,
+        },
+    ];
+    for arm in [Arm::KernelStrict, Arm::KernelNew] {
+        let (gateway, _held) = full(arm, source)?;
+        let target: SocketAddr = ([192, 0, 2, 1], PORT).into();
+        let frame = udp_frame([2; 6], [4; 6], source, target, &initial())
+            .ok_or_else(|| Failure::new("no frame for the test run"))?;
+        let mut nanoseconds = Vec::new();
+        for _ in 0..ROUNDS {
+            let run = gateway.test_run_repeat(&frame, None, REPEAT)?;
+            if run.action != equic_gateway::Action::Drop {
+                return Err(Failure::new("the gateway lets a source over its quota in"));
+            }
+            nanoseconds.push(run.duration.as_secs_f64() * 1e9);
+        }
+        decisions.push(Decision { arm, method: "BPF_PROG_TEST_RUN".to_owned(), nanoseconds });
+    }
+    Ok(decisions)
+}
+
+/// Takes the CPU time of a decision; each must be a refusal.
+fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
+    let mut round = || {
+        let begun = thread_cpu()?;
+        let refused = (0..REPEAT).filter(|_| refuses()).count();
+        let spent = thread_cpu()?.saturating_sub(begun);
+        let nanoseconds = spent.as_secs_f64() * 1e9 / f64::from(REPEAT);
+        Ok((refused == REPEAT as usize).then_some(nanoseconds))
+    };
+    let rounds = (0..ROUNDS).map(|_| round()).collect::<Done<Option<Vec<f64>>>>()?;
+    rounds.ok_or_else(|| Failure::new("the server's quota lets a source over its quota in"))
+}
+
+/// CPU time of this thread.
+fn thread_cpu() -> Done<Duration> {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    Ok(time.map_err(|error| Failure::because("there is no clock for CPU time", error))?.into())
+}
+
+/// A gateway in which a source holds what it may.
+fn full(arm: Arm, source: SocketAddr) -> Done<(Gateway, Vec<Guard>)> {
+    let gateway = Gateway::load(&Config::for_port(PORT), ObjectSource::Embedded)?;
+    gateway.control().set("max_connections", &super::plan::QUOTA.to_string())?;
+    gateway.control().set("policy", arm.policy().unwrap_or("new"))?;
+    let service = gateway.ledger()?.service_at(0)?;
+    let held = (0..holders(arm)).map(|_| service.opened(source)).collect();
+    Ok((gateway, held))
+}
+
+/// `strict` compares with `>`, as the paper's algorithm does.
+fn holders(arm: Arm) -> u32 {
+    super::plan::QUOTA + u32::from(arm == Arm::KernelStrict)
+}
+
+/// A version 1 Initial as the program sees one.
+fn initial() -> Vec<u8> {
+    let mut datagram = vec![0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 7, 6, 5, 4, 3, 2, 1];
+    datagram.extend([0, 0x44, 0x00]);
+    datagram.resize(1200, 0x5a);
+    datagram
+}
+
+/// Measures on the server of a run whose arm turns somebody away.
+///
+/// # Errors
+/// Also when the quota could not be held, or too little was turned away.
+pub fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
+    let host = stage.lab.client(SEQUENTIAL + PARALLEL);
+    let holder = Holder::start(host, stage.plan, stage.lab.server(), &cast.pin, holders(arm))?;
+    let before = Counters::look(stage, cast)?;
+    let sent = if arm == Arm::UserLate {
+        holder.attempts(Duration::from_secs_f64(stage.plan.block_s))?
+    } else {
+        let flood = Part::start("flood", &stage.seat(host), &stage.plan.flood(stage.lab.server()))?;
+        let ended = flood.finish()?;
+        let (_, done) = ended.event("done").ok_or_else(|| Failure::new("no word of the flood"))?;
+        let report: FloodReport = serde_json::from_value(done["report"].clone())
+            .map_err(|error| Failure::because("the flood's report is not understood", error))?;
+        report.sent
+    };
+    // Whoever is not over the quota any more is let in.
+    holder.attempts(Duration::ZERO)?;
+    let after = Counters::look(stage, cast)?;
+    drop(holder);
+    let attempts = match arm {
+        Arm::UserLate => sent,
+        Arm::KernelStrict | Arm::KernelNew => after.dropped - before.dropped,
+        Arm::None | Arm::UserEarly => after.delivered - before.delivered,
+    };
+    // What overflowed the server's socket was no attempt it turned away.
+    let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
+    if attempts == 0 || (attempts as f64) < share * sent as f64 {
+        return Err(Failure::new(format!("only {attempts} of {sent} attempts were turned away")));
+    }
+    let each = |nanoseconds: f64| nanoseconds / attempts as f64;
+    let program = after.program.zip(before.program);
+    Ok(Block {
+        attempts,
+        server_ns: each((after.server - before.server).as_secs_f64() * 1e9),
+        kernel_ns: program.map(|(after, before)| each(after.since(before).nanoseconds as f64)),
+    })
+}
+
+struct Counters {
+    server: Duration,
+    delivered: u64,
+    dropped: u64,
+    program: Option<BpfRuns>,
+}
+
+impl Counters {
+    fn look(stage: &Stage<'_>, cast: &Cast) -> Done<Counters> {
+        let (mut dropped, mut program) = (0, None);
+        if let Some((_, control, _)) = &cast.gateway {
+            dropped = control.counters()?.iter().map(|row| row.dropped).sum();
+            program = Some(BpfRuns::of(control.program_id())?);
+        }
+        let server = measure::cpu_time(cast.server.pid());
+        Ok(Counters {
+            server: server.ok_or_else(|| Failure::new("the server has ended"))?,
+            delivered: NetCounters::of(stage.lab.server())?.udp4.in_datagrams,
+            dropped,
+            program,
+        })
+    }
+}
+
+/// A client that holds its quota, in a thread inside its namespace. It lets go when dropped.
+struct Holder {
+    /// How long to try in vain, and where to say how often that was.
+    orders: Option<Sender<(Duration, Sender<Done<u64>>)>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Holder {
+    fn start(
+        host: &Namespace,
+        plan: &Plan,
+        server: &Namespace,
+        pin: &str,
+        connections: u32,
+    ) -> Done<Holder> {
+        let pin: Fingerprint = pin
+            .parse()
+            .map_err(|error| Failure::because("the server's fingerprint is not one", error))?;
+        let config = ClientConfig {
+            trust: Trust::Fingerprint(pin),
+            keep_alive: Some(Duration::from_millis(plan.idle_timeout_ms / 4)),
+            ..ClientConfig::default()
+        };
+        let url = format!("https://{}:{PORT}/health", server.ipv4);
+        let (orders, inbox) = channel();
+        let (ready, is_ready) = channel();
+        let host = host.clone();
+        let thread = std::thread::spawn(move || {
+            let held = host.enter().map_err(Failure::from).and_then(|()| {
+                let runtime = runtime(Some(1))?;
+                let client = runtime.block_on(async { Client::new(config) })?;
+                Ok((runtime, client))
+            });
+            match held {
+                Ok((runtime, client)) => {
+                    runtime.block_on(hold(client, url, connections, &ready, inbox));
+                }
+                // Nobody waits: then nobody needs to know.
+                Err(failure) => drop(ready.send(Err(failure))),
+            }
+        });
+        let holder = Holder { orders: Some(orders), thread: Some(thread) };
+        let answer = is_ready.recv_timeout(PATIENCE);
+        answer.map_err(|error| Failure::because("the quota could not be filled", error))??;
+        Ok(holder)
+    }
+
+    /// Opens connections one after the other that the server closes, and says how many. An error if
+    /// the quota is not held any more, also when no time is given to try.
+    fn attempts(&self, time: Duration) -> Done<u64> {
+        let (reply, answer) = channel();
+        let gone = || Failure::new("the client that holds the quota has ended");
+        let orders = self.orders.as_ref().ok_or_else(gone)?;
+        orders.send((time, reply)).map_err(|_| gone())?;
+        answer.recv_timeout(PATIENCE + time).map_err(|_| gone())?
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn hold(
+    client: Client,
+    url: String,
+    connections: u32,
+    ready: &Sender<Done>,
+    inbox: Receiver<(Duration, Sender<Done<u64>>)>,
+) {
+    let mut held = Vec::new();
+    while held.len() < connections as usize {
+        match answered(&client, &url).await {
+            Ok(connection) => held.push(connection),
+            Err(failure) => {
+                // Nobody waits: then nobody needs to know.
+                let _ = ready.send(Err(failure));
+                return;
+            }
+        }
+    }
+    let _ = ready.send(Ok(()));
+    // The connections are kept alive by this runtime, so it must not be blocked.
+    loop {
+        match inbox.try_recv() {
+            Ok((time, reply)) => {
+                let tried = in_vain(&client, &url, time).await;
+                let open = held.iter().all(equic_endpoint::Connection::is_open);
+                let lost = || Failure::new("the connections that fill the quota were lost");
+                let _ = reply.send(if open { tried } else { Err(lost()) });
+            }
+            Err(std::sync::mpsc::TryRecvError::Empty) => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+        }
+    }
+}
+
+/// A new connection on which the server has answered: it counts it.
+async fn answered(client: &Client, url: &str) -> Done<equic_endpoint::Connection> {
+    let (target, path) = Target::parse(url)?;
+    let connection = client.open(&target).await?;
+    connection.get(&path).await?.drain().await?;
+    Ok(connection)
+}
+
+async fn in_vain(client: &Client, url: &str, time: Duration) -> Done<u64> {
+    let (begun, mut refused, mut kept) = (Instant::now(), 0, 0);
+    while begun.elapsed() < time {
+        // The server may close it before HTTP/3 has begun.
+        let closed = match client.connect(url).await {
+            Ok(connection) => tokio::time::timeout(CLOSED, connection.closed()).await.is_ok(),
+            Err(error) if error.failure() == Reason::Refused => true,
+            Err(error) => return Err(error.into()),
+        };
+        *(if closed { &mut refused } else { &mut kept }) += 1;
+    }
+    if (kept as f64) > (1.0 - SHARE) * refused as f64 {
+        return Err(Failure::new(format!(
+            "the server kept {kept} connections over the quota and closed {refused}"
+        )));
+    }
+    Ok(refused)
+}

@@ -1,0 +1,381 @@
+//! The paper's numbers beside ours: what is compared, and what can be said of it.
+
+use equic_report::stats::{Interval, RESAMPLES, Sample};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+use super::metrics::{changes, median_with_never};
+use super::plan::Arm;
+use super::result::{Experiment, Run};
+
+/// A median over runs with its 95 % interval (bootstrap).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    pub median: f64,
+    pub interval: Interval,
+    /// How many values it is made of.
+    pub count: usize,
+}
+
+/// Of some values; the seed makes it the same every time.
+pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
+    let sample = Sample::from(values);
+    let mut rng = StdRng::seed_from_u64(seed);
+    let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::median)?;
+    Some(Estimate { median: sample.median()?, interval, count: sample.len() })
+}
+
+/// The value at a percentile of one run's samples.
+fn percentile(values: &[f64], p: f64) -> Option<f64> {
+    Sample::from(values).percentile(p)
+}
+
+/// One figure of a run.
+pub type Metric = fn(&Run) -> Option<f64>;
+
+/// What is measured, in what unit: the rows of the table of all arms.
+pub struct Measured {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub of: Metric,
+}
+
+/// Sum over all system calls.
+fn syscalls(run: &Run) -> equic_lab::measure::Calls {
+    equic_lab::measure::all_calls(&run.syscalls)
+}
+
+/// The rows of the table of all arms.
+pub const MEASURED: [Measured; 18] = [
+    Measured {
+        name: "requests/s, whole experiment, harmonic mean",
+        unit: "/s",
+        of: |r| r.legitimate.whole.harmonic_per_s,
+    },
+    Measured {
+        name: "requests/s, whole experiment, mean",
+        unit: "/s",
+        of: |r| r.legitimate.whole.mean_per_s,
+    },
+    Measured {
+        name: "requests/s under attack, harmonic mean",
+        unit: "/s",
+        of: |r| r.legitimate.attacked.harmonic_per_s,
+    },
+    Measured {
+        name: "requests/s before the attack, median",
+        unit: "/s",
+        of: |r| r.legitimate.before_per_s,
+    },
+    Measured {
+        name: "duration, whole experiment, harmonic mean",
+        unit: "ms",
+        of: |r| r.legitimate.whole.harmonic_ms,
+    },
+    Measured {
+        name: "duration under attack, harmonic mean",
+        unit: "ms",
+        of: |r| r.legitimate.attacked.harmonic_ms,
+    },
+    Measured {
+        name: "duration under attack, median",
+        unit: "ms",
+        of: |r| r.legitimate.attacked.median_ms,
+    },
+    Measured {
+        name: "duration under attack, p99",
+        unit: "ms",
+        of: |r| r.legitimate.attacked.p99_ms,
+    },
+    Measured {
+        name: "requests that failed",
+        unit: "",
+        of: |r| Some(r.legitimate.outcomes.failed() as f64),
+    },
+    Measured {
+        name: "sequential clients done after",
+        unit: "s",
+        of: |r| Some(r.sequential_done_s),
+    },
+    Measured {
+        name: "attackers' requests answered",
+        unit: "",
+        of: |r| Some(r.attackers.ok as f64),
+    },
+    Measured {
+        name: "CPU time to turn an attempt away",
+        unit: "us",
+        of: |r| Some(r.block?.nanoseconds() / 1000.0),
+    },
+    Measured {
+        name: "XDP program, mean over all packets",
+        unit: "ns",
+        of: |r| r.gateway.as_ref()?.mean_ns,
+    },
+    Measured {
+        name: "system calls of the server",
+        unit: "",
+        of: |r| Some(syscalls(r).calls as f64),
+    },
+    Measured { name: "of these, errors", unit: "", of: |r| Some(syscalls(r).errors as f64) },
+    Measured { name: "CPU time in system calls", unit: "s", of: |r| Some(syscalls(r).cpu_seconds) },
+    Measured {
+        name: "server CPU, 90th percentile",
+        unit: "%",
+        of: |r| percentile(&r.server.cpu_percent, 90.0),
+    },
+    Measured {
+        name: "server memory (PSS), 90th percentile",
+        unit: "MB",
+        of: |r| percentile(&r.server.pss_mb, 90.0),
+    },
+];
+
+/// A claim of the paper: user space against kernel.
+pub struct Claim {
+    pub name: &'static str,
+    /// As the paper writes it.
+    pub paper: &'static str,
+    /// The same as a change, where it can be one.
+    pub change: Option<f64>,
+    pub of: Of,
+}
+
+/// Where a claim's figure comes from.
+pub enum Of {
+    Runs(Metric),
+    /// Time to recover, some runs never do.
+    Recovery,
+    /// The decisions measured beside the runs.
+    Decisions,
+}
+
+/// The paper's claims in its order. Its "18 % faster" counts from the experiment's beginning; from the
+/// attack's it is 17 units of its figure 3 instead of 22.
+pub const CLAIMS: [Claim; 14] = [
+    Claim {
+        name: "Throughput, harmonic mean (figure 4)",
+        paper: "+30.9 %",
+        change: Some(0.309),
+        of: Of::Runs(|r| r.legitimate.whole.harmonic_per_s),
+    },
+    Claim {
+        name: "Throughput, arithmetic mean",
+        paper: "not given",
+        change: None,
+        of: Of::Runs(|r| r.legitimate.whole.mean_per_s),
+    },
+    Claim {
+        name: "Throughput under attack, harmonic mean",
+        paper: "not given",
+        change: None,
+        of: Of::Runs(|r| r.legitimate.attacked.harmonic_per_s),
+    },
+    Claim {
+        name: "Time to recover (figure 3)",
+        paper: "-23 % (22 to 17 units)",
+        change: Some(-5.0 / 22.0),
+        of: Of::Recovery,
+    },
+    Claim {
+        name: "CPU time of a block, all of it (figure 4)",
+        paper: "-26.4 %, to 8 µs",
+        change: Some(-0.264),
+        of: Of::Runs(|r| Some(r.block?.nanoseconds())),
+    },
+    Claim {
+        name: "CPU time of the decision alone",
+        paper: "not given",
+        change: None,
+        of: Of::Decisions,
+    },
+    Claim {
+        name: "Duration, harmonic mean (figure 5)",
+        paper: "-65 %",
+        change: Some(-0.65),
+        of: Of::Runs(|r| r.legitimate.whole.harmonic_ms),
+    },
+    Claim {
+        name: "Duration under attack, harmonic mean",
+        paper: "not given",
+        change: None,
+        of: Of::Runs(|r| r.legitimate.attacked.harmonic_ms),
+    },
+    Claim {
+        name: "Duration under attack, 99th percentile",
+        paper: "not given",
+        change: None,
+        of: Of::Runs(|r| r.legitimate.attacked.p99_ms),
+    },
+    Claim {
+        name: "System calls (table I)",
+        paper: "-89 % (77,551 to 8,178)",
+        change: Some(8178.0 / 77551.0 - 1.0),
+        of: Of::Runs(|r| Some(syscalls(r).calls as f64)),
+    },
+    Claim {
+        name: "Errors of system calls (table I)",
+        paper: "-95 % (562 to 26)",
+        change: Some(26.0 / 562.0 - 1.0),
+        of: Of::Runs(|r| Some(syscalls(r).errors as f64)),
+    },
+    Claim {
+        name: "Time in system calls (table I)",
+        paper: "-89 % (2.94 s to 0.31 s)",
+        change: Some(0.312_806 / 2.936_784 - 1.0),
+        of: Of::Runs(|r| Some(syscalls(r).cpu_seconds)),
+    },
+    Claim {
+        name: "Server CPU, 90th percentile (figure 6)",
+        paper: "about 90 % to 40 %",
+        change: Some(-50.0 / 90.0),
+        of: Of::Runs(|r| percentile(&r.server.cpu_percent, 90.0)),
+    },
+    Claim {
+        name: "Server memory, 90th percentile (figure 6)",
+        paper: "90 % to 30 % (plots CPU again)",
+        change: Some(-60.0 / 90.0),
+        of: Of::Runs(|r| percentile(&r.server.pss_mb, 90.0)),
+    },
+];
+
+/// Two arms that are compared: quota in user space, quota in the kernel.
+pub const PAIRS: [(&str, Arm, Arm); 2] = [
+    ("as published", Arm::UserLate, Arm::KernelStrict),
+    ("each at its best", Arm::UserEarly, Arm::KernelNew),
+];
+
+impl Experiment {
+    /// The runs of an arm, by round.
+    pub fn of(&self, arm: Arm) -> Vec<&Run> {
+        let mut runs: Vec<&Run> = self.runs.iter().filter(|run| run.arm == arm).collect();
+        runs.sort_by_key(|run| run.round);
+        runs
+    }
+
+    /// A figure over the runs of an arm.
+    pub fn figure(&self, arm: Arm, metric: Metric) -> Option<Estimate> {
+        let values: Vec<f64> = self.of(arm).into_iter().filter_map(metric).collect();
+        estimate(&values, self.plan.seed)
+    }
+
+    /// Median time to recover; none if most runs did not.
+    pub fn recovery(&self, arm: Arm) -> Option<f64> {
+        let times: Vec<_> = self.of(arm).iter().map(|run| run.legitimate.recovery_s).collect();
+        median_with_never(&times)
+    }
+
+    /// Nanoseconds of the decision alone.
+    pub fn decision(&self, arm: Arm) -> Option<Estimate> {
+        let found = self.decisions.iter().find(|decision| decision.arm == arm)?;
+        estimate(&found.nanoseconds, self.plan.seed)
+    }
+
+    /// How a claim's figure changes from one arm to the other: median of the rounds' changes.
+    pub fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
+        let seed = self.plan.seed;
+        let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
+            let (old, new) = (self.of(from), self.of(to));
+            let pairs = old.into_iter().zip(new).map(|(old, new)| (metric(old), metric(new)));
+            changes(pairs.collect::<Vec<_>>())
+        };
+        let values = match claim.of {
+            Of::Runs(metric) => rounds(&metric),
+            Of::Recovery => rounds(&|run: &Run| run.legitimate.recovery_s),
+            Of::Decisions => {
+                let of = |arm| self.decisions.iter().find(|decision| decision.arm == arm);
+                let (old, new) = (of(from)?, of(to)?);
+                let pairs = old.nanoseconds.iter().zip(&new.nanoseconds);
+                changes(pairs.map(|(old, new)| (Some(*old), Some(*new))))
+            }
+        };
+        estimate(&values, seed)
+    }
+}
+
+/// An interval of fewer values than this says nothing.
+const FEWEST: usize = 5;
+
+/// What a change says of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was measured too few times.
+    TooFew,
+    /// The same direction, and the paper's size is within the interval.
+    Holds,
+    /// The same direction, by more.
+    More,
+    /// The same direction, by less.
+    Less,
+    /// The interval holds no change at all.
+    Open,
+    /// The other direction.
+    Contradicted,
+}
+
+impl Verdict {
+    /// Of a change that was measured, against the paper's.
+    pub fn of(paper: f64, ours: &Estimate) -> Verdict {
+        let Interval { low, high } = ours.interval;
+        // Everything as if the paper claimed a rise.
+        let (paper, low, high) =
+            if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
+        if ours.count < FEWEST {
+            Verdict::TooFew
+        } else if high < 0.0 {
+            Verdict::Contradicted
+        } else if low <= 0.0 {
+            Verdict::Open
+        } else if (low..=high).contains(&paper) {
+            Verdict::Holds
+        } else if low > paper {
+            Verdict::More
+        } else {
+            Verdict::Less
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::TooFew => "has too few rounds to be judged",
+            Verdict::Holds => "holds, in size too",
+            Verdict::More => "holds, and by more than in the paper",
+            Verdict::Less => "holds, but by less than in the paper",
+            Verdict::Open => "is not shown: the interval includes no change",
+            Verdict::Contradicted => "is contradicted",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts() {
+        let of = |low, high, count| Estimate {
+            median: f64::midpoint(low, high),
+            interval: Interval { low, high },
+            count,
+        };
+        let ours = |low, high| of(low, high, FEWEST);
+        assert_eq!(Verdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)), Verdict::TooFew);
+        assert_eq!(Verdict::of(0.3, &ours(0.2, 0.4)), Verdict::Holds);
+        assert_eq!(Verdict::of(0.3, &ours(0.5, 0.6)), Verdict::More);
+        assert_eq!(Verdict::of(0.3, &ours(0.1, 0.2)), Verdict::Less);
+        assert_eq!(Verdict::of(0.3, &ours(-0.1, 0.2)), Verdict::Open);
+        assert_eq!(Verdict::of(0.3, &ours(-0.2, -0.1)), Verdict::Contradicted);
+        assert_eq!(Verdict::of(-0.65, &ours(-0.9, -0.8)), Verdict::More);
+        assert_eq!(Verdict::of(-0.65, &ours(-0.2, -0.1)), Verdict::Less);
+        assert_eq!(Verdict::of(-0.65, &ours(0.1, 0.2)), Verdict::Contradicted);
+    }
+
+    #[test]
+    fn estimates_repeat() {
+        let values = [1.0, 5.0, 3.0, 2.0, 4.0];
+        let first = estimate(&values, 7).unwrap();
+        assert_eq!((first.median, estimate(&values, 7)), (3.0, Some(first)));
+        assert!(first.interval.low >= 1.0 && first.interval.high <= 5.0);
+        assert_eq!(estimate(&[], 7), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! The metrics' definitions: pure functions of samples and times.
+//!
+//! Times are seconds; windows are of equal width, given as (middle, rate).
+
+use equic_report::stats::Sample;
+use equic_report::timeline;
+
+/// What a rate has to come back to, as a part of what it was before the attack, to count as recovered.
+pub const RECOVERED: f64 = 0.9;
+/// For how many windows in a row.
+pub const STEADY: usize = 3;
+
+/// Rates in whole windows from `start`; events after the last whole window before `end` are left out.
+pub fn windows(events: &[f64], start: f64, end: f64, width: f64) -> Vec<(f64, f64)> {
+    // A hair more, so that rounding does not lose a whole window.
+    let whole = start + ((end - start) / width + 1e-9).floor() * width;
+    timeline::rate(events, start, whole, width).unwrap_or_default()
+}
+
+/// The windows that lie within `from` and `to` as a whole.
+pub fn within(windows: &[(f64, f64)], width: f64, from: f64, to: f64) -> Vec<f64> {
+    let half = width / 2.0 - 1e-9;
+    let inside = |&&(at, _): &&(f64, f64)| at - half >= from && at + half <= to;
+    windows.iter().filter(inside).map(|window| window.1).collect()
+}
+
+/// The harmonic mean as the paper takes it, over rates in windows. A window without any makes it 0,
+/// which is its limit; none without windows.
+pub fn harmonic_mean(rates: &[f64]) -> Option<f64> {
+    if rates.contains(&0.0) {
+        return Some(0.0);
+    }
+    Sample::from(rates).harmonic_mean()
+}
+
+/// How the rate took the attack.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Recovery {
+    /// The median of the windows before the attack.
+    pub before: f64,
+    /// From the attack's beginning to the beginning of the first of [`STEADY`] windows in a row at
+    /// [`RECOVERED`] of that or more; none if that did not happen by the end.
+    pub seconds: Option<f64>,
+}
+
+/// When the rate had recovered from an attack that began at `attack`. The first window is left out
+/// if there are others before the attack: the clients were starting. None if there is no window
+/// before the attack.
+pub fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Option<Recovery> {
+    let half = width / 2.0;
+    let calm = windows.iter().filter(|(at, _)| at + half <= attack + 1e-9).count();
+    let skipped = usize::from(calm > 1);
+    let before: Sample = windows[skipped..calm].iter().map(|window| window.1).collect();
+    let before = before.median()?;
+    let attacked: Vec<_> = windows.iter().filter(|(at, _)| at - half >= attack - 1e-9).collect();
+    let steady = attacked
+        .windows(STEADY)
+        .find(|run| run.iter().all(|(_, rate)| *rate >= RECOVERED * before))
+        .map(|run| (run[0].0 - half - attack).max(0.0));
+    Some(Recovery { before, seconds: steady })
+}
+
+/// The median where some values never came (none): those are later than all others. None if the
+/// median itself is one that never came, or there is no value.
+pub fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::INFINITY)).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some(f64::midpoint(sorted[low], sorted[high])).filter(|median| median.is_finite())
+}
+
+/// `(new - old) / old`, of pairs that were measured in the same round.
+pub fn changes(pairs: impl IntoIterator<Item = (Option<f64>, Option<f64>)>) -> Vec<f64> {
+    let change = |(old, new): (Option<f64>, Option<f64>)| {
+        let (old, new) = (old?, new?);
+        let change = (new - old) / old;
+        change.is_finite().then_some(change)
+    };
+    pairs.into_iter().filter_map(change).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_whole() {
+        let events = [0.1, 0.2, 0.6, 1.1, 1.4];
+        assert_eq!(windows(&events, 0.0, 1.3, 0.5), [(0.25, 4.0), (0.75, 2.0)]);
+        assert_eq!(windows(&events, 0.0, 0.3 / 0.1 * 0.1, 0.1).len(), 3);
+        assert_eq!(windows(&events, 0.0, 0.4, 0.5), []);
+        let all = windows(&events, 0.0, 1.5, 0.5);
+        assert_eq!(within(&all, 0.5, 0.5, 1.5), [2.0, 4.0]);
+        assert_eq!(within(&all, 0.5, 0.4, 1.4), [2.0]);
+    }
+
+    #[test]
+    fn the_harmonic_mean_of_known_rates() {
+        // 60 km at 20 km/h and 60 km at 60 km/h: 30 km/h.
+        assert_eq!(harmonic_mean(&[20.0, 60.0]), Some(30.0));
+        assert_eq!(harmonic_mean(&[4.0, 4.0, 4.0]), Some(4.0));
+        assert_eq!(harmonic_mean(&[5.0, 0.0]), Some(0.0));
+        assert_eq!(harmonic_mean(&[]), None);
+    }
+
+    fn rates(values: &[f64]) -> Vec<(f64, f64)> {
+        values.iter().enumerate().map(|(n, rate)| (n as f64 + 0.5, *rate)).collect()
+    }
+
+    #[test]
+    fn recovery_is_the_first_of_three_good_windows() {
+        // The attack begins at 4; a single good window at 6 is none.
+        let dip = rates(&[9.0, 100.0, 102.0, 98.0, 10.0, 30.0, 95.0, 50.0, 92.0, 93.0, 99.0, 20.0]);
+        let found = recovery(&dip, 1.0, 4.0).unwrap();
+        assert_eq!((found.before, found.seconds), (100.0, Some(4.0)));
+        // From inside a window on, the whole windows behind it count.
+        assert_eq!(recovery(&dip, 1.0, 3.5).unwrap().seconds, Some(4.5));
+        let calm = rates(&[9.0, 100.0, 99.0, 101.0, 97.0]);
+        assert_eq!(recovery(&calm, 1.0, 2.0).unwrap().seconds, Some(0.0));
+        let lost = rates(&[100.0, 100.0, 1.0, 95.0, 95.0]);
+        assert_eq!(recovery(&lost, 1.0, 2.0).unwrap().seconds, None);
+        assert_eq!(recovery(&lost, 1.0, 0.5), None);
+        // One window before the attack is all there is to compare with.
+        assert_eq!(recovery(&lost, 1.0, 1.0).unwrap().before, 100.0);
+    }
+
+    #[test]
+    fn what_never_came_is_later_than_all() {
+        assert_eq!(median_with_never(&[Some(3.0), None, Some(1.0)]), Some(3.0));
+        assert_eq!(median_with_never(&[None, None, Some(1.0)]), None);
+        assert_eq!(median_with_never(&[Some(1.0), None]), None);
+        assert_eq!(median_with_never(&[Some(1.0), Some(2.0)]), Some(1.5));
+        assert_eq!(median_with_never(&[]), None);
+    }
+
+    #[test]
+    fn changes_are_of_pairs() {
+        let pairs = [(Some(10.0), Some(15.0)), (Some(4.0), Some(1.0)), (None, Some(1.0))];
+        assert_eq!(changes(pairs), [0.5, -0.75]);
+        assert_eq!(changes([(Some(0.0), Some(1.0))]), Vec::<f64>::new());
+    }
+}

@@ -1,0 +1,113 @@
+//! How far the experiment is: a bar with the time left on a terminal, a line for each run elsewhere.
+
+use std::cell::Cell;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use equic_report::number;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::plan::{Arm, Plan};
+use super::result::Run;
+use crate::failure::Done;
+use crate::output;
+
+/// Steps of the bar for a run.
+const STEPS: f64 = 100.0;
+
+/// Shows how far it is.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    /// Whether a line is due for each run.
+    lines: bool,
+    runs: u32,
+    done: Cell<u32>,
+    /// Seconds a run is expected to take.
+    expected: Cell<f64>,
+    begun: Cell<Instant>,
+}
+
+impl Progress {
+    pub fn new(plan: &Plan, json: bool) -> Progress {
+        let runs = plan.runs_per_arm * Arm::ALL.len() as u32;
+        // Drawn on standard error, so that standard output can go elsewhere.
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let steps = f64::from(runs) * STEPS;
+            let bar =
+                ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+            // It is a constant, and the default looks fine too.
+            if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
+                bar.set_style(style);
+            }
+            bar.set_message("looking how fast this machine is");
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Progress {
+            lines: !json,
+            bar,
+            runs,
+            done: Cell::new(0),
+            expected: Cell::new(plan.run_s()),
+            begun: Cell::new(Instant::now()),
+        }
+    }
+
+    /// The first run begins; each is expected to take so long, in seconds.
+    pub fn begin(&self, run_s: f64) {
+        self.expected.set(run_s);
+        self.begun.set(Instant::now());
+    }
+
+    /// A run has begun.
+    pub fn run(&self, arm: Arm) {
+        let Some(bar) = &self.bar else { return };
+        let done = f64::from(self.done.get());
+        if done > 0.0 {
+            self.expected.set(self.begun.get().elapsed().as_secs_f64() / done);
+        }
+        let left = (f64::from(self.runs) - done) * self.expected.get();
+        bar.set_message(format!(
+            "run {}/{}: {}; about {} left",
+            self.done.get() + 1,
+            self.runs,
+            arm.title(),
+            number::seconds(left.round())
+        ));
+    }
+
+    /// A run is on for `seconds`.
+    pub fn within_run(&self, seconds: f64) {
+        let Some(bar) = &self.bar else { return };
+        let part = (seconds / self.expected.get()).min(0.99);
+        bar.set_position(((f64::from(self.done.get()) + part) * STEPS) as u64);
+    }
+
+    /// A run is over, and this is what it came to.
+    pub fn done(&self, run: &Run) -> Done {
+        self.done.set(self.done.get() + 1);
+        let rate = run.legitimate.attacked.mean_per_s;
+        let line = format!(
+            "{:>2}/{} {}: {} for sequential clients under attack, {} of foreign load",
+            self.done.get(),
+            self.runs,
+            run.arm.title(),
+            rate.map_or_else(|| number::MISSING.to_owned(), number::rate),
+            number::percent(run.foreign_percent / 100.0),
+        );
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None if self.lines => output::line(line)?,
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

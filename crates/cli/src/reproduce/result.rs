@@ -1,0 +1,291 @@
+//! The result: what one run came to in figures, and the whole as it is written to `result.json`.
+
+use std::collections::BTreeMap;
+
+use equic_endpoint::load::{Outcome, Sample};
+use equic_lab::measure::Calls;
+use equic_report::stats;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::arm::Take;
+use super::metrics::{harmonic_mean, recovery, windows, within};
+use super::plan::{Arm, Plan};
+
+/// `data` of schema equic.reproduce.gateway/1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    pub plan: Plan,
+    /// Cost of a decision alone, measured beside the runs.
+    pub decisions: Vec<Decision>,
+    /// In the order they were made.
+    pub runs: Vec<Run>,
+}
+
+/// What one decision "over the quota" costs, without anything around it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Which arm decides so.
+    pub arm: Arm,
+    /// `BPF_PROG_TEST_RUN` of the XDP program, or the server's admission called in a loop.
+    pub method: String,
+    /// Nanoseconds of a decision; one mean of many for each repetition.
+    pub nanoseconds: Vec<f64>,
+}
+
+/// One run. Times count from when the sequential clients were started, in seconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub arm: Arm,
+    /// All arms are played once a round, in random order.
+    pub round: u32,
+    /// When the parallel clients began.
+    pub attack_s: f64,
+    /// When they began their last request.
+    pub attack_end_s: f64,
+    /// When the first sequential client had made its requests: rates count until then.
+    pub first_done_s: f64,
+    /// When the last one had.
+    pub sequential_done_s: f64,
+    /// When all clients had.
+    pub seconds: f64,
+    pub legitimate: Legitimate,
+    pub attackers: Outcomes,
+    /// Middle of a window, requests a second answered to sequential clients, and to all.
+    pub timeline: Vec<(f64, f64, f64)>,
+    pub server: Server,
+    /// System calls of the server, by name.
+    pub syscalls: BTreeMap<String, Calls>,
+    pub gateway: Option<Gateway>,
+    pub block: Option<Block>,
+    /// Why it could not be measured.
+    pub block_missing: Option<String>,
+    /// What others did on the machine meanwhile, per cent of all of its CPUs.
+    pub foreign_percent: f64,
+}
+
+/// How requests ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcomes {
+    pub requests: u64,
+    pub ok: u64,
+    pub refused: u64,
+    pub timeouts: u64,
+    pub errors: u64,
+}
+
+/// What sequential clients had.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Legitimate {
+    pub outcomes: Outcomes,
+    /// Over the whole experiment, until the first of them is done.
+    pub whole: Served,
+    /// While the attack lasts.
+    pub attacked: Served,
+    /// Median rate before the attack.
+    pub before_per_s: Option<f64>,
+    /// From the attack's beginning until the rate is back; none: it was not, until the end.
+    pub recovery_s: Option<f64>,
+    /// Percentiles 0 to 100 of the duration of requests begun while the attack lasted, milliseconds.
+    pub percentiles_ms: Vec<f64>,
+}
+
+/// Rates and durations over a stretch of time. Durations are of requests that went well, from the
+/// first packet of the handshake to the last byte.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Served {
+    /// Harmonic mean of the rates in windows.
+    pub harmonic_per_s: Option<f64>,
+    /// Arithmetic mean of the same.
+    pub mean_per_s: Option<f64>,
+    pub harmonic_ms: Option<f64>,
+    pub mean_ms: Option<f64>,
+    pub median_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+}
+
+/// What the server used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// CPU time until all clients were done.
+    pub cpu_s: f64,
+    /// Per cent of one CPU, in each interval between two looks since the attack began.
+    pub cpu_percent: Vec<f64>,
+    /// Proportional set size at each of these looks, MB.
+    pub pss_mb: Vec<f64>,
+    /// Resident set size at each of these looks, MB.
+    pub rss_mb: Vec<f64>,
+    /// Its counters at its end.
+    pub stats: Value,
+}
+
+/// What the gateway did until all clients were done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Gateway {
+    /// Attached in the driver.
+    pub native: bool,
+    /// Packets it saw, passed and dropped alike.
+    pub packets: u64,
+    /// Mean time of the program over all of these, nanoseconds (the kernel's run-time statistics).
+    pub mean_ns: Option<f64>,
+    /// Packets dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// What turning away an attempt costs, measured after the run on the same server: a source that
+/// holds its quota goes on trying.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    /// Attempts that were turned away.
+    pub attempts: u64,
+    /// CPU time of the server, for each.
+    pub server_ns: f64,
+    /// CPU time of the XDP program, for each.
+    pub kernel_ns: Option<f64>,
+}
+
+impl Block {
+    /// Both.
+    pub fn nanoseconds(&self) -> f64 {
+        self.server_ns + self.kernel_ns.unwrap_or(0.0)
+    }
+}
+
+impl Outcomes {
+    pub fn of(samples: &[Sample]) -> Outcomes {
+        let mut sum = Outcomes { requests: samples.len() as u64, ..Outcomes::default() };
+        for sample in samples {
+            match sample.outcome {
+                Outcome::Ok => sum.ok += 1,
+                Outcome::Refused => sum.refused += 1,
+                Outcome::Timeout => sum.timeouts += 1,
+                Outcome::Error { .. } => sum.errors += 1,
+            }
+        }
+        sum
+    }
+
+    pub fn failed(&self) -> u64 {
+        self.requests - self.ok
+    }
+}
+
+fn begun(sample: &Sample) -> f64 {
+    sample.start_ms / 1000.0
+}
+
+fn ended(sample: &Sample) -> f64 {
+    (sample.start_ms + sample.duration_ms) / 1000.0
+}
+
+fn well(sample: &&Sample) -> bool {
+    sample.outcome == Outcome::Ok
+}
+
+/// Four significant digits: more is noise, and takes room.
+fn short(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let unit = 10_f64.powi(3 - value.abs().log10().floor() as i32);
+    (value * unit).round() / unit
+}
+
+impl Run {
+    /// Works out the figures.
+    pub fn new(arm: Arm, round: u32, plan: &Plan, take: &Take) -> Run {
+        let since = |time: f64| time - take.begun;
+        let latest = |times: &mut dyn Iterator<Item = f64>| times.fold(take.begun, f64::max);
+        let all = || take.sequential.iter().flatten();
+        let first_done = take
+            .sequential
+            .iter()
+            .map(|samples| latest(&mut samples.iter().map(ended)))
+            .fold(f64::INFINITY, f64::min);
+        let first_done = if first_done.is_finite() { first_done } else { take.over };
+        let attack_end = latest(&mut take.parallel.iter().map(begun)).max(take.attacked);
+        let width = plan.window_s;
+        let completions: Vec<f64> = all().filter(well).map(|sample| since(ended(sample))).collect();
+        let attackers: Vec<f64> =
+            take.parallel.iter().filter(well).map(|sample| since(ended(sample))).collect();
+        let until = since(first_done);
+        let rates = windows(&completions, 0.0, until, width);
+        let recovered = recovery(&rates, width, since(take.attacked));
+        let (attack, attack_end) = (since(take.attacked), since(attack_end));
+        let samples: Vec<Sample> = all().cloned().collect();
+        let served = |from: f64, to: f64| {
+            let during = samples.iter().filter(|s| (from..to).contains(&since(begun(s))));
+            served(during, &within(&rates, width, from, to))
+        };
+        let during: stats::Sample = samples
+            .iter()
+            .filter(well)
+            .filter(|sample| (attack..attack_end).contains(&since(begun(sample))))
+            .map(|sample| sample.duration_ms)
+            .collect();
+        let end = since(take.over);
+        let whole = windows(&completions, 0.0, end, width);
+        let both = windows(&[completions, attackers].concat(), 0.0, end, width);
+        Run {
+            arm,
+            round,
+            attack_s: attack,
+            attack_end_s: attack_end,
+            first_done_s: until,
+            sequential_done_s: since(latest(&mut all().map(ended))),
+            seconds: end,
+            legitimate: Legitimate {
+                outcomes: Outcomes::of(&samples),
+                whole: served(0.0, until),
+                attacked: served(attack, attack_end.min(until)),
+                before_per_s: recovered.map(|recovery| recovery.before),
+                recovery_s: recovered.and_then(|recovery| recovery.seconds),
+                percentiles_ms: (0..=100)
+                    .filter_map(|p| during.percentile(f64::from(p)).map(short))
+                    .collect(),
+            },
+            attackers: Outcomes::of(&take.parallel),
+            timeline: whole
+                .iter()
+                .zip(&both)
+                .map(|(own, all)| (short(own.0), short(own.1), short(all.1)))
+                .collect(),
+            server: server(take),
+            syscalls: take.syscalls.clone(),
+            gateway: take.gateway.clone(),
+            block: take.block,
+            block_missing: take.block_missing.clone(),
+            foreign_percent: take.foreign_percent,
+        }
+    }
+}
+
+fn served<'a>(samples: impl Iterator<Item = &'a Sample>, rates: &[f64]) -> Served {
+    let durations = samples.filter(well).map(|sample| sample.duration_ms);
+    let durations: stats::Sample = durations.collect();
+    Served {
+        harmonic_per_s: harmonic_mean(rates),
+        mean_per_s: stats::Sample::from(rates).mean(),
+        harmonic_ms: durations.harmonic_mean(),
+        mean_ms: durations.mean(),
+        median_ms: durations.median(),
+        p99_ms: durations.nearest_rank(99.0),
+    }
+}
+
+fn server(take: &Take) -> Server {
+    let looks: Vec<_> = take.looks.iter().filter(|look| look.at >= take.attacked).collect();
+    let megabytes = |bytes: u64| short(bytes as f64 / 1e6);
+    let percent = |pair: &[&super::arm::Look]| {
+        let seconds = (pair[1].at - pair[0].at).max(1e-6);
+        short((pair[1].cpu_s - pair[0].cpu_s) / seconds * 100.0)
+    };
+    let cpu = |look: Option<&super::arm::Look>| look.map_or(0.0, |look| look.cpu_s);
+    Server {
+        cpu_s: cpu(take.looks.last()) - cpu(take.looks.first()),
+        cpu_percent: looks.windows(2).map(percent).collect(),
+        pss_mb: looks.iter().map(|look| megabytes(look.memory.pss_bytes)).collect(),
+        rss_mb: looks.iter().map(|look| megabytes(look.memory.rss_bytes)).collect(),
+        stats: take.server.clone(),
+    }
+}

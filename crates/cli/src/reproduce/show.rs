@@ -1,0 +1,297 @@
+//! The result for a person: tables for a terminal and for a README, and what has to be known to read
+//! them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use equic_report::number::{self, MISSING};
+use equic_report::schema::Report;
+use equic_report::stats::Sample;
+use equic_report::table::{Column, Table};
+
+use super::compare::{CLAIMS, Estimate, MEASURED, PAIRS, Verdict};
+use super::plan::Arm;
+use super::result::Experiment;
+use crate::failure::{Done, Failure};
+
+/// Foreign load above this (per cent of the machine) is worth a note.
+const DISTURBED: f64 = 5.0;
+/// What `--readme` replaces.
+const MARKS: [&str; 2] = ["<!-- results: begin -->", "<!-- results: end -->"];
+
+/// Three significant digits, thousands apart.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 99.95 => {
+            let count = number::count(v.round() as u64);
+            if value < 0.0 { format!("-{count}") } else { count }
+        }
+        v if v >= 9.995 => format!("{value:.1}"),
+        v if v >= 0.9995 || v == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn change(estimate: Estimate) -> String {
+    let percent = |value: f64| format!("{:+.0} %", value * 100.0);
+    let interval = estimate.interval;
+    format!(
+        "{} ({} to {})",
+        percent(estimate.median),
+        percent(interval.low),
+        percent(interval.high)
+    )
+}
+
+/// The paper beside ours.
+fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
+    let rows = CLAIMS.iter().map(|claim| {
+        let ours = PAIRS.map(|(_, from, to)| {
+            experiment.change(claim, from, to).map_or_else(|| MISSING.to_owned(), change)
+        });
+        let [published, best] = ours;
+        [claim.name.to_owned(), claim.paper.to_owned(), published, best]
+    });
+    rows.collect()
+}
+
+/// Name of a row, and a cell for each arm: the median, and the interval where it is wanted.
+fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>)> {
+    let cell = |estimate: Option<Estimate>| {
+        estimate.map_or_else(
+            || MISSING.to_owned(),
+            |found| {
+                let interval = found.interval;
+                if !intervals || (interval.low == interval.high && interval.low == found.median) {
+                    return figure(found.median);
+                }
+                let (low, high) = (figure(interval.low), figure(interval.high));
+                format!("{} ({low} to {high})", figure(found.median))
+            },
+        )
+    };
+    let named = |name: &str, unit: &str| {
+        let unit = if unit == "us" { "µs" } else { unit };
+        // A rate has its unit in its name.
+        if matches!(unit, "" | "/s") { name.to_owned() } else { format!("{name}, {unit}") }
+    };
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for row in &MEASURED {
+        let cells = Arm::ALL.map(|arm| cell(experiment.figure(arm, row.of)));
+        rows.push((named(row.name, row.unit), cells.to_vec()));
+    }
+    let decisions = Arm::ALL.map(|arm| cell(experiment.decision(arm)));
+    rows.push(("the decision alone, ns".to_owned(), decisions.to_vec()));
+    let recoveries = Arm::ALL.map(|arm| {
+        let never = if experiment.of(arm).is_empty() { MISSING } else { "not in time" };
+        experiment.recovery(arm).map_or_else(|| never.to_owned(), figure)
+    });
+    rows.push(("time to recover, s".to_owned(), recoveries.to_vec()));
+    let dropped =
+        Arm::ALL.map(|arm| {
+            cell(experiment.figure(arm, |run| {
+                Some(run.gateway.as_ref()?.dropped.values().sum::<u64>() as f64)
+            }))
+        });
+    rows.push(("packets dropped in the kernel".to_owned(), dropped.to_vec()));
+    rows
+}
+
+/// For the terminal: what the paper says, and what every arm came to.
+pub fn tables(experiment: &Experiment) -> [Table; 2] {
+    let mut against = Table::new([
+        Column::text("kernel against user space"),
+        Column::text("paper"),
+        Column::number(format!("ours,\n{}", PAIRS[0].0)),
+        Column::number(format!("ours,\n{}", PAIRS[1].0)),
+    ])
+    .title("Changes, medians over rounds with 95 % intervals");
+    for row in claims(experiment) {
+        against.row(row);
+    }
+    let columns = Arm::ALL.iter().map(|arm| Column::number(arm.heading()));
+    let mut all = Table::new([Column::text("")].into_iter().chain(columns))
+        .title("Sequential clients and the server, medians over runs");
+    for (name, cells) in figures(experiment, false) {
+        all.row([name].into_iter().chain(cells));
+    }
+    [against, all]
+}
+
+/// What has to be known to read the figures.
+pub fn notes(experiment: &Experiment) -> Vec<String> {
+    let plan = &experiment.plan;
+    let mut notes = vec![format!(
+        "{} runs an arm, interleaved in random order (seed {}); {} sequential and {} parallel clients, each \
+         {} requests of {} KiB over a connection of its own; quota {} connections.",
+        plan.runs_per_arm,
+        plan.seed,
+        plan.sequential_clients,
+        plan.parallel_clients,
+        number::count(plan.requests_per_client.into()),
+        plan.bytes_per_request / 1024,
+        plan.quota
+    )];
+    notes.push(if plan.scale < 1.0 {
+        format!(
+            "Without an attack the sequential clients need {} for that here; so all times of the paper are \
+             multiplied by {:.3}: the attack begins after {} instead of 30 s and its {} requests a client \
+             begin over {}; connections time out after {}; rates are taken in windows of {} instead of 5 s.",
+            number::seconds(plan.calm_s),
+            plan.scale,
+            number::seconds(plan.start_s),
+            number::count(plan.requests_per_client.into()),
+            number::seconds(plan.attack_s),
+            number::seconds(plan.idle_timeout_ms as f64 / 1000.0),
+            number::seconds(plan.window_s),
+        )
+    } else {
+        "This machine is as slow as the paper's or slower: its times are not scaled.".to_owned()
+    });
+    notes.push(if plan.server_cpu == plan.other_cpu {
+        "There is only one CPU here: clients take it from the server.".to_owned()
+    } else {
+        format!(
+            "The server has CPU {}, everything else CPU {}, with the parallel clients at nice 19.",
+            plan.server_cpu, plan.other_cpu
+        )
+    });
+    if experiment.runs.iter().any(|run| run.gateway.as_ref().is_some_and(|g| !g.native)) {
+        notes.push(
+            "The gateway was attached in generic mode: packets cost more than in a driver.".into(),
+        );
+    }
+    let missing: Vec<&str> =
+        experiment.runs.iter().filter_map(|run| run.block_missing.as_deref()).collect();
+    if let Some(first) = missing.first() {
+        notes.push(format!(
+            "In {} runs the cost of a block could not be measured; in the first of them, {first}.",
+            missing.len()
+        ));
+    }
+    let foreign: Sample = experiment.runs.iter().map(|run| run.foreign_percent).collect();
+    let (median, most) = (foreign.median().unwrap_or(0.0), foreign.max().unwrap_or(0.0));
+    let disturbed =
+        if most > DISTURBED { ": the figures would be better on a quiet machine" } else { "" };
+    notes.push(format!(
+        "Other programs took {median:.1} % of the machine (median over runs; at most {most:.1} %){disturbed}."
+    ));
+    notes
+}
+
+/// What can be said of each claim of the paper.
+pub fn verdicts(experiment: &Experiment) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for claim in &CLAIMS {
+        let Some(paper) = claim.change else { continue };
+        let said = PAIRS.map(|(how, from, to)| match experiment.change(claim, from, to) {
+            Some(ours) => {
+                format!("{how}, it {}: {}", Verdict::of(paper, &ours).words(), change(ours))
+            }
+            None => format!("{how}, it could not be measured"),
+        });
+        sentences.push(format!(
+            "{}: paper {}. {}; {}.",
+            claim.name,
+            claim.paper,
+            capital(&said[0]),
+            said[1]
+        ));
+    }
+    sentences
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Everything as Markdown, for the experiment's README.
+pub fn markdown(report: &Report<Experiment>) -> String {
+    let experiment = &report.data;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "Made {} on {} by `{}`.\n",
+        report.created.as_str(),
+        report.machine,
+        report.command.join(" ")
+    );
+    for note in notes(experiment) {
+        let _ = writeln!(text, "* {note}");
+    }
+    let _ = writeln!(text, "\n### The paper's numbers and ours\n");
+    let _ = writeln!(
+        text,
+        "Kernel against user space: change of the medians of rounds, 95 % interval.\n"
+    );
+    let _ = writeln!(text, "| | paper | ours, {} | ours, {} |", PAIRS[0].0, PAIRS[1].0);
+    let _ = writeln!(text, "|---|---|---|---|");
+    for row in claims(experiment) {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    let _ = writeln!(text, "\n### Every arm\n");
+    let _ = writeln!(
+        text,
+        "Median over runs, 95 % interval. Requests and durations are the sequential clients'.\n"
+    );
+    let headings = Arm::ALL.map(|arm| arm.heading().replace('\n', " "));
+    let _ =
+        writeln!(text, "| | {} |\n|---|{}", headings.join(" | "), "---|".repeat(headings.len()));
+    for (name, cells) in figures(experiment, true) {
+        let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+    }
+    let _ = writeln!(text, "\n### What held\n");
+    for sentence in verdicts(experiment) {
+        let _ = writeln!(text, "* {sentence}");
+    }
+    text
+}
+
+/// Replaces what is between the marks in a text file.
+pub fn update_readme(path: &Path, markdown: &str) -> Done {
+    let failed = |what: &str, why: String| {
+        Failure::because(format_args!("cannot {what} {}", path.display()), why)
+    };
+    let old = std::fs::read_to_string(path).map_err(|e| failed("read", e.to_string()))?;
+    let new = between_marks(&old, markdown).ok_or_else(|| {
+        failed("update", format!("it has no lines {} and {}", MARKS[0], MARKS[1]))
+    })?;
+    std::fs::write(path, new).map_err(|e| failed("write", e.to_string()))
+}
+
+fn between_marks(old: &str, markdown: &str) -> Option<String> {
+    let (head, rest) = old.split_once(MARKS[0])?;
+    let (_, tail) = rest.split_once(MARKS[1])?;
+    Some(format!("{head}{}\n\n{markdown}\n{}{tail}", MARKS[0], MARKS[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (value, text) in [
+            (0.0, "0.00"),
+            (0.0473, "0.047"),
+            (2.716, "2.72"),
+            (27.16, "27.2"),
+            (271.6, "272"),
+            (77_551.0, "77,551"),
+            (-1234.0, "-1,234"),
+        ] {
+            assert_eq!(figure(value), text);
+        }
+    }
+
+    #[test]
+    fn a_readme_keeps_what_is_around_the_marks() {
+        let old = format!("# a\n{}\nold\n{}\nb\n", MARKS[0], MARKS[1]);
+        let new = between_marks(&old, "new\n").unwrap();
+        assert_eq!(new, format!("# a\n{}\n\nnew\n\n{}\nb\n", MARKS[0], MARKS[1]));
+        assert_eq!(between_marks(&new, "new\n").unwrap(), new, "again is the same");
+        assert_eq!(between_marks("# a\n", "new"), None);
+    }
+}

@@ -1,0 +1,108 @@
+"""An aioquic client with many connections, told on stdin what to do, one line each:
+
+    open ID ADDRESS SECONDS     connect from ADDRESS, and ask
+    ask ID                      one stream there and back
+    move ID ADDRESS             go on from another address
+    close ID
+
+It answers every line when it is done with it: `ID open`, `ID refused` (the server closed it),
+`ID silence` (no answer in time), `ID closed`. Arguments: the server's address, port and ALPN.
+"""
+
+import asyncio
+import socket
+import ssl
+import sys
+
+from aioquic.asyncio import QuicConnectionProtocol
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+
+PATIENCE = 60
+HOST, PORT, ALPN = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+
+class Client(QuicConnectionProtocol):
+    keeping: asyncio.Task | None = None
+
+    async def bind(self, address: str) -> None:
+        before = self._transport
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: self, local_addr=(address, 0), family=family
+        )
+        if before is not None:
+            before.close()
+
+    async def open(self) -> str:
+        self.connect((HOST, PORT))
+        await self.wait_connected()
+        self.keeping = asyncio.create_task(self.keep())
+        return await self.ask()
+
+    async def ask(self) -> str:
+        reader, writer = await self.create_stream()
+        writer.write(b"anybody there?")
+        writer.write_eof()
+        return "open" if await reader.read() == b"anybody there?" else "refused"
+
+    async def keep(self) -> None:
+        try:
+            while not self._closed.is_set():
+                await asyncio.sleep(5)
+                await self.ping()
+        except ConnectionError:
+            pass
+
+
+clients: dict[str, Client] = {}
+
+
+async def done(order: str, name: str, address: str = "", seconds: str = "") -> str:
+    if order == "open":
+        configuration = QuicConfiguration(
+            alpn_protocols=[ALPN],
+            server_name="localhost",
+            verify_mode=ssl.CERT_NONE,
+            idle_timeout=3600,
+        )
+        client = clients[name] = Client(QuicConnection(configuration=configuration))
+        await client.bind(address)
+        return await asyncio.wait_for(client.open(), float(seconds))
+    client = clients[name]
+    if order == "move":
+        await client.bind(address)
+        client.change_connection_id()
+    elif order == "close":
+        client.close()
+        return "closed"
+    return await asyncio.wait_for(client.ask(), PATIENCE)
+
+
+async def obey(line: str) -> None:
+    name = line.split()[1]
+    try:
+        result = await done(*line.split())
+    except TimeoutError:
+        result = "silence"
+        # Nobody waits for it any more.
+        clients[name]._connected_waiter = None
+        clients[name].close()
+    except ConnectionError:
+        result = "refused"
+    print(name, result, flush=True)
+
+
+async def main() -> None:
+    orders = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    tasks = set()
+    print("ready", flush=True)
+    while line := (await orders.readline()).decode():
+        task = asyncio.create_task(obey(line))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+
+asyncio.run(main())

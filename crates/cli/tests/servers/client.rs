@@ -1,0 +1,167 @@
+//! Clients of the examples: quinn with HTTP/3 in this process, or aioquic in one of its own. A server
+//! is tested with the client of another stack.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::IpAddr;
+use std::process::{Child, ChildStdin, Stdio};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use crate::common::{PATIENCE, ROOT};
+use crate::example::{Example, built};
+use crate::stage::{Attempt, Host, Link, Peer, Stage};
+
+/// Clients on one host.
+pub enum Clients<'a> {
+    Quinn(&'a Host),
+    Aioquic(Aioquic),
+}
+
+/// An open connection.
+pub enum Open<'a> {
+    Quinn(Rc<Peer<'a>>, Link<'a>),
+    Aioquic(&'a Aioquic, u32),
+}
+
+impl<'a> Clients<'a> {
+    pub fn new(stage: &'a Stage, host: usize, example: Example) -> Clients<'a> {
+        let host = stage.host(host);
+        if example.echoes() {
+            Clients::Aioquic(Aioquic::start(host, stage.target(host.v4()).ip()))
+        } else {
+            Clients::Quinn(host)
+        }
+    }
+
+    /// Opens a connection, and has an answer on it.
+    pub fn open(&'a self, from: IpAddr) -> Open<'a> {
+        let opened = self.attempt(from, 1, PATIENCE).pop().flatten();
+        opened.expect("the server lets it in")
+    }
+
+    /// Attempts side by side; nothing where the answer was none, or a refusal.
+    pub fn attempt(
+        &'a self,
+        from: IpAddr,
+        count: usize,
+        patience: Duration,
+    ) -> Vec<Option<Open<'a>>> {
+        match self {
+            Clients::Quinn(host) => {
+                let peer = Rc::new(host.peer(from));
+                let opened = |attempt| match attempt {
+                    Attempt::Open(link) => Some(Open::Quinn(Rc::clone(&peer), link)),
+                    Attempt::Refused | Attempt::Silence => None,
+                };
+                peer.attempt_many(count, patience).into_iter().map(opened).collect()
+            }
+            Clients::Aioquic(driver) => {
+                let ids: Vec<u32> = (0..count).map(|_| driver.open(from, patience)).collect();
+                let opened =
+                    |id| (driver.answer(id) == "open").then_some(Open::Aioquic(driver, id));
+                ids.into_iter().map(opened).collect()
+            }
+        }
+    }
+}
+
+impl Open<'_> {
+    /// The server answers on it.
+    pub fn assert_alive(&self) {
+        match self {
+            Open::Quinn(_, link) => assert!(link.fetch_within(1, PATIENCE).is_some()),
+            Open::Aioquic(driver, id) => {
+                driver.tell(&format!("ask {id}"));
+                assert_eq!(driver.answer(*id), "open");
+            }
+        }
+    }
+
+    /// Goes on from another address.
+    pub fn migrate(&self, to: IpAddr) {
+        match self {
+            Open::Quinn(peer, link) => {
+                peer.rebind(to);
+                assert!(link.fetch_within(1, PATIENCE).is_some());
+            }
+            Open::Aioquic(driver, id) => {
+                driver.tell(&format!("move {id} {to}"));
+                assert_eq!(driver.answer(*id), "open");
+            }
+        }
+    }
+
+    pub fn close(self) {
+        match self {
+            Open::Quinn(_, link) => link.close(),
+            Open::Aioquic(driver, id) => {
+                driver.tell(&format!("close {id}"));
+                assert_eq!(driver.answer(id), "closed");
+            }
+        }
+    }
+}
+
+/// `client.py` in a lab's host. Killed when dropped.
+pub struct Aioquic {
+    child: Child,
+    orders: RefCell<ChildStdin>,
+    answers: Receiver<(u32, String)>,
+    /// Those that came while another was waited for.
+    early: RefCell<HashMap<u32, String>>,
+    next: Cell<u32>,
+}
+
+impl Aioquic {
+    fn start(host: &Host, server: IpAddr) -> Aioquic {
+        let mut command = host.namespace.command(built("venv/bin/python"));
+        command.arg(format!("{ROOT}/crates/cli/tests/servers/client.py"));
+        command.args([&server.to_string(), "443", "echo"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = equic_lab::spawn(command).expect("the client starts");
+        let orders = RefCell::new(child.stdin.take().expect("it is piped"));
+        let stdout = child.stdout.take().expect("it is piped");
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let Some((id, answer)) = line.split_once(' ') else { continue };
+                let id = id.parse().expect("a number");
+                if sender.send((id, answer.to_owned())).is_err() {
+                    break;
+                }
+            }
+        });
+        Aioquic { child, orders, answers, early: RefCell::default(), next: Cell::new(0) }
+    }
+
+    fn open(&self, from: IpAddr, patience: Duration) -> u32 {
+        let id = self.next.replace(self.next.get() + 1);
+        self.tell(&format!("open {id} {from} {}", patience.as_secs_f64()));
+        id
+    }
+
+    fn tell(&self, order: &str) {
+        writeln!(self.orders.borrow_mut(), "{order}").expect("the client listens");
+    }
+
+    /// What it says of the last order for this connection.
+    fn answer(&self, id: u32) -> String {
+        loop {
+            if let Some(answer) = self.early.borrow_mut().remove(&id) {
+                return answer;
+            }
+            let (id, answer) = self.answers.recv_timeout(2 * PATIENCE).expect("the client answers");
+            self.early.borrow_mut().insert(id, answer);
+        }
+    }
+}
+
+impl Drop for Aioquic {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

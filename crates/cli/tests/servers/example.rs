@@ -1,0 +1,131 @@
+//! The examples: what each is called, where it lies, how it is started.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::common::{EQUIC, PATIENCE, ROOT};
+use crate::stage::Stage;
+
+/// An example server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Example {
+    Quinn,
+    S2nQuic,
+    Quiche,
+    QuicGo,
+    Aioquic,
+}
+
+use Example::{Aioquic, QuicGo, Quiche, Quinn, S2nQuic};
+
+pub const ALL: [Example; 5] = [Quinn, S2nQuic, Quiche, QuicGo, Aioquic];
+
+/// Where `scripts/examples.sh` leaves what it builds.
+const BUILT: &str = "target/servers";
+
+pub fn built(file: &str) -> PathBuf {
+    let path = Path::new(ROOT).join(BUILT).join(file);
+    assert!(path.exists(), "{} is missing: run `make test-examples`", path.display());
+    path
+}
+
+impl Example {
+    /// For the lab's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Quinn => "quinn",
+            S2nQuic => "s2n",
+            Quiche => "quiche",
+            QuicGo => "quic-go",
+            Aioquic => "aioquic",
+        }
+    }
+
+    /// Its source.
+    pub fn source(self) -> PathBuf {
+        Path::new(ROOT).join(match self {
+            Quinn => "crates/gateway/examples/quinn.rs",
+            S2nQuic => "examples/s2n-quic/src/main.rs",
+            Quiche => "examples/quiche/src/main.rs",
+            QuicGo => "examples/quic-go/main.go",
+            Aioquic => "examples/aioquic/server.py",
+        })
+    }
+
+    /// Whether it loads a gateway itself, with a limit that is written in it.
+    pub fn own_gateway(self) -> bool {
+        self == Quinn
+    }
+
+    /// Connections a source may hold.
+    pub fn limit(self) -> usize {
+        if self.own_gateway() { 8 } else { 3 }
+    }
+
+    /// Whether it echoes streams; otherwise it speaks HTTP/3.
+    pub fn echoes(self) -> bool {
+        matches!(self, Quinn | S2nQuic)
+    }
+
+    /// Starts it in the lab on port 443, and waits until it listens.
+    pub fn start(self, stage: &Stage) -> Server {
+        let program = match self {
+            Quinn => Path::new(EQUIC).with_file_name("examples").join("quinn"),
+            S2nQuic => built("debug/serve-s2n-quic"),
+            Quiche => built("debug/serve-quiche"),
+            QuicGo => built("serve-quic-go"),
+            Aioquic => built("venv/bin/python"),
+        };
+        let mut command = stage.lab.server().command(&program);
+        match self {
+            Quinn => command.args(["eth0", "443"]),
+            Aioquic => command.arg(self.source()).args(["443", &stage.name]),
+            _ => command.args(["443", &stage.name]),
+        };
+        command.env("EQUIC_LIBRARY", built("prefix/lib/libequic.so"));
+        Server::start(command)
+    }
+}
+
+/// A running example. Killed when dropped.
+pub struct Server {
+    child: Child,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Server {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = equic_lab::spawn(command).expect("the server starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        let server = Server { child };
+        let (sender, ready) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if line.starts_with("listening") {
+                    let _ = sender.send(());
+                }
+            }
+        });
+        ready.recv_timeout(PATIENCE).expect("the server listens");
+        server
+    }
+
+    /// Ends it without a chance to clean up.
+    pub fn kill(mut self) {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        kill(pid, Signal::SIGKILL).expect("the child is ours");
+        self.child.wait().expect("the child is ours");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

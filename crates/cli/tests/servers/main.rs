@@ -1,0 +1,16 @@
+//! Servers on other people's QUIC stacks, with a quota in the kernel: quinn, s2n-quic, quiche, quic-go
+//! and aioquic, each as its example has it, each against the client of another stack.
+//!
+//! [`scenario`] is what every one of them has to show, [`example`] how each is started, [`client`] the
+//! clients, [`lines`] how much of each is about eQUIC. `scripts/examples.sh` builds the servers and
+//! runs this; plain `cargo test` does not.
+
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+mod example;
+mod lines;
+mod scenario;
+#[allow(dead_code, reason = "shared with the tests end to end, which use all of it")]
+#[path = "../e2e/stage.rs"]
+mod stage;

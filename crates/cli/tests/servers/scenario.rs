@@ -1,0 +1,120 @@
+//! What a server with a quota has to show, whatever it is made of.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::client::{Clients, Open};
+use crate::common::eventually;
+use crate::example::Example;
+use crate::stage::Stage;
+
+/// How long an attempt may try that the kernel is to drop: a few Initials.
+const IN_VAIN: Duration = Duration::from_millis(900);
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// So many connections, each of which was answered on.
+fn fill<'a>(clients: &'a Clients<'a>, from: IpAddr, count: usize) -> Vec<Open<'a>> {
+    (0..count).map(|_| clients.open(from)).collect()
+}
+
+/// One more is dropped in the kernel, for the quota.
+fn assert_refused(stage: &Stage, clients: &Clients<'_>, from: IpAddr) {
+    let before = stage.verdict("quota");
+    let attempt = clients.attempt(from, 1, IN_VAIN).pop().flatten();
+    assert!(attempt.is_none(), "{from} got in: {}", stage.status());
+    let after = stage.verdict("quota");
+    assert!(after.dropped > before.dropped, "not by the quota: {}", stage.status());
+}
+
+fn scenario(example: Example) {
+    let Some(mut stage) = Stage::new(example.name(), 2) else { return };
+    let limit = example.limit();
+    let setting = limit.to_string();
+    let gateway = (!example.own_gateway()).then(|| stage.gateway(&["--max-connections", &setting]));
+    let server = example.start(&stage);
+    if example.own_gateway() {
+        // Of which nobody here chose the name.
+        stage.name = stage.program_on("eth0").expect("it is attached").to_string();
+    }
+    let (clients, others) = (Clients::new(&stage, 0, example), Clients::new(&stage, 1, example));
+    let (here, there) = (address("10.77.1.1"), address("10.77.1.99"));
+
+    // As many as it may hold; the next one dies in the kernel, and nobody else notices.
+    let mut open = fill(&clients, here, limit);
+    stage.await_connections(here, limit as u64);
+    assert_refused(&stage, &clients, here);
+    others.open(stage.host(1).v4()).assert_alive();
+    open.iter().for_each(Open::assert_alive);
+
+    // One out, one in.
+    open.pop().expect("some").close();
+    stage.await_connections(here, limit as u64 - 1);
+    open.push(clients.open(here));
+    stage.await_connections(here, limit as u64);
+    assert_refused(&stage, &clients, here);
+
+    // The count goes where the client goes.
+    open[0].migrate(there);
+    stage.await_connections(there, 1);
+    stage.await_connections(here, limit as u64 - 1);
+    open.push(clients.open(here));
+    stage.await_connections(here, limit as u64);
+    assert_refused(&stage, &clients, here);
+    open.iter().for_each(Open::assert_alive);
+
+    race(&stage, &clients, address("10.77.1.7"), limit);
+
+    // Whoever is killed holds nothing.
+    server.kill();
+    if gateway.is_none() {
+        eventually("the interface is free", || stage.program_on("eth0").is_none().then_some(()));
+        return;
+    }
+    stage.await_servers(0);
+    stage.await_connections(here, 0);
+    let _server = example.start(&stage);
+    let open = fill(&clients, here, limit);
+    stage.await_connections(here, limit as u64);
+    assert_refused(&stage, &clients, here);
+    open.iter().for_each(Open::assert_alive);
+}
+
+/// Handshakes side by side pass the kernel before any of them counts: the server turns away what is
+/// too much.
+fn race(stage: &Stage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
+    let attempts = clients.attempt(from, 3 * limit, Duration::from_secs(6));
+    let open: Vec<_> = attempts.into_iter().flatten().collect();
+    assert_eq!(open.len(), limit, "{}", stage.status());
+    stage.await_connections(from, limit as u64);
+    open.iter().for_each(Open::assert_alive);
+    open.into_iter().for_each(Open::close);
+    stage.await_connections(from, 0);
+}
+
+#[test]
+fn quinn() {
+    scenario(Example::Quinn);
+}
+
+#[test]
+fn s2n_quic() {
+    scenario(Example::S2nQuic);
+}
+
+#[test]
+fn quiche() {
+    scenario(Example::Quiche);
+}
+
+#[test]
+fn quic_go() {
+    scenario(Example::QuicGo);
+}
+
+#[test]
+fn aioquic() {
+    scenario(Example::Aioquic);
+}

@@ -1,0 +1,67 @@
+//! `[gateway.socket]`: where servers without privileges join.
+
+use serde::{Deserialize, Serialize};
+
+/// The gateway's Unix socket, who may open it, and how much one user may have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SocketConfig {
+    /// Where it is, absolute, 90 bytes at most.
+    pub path: String,
+    /// Who owns it, by name or number; none: the gateway's user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Its group, by name or number; none: the gateway's group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Its mode, octal: who may write to it may connect.
+    pub mode: String,
+    /// Users that may join, by name or number; empty: whoever can connect. Root may anyway.
+    pub users: Vec<String>,
+    /// Servers at a time; 1 to 16.
+    pub max_servers: u32,
+    /// Servers of one user at a time; 1 to 16.
+    pub max_per_user: u32,
+}
+
+impl Default for SocketConfig {
+    fn default() -> SocketConfig {
+        SocketConfig {
+            path: "/run/equic/equic.sock".to_owned(),
+            owner: None,
+            group: None,
+            mode: "0660".to_owned(),
+            users: Vec::new(),
+            max_servers: 16,
+            max_per_user: 4,
+        }
+    }
+}
+
+impl SocketConfig {
+    /// With defaults for everything but the path.
+    pub fn at(path: impl Into<String>) -> SocketConfig {
+        SocketConfig { path: path.into(), ..SocketConfig::default() }
+    }
+
+    /// Every key that does not hold, and why.
+    pub(super) fn check(&self) -> Vec<(&'static str, String)> {
+        let Self { path, mode, .. } = self;
+        let mut wrong = Vec::new();
+        // `sun_path` has 108 bytes, and the socket is made beside its place first.
+        if !path.starts_with('/') || path.len() > 90 || path.contains('\0') {
+            wrong.push(("path", format!("`{path}` is not an absolute path of at most 90 bytes")));
+        }
+        let octal = mode.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        if !octal || !(3..=4).contains(&mode.len()) {
+            wrong.push(("mode", format!("`{mode}` is not a mode: write it as \"0660\"")));
+        }
+        for (key, value) in [("max_servers", self.max_servers), ("max_per_user", self.max_per_user)]
+        {
+            if !(1..=16).contains(&value) {
+                wrong.push((key, format!("{value} is out of range: 1 to 16")));
+            }
+        }
+        wrong
+    }
+}

@@ -1,0 +1,260 @@
+//! Where a ledger counts at present, and the move to another gateway with everything that is open.
+//!
+//! A [`Seat`] is a table together with the services and settings of the gateway that reads it. Most
+//! ledgers have one for life. One that joined through a gateway's socket takes another when that
+//! gateway is followed by one with maps of its own: every operation holds the seat's lock for
+//! reading, the move holds it for writing and [carries](Seat::carry) the counts over.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use super::Services;
+use super::membership::Membership;
+use super::source::Source;
+use super::table::{Held, Table};
+use crate::abi;
+use crate::config::from_c_name;
+use crate::gateway::lock;
+use crate::socket::client::Lists;
+use crate::sys;
+use crate::sys::map::first_value_as;
+use crate::sys::region::{Shared, atomic};
+
+/// How old copies of a gateway's settings may be.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// A service as a seat numbers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Number {
+    pub(crate) index: usize,
+    pub(crate) group: u32,
+}
+
+/// What holds a ledger in its gateway.
+#[derive(Debug)]
+pub(crate) enum Tie {
+    /// No gateway reads it.
+    None,
+    /// This process put it there.
+    Place(Membership),
+    /// The gateway did, and takes it out when this connection ends.
+    Socket(SocketTie),
+}
+
+/// A ledger that came over a gateway's socket.
+#[derive(Debug)]
+pub(crate) struct SocketTie {
+    pub(crate) ledger: u32,
+    pub(crate) link: Mutex<Arc<OwnedFd>>,
+    pub(crate) lists: Lists,
+    /// The gateway's control data and services. The kernel lets nobody map what may only be read,
+    /// so the seat has copies, and the heartbeat's thread [refreshes](Seat::refresh) them.
+    pub(crate) settings: [OwnedFd; 2],
+}
+
+/// A table, and the gateway that reads it.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// Counts seats, from 0.
+    pub(crate) generation: u64,
+    /// Connections opened in this generation or a later one are counted here, earlier ones not.
+    pub(crate) carried_from: u64,
+    pub(crate) table: Table,
+    pub(crate) services: Arc<Shared<Services>>,
+    /// None in memory.
+    pub(crate) control: Option<Arc<Shared<abi::equic_control>>>,
+    pub(crate) tie: Tie,
+}
+
+/// What a ledger's handles and threads share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    seat: RwLock<Seat>,
+}
+
+impl Core {
+    pub(crate) fn new(seat: Seat) -> Core {
+        Core { seat: RwLock::new(seat) }
+    }
+
+    pub(crate) fn seat(&self) -> RwLockReadGuard<'_, Seat> {
+        // Nothing under the lock panics half way through a change.
+        self.seat.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Moves to another gateway. Whether the open connections count there.
+    pub(crate) fn take_seat(&self, mut next: Seat) -> bool {
+        let mut seat = self.seat.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        next.generation = seat.generation + 1;
+        let carried = next.carry(&seat);
+        next.carried_from = if carried { seat.carried_from } else { next.generation };
+        *seat = next;
+        carried
+    }
+}
+
+impl Seat {
+    pub(crate) fn first(
+        table: Table,
+        services: Arc<Shared<Services>>,
+        control: Option<Arc<Shared<abi::equic_control>>>,
+        tie: Tie,
+    ) -> Seat {
+        Seat { generation: 0, carried_from: 0, table, services, control, tie }
+    }
+
+    /// The service of this name.
+    pub(crate) fn number(&self, name: &str) -> Option<Number> {
+        let services = self.services.read();
+        let index = services
+            .iter()
+            .take_while(|service| service.name[0] != 0)
+            .position(|service| from_c_name(&service.name) == name)?;
+        Some(Number { index, group: services[index].group })
+    }
+
+    fn service(&self, index: usize) -> *mut abi::equic_service {
+        assert!(index < abi::EQUIC_MAX_SERVICES as usize, "services are numbered from 0 to 63");
+        // SAFETY: `index` is inside the array, as just checked.
+        unsafe { self.services.pointer().cast::<abi::equic_service>().add(index) }
+    }
+
+    pub(crate) fn limit(&self, service: usize) -> u32 {
+        atomic!(AtomicU32, self.service(service), max_connections).load(Relaxed)
+    }
+
+    /// Whether a connection over the limit is the server's to close.
+    pub(crate) fn enforces(&self, service: usize) -> bool {
+        let flags = atomic!(AtomicU32, self.service(service), flags).load(Relaxed);
+        let policy = atomic!(AtomicU8, self.service(service), policy).load(Relaxed);
+        !self.dry_run()
+            && flags & abi::EQUIC_SERVICE_DRY_RUN == 0
+            && u32::from(policy) == abi::EQUIC_POLICY_NEW
+    }
+
+    fn dry_run(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| {
+            atomic!(AtomicU32, control.pointer(), dry_run).load(Relaxed) != 0
+        })
+    }
+
+    /// How long it may be silent, in nanoseconds.
+    pub(crate) fn lease_ns(&self) -> u64 {
+        let none = u64::MAX;
+        self.control
+            .as_ref()
+            .map_or(none, |control| atomic!(AtomicU64, control.pointer(), lease_ns).load(Relaxed))
+    }
+
+    pub(crate) fn gateway_alive(&self) -> bool {
+        self.control.as_ref().is_none_or(|control| {
+            let control = control.read();
+            sys::alive(control.owner_pid, control.owner_start_ticks)
+        })
+    }
+
+    /// Which place of the gateway it has.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        match &self.tie {
+            Tie::None => None,
+            Tie::Place(membership) => Some(membership.slot()),
+            Tie::Socket(tie) => {
+                let members = self.control.as_ref()?.read().members;
+                members.iter().position(|member| member.ledger == tie.ledger).map(|at| at as u32)
+            }
+        }
+    }
+
+    pub(crate) fn header(&self) -> abi::equic_ledger_header {
+        self.table.memory().read_header()
+    }
+
+    /// Reads the gateway's settings again, where they are copies. How long that will do.
+    pub(crate) fn refresh(&self) -> Option<Duration> {
+        let Tie::Socket(tie) = &self.tie else { return None };
+        let [control, services] = &tie.settings;
+        let read = || -> io::Result<()> {
+            if let Some(copy) = &self.control {
+                copy.write(&first_value_as(control.as_fd())?);
+            }
+            self.services.write(&first_value_as(services.as_fd())?);
+            Ok(())
+        };
+        if let Err(error) = read() {
+            tracing::debug!(%error, "reading the gateway's settings");
+        }
+        Some(FRESH)
+    }
+
+    /// Says that this process lives.
+    pub(crate) fn beat(&self) {
+        let header = self.table.memory().header();
+        atomic!(AtomicU64, header, heartbeat_ns).store(sys::monotonic_ns(), Relaxed);
+    }
+
+    pub(crate) fn opened(&self, source: Source) -> Option<(Held, u32)> {
+        self.came();
+        self.add(source)
+    }
+
+    pub(crate) fn add(&self, source: Source) -> Option<(Held, u32)> {
+        let added = self.table.add(source);
+        if added.is_none() {
+            atomic!(AtomicU64, self.table.memory().header(), overflow).fetch_add(1, Relaxed);
+        }
+        added
+    }
+
+    /// A connection came: it opened, or was open already and is counted here from now on.
+    pub(crate) fn came(&self) {
+        atomic!(AtomicU64, self.table.memory().header(), opened).fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn closed(&self) {
+        atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
+    }
+
+    /// Takes over the counts of another seat that nobody changes meanwhile. Whether it could: sources
+    /// cut finer here than there, or a quota group torn apart, cannot be counted from what is known.
+    fn carry(&mut self, from: &Seat) -> bool {
+        if !self.table.keying().covers(from.table.keying()) {
+            return false;
+        }
+        let services = from.services.read();
+        let mut groups: HashMap<u32, u32> = HashMap::new();
+        for service in services.iter().take_while(|service| service.name[0] != 0) {
+            let Some(here) = self.number(&from_c_name(&service.name)) else { continue };
+            if *groups.entry(service.group).or_insert(here.group) != here.group {
+                return false;
+            }
+        }
+        let mut counts: HashMap<Source, u32> = HashMap::new();
+        for entry in from.table.memory().entries() {
+            let Some(group) = groups.get(&entry.source.group) else { continue };
+            let source = Source { group: *group, ..self.table.keying().cut(entry.source) };
+            let count = counts.entry(source).or_default();
+            *count = count.saturating_add(entry.count);
+        }
+        let mut connections = 0;
+        for (source, count) in counts {
+            self.table.set(source, count);
+            connections += u64::from(self.table.count(source));
+        }
+        let (before, header) = (from.header(), self.table.memory().header());
+        let opened = before.opened.max(connections);
+        atomic!(AtomicU64, header, opened).store(opened, Relaxed);
+        atomic!(AtomicU64, header, closed).store(opened - connections, Relaxed);
+        atomic!(AtomicU64, header, overflow).store(before.overflow, Relaxed);
+        true
+    }
+}
+
+impl SocketTie {
+    pub(crate) fn link(&self) -> Arc<OwnedFd> {
+        Arc::clone(&lock(&self.link))
+    }
+}

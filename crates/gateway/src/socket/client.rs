@@ -1,0 +1,266 @@
+//! The server's side: joining, and joining the next gateway when this one has gone.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::protocol::{ANSWER, Answer, Bad, DESCRIPTORS, PROTOCOL, Request, Status};
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::gateway::lock;
+use crate::ledger::seat::{Core, Seat, SocketTie, Tie};
+use crate::ledger::source::Keying;
+use crate::ledger::table::{Memory, Table};
+use crate::periodic::Periodic;
+use crate::sys;
+use crate::sys::map::{Map, map_info};
+use crate::sys::region::Shared;
+use crate::sys::unix;
+
+/// How long a gateway may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a busy gateway is asked again, the first time.
+const INSIST: Duration = Duration::from_secs(2);
+/// How often a gateway that is gone is looked for, at first and at last.
+const EAGER: Duration = Duration::from_millis(50);
+const WEARY: Duration = Duration::from_secs(1);
+
+/// The deny and allow lists, to be read.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
+    acl6: Map<abi::equic_acl6_key, abi::equic_acl_entry>,
+}
+
+impl Lists {
+    /// As the program looks an address up: an expired entry gives way to the next shorter one.
+    pub(crate) fn exempts(&self, ip: IpAddr) -> bool {
+        let now = sys::monotonic_ns();
+        let (mut prefixlen, look): (u32, &dyn Fn(u32) -> io::Result<Option<_>>) =
+            match ip.to_canonical() {
+                IpAddr::V4(v4) => (32, &move |prefixlen| {
+                    self.acl4.get(&abi::equic_acl4_key { prefixlen, addr: v4.octets() })
+                }),
+                IpAddr::V6(v6) => (128, &move |prefixlen| {
+                    self.acl6.get(&abi::equic_acl6_key { prefixlen, addr: v6.octets() })
+                }),
+            };
+        for _ in 0..5 {
+            let Ok(Some(entry)) = look(prefixlen) else { return false };
+            let entry: abi::equic_acl_entry = entry;
+            if entry.expires_ns == 0 || now < entry.expires_ns {
+                return u32::from(entry.action) == abi::EQUIC_ACL_ALLOW;
+            }
+            let Some(shorter) = entry.prefixlen.min(prefixlen).checked_sub(1) else {
+                return false;
+            };
+            prefixlen = shorter;
+        }
+        false
+    }
+}
+
+/// What a gateway gave.
+enum Given {
+    Seat(Box<Seat>),
+    /// The ledger that was named counts on; this is the new connection.
+    Kept(OwnedFd),
+}
+
+/// Joins for the first time.
+pub(crate) fn join(path: &Path, name: &str) -> Result<Seat> {
+    let until = Instant::now() + INSIST;
+    loop {
+        match ask(path, name, 0) {
+            Err(Error::SocketRefused { busy: true, .. }) if Instant::now() < until => {
+                std::thread::sleep(EAGER);
+            }
+            Err(error) => return Err(error),
+            Ok(Given::Seat(seat)) => return Ok(*seat),
+            Ok(Given::Kept(_)) => return Err(strange(path, "it kept a ledger that was not named")),
+        }
+    }
+}
+
+fn strange(path: &Path, what: &str) -> Error {
+    refused(path, format!("what listens there is no gateway of this release ({what})"), false)
+}
+
+fn refused(path: &Path, reason: String, busy: bool) -> Error {
+    Error::SocketRefused { path: path.to_owned(), reason, busy }
+}
+
+fn dial(path: &Path) -> Result<OwnedFd> {
+    unix::dial(path, PATIENCE).map_err(|source| match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => refused(
+            path,
+            "this user may not open the socket: its owner, group and mode say who may".to_owned(),
+            false,
+        ),
+        Some(libc::EAGAIN) => refused(path, "too many wait in front of it".to_owned(), true),
+        _ => Error::NoGatewaySocket { path: path.to_owned(), source },
+    })
+}
+
+fn ask(path: &Path, name: &str, ledger: u32) -> Result<Given> {
+    let failed =
+        |error| Error::system(format!("talking to the gateway at `{}`", path.display()), error);
+    let link = dial(path)?;
+    unix::ask(&link, &Request { ledger, name: name.to_owned() }.to_bytes()).map_err(failed)?;
+    let mut buffer = [0; ANSWER + 1];
+    let (length, with) = match unix::receive(&link, &mut buffer) {
+        // It was closed before the request was read, with an answer on the way.
+        Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {
+            unix::receive(&link, &mut buffer).map_err(failed)?
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+            return Err(refused(path, "it does not answer".to_owned(), true));
+        }
+        other => other.map_err(failed)?,
+    };
+    let answer = Answer::parse(&buffer[..length]).map_err(|bad| match bad {
+        Bad::Version { abi, .. } if abi != abi::EQUIC_ABI_VERSION => Error::AbiVersion {
+            what: format!("the gateway at `{}`", path.display()),
+            found: abi,
+            expected: abi::EQUIC_ABI_VERSION,
+        },
+        Bad::Version { protocol, .. } => strange(
+            path,
+            &format!("it speaks version {protocol} of the socket's protocol, not {PROTOCOL}"),
+        ),
+        Bad::Foreign if length == 0 => refused(path, "it hung up".to_owned(), true),
+        Bad::Foreign => strange(path, "it says something else"),
+    })?;
+    match answer.status {
+        Status::Seat => Ok(Given::Seat(Box::new(seat(path, &answer, with, link)?))),
+        Status::Kept if answer.ledger == ledger => Ok(Given::Kept(link)),
+        Status::Kept => Err(strange(path, "it kept another ledger")),
+        Status::Refused => Err(refused(path, answer.message, false)),
+        Status::Busy => Err(refused(path, answer.message, true)),
+    }
+}
+
+/// Makes a seat of what came along. The gateway is trusted with what it says, and still nothing it
+/// says can make this process read or write outside of a mapping.
+fn seat(path: &Path, answer: &Answer, with: Vec<OwnedFd>, link: OwnedFd) -> Result<Seat> {
+    let failed = |error| Error::system("mapping what the gateway sent", error);
+    let Ok([ledger, control, services, acl4, acl6]) = <[OwnedFd; DESCRIPTORS]>::try_from(with)
+    else {
+        return Err(strange(path, "not as many descriptors as there should be"));
+    };
+    let keying = Keying::new(&answer.load);
+    let info = map_info(ledger.as_fd()).map_err(failed)?;
+    let fits = answer.load.ledger_mask < u32::MAX / 2
+        && keying.buckets().is_power_of_two()
+        && info.value_size as usize == size_of::<abi::equic_ledger_bucket>()
+        && info.max_entries == keying.buckets() + 1;
+    let size = |map: &OwnedFd| -> Result<usize> {
+        Ok(map_info(map.as_fd()).map_err(failed)?.value_size as usize)
+    };
+    if !fits
+        || size(&control)? != size_of::<abi::equic_control>()
+        || size(&services)? != size_of::<crate::ledger::Services>()
+    {
+        return Err(strange(path, "its maps have other sizes"));
+    }
+    let memory = Memory::of_map(ledger.as_fd(), keying.buckets(), true).map_err(failed)?;
+    let copied = Arc::new(Shared::anonymous().map_err(failed)?);
+    let copies = Arc::new(Shared::anonymous().map_err(failed)?);
+    let lists =
+        Lists { acl4: Map::new(acl4).map_err(failed)?, acl6: Map::new(acl6).map_err(failed)? };
+    let tie = SocketTie {
+        ledger: answer.ledger,
+        link: Mutex::new(Arc::new(link)),
+        lists,
+        settings: [control, services],
+    };
+    let table = Table::new(Arc::new(memory), keying);
+    let seat = Seat::first(table, copies, Some(copied), Tie::Socket(tie));
+    seat.refresh();
+    Ok(seat)
+}
+
+/// Watches the connection to the gateway in a thread of its own, and makes another one when it ends.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    stop: Arc<AtomicBool>,
+    core: Arc<Core>,
+    thread: Option<Periodic>,
+}
+
+impl Keeper {
+    pub(crate) fn start(path: PathBuf, name: String, core: Arc<Core>) -> Result<Keeper> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopping, watched) = (Arc::clone(&stop), Arc::clone(&core));
+        let mut pause = EAGER;
+        let work = move || {
+            let Some(link) = link_of(&watched) else { return WEARY };
+            let spoke = unix::wait(&[link.as_fd()], WEARY).is_ok_and(|spoke| spoke[0]);
+            if stopping.load(Relaxed) || !spoke || !unix::has_ended(&link) {
+                return Duration::ZERO;
+            }
+            match again(&path, &name, &watched) {
+                Ok(()) => {
+                    pause = EAGER;
+                    Duration::ZERO
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "looking for the next gateway");
+                    let longer = (pause * 2).min(WEARY);
+                    std::mem::replace(&mut pause, longer)
+                }
+            }
+        };
+        let thread = Some(Periodic::start("equic-link", work)?);
+        Ok(Keeper { stop, core, thread })
+    }
+}
+
+fn link_of(core: &Core) -> Option<Arc<OwnedFd>> {
+    match &core.seat().tie {
+        Tie::Socket(tie) => Some(tie.link()),
+        _ => None,
+    }
+}
+
+/// Joins the gateway that is there now, with what is open.
+fn again(path: &Path, name: &str, core: &Core) -> Result<()> {
+    let ledger = match &core.seat().tie {
+        Tie::Socket(tie) => tie.ledger,
+        _ => 0,
+    };
+    match ask(path, name, ledger)? {
+        Given::Kept(link) => {
+            if let Tie::Socket(tie) = &core.seat().tie {
+                *lock(&tie.link) = Arc::new(link);
+            }
+            tracing::info!("another process looks after the gateway now");
+        }
+        Given::Seat(seat) => {
+            if core.take_seat(*seat) {
+                tracing::info!("joined the next gateway, with everything that is open");
+            } else {
+                tracing::warn!(
+                    "joined the next gateway: what was open before does not count there"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(link) = link_of(&self.core) {
+            // Wakes the thread. The gateway sees it too, which is where this leads anyway.
+            unix::end(&link);
+        }
+        drop(self.thread.take());
+    }
+}

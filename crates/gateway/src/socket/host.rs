@@ -1,0 +1,429 @@
+//! The gateway's side of the socket.
+//!
+//! One thread does it all, and never waits for a peer: messages are read as they come, answers are
+//! sent into a fresh socket's buffer or not at all. What one user may have is bounded: connections
+//! that have not asked yet, requests a second, servers. Descriptors a peer sends are never opened.
+//! Who a peer is, the kernel says (`SO_PEERCRED`).
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::path::{id_of, listen};
+use super::protocol::{Answer, Bad, PROTOCOL, REQUEST, Request, Status};
+use super::rules::Rules;
+use crate::abi;
+use crate::config::Config;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::gateway::lock;
+use crate::ledger::membership::Membership;
+use crate::ledger::table::Memory;
+use crate::periodic::Periodic;
+use crate::sys;
+use crate::sys::ids;
+use crate::sys::unix::{self, Peer};
+
+/// How long a peer may take to ask.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Connections that have not asked yet, of all users and of one.
+const WAITING: usize = 64;
+const WAITING_OF_ONE: usize = 8;
+/// Requests of a user: this many at once, and one more with every interval.
+const BURST: f64 = 16.0;
+const INTERVAL: f64 = 0.2;
+/// Connections taken in one turn.
+const TURN: usize = 64;
+/// How often places are looked after.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A socket where servers join a gateway of this process. Dropping it ends their membership, and
+/// removes the socket if it still is this one.
+#[derive(Debug)]
+pub struct SocketHost {
+    thread: Option<Periodic>,
+    state: Arc<Mutex<State>>,
+    path: PathBuf,
+    /// Device and inode of the socket.
+    file: (u64, u64),
+}
+
+/// A socket that listens, with nobody to answer yet.
+#[derive(Debug)]
+pub struct PreparedHost {
+    state: State,
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl PreparedHost {
+    /// Begins to answer, in a thread of its own. That takes `CAP_BPF` and nothing else.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is no thread to be had.
+    pub fn start(self) -> Result<SocketHost> {
+        let state = Arc::new(Mutex::new(self.state));
+        let turning = Arc::clone(&state);
+        let thread = Some(Periodic::start("equic-socket", move || {
+            lock(&turning).turn();
+            Duration::ZERO
+        })?);
+        Ok(SocketHost { thread, state, path: self.path, file: self.file })
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    listener: OwnedFd,
+    control: Control,
+    rules: Rules,
+    /// What every server gets to read: control data, services, lists.
+    shared: [OwnedFd; 4],
+    waiting: Vec<Waiting>,
+    sessions: Vec<Session>,
+    /// Places that servers of the gateway's last process have, until those servers are back.
+    inherited: Vec<Inherited>,
+    requests: HashMap<u32, Bucket>,
+    renewed: Instant,
+    /// Until when nobody is let in, for want of descriptors.
+    closed_until: Option<Instant>,
+}
+
+/// A connection that has not asked yet.
+#[derive(Debug)]
+struct Waiting {
+    link: OwnedFd,
+    peer: Peer,
+    until: Instant,
+}
+
+/// A server with a place.
+#[derive(Debug)]
+struct Session {
+    link: OwnedFd,
+    peer: Peer,
+    membership: Membership,
+    memory: Arc<Memory>,
+}
+
+#[derive(Debug)]
+struct Inherited {
+    membership: Membership,
+    memory: Arc<Memory>,
+    member: abi::equic_member,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl SocketHost {
+    /// Listens at the path of `[gateway.socket]` for servers of `control`'s gateway. A socket that
+    /// nobody listens at any more is replaced; one somebody does only if `replace`.
+    ///
+    /// # Errors
+    /// [`Error::Config`], [`Error::NoSuchUser`], [`Error::SocketTaken`], [`Error::NotPermitted`],
+    /// [`Error::System`].
+    pub fn start(control: &Control, config: &Config, replace: bool) -> Result<SocketHost> {
+        SocketHost::prepare(control, config, replace)?.start()
+    }
+
+    /// The part of [`SocketHost::start`] that needs `CAP_SYS_ADMIN` and the right to write where the
+    /// socket is to be.
+    ///
+    /// # Errors
+    /// As [`SocketHost::start`].
+    pub fn prepare(control: &Control, config: &Config, replace: bool) -> Result<PreparedHost> {
+        config.validate()?;
+        let Some(socket) = &config.gateway.socket else {
+            return Err(Error::SocketTaken {
+                path: PathBuf::new(),
+                why: "the configuration has no [gateway.socket]".to_owned(),
+            });
+        };
+        let rules = Rules::of(config, socket)?;
+        let failed = |error| Error::system("opening the gateway's maps for reading", error);
+        let maps = control.maps();
+        let shared = [&maps.control_map, &maps.services_map].map(|fd| ids::read_only(fd.as_fd()));
+        let [settings, services] = shared;
+        let lists = [maps.acl4.as_fd(), maps.acl6.as_fd()].map(ids::read_only);
+        let [acl4, acl6] = lists;
+        let shared = [
+            settings.map_err(failed)?,
+            services.map_err(failed)?,
+            acl4.map_err(failed)?,
+            acl6.map_err(failed)?,
+        ];
+        let inherited = control.inherited()?;
+        let inherited = inherited
+            .into_iter()
+            .map(|(membership, memory, member)| Inherited { membership, memory, member })
+            .collect();
+        let path = PathBuf::from(&socket.path);
+        let (listener, file) = listen(&path, socket, replace)?;
+        let state = State {
+            listener,
+            control: control.clone(),
+            rules,
+            shared,
+            waiting: Vec::new(),
+            sessions: Vec::new(),
+            inherited,
+            requests: HashMap::new(),
+            renewed: Instant::now(),
+            closed_until: None,
+        };
+        Ok(PreparedHost { state, path, file })
+    }
+
+    /// Ends, and leaves every server's ledger in its place: for a gateway that goes on without this
+    /// process.
+    pub fn leave(mut self) {
+        drop(self.thread.take());
+        let state = lock(&self.state);
+        state.sessions.iter().for_each(|session| session.membership.stay());
+        state.inherited.iter().for_each(|one| one.membership.stay());
+    }
+}
+
+impl Drop for SocketHost {
+    fn drop(&mut self) {
+        drop(self.thread.take());
+        if id_of(&self.path).is_ok_and(|file| file == self.file) {
+            // Where it may not be removed, whoever listens next replaces it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        for one in &lock(&self.state).inherited {
+            // They count until their lease is over, and whoever sweeps removes them.
+            one.membership.stay();
+        }
+    }
+}
+
+impl State {
+    /// Waits a moment for something to do, and does it.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.closed_until = self.closed_until.filter(|until| *until > now);
+        let ready = {
+            let mut watched: Vec<BorrowedFd<'_>> = Vec::new();
+            watched.extend(self.waiting.iter().map(|one| one.link.as_fd()));
+            watched.extend(self.sessions.iter().map(|one| one.link.as_fd()));
+            if self.closed_until.is_none() {
+                watched.push(self.listener.as_fd());
+            }
+            match unix::wait(&watched, TICK) {
+                Ok(ready) => ready,
+                Err(error) => {
+                    tracing::warn!(%error, "waiting at the gateway's socket");
+                    std::thread::sleep(TICK);
+                    return;
+                }
+            }
+        };
+        let (waiting, sessions) = (self.waiting.len(), self.sessions.len());
+        // From the back, so that the numbers hold. Whoever has a place says nothing more: a message
+        // ends it like the end of the connection.
+        for index in (0..sessions).rev().filter(|index| ready[waiting + index]) {
+            let gone = self.sessions.swap_remove(index);
+            tracing::debug!(?gone.peer, "a server left");
+        }
+        for index in (0..waiting).rev() {
+            if ready[index] {
+                let one = self.waiting.swap_remove(index);
+                self.hear(one);
+            } else if self.waiting[index].until <= now {
+                self.waiting.swap_remove(index);
+            }
+        }
+        if ready.get(waiting + sessions) == Some(&true) {
+            self.accept();
+        }
+        if self.renewed.elapsed() >= TICK {
+            self.renewed = Instant::now();
+            self.look_after_places();
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..TURN {
+            let link = match unix::accept(&self.listener) {
+                Ok(Some(link)) => link,
+                Ok(None) => return,
+                Err(error) => {
+                    // Out of descriptors or memory: those who are in are looked after meanwhile.
+                    tracing::warn!(%error, "letting servers in");
+                    self.closed_until = Some(Instant::now() + TICK);
+                    return;
+                }
+            };
+            let Ok(peer) = unix::peer(&link) else { continue };
+            let of_one = self.waiting.iter().filter(|one| one.peer.uid == peer.uid).count();
+            if !self.rules.admits(peer.uid) {
+                let why = format!("user {} may not feed it", peer.uid);
+                turn_away(&link, Status::Refused, &why);
+            } else if of_one >= WAITING_OF_ONE || self.waiting.len() >= WAITING {
+                turn_away(&link, Status::Busy, "too many connections that say nothing");
+            } else {
+                self.waiting.push(Waiting { link, peer, until: Instant::now() + PATIENCE });
+            }
+        }
+    }
+
+    /// Reads a request and answers it.
+    fn hear(&mut self, one: Waiting) {
+        let mut buffer = [0; REQUEST + 1];
+        let length = match unix::listen_to(&one.link, &mut buffer) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.waiting.push(one);
+                return;
+            }
+            Err(_) => return,
+        };
+        let request = match Request::parse(&buffer[..length]) {
+            Ok(request) => request,
+            Err(Bad::Version { protocol, abi }) => {
+                let why = format!(
+                    "it speaks version {PROTOCOL} of the protocol and {} of the shared memory, this \
+                     server {protocol} and {abi}",
+                    abi::EQUIC_ABI_VERSION
+                );
+                return turn_away(&one.link, Status::Refused, &why);
+            }
+            Err(Bad::Foreign) => {
+                return turn_away(&one.link, Status::Refused, "that was no request");
+            }
+        };
+        if !self.charge(one.peer.uid) {
+            return turn_away(&one.link, Status::Busy, "too many requests of this user");
+        }
+        match self.place(&one, &request) {
+            Ok(session) => self.sessions.push(session),
+            Err((status, why)) => turn_away(&one.link, status, &why),
+        }
+    }
+
+    /// One request more of this user; whether that is all right.
+    fn charge(&mut self, uid: u32) -> bool {
+        let now = Instant::now();
+        let since = |at: Instant| now.duration_since(at).as_secs_f64() / INTERVAL;
+        // A full bucket is as good as none.
+        self.requests.retain(|_, bucket| bucket.left + since(bucket.at) < BURST);
+        let bucket = self.requests.entry(uid).or_insert(Bucket { left: BURST, at: now });
+        bucket.left = (bucket.left + since(bucket.at)).min(BURST);
+        bucket.at = now;
+        let may = bucket.left >= 1.0;
+        if may {
+            bucket.left -= 1.0;
+        }
+        may
+    }
+
+    fn place(
+        &mut self,
+        one: &Waiting,
+        request: &Request,
+    ) -> std::result::Result<Session, (Status, String)> {
+        let peer = one.peer;
+        let groups = self.rules.groups_of(peer.uid);
+        if groups == 0 {
+            let why = format!("user {} may count for none of its services", peer.uid);
+            return Err((Status::Refused, why));
+        }
+        if let Some(session) = self.adopt(one, request.ledger, groups) {
+            return session;
+        }
+        let of_one = self.sessions.iter().filter(|other| other.peer.uid == peer.uid).count();
+        if of_one >= self.rules.servers_of_one {
+            let why = format!("user {} has {of_one} servers here, as many as it may", peer.uid);
+            return Err((Status::Busy, why));
+        }
+        if self.sessions.len() >= self.rules.servers {
+            return Err((Status::Busy, format!("all {} places are taken", self.rules.servers)));
+        }
+        let member = abi::equic_member {
+            pid: peer.pid,
+            uid: peer.uid,
+            start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
+            barred: !groups,
+            flags: abi::EQUIC_MEMBER_SOCKET,
+            ..abi::equic_member::default()
+        };
+        let (membership, memory) =
+            self.control.join_with(&request.name, member).map_err(|error| match error {
+                Error::NoFreeLedger { .. } => (Status::Busy, error.to_string()),
+                other => {
+                    tracing::warn!(error = %other, "making a ledger for a server");
+                    (Status::Busy, "it cannot make a ledger at present".to_owned())
+                }
+            })?;
+        self.control.remember(membership.ledger_id(), &memory);
+        let answer = Answer {
+            status: Status::Seat,
+            ledger: membership.ledger_id(),
+            load: self.control.maps().load,
+            message: String::new(),
+        };
+        let [settings, services, acl4, acl6] = self.shared.each_ref().map(AsFd::as_fd);
+        let with = [membership.ledger(), settings, services, acl4, acl6];
+        if unix::tell(&one.link, &answer.to_bytes(), &with).is_err() {
+            return Err((Status::Busy, "it did not listen".to_owned()));
+        }
+        let link = one.link.try_clone().map_err(|e| (Status::Busy, e.to_string()))?;
+        Ok(Session { link, peer, membership, memory })
+    }
+
+    /// A server whose gateway was another process: it keeps its ledger if it is the process that the
+    /// ledger was given to.
+    fn adopt(
+        &mut self,
+        one: &Waiting,
+        ledger: u32,
+        groups: u64,
+    ) -> Option<std::result::Result<Session, (Status, String)>> {
+        let ticks = sys::start_ticks(one.peer.pid)?;
+        let found = self.inherited.iter().position(|place| {
+            place.member.ledger == ledger
+                && place.member.uid == one.peer.uid
+                && (place.member.pid, place.member.start_ticks) == (one.peer.pid, ticks)
+        })?;
+        let Inherited { mut membership, memory, .. } = self.inherited.swap_remove(found);
+        membership.bar(!groups);
+        let load = self.control.maps().load;
+        let answer = Answer { status: Status::Kept, ledger, load, message: String::new() };
+        let told = unix::tell(&one.link, &answer.to_bytes(), &[]);
+        Some(match told.and_then(|()| one.link.try_clone()) {
+            Ok(link) => Ok(Session { link, peer: one.peer, membership, memory }),
+            Err(error) => Err((Status::Busy, error.to_string())),
+        })
+    }
+
+    /// Puts ledgers back that somebody took for those of the dead.
+    fn look_after_places(&mut self) {
+        let now = sys::monotonic_ns();
+        let lease = self.control.maps().control.read().lease_ns;
+        for session in &self.sessions {
+            let age = now.saturating_sub(session.memory.read_header().heartbeat_ns);
+            if age > lease {
+                continue;
+            }
+            if let Err(error) = session.membership.renew() {
+                tracing::debug!(%error, "looking after a server's place");
+            }
+        }
+        let alive = |member: &abi::equic_member| sys::alive(member.pid, member.start_ticks);
+        self.inherited.retain(|one| alive(&one.member));
+    }
+}
+
+/// Says no; whether it is heard is the peer's affair.
+fn turn_away(link: &OwnedFd, status: Status, why: &str) {
+    let _ = unix::tell(link, &Answer::no(status, why).to_bytes(), &[]);
+}

@@ -1,0 +1,19 @@
+//! The gateway's Unix socket: how servers without any privilege get a ledger.
+//!
+//! A server connects, says what it is called, and gets descriptors: its ledger to write, the
+//! gateway's settings and lists to read. From then on it counts in shared memory like any other. The
+//! connection says nothing more; while it is open, the ledger has its place in the gateway.
+//!
+//! What a server can do is what its descriptors let it do: count, in its own ledger, for the services
+//! it was let in for. It cannot put a ledger anywhere, change a limit, or see another's counts.
+//!
+//! * `protocol.rs`: the two messages; start there;
+//! * `host.rs`: the gateway's side, which takes every peer for hostile; `rules.rs`: who may do what;
+//!   `path.rs`: the socket in the file system;
+//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect).
+
+pub(crate) mod client;
+pub(crate) mod host;
+mod path;
+pub(crate) mod protocol;
+mod rules;

@@ -1,0 +1,184 @@
+//! What is said on the socket: one request, one answer, each one message of a `SOCK_SEQPACKET`
+//! socket, in the machine's byte order. The first three words are the same in every version.
+
+use crate::abi;
+use crate::config::{c_name, from_c_name};
+
+/// Version of this protocol.
+pub(crate) const PROTOCOL: u32 = 1;
+/// Bytes of a request.
+pub(crate) const REQUEST: usize = 64;
+/// Bytes of an answer.
+pub(crate) const ANSWER: usize = 256;
+/// Descriptors with [`Status::Seat`]: ledger; control data, services, IPv4 list, IPv6 list.
+pub(crate) const DESCRIPTORS: usize = 5;
+
+/// A server asks for a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Id of the ledger it counts in already, if it lost its gateway; else 0.
+    pub(crate) ledger: u32,
+    /// What it calls itself.
+    pub(crate) name: String,
+}
+
+/// How the gateway answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Status {
+    /// A new ledger; the descriptors come along.
+    Seat = 0,
+    /// The ledger named in the request still is in its place.
+    Kept = 1,
+    /// No, and the same request will not do later.
+    Refused = 2,
+    /// No, but later perhaps.
+    Busy = 3,
+}
+
+/// What the gateway says.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    /// Id of the ledger.
+    pub(crate) ledger: u32,
+    /// What the program was loaded with.
+    pub(crate) load: abi::equic_load,
+    /// Why not.
+    pub(crate) message: String,
+}
+
+/// What is wrong with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bad {
+    /// Not a message of this protocol at all.
+    Foreign,
+    /// One of another version of the protocol, or of the shared memory.
+    Version { protocol: u32, abi: u32 },
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|w| w.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+/// The words every message begins with.
+fn head(bytes: &mut Vec<u8>) {
+    for word in [abi::EQUIC_ABI_MAGIC, PROTOCOL, abi::EQUIC_ABI_VERSION] {
+        bytes.extend(word.to_ne_bytes());
+    }
+}
+
+fn check(bytes: &[u8], length: usize) -> Result<(), Bad> {
+    if bytes.len() < 12 || word(bytes, 0) != abi::EQUIC_ABI_MAGIC {
+        return Err(Bad::Foreign);
+    }
+    let (protocol, abi) = (word(bytes, 4), word(bytes, 8));
+    if (protocol, abi) != (PROTOCOL, abi::EQUIC_ABI_VERSION) {
+        return Err(Bad::Version { protocol, abi });
+    }
+    if bytes.len() == length { Ok(()) } else { Err(Bad::Foreign) }
+}
+
+/// A text in so many bytes, NUL behind it.
+fn text<const N: usize>(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend(c_name::<N>(text).map(|c| c as u8));
+}
+
+fn read_text(bytes: &[u8]) -> String {
+    let name: Vec<std::ffi::c_char> = bytes.iter().map(|b| *b as std::ffi::c_char).collect();
+    from_c_name(&name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+impl Request {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(REQUEST);
+        head(&mut bytes);
+        bytes.extend(self.ledger.to_ne_bytes());
+        text::<32>(&mut bytes, &self.name);
+        bytes.resize(REQUEST, 0);
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Request, Bad> {
+        check(bytes, REQUEST)?;
+        Ok(Request { ledger: word(bytes, 12), name: read_text(&bytes[16..48]) })
+    }
+}
+
+impl Answer {
+    /// A refusal.
+    pub(crate) fn no(status: Status, message: impl Into<String>) -> Answer {
+        let load = abi::equic_load::default();
+        Answer { status, ledger: 0, load, message: message.into() }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ANSWER);
+        head(&mut bytes);
+        bytes.extend((self.status as u32).to_ne_bytes());
+        bytes.extend(self.ledger.to_ne_bytes());
+        bytes.extend(0u32.to_ne_bytes());
+        // SAFETY: plain integers without padding (`Pod`), as many bytes as they have.
+        bytes.extend(unsafe {
+            std::slice::from_raw_parts(
+                (&raw const self.load).cast::<u8>(),
+                size_of::<abi::equic_load>(),
+            )
+        });
+        text::<{ ANSWER - 64 }>(&mut bytes, &self.message);
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Answer, Bad> {
+        check(bytes, ANSWER)?;
+        let status = match word(bytes, 12) {
+            0 => Status::Seat,
+            1 => Status::Kept,
+            2 => Status::Refused,
+            3 => Status::Busy,
+            _ => return Err(Bad::Foreign),
+        };
+        // SAFETY: there are 40 bytes from 24 on, and any bytes are an `equic_load`.
+        let load = unsafe { bytes[24..64].as_ptr().cast::<abi::equic_load>().read_unaligned() };
+        Ok(Answer { status, ledger: word(bytes, 16), load, message: read_text(&bytes[64..]) })
+    }
+}
+
+const _: () = assert!(size_of::<abi::equic_load>() == 40, "the answer has room for it");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let request = Request { ledger: 77, name: "a server".to_owned() };
+        assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
+        let load = abi::equic_load { seed: 5, ledger_mask: 127, ..abi::equic_load::default() };
+        let answer =
+            Answer { status: Status::Seat, ledger: 9, load, message: "welcome".to_owned() };
+        let bytes = answer.to_bytes();
+        assert_eq!(bytes.len(), ANSWER);
+        let read = Answer::parse(&bytes).unwrap();
+        assert_eq!((read.status, read.ledger, read.load), (Status::Seat, 9, load));
+        assert_eq!(read.message, "welcome");
+        assert_eq!(Answer::no(Status::Busy, "x".repeat(1_000)).to_bytes().len(), ANSWER);
+    }
+
+    #[test]
+    fn what_is_none_is_turned_down() {
+        let good = Request { ledger: 0, name: "\u{1b}[2J\u{20ac}".repeat(9) }.to_bytes();
+        assert!(!Request::parse(&good).unwrap().name.contains('\u{1b}'));
+        for length in 0..REQUEST {
+            assert_eq!(Request::parse(&good[..length]), Err(Bad::Foreign), "{length}");
+        }
+        assert_eq!(Request::parse(&[&good[..], &[0]].concat()), Err(Bad::Foreign));
+        let mut other = good.clone();
+        other[8] = 99;
+        // Of whatever length: another version may have another one.
+        let version = Bad::Version { protocol: 1, abi: 99 };
+        assert_eq!(Request::parse(&other), Err(version));
+        assert_eq!(Request::parse(&other[..20]), Err(version));
+        assert!(Answer::parse(&good).is_err());
+    }
+}

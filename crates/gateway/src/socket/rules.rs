@@ -1,0 +1,77 @@
+//! Who may join, for which services, and how many at a time.
+
+use crate::config::{Config, SocketConfig};
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// Who may do what.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// Users that may connect; none: whoever can open the socket.
+    users: Vec<u32>,
+    /// Quota groups, with the users that may count for them; none: all.
+    groups: Vec<(u32, Vec<u32>)>,
+    pub(super) servers: usize,
+    pub(super) servers_of_one: usize,
+}
+
+/// The number of a user, by name or by number.
+pub(super) fn user(name: &str) -> Result<u32> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::User::from_name(name) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        _ => Err(Error::NoSuchUser { what: "user", name: name.to_owned() }),
+    }
+}
+
+/// The number of a group.
+pub(super) fn group(name: &str) -> Result<u32> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        _ => Err(Error::NoSuchUser { what: "group", name: name.to_owned() }),
+    }
+}
+
+impl Rules {
+    pub(super) fn of(config: &Config, socket: &SocketConfig) -> Result<Rules> {
+        let numbers = |names: &[String]| -> Result<Vec<u32>> {
+            names.iter().map(|name| user(name)).collect()
+        };
+        let groups = config.services.iter().zip(config.groups());
+        let groups = groups.map(|(service, group)| Ok((group, numbers(&service.users)?)));
+        Ok(Rules {
+            users: numbers(&socket.users)?,
+            groups: groups.collect::<Result<_>>()?,
+            servers: socket.max_servers as usize,
+            servers_of_one: socket.max_per_user as usize,
+        })
+    }
+
+    /// Root, and the gateway's own user, may anyway.
+    fn is_trusted(uid: u32) -> bool {
+        uid == 0 || uid == sys::user_id()
+    }
+
+    pub(super) fn admits(&self, uid: u32) -> bool {
+        Rules::is_trusted(uid) || self.users.is_empty() || self.users.contains(&uid)
+    }
+
+    /// The groups a user may count for, as bits.
+    pub(super) fn groups_of(&self, uid: u32) -> u64 {
+        let may = |users: &[u32]| users.is_empty() || users.contains(&uid);
+        match Rules::is_trusted(uid) {
+            true => u64::MAX,
+            false if self.groups.iter().all(|(_, users)| users.is_empty()) => u64::MAX,
+            false => self
+                .groups
+                .iter()
+                .filter(|(_, users)| may(users))
+                .fold(0, |bits, (group, _)| bits | 1 << (group & 63)),
+        }
+    }
+}

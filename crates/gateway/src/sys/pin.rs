@@ -1,0 +1,42 @@
+//! Names in a BPF file system.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use crate::sys::check;
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// Whether this path is in a BPF file system.
+pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
+    Ok(nix::sys::statfs::statfs(path)?.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC)
+}
+
+/// Gives a program, map or link a name, which replaces whatever had it, in one step.
+pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push("_new");
+    let fresh = Path::new(&fresh);
+    match std::fs::remove_file(fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let name = c_path(fresh)?;
+    // SAFETY: the name is NUL-terminated and lives through the call.
+    check(unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) })?;
+    std::fs::rename(fresh, path)
+}
+
+/// What has this name.
+pub(crate) fn get(path: &Path) -> io::Result<OwnedFd> {
+    let name = c_path(path)?;
+    // SAFETY: the name is NUL-terminated and lives through the call.
+    let fd = check(unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) })?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,423 @@
+//! Gateways that outlive their process, and processes that take them over. Needs root.
+//!
+//! Every test works in a network namespace and a mount namespace of its own, with a BPF file system
+//! mounted in a temporary directory.
+
+mod support;
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use equic_gateway::{
+    Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Reason,
+    TakenOver, abi, remove_pinned,
+};
+use support::{Child, Initial, await_that, config, in_namespace, ip};
+
+const A: &str = "192.0.2.1:4000";
+
+/// A BPF file system, for as long as this is alive.
+struct BpfFs {
+    root: tempfile::TempDir,
+}
+
+impl BpfFs {
+    fn mount() -> BpfFs {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = CString::new(root.path().to_str().expect("UTF-8")).expect("no NUL");
+        // SAFETY: this thread, which ends with the test, gets mounts of its own; the strings are
+        // NUL-terminated.
+        unsafe {
+            assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
+            let (none, all) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+            assert_eq!(libc::mount(none, c"/".as_ptr(), none, all, none.cast()), 0);
+            let bpf = c"bpf".as_ptr();
+            assert_eq!(libc::mount(bpf, path.as_ptr(), bpf, 0, none.cast()), 0);
+        }
+        BpfFs { root }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.path().join("gateway")
+    }
+}
+
+impl Drop for BpfFs {
+    fn drop(&mut self) {
+        let path = CString::new(self.root.path().to_str().expect("UTF-8")).expect("no NUL");
+        // SAFETY: NUL-terminated; nothing of this process is in there.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+fn load(config: &Config, dir: &Path) -> equic_gateway::Result<(Gateway, Option<TakenOver>)> {
+    Gateway::load_pinned(config, &ObjectSource::Embedded, dir, LoadOptions::default())
+}
+
+/// What is pinned there, attached to veth0, and no process with it.
+fn left_behind(config: &Config, dir: &Path) -> u32 {
+    let (gateway, taken) = load(config, dir).unwrap();
+    assert_eq!(taken, None);
+    gateway.attach("veth0", Mode::Native).unwrap();
+    gateway.program_id()
+}
+
+fn program_on(interface: &str) -> Option<u32> {
+    let text = ip(&["-d", "link", "show", interface]);
+    let (_, behind) = text.split_once("prog/xdp id ")?;
+    behind.split_whitespace().next()?.parse().ok()
+}
+
+fn pinned(path: &Path) -> OwnedFd {
+    let name = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: NUL-terminated; a new descriptor that nobody else owns.
+    unsafe {
+        let fd = libbpf_sys::bpf_obj_get(name.as_ptr());
+        assert!(fd >= 0, "{}", path.display());
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+/// Changes bytes of the gateway's control data.
+fn patch_control(dir: &Path, at: usize, bytes: &[u8]) {
+    let map = pinned(&dir.join("maps/control"));
+    let (key, mut value) = (0u32, [0u8; 4096]);
+    // SAFETY: the value has room for the map's.
+    unsafe {
+        let (fd, key) = (map.as_raw_fd(), (&raw const key).cast());
+        assert_eq!(libbpf_sys::bpf_map_lookup_elem(fd, key, value.as_mut_ptr().cast()), 0);
+        value[at..at + bytes.len()].copy_from_slice(bytes);
+        assert_eq!(libbpf_sys::bpf_map_update_elem(fd, key, value.as_ptr().cast(), 0), 0);
+    }
+}
+
+/// The program, compiled another way.
+fn other_object() -> ObjectSource {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let named = std::env::var("CLANG").ok();
+    let usual = (16..=21).rev().map(|version| format!("clang-{version}"));
+    let names = named.into_iter().chain(usual).chain(["clang".to_owned()]);
+    let arch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    for clang in names {
+        let mut command = std::process::Command::new(clang);
+        command.args(["-target", "bpf", "-Os", "-g", "-mcpu=v3", "-I", &arch]);
+        command.arg("-I").arg(&bpf).arg("-c").arg(bpf.join("gateway.bpf.c"));
+        if command.arg("-o").arg(out.path()).status().is_ok_and(|status| status.success()) {
+            return ObjectSource::Bytes(std::fs::read(out.path()).unwrap());
+        }
+    }
+    panic!("no clang compiles the program");
+}
+
+#[test]
+fn goes_on_without_its_process_and_is_taken_over() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = config("kept");
+        let child =
+            Child::start("pinned", &format!("{}@{}", config.gateway.name, fs.dir().display()));
+        child.ready();
+        let owner = child.id();
+        let control = Control::open(Some(&config.gateway.name)).unwrap();
+        let program = control.program_id();
+        assert_eq!(control.pin().as_deref(), Some(fs.dir().as_path()));
+        control.deny("198.51.100.0/24".parse().unwrap(), None).unwrap();
+        let ledger = control.join("a server").unwrap();
+        let guard = ledger.service_at(0).unwrap().opened(A.parse().unwrap());
+        drop(control);
+        child.kill();
+        assert_eq!(program_on("veth0"), Some(program), "SIGKILL takes nothing off");
+
+        let mut next = config.clone();
+        next.services[0].max_connections = 1;
+        next.services[0].listen.push("192.0.2.7:9999".parse().unwrap());
+        next.deny.push("203.0.113.0/24".parse().unwrap());
+        let (gateway, taken) = load(&next, &fs.dir()).unwrap();
+        let taken = taken.expect("there was one");
+        assert_eq!((taken.owner.pid, taken.owner.alive), (owner, false));
+        assert_eq!((taken.program_before, taken.replaced, taken.servers), (program, false, 1));
+        assert_eq!((gateway.program_id(), program_on("veth0")), (program, Some(program)));
+        let attached = gateway.attached();
+        assert_eq!((attached.len(), attached[0].interface.as_str()), (1, "veth0"));
+        assert!(attached[0].native);
+        let again = gateway.attach("veth0", Mode::Auto).unwrap_err();
+        assert!(matches!(again, Error::AlreadyAttached { .. }), "{again}");
+        // Counts, lists and ledgers go on; settings and listeners are the new ones.
+        let control = gateway.control();
+        assert_eq!(control.owner().pid, std::process::id());
+        let lists: Vec<_> =
+            control.lists().unwrap().iter().map(|e| (e.prefix.to_string(), e.action)).collect();
+        let denied = |net: &str| (net.to_owned(), ListAction::Deny);
+        assert_eq!(lists, [denied("198.51.100.0/24"), denied("203.0.113.0/24")]);
+        let rows = control.counters().unwrap();
+        assert_eq!((rows.len(), rows[0].reason, rows[0].packets), (1, Reason::New, 1));
+        let run = |from: &str| gateway.test_run(&Initial::from(from).next(), None).unwrap().action;
+        let again = "192.0.2.1:4001";
+        assert_eq!(
+            (run(again), run("192.0.2.2:1")),
+            (Action::Drop, Action::Pass),
+            "the quota holds"
+        );
+        drop(guard);
+        assert_eq!(run(again), Action::Pass);
+        let services = control.services().unwrap();
+        assert_eq!(services[0].listen, next.services[0].listen);
+        assert_eq!(control.listeners().unwrap().len(), 3);
+
+        drop(gateway);
+        assert_eq!(program_on("veth0"), Some(program), "neither does an orderly end");
+        let control = Control::open(Some(&config.gateway.name)).unwrap();
+        control.detach(None).unwrap();
+        assert_eq!(program_on("veth0"), None);
+        assert!(!fs.dir().exists(), "no pin is left");
+    });
+}
+
+#[test]
+fn another_program_takes_the_place_of_the_old_one() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = config("upgrade");
+        let (gateway, _) = load(&config, &fs.dir()).unwrap();
+        gateway.attach("veth0", Mode::Native).unwrap();
+        gateway.attach("veth1", Mode::Generic).unwrap();
+        let before = gateway.program_id();
+        let ledger = gateway.control().join("a server").unwrap();
+        let guard = ledger.service_at(0).unwrap().opened(A.parse().unwrap());
+        gateway.test_run(&Initial::from(A).next(), None).unwrap();
+        drop(gateway);
+
+        let options = LoadOptions::default();
+        let upgrade = || Gateway::load_pinned(&config, &other_object(), fs.dir(), options).unwrap();
+        let (gateway, taken) = upgrade();
+        let taken = taken.unwrap();
+        assert!(taken.replaced && taken.program_before == before && taken.servers == 1);
+        let program = gateway.program_id();
+        assert_ne!(program, before);
+        assert_eq!((program_on("veth0"), program_on("veth1")), (Some(program), Some(program)));
+        gateway.control().set("max_connections", "1").unwrap();
+        let run = |gateway: &Gateway| {
+            gateway.test_run(&Initial::from("192.0.2.1:99").next(), None).unwrap().action
+        };
+        assert_eq!(run(&gateway), Action::Drop, "the new program reads the old ledger");
+        let news = gateway.control().counters().unwrap();
+        assert_eq!(news.iter().find(|row| row.reason == Reason::New).unwrap().packets, 1);
+        assert_eq!(ledger.slot(), Some(0));
+        // The same once more is the same program; what is fixed at loading makes it another one.
+        drop(gateway);
+        let (gateway, taken) = upgrade();
+        assert_eq!((taken.unwrap().replaced, gateway.program_id()), (false, program));
+        let mut other = config.clone();
+        other.gateway.drop_deep_headers = true;
+        let (third, taken) = load(&other, &fs.dir()).unwrap();
+        assert!(taken.unwrap().replaced);
+        assert!(gateway.taken_over().is_none(), "it is the same process");
+        drop((guard, gateway));
+        assert_eq!(remove_pinned(fs.dir()).unwrap().len(), 2);
+        drop(third);
+        assert_eq!((program_on("veth0"), program_on("veth1")), (None, None));
+    });
+}
+
+#[test]
+fn a_living_process_is_taken_over_and_leaves() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = config("living");
+        let child =
+            Child::start("pinned", &format!("{}@{}", config.gateway.name, fs.dir().display()));
+        child.ready();
+        let (gateway, taken) = load(&config, &fs.dir()).unwrap();
+        let taken = taken.unwrap();
+        assert_eq!((taken.owner.pid, taken.owner.alive), (child.id(), true));
+        let said = child.output();
+        let wanted = format!("LEFT to {}", std::process::id());
+        assert!(said.contains(&wanted), "{said}");
+        await_that("it ends", || !child.runs());
+        assert_eq!(program_on("veth0"), Some(gateway.program_id()));
+        assert_eq!(gateway.interfaces().unwrap()[0].name.as_deref(), Some("veth0"));
+        gateway.detach("veth0").unwrap();
+        assert_eq!(program_on("veth0"), None);
+        assert!(gateway.interfaces().unwrap().is_empty());
+        // What is on no interface is taken over all the same.
+        drop(gateway);
+        let (gateway, taken) = load(&config, &fs.dir()).unwrap();
+        assert!(taken.is_some() && gateway.attached().is_empty());
+        gateway.attach("veth0", Mode::Native).unwrap();
+        remove_pinned(fs.dir()).unwrap();
+    });
+}
+
+#[test]
+fn what_cannot_change_is_named() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = config("fixed");
+        let program = left_behind(&config, &fs.dir());
+        let change = |change: fn(&mut Config)| {
+            let mut changed = config.clone();
+            change(&mut changed);
+            changed
+        };
+        type Case = (fn(&mut Config), &'static str);
+        let cases: [Case; 8] = [
+            (|c| c.gateway.sources = 2048, "`sources` is 1024 there and 2048 here"),
+            (|c| c.gateway.handshakes = 64, "`handshakes` is 1024 there and 64 here"),
+            (|c| c.gateway.acl_entries = 7, "`acl_entries` is 16384 there and 7 here"),
+            (|c| c.gateway.ledger_sources = 60_000, "`ledger_sources"),
+            (|c| c.gateway.source_prefix_v6 = 56, "`source_prefix_v6` is 64 there and 56 here"),
+            (|c| c.gateway.name += "x", "it is called"),
+            (|c| c.services[0].name = "web".to_owned(), "its services are quic, and web here"),
+            (
+                |c| {
+                    let mut first = c.services[0].clone();
+                    first.name = "first".to_owned();
+                    first.listen = vec!["1".parse().unwrap()];
+                    c.services.insert(0, first);
+                },
+                "they keep their order",
+            ),
+        ];
+        for (apply, says) in cases {
+            let error = load(&change(apply), &fs.dir()).unwrap_err();
+            assert!(matches!(error, Error::PinMismatch { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(says) && text.contains("detach --pin"), "{text}");
+            assert_eq!(program_on("veth0"), Some(program), "as before");
+        }
+        let more = change(|c| {
+            let mut more = c.services[0].clone();
+            more.name = "more".to_owned();
+            more.listen = vec!["5555".parse().unwrap()];
+            c.services.push(more);
+        });
+        let (gateway, _) = load(&more, &fs.dir()).unwrap();
+        assert_eq!(gateway.control().service_names(), ["quic", "more"]);
+        assert_eq!(gateway.control().listeners().unwrap().len(), 4);
+        remove_pinned(fs.dir()).unwrap();
+    });
+}
+
+#[test]
+fn another_version_is_refused_not_guessed() {
+    in_namespace(|| {
+        let fs = BpfFs::mount();
+        let config = config("version");
+        let program = left_behind(&config, &fs.dir());
+        patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
+        match load(&config, &fs.dir()).unwrap_err() {
+            Error::AbiVersion { found: 99, expected: abi::EQUIC_ABI_VERSION, what } => {
+                assert!(what.contains("detach --pin"), "{what}");
+            }
+            other => panic!("{other}"),
+        }
+        let opened = Control::open(Some(&program.to_string())).unwrap_err();
+        assert!(matches!(opened, Error::AbiVersion { found: 99, .. }), "{opened}");
+        let opened = Control::open(Some("veth0")).unwrap_err();
+        assert!(matches!(opened, Error::AbiVersion { found: 99, .. }), "{opened}");
+        assert_eq!(program_on("veth0"), Some(program), "it goes on");
+        patch_control(&fs.dir(), 0, b"abcd");
+        let error = load(&config, &fs.dir()).unwrap_err();
+        assert!(matches!(error, Error::ForeignProgram { .. }), "{error}");
+        // An object of another version over a gateway of this one.
+        let magic = [abi::EQUIC_ABI_MAGIC.to_ne_bytes(), abi::EQUIC_ABI_VERSION.to_ne_bytes()];
+        let magic = magic.concat();
+        patch_control(&fs.dir(), 0, &magic);
+        let mut bytes = equic_gateway::embedded_object().to_vec();
+        let at = bytes.windows(8).position(|window| window == magic).expect("control is in it");
+        bytes[at + 4] = 99;
+        let source = ObjectSource::Bytes(bytes);
+        let error = Gateway::load_pinned(&config, &source, fs.dir(), LoadOptions::default());
+        assert!(matches!(error, Err(Error::AbiVersion { found: 99, .. })));
+        // Whatever its version, it can be taken off.
+        patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
+        let off = remove_pinned(fs.dir()).unwrap();
+        assert_eq!(off[0].name.as_deref(), Some("veth0"));
+        assert!(program_on("veth0").is_none() && !fs.dir().exists());
+    });
+}
+
+#[test]
+fn damage_and_strangers_are_told_apart() {
+    in_namespace(|| {
+        let plain = tempfile::tempdir().unwrap();
+        let config = config("damage");
+        let error = load(&config, &plain.path().join("gateway")).unwrap_err().to_string();
+        assert!(error.contains("mount -t bpf bpf"), "{error}");
+        assert!(plain.path().read_dir().unwrap().next().is_none(), "nothing was made");
+
+        let fs = BpfFs::mount();
+        let says = |what: &str| {
+            let error = load(&config, &fs.dir()).unwrap_err();
+            assert!(matches!(error, Error::Pin { .. }), "{error}");
+            assert!(error.to_string().contains(what), "{error}");
+        };
+        std::fs::create_dir_all(fs.dir().join("theirs")).unwrap();
+        says("which is not a gateway's");
+        assert!(fs.dir().join("theirs").exists());
+        std::fs::remove_dir(fs.dir().join("theirs")).unwrap();
+
+        let program = left_behind(&config, &fs.dir());
+        // Names that are gone are made again.
+        std::fs::remove_file(fs.dir().join("program")).unwrap();
+        std::fs::remove_file(fs.dir().join("maps/sources")).unwrap();
+        let (gateway, taken) = load(&config, &fs.dir()).unwrap();
+        assert_eq!((taken.unwrap().program_before, gateway.program_id()), (program, program));
+        assert!(fs.dir().join("program").exists() && fs.dir().join("maps/sources").exists());
+        drop(gateway);
+        // A map where a link should be.
+        let stranger = fs.dir().join("links/77");
+        std::fs::rename(fs.dir().join("maps/sources"), &stranger).unwrap();
+        says("is no XDP link");
+        assert_eq!(program_on("veth0"), Some(program));
+        std::fs::remove_file(&stranger).unwrap();
+        // Another namespace's interface with that number.
+        let (there, dir) = (config.clone(), fs.dir());
+        let elsewhere = std::thread::spawn(move || {
+            // SAFETY: moves this thread alone.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            load(&there, &dir).map(drop).unwrap_err().to_string()
+        });
+        let said = elsewhere.join().unwrap();
+        assert!(said.contains("another network namespace"), "{said}");
+        // The interface goes, and with it the link.
+        ip(&["link", "del", "veth0"]);
+        ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "veth1"]);
+        let (gateway, taken) = load(&config, &fs.dir()).unwrap();
+        assert!(taken.is_some() && gateway.attached().is_empty());
+        assert_eq!(fs.dir().join("links").read_dir().unwrap().count(), 0);
+        drop(gateway);
+        // Half removed: nothing protects, so it begins anew.
+        std::fs::remove_file(fs.dir().join("program")).unwrap();
+        let (gateway, taken) = load(&config, &fs.dir()).unwrap();
+        assert!(taken.is_none());
+        gateway.attach("veth0", Mode::Native).unwrap();
+        remove_pinned(fs.dir()).unwrap();
+        let gone = remove_pinned(fs.dir()).unwrap_err().to_string();
+        assert!(gone.contains("nothing is pinned there"), "{gone}");
+    });
+}
+
+/// What the children do; with nothing in the environment it is an empty test.
+#[test]
+fn child() {
+    let Some((role, name)) = support::role() else { return };
+    assert_eq!(role, "pinned");
+    let (name, dir) = name.split_once('@').unwrap();
+    let mut config = config("child");
+    config.gateway.name = name.to_owned();
+    let (gateway, _) = load(&config, Path::new(dir)).unwrap();
+    gateway.attach("veth0", Mode::Native).unwrap();
+    gateway.test_run(&Initial::from(A).next(), None).unwrap();
+    println!("READY");
+    let owner = loop {
+        if let Some(owner) = gateway.taken_over() {
+            break owner;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    println!("LEFT to {}", owner.pid);
+}

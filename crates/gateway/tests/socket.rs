@@ -1,0 +1,556 @@
+//! Servers at the gateway's socket: well-behaved ones without any privilege, hostile ones, and ones
+//! whose gateway is followed by another. Needs root.
+
+mod support;
+
+use std::io::{IoSlice, Read as _};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use equic_gateway::{
+    Action, Config, Error, Gateway, Ledger, LedgerStatus, ObjectSource, SocketConfig, SocketHost,
+};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    connect, recvmsg, sendmsg, setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+use support::{Child, Initial, await_that, config, in_namespace};
+
+const A: &str = "192.0.2.1:4000";
+const NOBODY: u32 = 65_534;
+
+/// A directory everybody may enter, and a socket in it.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = dir.path().join("sock");
+    (dir, path)
+}
+
+/// A gateway with a quota of 1, at a socket everybody may open.
+fn at_socket(
+    what: &str,
+    path: &Path,
+    change: impl FnOnce(&mut Config),
+) -> (Gateway, SocketHost, Config) {
+    let mut config = config(what);
+    config.services[0].max_connections = 1;
+    // What goes away goes at once, not with the lease.
+    config.gateway.lease = Duration::from_secs(30);
+    let socket = SocketConfig::at(path.to_str().unwrap());
+    config.gateway.socket = Some(SocketConfig { mode: "0666".to_owned(), ..socket });
+    change(&mut config);
+    let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+    let host = SocketHost::start(gateway.control(), &config, false).unwrap();
+    (gateway, host, config)
+}
+
+fn action(gateway: &Gateway, from: &str) -> Action {
+    gateway.test_run(&Initial::from(from).next(), None).unwrap().action
+}
+
+fn servers(gateway: &Gateway) -> Vec<LedgerStatus> {
+    gateway.control().ledgers().unwrap()
+}
+
+/// A client that says what it likes.
+struct Raw(OwnedFd);
+
+impl Raw {
+    fn connect(path: &Path) -> Raw {
+        let fd =
+            socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::new(10, 0)).unwrap();
+        connect(fd.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
+        Raw(fd)
+    }
+
+    fn say(&self, bytes: &[u8], with: &[i32]) {
+        let rights = [ControlMessage::ScmRights(with)];
+        let rights = if with.is_empty() { &[][..] } else { &rights[..] };
+        // It may have been turned away before it spoke.
+        let _ = sendmsg::<()>(
+            self.0.as_raw_fd(),
+            &[IoSlice::new(bytes)],
+            rights,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        );
+    }
+
+    /// The answer's status and message, with its descriptors; none: the other side hung up.
+    fn hear(&self) -> Option<(u32, String, Vec<OwnedFd>)> {
+        let mut buffer = [0u8; 512];
+        let mut space = nix::cmsg_space!([i32; 16]);
+        loop {
+            let mut parts = [std::io::IoSliceMut::new(&mut buffer)];
+            let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+            let got = match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut space), flags) {
+                // Closed with our words unread, and an answer on the way.
+                Err(nix::Error::ECONNRESET) => continue,
+                other => other.unwrap(),
+            };
+            let mut with = Vec::new();
+            for part in got.cmsgs().unwrap() {
+                if let ControlMessageOwned::ScmRights(raw) = part {
+                    // SAFETY: just made for this process.
+                    with.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                }
+            }
+            let length = got.bytes;
+            if length == 0 {
+                return None;
+            }
+            let status = u32::from_ne_bytes(buffer[12..16].try_into().unwrap());
+            let text = String::from_utf8_lossy(&buffer[64..length]);
+            return Some((status, text.trim_end_matches('\0').to_owned(), with));
+        }
+    }
+}
+
+fn request(protocol: u32, abi: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [equic_gateway::abi::EQUIC_ABI_MAGIC, protocol, abi, 0] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.extend(b"raw");
+    bytes.resize(64, 0);
+    bytes
+}
+
+fn good() -> Vec<u8> {
+    request(1, equic_gateway::abi::EQUIC_ABI_VERSION)
+}
+
+#[test]
+fn a_server_without_privileges_counts_until_it_ends() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, config) = at_socket("nobody", &path, |_| {});
+        assert_eq!(action(&gateway, "192.0.2.1:1"), Action::Pass);
+        let child = Child::start("server", path.to_str().unwrap());
+        child.ready();
+        assert_eq!(action(&gateway, A), Action::Drop);
+        let seen = servers(&gateway);
+        let one = &seen[0];
+        assert_eq!((seen.len(), one.pid, one.uid, one.connections), (1, child.id(), NOBODY, 3));
+        assert!(one.socket && one.alive && one.counts && one.name == "child");
+        assert_eq!(one.services, None);
+        // Another one of another user: their counts for one source add up.
+        let ledger = Ledger::connect(&path, "root's").unwrap();
+        assert_eq!(ledger.gateway_name(), config.gateway.name);
+        let service = ledger.service("quic").unwrap();
+        let guard = service.opened(A.parse().unwrap());
+        assert_eq!((service.limit(), guard.over_limit(), ledger.slot()), (1, false, Some(1)));
+        assert!(ledger.gateway_alive());
+        let by_all = gateway.control().sources(1, equic_gateway::SortBy::Connections).unwrap();
+        assert_eq!(by_all[0].connections, 4);
+        // Whoever dies stops counting at once, however long the lease.
+        child.kill();
+        await_that("its place is empty", || servers(&gateway).len() == 1);
+        assert_eq!(action(&gateway, A), Action::Drop);
+        drop(guard);
+        assert_eq!(action(&gateway, A), Action::Pass);
+        drop((service, ledger));
+        await_that("the other left", || servers(&gateway).is_empty());
+    });
+}
+
+#[test]
+fn exemptions_are_seen_through_the_socket() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("exempt", &path, |_| {});
+        let ledger = Ledger::connect(&path, "server").unwrap();
+        let (control, exempts) =
+            (gateway.control(), |ip: &str| ledger.exempts(ip.parse().unwrap()));
+        assert!(!exempts("192.0.2.1"));
+        control.allow("192.0.2.0/24".parse().unwrap(), None).unwrap();
+        control.deny("192.0.2.7".parse::<std::net::IpAddr>().unwrap().into(), None).unwrap();
+        control.allow("2001:db8::/32".parse().unwrap(), None).unwrap();
+        assert!(exempts("192.0.2.1") && exempts("::ffff:192.0.2.1") && exempts("2001:db8::1"));
+        assert!(!exempts("192.0.2.7") && !exempts("198.51.100.1") && !exempts("2001:db9::1"));
+        control
+            .allow(
+                "198.51.100.1".parse::<std::net::IpAddr>().unwrap().into(),
+                Some(Duration::from_millis(1)),
+            )
+            .unwrap();
+        await_that("it expires", || !exempts("198.51.100.1"));
+    });
+}
+
+#[test]
+fn what_a_server_gets_it_cannot_turn_against_the_gateway() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("rights", &path, |_| {});
+        let child = Child::start("prying", path.to_str().unwrap());
+        let said = child.output();
+        assert!(said.contains("HARMLESS"), "{said}");
+        assert_eq!(gateway.control().status().unwrap().services[0].config.max_connections, 1);
+    });
+}
+
+#[test]
+fn a_user_counts_for_its_services_alone() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("tenants", &path, |config| {
+            let mut other = config.services[0].clone();
+            other.name = "other".to_owned();
+            other.listen = vec!["5555".parse().unwrap()];
+            config.services[0].users = vec!["root".to_owned()];
+            other.users = vec![NOBODY.to_string()];
+            config.services.push(other);
+        });
+        // It lies: it counts connections for the service of somebody else.
+        let child = Child::start("server", path.to_str().unwrap());
+        child.ready();
+        let seen = servers(&gateway);
+        assert_eq!(seen[0].services.as_deref(), Some(&["other".to_owned()][..]));
+        assert_eq!(seen[0].connections, 3, "so it says");
+        assert_eq!(action(&gateway, A), Action::Pass, "the program does not believe it");
+        let rows = gateway.control().sources(9, equic_gateway::SortBy::Connections).unwrap();
+        assert!(rows.iter().all(|row| row.connections == 0), "{rows:?}");
+    });
+}
+
+#[test]
+fn who_may_not_is_told_so() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let users = |users: &'static [&str]| {
+            move |config: &mut Config| {
+                let socket = config.gateway.socket.as_mut().unwrap();
+                socket.users = users.iter().map(|user| (*user).to_owned()).collect();
+            }
+        };
+        let refused = |says: &str| {
+            let said = Child::start("refused", path.to_str().unwrap()).output();
+            assert!(said.contains(says), "{said}");
+        };
+        let (_gateway, host, _) = at_socket("users", &path, users(&["daemon"]));
+        refused("user 65534 may not feed it");
+        drop(host);
+        assert!(!path.exists(), "the socket goes with its gateway");
+        refused("no gateway listens at");
+        let (_gateway, host, _) = at_socket("mode", &path, |config| {
+            config.gateway.socket.as_mut().unwrap().mode = "0600".to_owned();
+        });
+        refused("may not open the socket");
+        drop(host);
+        let (_gateway, host, _) = at_socket("service", &path, |config| {
+            config.services[0].users = vec!["daemon".to_owned()];
+        });
+        refused("may count for none of its services");
+        drop(host);
+        let mut config = config("unknown");
+        let socket = SocketConfig::at(path.to_str().unwrap());
+        config.gateway.socket =
+            Some(SocketConfig { owner: Some("no-such-user".to_owned()), ..socket });
+        let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let error = SocketHost::start(gateway.control(), &config, false).unwrap_err().to_string();
+        assert!(error.contains("no user `no-such-user`"), "{error}");
+        assert!(!path.exists());
+    });
+}
+
+#[test]
+fn nonsense_is_turned_down_and_nothing_of_it_stays() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("nonsense", &path, |_| {});
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let honest = Ledger::connect(&path, "honest").unwrap();
+        let guard = honest.service_at(0).unwrap().opened(A.parse().unwrap());
+        await_that("it is at work", || servers(&gateway).len() == 1);
+        let before = open();
+        let whole = good();
+        let garbage: Vec<u8> = (0..4096u32).map(|n| (n * 7 % 251) as u8).collect();
+        for bytes in [&garbage[..], &garbage[..64], &whole[..63], &whole[..12], b"x"] {
+            let raw = Raw::connect(&path);
+            raw.say(bytes, &[]);
+            let (status, said, _) = raw.hear().expect("an answer");
+            assert_eq!((status, said.as_str()), (2, "that was no request"));
+            assert!(raw.hear().is_none(), "it hung up");
+        }
+        for (protocol, abi) in [(1, 99), (7, 1)] {
+            let raw = Raw::connect(&path);
+            raw.say(&request(protocol, abi), &[]);
+            let (status, said, with) = raw.hear().expect("an answer");
+            assert!(status == 2 && said.contains("version") && with.is_empty(), "{said}");
+        }
+        // Half a request, and gone; nothing at all, and gone; an ended half.
+        for bytes in [&whole[..30], &[]] {
+            let raw = Raw::connect(&path);
+            raw.say(bytes, &[]);
+            drop(raw);
+        }
+        // Descriptors nobody asked for: they are never opened here, whatever they are of.
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let many = [pipe.as_raw_fd(); 200];
+        let raw = Raw::connect(&path);
+        raw.say(&whole, &many);
+        let (status, _, with) = raw.hear().expect("a place");
+        assert_eq!((status, with.len()), (0, 5));
+        await_that("two are there", || servers(&gateway).len() == 2);
+        // Who has a place and says more has none.
+        raw.say(&whole, &many);
+        await_that("one is left", || servers(&gateway).len() == 1);
+        drop((raw, pipe, _writer, with));
+        await_that("no descriptor stays", || open() <= before);
+        // Names are for people.
+        let mut odd = good();
+        odd[16..24].copy_from_slice(b"\x1b[2J\xff\xfe\x07n");
+        let raw = Raw::connect(&path);
+        raw.say(&odd, &[]);
+        raw.hear().expect("a place");
+        await_that("it is there", || servers(&gateway).len() == 2);
+        let named = servers(&gateway);
+        assert!(named.iter().all(|one| !one.name.contains(|c: char| c.is_control())), "{named:?}");
+        assert!(honest.gateway_alive());
+        assert_eq!(action(&gateway, A), Action::Drop, "the honest one counts all the time");
+        drop(guard);
+    });
+}
+
+#[test]
+fn one_user_s_flood_is_that_user_s_affair() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("flood", &path, |config| {
+            config.gateway.socket.as_mut().unwrap().max_per_user = 3;
+        });
+        let honest = Ledger::connect(&path, "honest").unwrap();
+        let _guard = honest.service_at(0).unwrap().opened(A.parse().unwrap());
+        let flooder = Child::start("flooder", path.to_str().unwrap());
+        flooder.ready();
+        // While it goes on: who is in counts, who comes is let in.
+        let begun = Instant::now();
+        let mut joined = 0;
+        while begun.elapsed() < Duration::from_secs(3) {
+            let another = Ledger::connect(&path, "another").unwrap();
+            let guard = another.service_at(0).unwrap().opened("192.0.2.9:1".parse().unwrap());
+            assert_eq!(action(&gateway, "192.0.2.9:5"), Action::Drop);
+            assert_eq!(action(&gateway, A), Action::Drop);
+            joined += 1;
+            drop((guard, another));
+            let of_flooder = servers(&gateway).iter().filter(|one| one.uid == NOBODY).count();
+            assert!(of_flooder <= 3, "{of_flooder} places for one user");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        assert!(joined > 1 && flooder.runs());
+        flooder.kill();
+        await_that("nothing of it is left", || servers(&gateway).len() == 1);
+    });
+}
+
+#[test]
+fn counts_that_lie_do_not_outlive_the_liar() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, _host, _) = at_socket("liar", &path, |_| {});
+        let child = Child::start("liar", path.to_str().unwrap());
+        child.ready();
+        // Everything it may write says 0xff: that is looked at without harm.
+        let status = gateway.control().status().unwrap();
+        let one = &status.ledgers[0];
+        assert_eq!((one.pid, one.uid), (child.id(), NOBODY), "what the kernel says holds");
+        assert!(!one.counts, "a sign of life from the future is none");
+        let sum: u64 = status.ledgers.iter().map(|ledger| ledger.connections).sum();
+        assert!(sum > 0);
+        gateway.control().sources(10, equic_gateway::SortBy::Connections).unwrap();
+        gateway.control().sweep().unwrap();
+        action(&gateway, A);
+        assert_eq!(servers(&gateway).len(), 1, "while it is there, it keeps its place");
+        child.kill();
+        await_that("its place is empty", || servers(&gateway).is_empty());
+        assert_eq!(action(&gateway, A), Action::Pass);
+    });
+}
+
+#[test]
+fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
+    in_namespace(|| {
+        let (_dir, path) = place();
+        let (gateway, host, _) = at_socket("before", &path, |_| {});
+        let ledger = Ledger::connect(&path, "server").unwrap();
+        let service = ledger.service("quic").unwrap();
+        let mut guards: Vec<_> = (0..3).map(|_| service.opened(A.parse().unwrap())).collect();
+        let elsewhere = service.opened("[2001:db8::1]:5".parse().unwrap());
+        drop((host, gateway));
+        // On its own it goes on.
+        guards.push(service.opened(A.parse().unwrap()));
+        assert_eq!((service.count(A.parse().unwrap()), ledger.connections()), (4, 5));
+        // The next one has another seed, another size, and the service in another place.
+        let (gateway, host, _) = at_socket("after", &path, |config| {
+            let mut first = config.services[0].clone();
+            first.name = "first".to_owned();
+            first.listen = vec!["1234".parse().unwrap()];
+            config.services.insert(0, first);
+            config.gateway.ledger_sources = 64;
+            config.gateway.source_prefix_v6 = 48;
+        });
+        await_that("it is in", || servers(&gateway).len() == 1);
+        await_that("with what is open", || service.index() == 1);
+        assert_eq!(servers(&gateway)[0].connections, 5);
+        assert_eq!(action(&gateway, A), Action::Drop);
+        assert_eq!(action(&gateway, "[2001:db8:0:7::1]:9"), Action::Drop, "the same /48 now");
+        assert_eq!((service.limit(), guards[0].current()), (1, 4));
+        guards.truncate(1);
+        assert_eq!((service.count(A.parse().unwrap()), guards[0].current()), (1, 1));
+        guards[0].moved("192.0.2.77:1".parse().unwrap());
+        assert_eq!((action(&gateway, A), ledger.connections()), (Action::Pass, 2));
+        assert_eq!(action(&gateway, "192.0.2.77:3"), Action::Drop);
+        drop((guards, elsewhere));
+        assert_eq!(ledger.connections(), 0);
+        assert_eq!(action(&gateway, "192.0.2.77:3"), Action::Pass);
+
+        // Where sources are cut finer, what was open cannot be told apart: it does not count, and
+        // its end takes nobody else's count away.
+        let old = service.opened("[2001:db8::1]:5".parse().unwrap());
+        drop((host, gateway));
+        let (gateway, _host, _) = at_socket("finer", &path, |_| {});
+        await_that("it is in", || servers(&gateway).len() == 1);
+        await_that("it has moved", || service.index() == 0);
+        assert_eq!((old.current(), ledger.connections()), (0, 0));
+        let new = service.opened("[2001:db8::1]:5".parse().unwrap());
+        drop(old);
+        assert_eq!((new.current(), ledger.connections()), (1, 1));
+        drop(new);
+    });
+}
+
+#[test]
+fn a_socket_in_use_is_left_alone() {
+    in_namespace(|| {
+        let (dir, path) = place();
+        let (_gateway, host, mut config) = at_socket("first", &path, |_| {});
+        config.gateway.name += "-2";
+        let second = Gateway::load(&config, ObjectSource::Embedded).unwrap();
+        let error = SocketHost::start(second.control(), &config, false).unwrap_err();
+        assert!(error.to_string().contains("another process listens there"), "{error}");
+        let replaced = SocketHost::start(second.control(), &config, true).unwrap();
+        let ledger = Ledger::connect(&path, "server").unwrap();
+        assert_eq!(ledger.gateway_name(), config.gateway.name);
+        // The first one goes, and leaves the second one's socket alone.
+        drop(host);
+        assert!(path.exists());
+        // A socket nobody listens at, as SIGKILL leaves it; a file that is none.
+        std::mem::forget(std::os::unix::net::UnixListener::bind(dir.path().join("dead")).map(drop));
+        config.gateway.socket.as_mut().unwrap().path =
+            dir.path().join("dead").to_str().unwrap().to_owned();
+        drop(SocketHost::start(second.control(), &config, false).unwrap());
+        std::fs::write(dir.path().join("file"), "precious").unwrap();
+        config.gateway.socket.as_mut().unwrap().path =
+            dir.path().join("file").to_str().unwrap().to_owned();
+        let error = SocketHost::start(second.control(), &config, true).unwrap_err().to_string();
+        assert!(error.contains("no socket"), "{error}");
+        assert_eq!(std::fs::read_to_string(dir.path().join("file")).unwrap(), "precious");
+        drop(replaced);
+    });
+}
+
+/// What the children do; with nothing in the environment it is an empty test.
+#[test]
+fn child() {
+    let Some((role, path)) = support::role() else { return };
+    let path = PathBuf::from(path);
+    support::drop_privileges();
+    match role.as_str() {
+        "server" => {
+            let ledger = Ledger::connect(&path, "child").unwrap();
+            let service = ledger.service("quic").unwrap();
+            let _guards: Vec<_> = (0..3).map(|_| service.opened(A.parse().unwrap())).collect();
+            support::say_ready_and_wait();
+        }
+        "refused" => {
+            let error = Ledger::connect(&path, "child").unwrap_err();
+            assert!(matches!(
+                error,
+                Error::SocketRefused { busy: false, .. } | Error::NoGatewaySocket { .. }
+            ));
+            println!("{error}");
+        }
+        "prying" => pry(&path),
+        "flooder" => flood(&path),
+        "liar" => lie(&path),
+        other => panic!("no role {other}"),
+    }
+}
+
+fn map(fd: &OwnedFd, protection: i32) -> Option<*mut u8> {
+    // SAFETY: a fresh mapping touches nothing that exists.
+    let at = unsafe {
+        libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+    };
+    (at != libc::MAP_FAILED).then_some(at.cast())
+}
+
+/// Tries to write what is only to be read.
+fn pry(path: &Path) {
+    let raw = Raw::connect(path);
+    raw.say(&good(), &[]);
+    let (status, _, with) = raw.hear().unwrap();
+    assert_eq!((status, with.len()), (0, 5));
+    assert!(map(&with[0], libc::PROT_READ | libc::PROT_WRITE).is_some(), "its own ledger");
+    for fd in &with[1..] {
+        assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());
+        if let Some(at) = map(fd, libc::PROT_READ) {
+            // SAFETY: the mapping of a moment ago; only its protection is asked for.
+            let changed =
+                unsafe { libc::mprotect(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
+            assert_eq!(changed, -1, "a mapping for reading stays one");
+        }
+        let (key, value) = ([0u8; 64], [0u8; 16384]);
+        // SAFETY: key and value are larger than those of any of these maps.
+        let (update, delete) = unsafe {
+            let (raw, key) = (fd.as_raw_fd(), key.as_ptr().cast());
+            let update = libbpf_sys::bpf_map_update_elem(raw, key, value.as_ptr().cast(), 0);
+            (update, libbpf_sys::bpf_map_delete_elem(raw, key))
+        };
+        assert!(update == -libc::EPERM && delete == -libc::EPERM, "{update} {delete}");
+        let again = std::fs::OpenOptions::new()
+            .write(true)
+            .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        assert!(again.is_err(), "nor can it be opened again for writing");
+    }
+    println!("HARMLESS");
+}
+
+/// Connects as fast as it can, mostly to say nothing or nonsense, and joins as often as it can.
+fn flood(path: &Path) {
+    let mut held = Vec::new();
+    println!("READY");
+    for round in 0u32.. {
+        let raw = Raw::connect(path);
+        match round % 4 {
+            0 => held.push(raw),
+            1 => raw.say(&good()[..20], &[]),
+            2 => {
+                raw.say(&good(), &[]);
+                held.push(raw);
+            }
+            _ => drop(raw),
+        }
+        if held.len() > 500 {
+            held.clear();
+        }
+    }
+}
+
+/// Writes 0xff everywhere it can.
+fn lie(path: &Path) {
+    let raw = Raw::connect(path);
+    raw.say(&good(), &[]);
+    let (_, _, with) = raw.hear().unwrap();
+    let header = map(&with[0], libc::PROT_READ | libc::PROT_WRITE).unwrap();
+    // SAFETY: a page that was mapped for writing.
+    unsafe { std::ptr::write_bytes(header, 0xff, 4096) };
+    println!("READY");
+    let _ = std::io::stdin().read(&mut [0; 1]);
+}

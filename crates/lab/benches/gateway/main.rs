@@ -1,0 +1,167 @@
+//! What a verdict and a counted connection cost: the first half of `make bench-gateway`.
+//!
+//! Nanoseconds per packet of the real program, run by BPF_PROG_TEST_RUN, for each way through it, as a
+//! ratio to a program that only passes, measured just before in the same round; and nanoseconds per
+//! open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN leaves out the
+//! driver: these ratios say nothing of packets per second. What a flood leaves of a server is the other
+//! half, `equic lab bench`.
+//!
+//! `--quick`, `--markdown`, `--json`: as there. The result is in out/bench-gateway/program.json too.
+
+mod program;
+
+use std::error::Error;
+use std::hint::black_box;
+use std::io::IsTerminal as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use equic_gateway::{Config, Gateway, ObjectSource};
+use equic_report::schema::{Machine, Report, Timestamp};
+use equic_report::stats::{Interval, RESAMPLES, Sample};
+use equic_report::table::{Column, Style, Table};
+use nix::time::{ClockId, clock_gettime};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde::Serialize;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const SCHEMA: &str = "equic.bench.gateway/1";
+const ROUNDS: usize = 40;
+const QUICK_ROUNDS: usize = 5;
+/// Open/close pairs of one round.
+const PAIRS: u32 = 200_000;
+/// At most so many nanoseconds a pair.
+const PAIR_AIM: f64 = 200.0;
+
+/// A median over the rounds, with its 95 % bootstrap interval.
+#[derive(Serialize)]
+struct Figure {
+    median: f64,
+    interval: Interval,
+}
+
+impl Figure {
+    fn of(values: Vec<f64>, rng: &mut SmallRng) -> Result<Figure> {
+        let sample: Sample = values.into_iter().collect();
+        let interval = sample.bootstrap_95(rng, RESAMPLES, Sample::median).ok_or("no rounds")?;
+        Ok(Figure { median: sample.median().ok_or("no rounds")?, interval })
+    }
+
+    fn cells(&self, digits: usize) -> [String; 2] {
+        let Interval { low, high } = self.interval;
+        [format!("{:.digits$}", self.median), format!("{low:.digits$} to {high:.digits$}")]
+    }
+}
+
+/// What an open/close pair of the ledger costs.
+#[derive(Serialize)]
+struct Pair {
+    sources: u32,
+    nanos: Figure,
+    aim: f64,
+}
+
+#[derive(Serialize)]
+struct Costs {
+    rounds: usize,
+    program: Vec<program::Row>,
+    ledger: Vec<Pair>,
+}
+
+/// Pairs of so many sources in turn, one thread.
+fn ledger(sources: u32, rounds: usize, rng: &mut SmallRng) -> Result<Pair> {
+    let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
+    let service = gateway.ledger()?.service_at(0)?;
+    let peer = |n: u32| SocketAddr::new(IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n % sources)), 9);
+    // Nothing here waits, so the thread's own time is what it takes, whoever else runs.
+    let now = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    let round = || {
+        let start = now()?;
+        for n in 0..PAIRS {
+            drop(black_box(service.opened(black_box(peer(n)))));
+        }
+        Ok((now()? - start).as_secs_f64() * 1e9 / f64::from(PAIRS))
+    };
+    let nanos = (0..rounds).map(|_| round()).collect::<Result<_>>()?;
+    let nanos = Figure::of(nanos, rng)?;
+    Ok(Pair { sources, nanos, aim: PAIR_AIM })
+}
+
+fn tables(costs: &Costs) -> [Table; 2] {
+    let columns = [
+        Column::text("path"),
+        Column::number("per packet").unit("ns"),
+        Column::number("times null"),
+        Column::number("95 % interval"),
+        Column::number("aim"),
+    ];
+    let mut program = Table::new(columns).title("XDP program, BPF_PROG_TEST_RUN");
+    for row in &costs.program {
+        let [nanos, _] = row.nanos.cells(0);
+        let [times, interval] = row.times_null.cells(1);
+        let aim = row.aim.map_or_else(String::new, |aim| format!("<= {aim:.0}"));
+        program.row([row.what.to_owned(), nanos, times, interval, aim]);
+    }
+    let columns = [
+        Column::text("open and close a connection"),
+        Column::number("per pair").unit("ns"),
+        Column::number("95 % interval").unit("ns"),
+        Column::number("aim").unit("ns"),
+    ];
+    let mut ledger = Table::new(columns).title("Ledger, one thread");
+    for pair in &costs.ledger {
+        let what = format!("{} source{}", pair.sources, if pair.sources == 1 { "" } else { "s" });
+        let [nanos, interval] = pair.nanos.cells(0);
+        ledger.row([what, nanos, interval, format!("<= {:.0}", pair.aim)]);
+    }
+    [program, ledger]
+}
+
+/// Where the workspace keeps results.
+fn out() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/bench-gateway")
+}
+
+fn main() -> Result<()> {
+    // cargo adds `--bench`.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let known = ["--quick", "--markdown", "--json"];
+    if let Some(unknown) = arguments.iter().find(|argument| !known.contains(&argument.as_str())) {
+        return Err(format!("`{unknown}` is none of {}", known.join(", ")).into());
+    }
+    let asked = |name: &str| arguments.iter().any(|argument| argument == name);
+    let rounds = if asked("--quick") { QUICK_ROUNDS } else { ROUNDS };
+    let created = Timestamp::new(SystemTime::now()).ok_or("the clock is before 1970")?;
+    let mut rng = SmallRng::seed_from_u64(1);
+    let tell = |round: usize| {
+        if std::io::stderr().is_terminal() {
+            let end = if round == rounds { "\r\x1b[K" } else { "" };
+            eprint!("\rround {round} of {rounds}{end}");
+        }
+    };
+    let program = program::measure(rounds, &mut rng, &tell)?;
+    let ledger = [1, 50_000].map(|sources| ledger(sources, rounds, &mut rng));
+    let ledger = ledger.into_iter().collect::<Result<_>>()?;
+    let report = Report {
+        schema: SCHEMA.parse()?,
+        created,
+        machine: Machine::read()?,
+        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        data: Costs { rounds, program, ledger },
+    };
+    std::fs::create_dir_all(out())?;
+    report.write(out().join("program.json"))?;
+    if asked("--json") {
+        print!("{}", report.to_json()?);
+        return Ok(());
+    }
+    for table in tables(&report.data) {
+        let plain = || table.render(Style::stdout());
+        println!("{}", if asked("--markdown") { table.markdown() } else { plain() });
+    }
+    println!("{}\n", report.machine);
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! How long BPF programs ran, as the kernel counts it when asked to.
+
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+/// While this exists the kernel measures every BPF program of the machine, which costs each run two
+/// looks at the clock.
+#[derive(Debug)]
+pub struct BpfStatistics {
+    _on: OwnedFd,
+}
+
+/// Runs of one program since it was loaded, as far as the statistics were on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BpfRuns {
+    /// How many.
+    pub count: u64,
+    /// How long altogether, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+fn descriptor(returned: i32, what: &str) -> Result<OwnedFd, LabError> {
+    if returned < 0 {
+        return Err(LabError::system(what, std::io::Error::from_raw_os_error(-returned)));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(returned) })
+}
+
+impl BpfStatistics {
+    /// Turns them on.
+    ///
+    /// # Errors
+    /// [`LabError::System`] without CAP_SYS_ADMIN, or before Linux 5.8.
+    pub fn enable() -> Result<Self, LabError> {
+        // SAFETY: takes a number, gives a new descriptor.
+        let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+        Ok(Self { _on: descriptor(fd, "turn on the statistics of BPF programs")? })
+    }
+}
+
+impl BpfRuns {
+    /// Of the program with this id.
+    ///
+    /// # Errors
+    /// [`LabError::System`] if there is no such program.
+    pub fn of(program: u32) -> Result<Self, LabError> {
+        let what = || format!("look at BPF program {program}");
+        // SAFETY: takes a number, gives a new descriptor.
+        let fd = descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program) }, &what())?;
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut length = size_of_val(&info) as u32;
+        // SAFETY: the structure is as long as is said, and lives through the call.
+        let returned = unsafe {
+            libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut length)
+        };
+        if returned < 0 {
+            return Err(LabError::system(what(), std::io::Error::from_raw_os_error(-returned)));
+        }
+        Ok(Self { count: info.run_cnt, nanoseconds: info.run_time_ns })
+    }
+
+    /// Runs since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            nanoseconds: self.nanoseconds.saturating_sub(earlier.nanoseconds),
+        }
+    }
+
+    /// Nanoseconds of one run; none without runs.
+    pub fn mean_ns(self) -> Option<f64> {
+        (self.count > 0).then(|| self.nanoseconds as f64 / self.count as f64)
+    }
+}

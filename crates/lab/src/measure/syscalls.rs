@@ -1,0 +1,147 @@
+//! The system calls of a process, counted by three tracepoints in the kernel.
+//!
+//! Unlike strace(1), which stops a process twice a call, this leaves its timing nearly as it is; the
+//! counts are the same. `bpf/syscalls.bpf.c` counts, this file loads it and reads.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+#[allow(missing_docs, non_camel_case_types, dead_code, reason = "generated from bpf/syscalls.h")]
+mod abi {
+    include!(concat!(env!("OUT_DIR"), "/syscalls.rs"));
+}
+
+/// Alignment for the ELF parser.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/syscalls.bpf.o")));
+
+/// The tracepoint of each program.
+const PROGRAMS: [(&str, &str); 3] =
+    [("entered", "sys_enter"), ("returned", "sys_exit"), ("switched", "sched_switch")];
+
+/// System calls that have returned: of one kind, or of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// How many.
+    pub calls: u64,
+    /// Those that returned an error, such as EAGAIN.
+    pub errors: u64,
+    /// Time inside them on a CPU, soft interrupts meanwhile included, in seconds.
+    pub cpu_seconds: f64,
+    /// Time inside them off the CPU: waiting, or while others had it; in seconds.
+    pub waiting_seconds: f64,
+}
+
+impl std::ops::AddAssign for Calls {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.cpu_seconds += other.cpu_seconds;
+        self.waiting_seconds += other.waiting_seconds;
+    }
+}
+
+/// Counts the system calls of a process, from its start until it is dropped.
+#[derive(Debug)]
+pub struct SyscallCounter {
+    object: Object,
+    // The programs run while these exist.
+    _links: Vec<Link>,
+}
+
+impl SyscallCounter {
+    /// Begins to count the calls of process `pid` and all of its threads.
+    ///
+    /// # Errors
+    /// [`LabError::System`] without CAP_BPF and CAP_PERFMON, or where the kernel has no system call
+    /// tracepoints (CONFIG_FTRACE_SYSCALLS).
+    pub fn start(pid: u32) -> Result<Self, LabError> {
+        let failed = |error: libbpf_rs::Error| {
+            LabError::system("count system calls", std::io::Error::other(error))
+        };
+        let space = std::fs::metadata("/proc/self/ns/pid")
+            .map_err(|e| LabError::system("look at /proc/self/ns/pid", e))?;
+        let mut open = ObjectBuilder::default();
+        let object =
+            open.open_memory(&OBJECT.0).and_then(|object| object.load()).map_err(failed)?;
+        let watched = abi::syscalls_watched {
+            device: space.dev(),
+            inode: space.ino(),
+            process: pid,
+            padding: 0,
+        };
+        let map = object.maps().find(|map| map.name() == "watched");
+        let map = map.ok_or_else(|| missing("map `watched`"))?;
+        let value = [
+            watched.device.to_ne_bytes().as_slice(),
+            &watched.inode.to_ne_bytes(),
+            &watched.process.to_ne_bytes(),
+            &watched.padding.to_ne_bytes(),
+        ]
+        .concat();
+        map.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(failed)?;
+        let mut links = Vec::new();
+        for program in object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            let point = PROGRAMS.iter().find(|(known, _)| *known == name);
+            let (_, point) = point.ok_or_else(|| missing(&name))?;
+            links.push(program.attach_raw_tracepoint(point).map_err(failed)?);
+        }
+        Ok(Self { object, _links: links })
+    }
+
+    /// What has returned so far, by the call's name; calls under way are not in it.
+    ///
+    /// # Errors
+    /// [`LabError::System`] if the counts cannot be read.
+    pub fn read(&self) -> Result<BTreeMap<String, Calls>, LabError> {
+        let map = self.object.maps().find(|map| map.name() == "counts");
+        let map = map.ok_or_else(|| missing("map `counts`"))?;
+        let mut table = BTreeMap::new();
+        for number in 0..=abi::SYSCALLS_MAX {
+            let value = map
+                .lookup(&number.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|e| LabError::system("read counts", std::io::Error::other(e)))?;
+            let words: Vec<u64> = value
+                .iter()
+                .flat_map(|bytes| bytes.chunks_exact(8))
+                .map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+                .collect();
+            let [calls, errors, cpu_ns, off_ns] = words[..] else {
+                return Err(missing("counts of four words"));
+            };
+            if calls > 0 {
+                let seconds = |ns: u64| ns as f64 / 1e9;
+                let (cpu_seconds, waiting_seconds) = (seconds(cpu_ns), seconds(off_ns));
+                let row = Calls { calls, errors, cpu_seconds, waiting_seconds };
+                table.insert(name(number), row);
+            }
+        }
+        Ok(table)
+    }
+}
+
+/// The sum over all kinds.
+pub fn all_calls(table: &BTreeMap<String, Calls>) -> Calls {
+    table.values().fold(Calls::default(), |mut sum, calls| {
+        sum += *calls;
+        sum
+    })
+}
+
+fn missing(what: &str) -> LabError {
+    LabError::system(format!("find {what}"), std::io::ErrorKind::NotFound)
+}
+
+fn name(number: u32) -> String {
+    let known = syscalls::Sysno::new(number as usize);
+    known.map_or_else(|| format!("number {number}"), |known| known.name().to_owned())
+}

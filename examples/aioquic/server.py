@@ -1,0 +1,105 @@
+"""An aioquic server behind a gateway that runs already. What a server of your own needs is between
+the lines marked `eQUIC`; the rest is aioquic as its own examples have it.
+
+    equic gateway run -i eth0 -p 4433 --max-connections 8
+    python server.py 4433 eth0
+
+It answers every HTTP/3 request with a line of text.
+"""
+
+import asyncio
+import datetime
+import socket
+import sys
+
+import equic  # eQUIC
+from aioquic.asyncio import QuicConnectionProtocol
+from aioquic.asyncio.server import QuicServer
+from aioquic.h3.connection import H3_ALPN, ErrorCode, H3Connection
+from aioquic.h3.events import HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+service: equic.Service  # eQUIC
+
+
+class Protocol(QuicConnectionProtocol):
+    http: H3Connection | None = None
+
+    # -- eQUIC: counted from the end of the handshake until closed, where the client is. aioquic does
+    # not tell of a migration, so the address is looked at whenever something happens.
+    guard: equic.Guard | None = None
+
+    def count(self, event: QuicEvent) -> None:
+        peer = self._quic.get_peer_address()
+        if isinstance(event, HandshakeCompleted):
+            self.guard = service.opened(peer)
+            if self.guard.over_limit:
+                self.close(ErrorCode.H3_EXCESSIVE_LOAD, "too many connections")
+        elif isinstance(event, ConnectionTerminated) and self.guard:
+            self.guard.close()
+        elif self.guard:
+            self.guard.moved(peer)
+
+    # --
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        self.count(event)  # eQUIC
+        if isinstance(event, HandshakeCompleted):
+            self.http = H3Connection(self._quic)
+        if self.http is None:
+            return
+        for heard in self.http.handle_event(event):
+            if isinstance(heard, HeadersReceived):
+                self.http.send_headers(heard.stream_id, [(b":status", b"200")])
+                self.http.send_data(heard.stream_id, b"hello from aioquic\n", end_stream=True)
+        self.transmit()
+
+
+def configuration() -> QuicConfiguration:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    config = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
+    config.certificate, config.private_key = made, key
+    return config
+
+
+async def main(port: int, gateway: str) -> None:
+    global service  # eQUIC
+    service = equic.join(gateway, "aioquic").service()  # eQUIC
+    listening = dual(port)
+    config = configuration()
+    await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: QuicServer(configuration=config, create_protocol=Protocol), sock=listening
+    )
+    print("listening on", *listening.getsockname()[:2], flush=True)
+    await asyncio.Event().wait()
+
+
+def dual(port: int) -> socket.socket:
+    """A socket for both families."""
+    made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    made.bind(("::", port))
+    return made
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: server.py PORT GATEWAY")
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,125 @@
+// A quic-go server behind a gateway that runs already. What a server of your own needs is between the
+// lines marked `eQUIC`; the rest is quic-go as its own examples have it.
+//
+//	equic gateway run -i eth0 -p 4433 --max-connections 8
+//	go build -o serve-quic-go . && ./serve-quic-go 4433 eth0
+//
+// It answers every HTTP/3 request with a line of text.
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	equic "github.com/equic/equic/bindings/go" // eQUIC
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) != 3 {
+		log.Fatal("usage: serve-quic-go PORT GATEWAY")
+	}
+	if err := serve(os.Args[1], os.Args[2]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(port, selector string) error {
+	// -- eQUIC: join the gateway; who is at the limit is refused before a handshake.
+	gateway, err := equic.Join(selector, "quic-go")
+	if err != nil {
+		return err
+	}
+	service, err := gateway.Service("")
+	if err != nil {
+		return err
+	}
+	admit := func(ctx context.Context, client *quic.ClientInfo) (context.Context, error) {
+		if service.Full(client.RemoteAddr) {
+			return nil, errors.New("too many connections")
+		}
+		return ctx, nil
+	}
+	// --
+
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{Port: number})
+	if err != nil {
+		return err
+	}
+	config, err := certificate()
+	if err != nil {
+		return err
+	}
+	transport := &quic.Transport{
+		Conn:        socket,
+		ConnContext: admit, // eQUIC
+	}
+	listener, err := transport.Listen(http3.ConfigureTLSConfig(config), &quic.Config{MaxIdleTimeout: time.Minute})
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening on", socket.LocalAddr())
+	server := &http3.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello from quic-go")
+	})}
+	for {
+		connection, err := listener.Accept(context.Background())
+		if err != nil {
+			return err
+		}
+		go watch(service, connection) // eQUIC
+		go server.ServeQUICConn(connection)
+	}
+}
+
+// -- eQUIC: counted from the end of the handshake until closed. quic-go does not tell of a migration,
+// so the address is looked at.
+func watch(service *equic.Service, connection *quic.Conn) {
+	guard, err := service.Opened(connection.RemoteAddr())
+	if err != nil || guard.OverLimit() {
+		connection.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "too many connections")
+	}
+	context.AfterFunc(connection.Context(), func() { guard.Close() })
+	for range time.Tick(time.Second) {
+		if guard.Moved(connection.RemoteAddr()) != nil {
+			return // closed
+		}
+	}
+}
+
+// --
+
+func certificate() (*tls.Config, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		DNSNames:     []string{"localhost"},
+		NotAfter:     time.Now().AddDate(0, 0, 30),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}, nil
+}

@@ -1,0 +1,220 @@
+//! A quiche server behind a gateway that runs already. What a server of your own needs is between the
+//! lines marked `eQUIC`; the rest is the loop that every user of quiche writes.
+//!
+//!     equic gateway run -i eth0 -p 4433 --max-connections 8
+//!     cargo run -p serve-quiche -- 4433 eth0
+//!
+//! It answers every HTTP/3 request with a line of text.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use equic_gateway::{Control, Guard, Service}; // eQUIC
+use quiche::h3::{self, NameValue as _};
+use quiche::{ConnectionId, Header, RecvInfo, Type};
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+const ANSWER: &[u8] = b"hello from quiche\n";
+
+struct Client {
+    quic: quiche::Connection,
+    http: Option<h3::Connection>,
+    guard: Option<Guard>, // eQUIC
+}
+
+struct Server {
+    socket: UdpSocket,
+    local: SocketAddr,
+    quic: quiche::Config,
+    http: h3::Config,
+    clients: HashMap<u64, Client>,
+    /// Which client a connection ID stands for.
+    ids: HashMap<ConnectionId<'static>, u64>,
+    next: u64,
+    service: Service, // eQUIC
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
+        anyhow::bail!("usage: serve-quiche PORT GATEWAY");
+    };
+    let service = Control::open(Some(&gateway))?.join("quiche")?.service_at(0)?; // eQUIC
+
+    let socket = UdpSocket::bind(format!("[::]:{port}"))?;
+    let local = socket.local_addr()?;
+    println!("listening on {local}");
+    let (quic, http) = (transport()?, h3::Config::new()?);
+    let (clients, ids) = (HashMap::new(), HashMap::new());
+    let mut server = Server {
+        socket,
+        local,
+        quic,
+        http,
+        clients,
+        ids,
+        next: 0,
+        service, // eQUIC
+    };
+    let mut packet = [0; 65_535];
+    loop {
+        // A server with more to do would wait for its other sources here, too.
+        let timeout = server.clients.values().filter_map(|client| client.quic.timeout()).min();
+        let least = Duration::from_millis(1);
+        server.socket.set_read_timeout(timeout.map(|timeout| timeout.max(least)))?;
+        if let Ok((length, from)) = server.socket.recv_from(&mut packet) {
+            // Whoever sends nonsense gets no answer.
+            let _ = server.received(&mut packet[..length], from);
+        }
+        server.clients.values_mut().for_each(|client| client.quic.on_timeout());
+        server.send();
+    }
+}
+
+impl Server {
+    fn received(&mut self, packet: &mut [u8], from: SocketAddr) -> Result<()> {
+        let header = Header::from_slice(packet, quiche::MAX_CONN_ID_LEN)?;
+        let number = match self.ids.get(&header.dcid) {
+            Some(number) => *number,
+            None => match self.accept(&header, from)? {
+                Some(number) => number,
+                None => return Ok(()),
+            },
+        };
+        let client = self.clients.get_mut(&number).context("an ID without a client")?;
+        client.quic.recv(packet, RecvInfo { from, to: self.local })?;
+
+        // -- eQUIC: counted from the end of the handshake until closed; moved when the client is.
+        if client.quic.is_established() && !client.quic.is_closed() && client.guard.is_none() {
+            let guard = client.guard.insert(self.service.opened(from));
+            if guard.over_limit() {
+                client.quic.close(true, h3::WireErrorCode::ExcessiveLoad as u64, b"too many")?;
+            }
+        }
+        while let Some(event) = client.quic.path_event_next() {
+            if let (quiche::PathEvent::PeerMigrated(_, peer), Some(guard)) =
+                (event, &mut client.guard)
+            {
+                guard.moved(peer);
+            }
+        }
+        // --
+        client.spare_ids(number, &mut self.ids)?;
+        client.answer(&self.http)
+    }
+
+    fn accept(&mut self, header: &Header, from: SocketAddr) -> Result<Option<u64>> {
+        if header.ty != Type::Initial {
+            return Ok(None);
+        }
+        if !quiche::version_is_supported(header.version) {
+            let mut out = [0; 1200];
+            let length = quiche::negotiate_version(&header.scid, &header.dcid, &mut out)?;
+            self.socket.send_to(&out[..length], from)?;
+            return Ok(None);
+        }
+        // -- eQUIC: who is at the limit gets no handshake.
+        if self.service.full(from) {
+            return Ok(None);
+        }
+        // --
+        let own = connection_id()?;
+        let quic = quiche::accept(&own, None, self.local, from, &mut self.quic)?;
+        self.next += 1;
+        self.ids.insert(own, self.next);
+        self.ids.insert(header.dcid.clone().into_owned(), self.next);
+        self.clients.insert(
+            self.next,
+            Client {
+                quic,
+                http: None,
+                guard: None, // eQUIC
+            },
+        );
+        Ok(Some(self.next))
+    }
+
+    /// Sends what is due, and forgets who is gone.
+    fn send(&mut self) {
+        let mut out = [0; 1350];
+        for client in self.clients.values_mut() {
+            while let Ok((length, info)) = client.quic.send(&mut out) {
+                let _ = self.socket.send_to(&out[..length], info.to);
+            }
+            // -- eQUIC: closed by either side; draining goes on uncounted.
+            if client.quic.is_draining() || client.quic.is_closed() {
+                client.guard = None;
+            }
+            // --
+        }
+        self.clients.retain(|_, client| !client.quic.is_closed());
+        self.ids.retain(|_, number| self.clients.contains_key(number));
+    }
+}
+
+impl Client {
+    /// Gives the client the connection IDs that it needs to migrate.
+    fn spare_ids(
+        &mut self,
+        number: u64,
+        ids: &mut HashMap<ConnectionId<'static>, u64>,
+    ) -> Result<()> {
+        while self.quic.is_established() && self.quic.scids_left() > 0 {
+            let (id, mut token) = (connection_id()?, [0; 16]);
+            SystemRandom::new().fill(&mut token).ok().context("no random numbers")?;
+            self.quic.new_scid(&id, u128::from_be_bytes(token), false)?;
+            ids.insert(id, number);
+        }
+        while let Some(id) = self.quic.retired_scid_next() {
+            ids.remove(&id);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, config: &h3::Config) -> Result<()> {
+        if !self.quic.is_established() || self.quic.local_error().is_some() {
+            return Ok(());
+        }
+        let http = match &mut self.http {
+            Some(http) => http,
+            none => none.insert(h3::Connection::with_transport(&mut self.quic, config)?),
+        };
+        while let Ok((stream, event)) = http.poll(&mut self.quic) {
+            if let h3::Event::Headers { list, .. } = event {
+                let get = list.iter().any(|h| h.name() == b":method" && h.value() == b"GET");
+                let status = [h3::Header::new(b":status", if get { b"200" } else { b"405" })];
+                http.send_response(&mut self.quic, stream, &status, false)?;
+                http.send_body(&mut self.quic, stream, ANSWER, true)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn transport() -> Result<quiche::Config> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
+    let folder = tempfile::tempdir()?;
+    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem())?;
+    std::fs::write(&key, made.signing_key.serialize_pem())?;
+    let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION)?;
+    config.load_cert_chain_from_pem_file(certificate.to_str().context("a path")?)?;
+    config.load_priv_key_from_pem_file(key.to_str().context("a path")?)?;
+    config.set_application_protos(h3::APPLICATION_PROTOCOL)?;
+    config.set_max_idle_timeout(60_000);
+    config.set_initial_max_data(10_000_000);
+    config.set_initial_max_stream_data_bidi_remote(1_000_000);
+    config.set_initial_max_stream_data_uni(1_000_000);
+    config.set_initial_max_streams_bidi(100);
+    config.set_initial_max_streams_uni(3);
+    config.set_active_connection_id_limit(4);
+    Ok(config)
+}
+
+fn connection_id() -> Result<ConnectionId<'static>> {
+    let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
+    SystemRandom::new().fill(&mut id).ok().context("no random numbers")?;
+    Ok(ConnectionId::from_vec(id))
+}

@@ -1,0 +1,86 @@
+//! An s2n-quic server behind a gateway that runs already. What a server of your own needs is between
+//! the lines marked `eQUIC`; the rest is s2n-quic as its own examples have it.
+//!
+//!     equic gateway run -i eth0 -p 4433 --max-connections 8
+//!     cargo run -p serve-s2n-quic -- 4433 eth0
+//!
+//! It answers every bidirectional stream with what came in on it (ALPN `echo`).
+
+use equic_gateway::{Control, Guard, Service}; // eQUIC
+use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
+use s2n_quic::provider::event::events::{ActivePathUpdated, ConnectionClosed};
+use s2n_quic::provider::event::{ConnectionInfo as Info, ConnectionMeta as Meta, Subscriber};
+use s2n_quic::provider::tls::rustls;
+use s2n_quic::{Connection, Server};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+// -- eQUIC: who is at the limit is refused before a handshake; a guard goes where its client goes.
+struct Quota(Service);
+type Count = Option<Guard>;
+
+impl Limiter for Quota {
+    fn on_connection_attempt(&mut self, from: &ConnectionAttempt) -> Outcome {
+        if self.0.full((&from.remote_address).into()) { Outcome::close() } else { Outcome::allow() }
+    }
+}
+
+impl Subscriber for Quota {
+    type ConnectionContext = Count;
+    fn create_connection_context(&mut self, _: &Meta, _: &Info) -> Count {
+        None
+    }
+    fn on_active_path_updated(&mut self, guard: &mut Count, _: &Meta, path: &ActivePathUpdated) {
+        guard.iter_mut().for_each(|guard| guard.moved((&path.active.remote_addr).into()));
+    }
+    fn on_connection_closed(&mut self, guard: &mut Count, _: &Meta, _: &ConnectionClosed) {
+        *guard = None;
+    }
+}
+// --
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: serve-s2n-quic PORT GATEWAY".into());
+    };
+    let service = Control::open(Some(&gateway))?.join("s2n-quic")?.service_at(0)?; // eQUIC
+
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
+    let tls = rustls::Server::builder()
+        .with_certificate(made.cert.pem(), made.signing_key.serialize_pem())?
+        .with_application_protocols(["echo"].iter())?
+        .build()?;
+    let mut server = Server::builder()
+        .with_tls(tls)?
+        .with_io(format!("[::]:{port}").as_str())?
+        .with_endpoint_limits(Quota(service.clone()))? // eQUIC
+        .with_event(Quota(service.clone()))? // eQUIC
+        .start()?;
+    println!("listening on {}", server.local_addr()?);
+    while let Some(connection) = server.accept().await {
+        tokio::spawn(serve(connection, service.clone()));
+    }
+    Ok(())
+}
+
+async fn serve(mut connection: Connection, service: Service) -> Result<()> {
+    // -- eQUIC: the handshake is complete, so the connection counts, until it is closed.
+    let guard = service.opened(connection.remote_addr()?);
+    if guard.over_limit() {
+        connection.close(1u32.into());
+        return Ok(());
+    }
+    connection.query_event_context_mut(|count: &mut Count| *count = Some(guard))?;
+    // --
+    while let Some(mut stream) = connection.accept_bidirectional_stream().await? {
+        tokio::spawn(async move {
+            while let Ok(Some(data)) = stream.receive().await {
+                stream.send(data).await?;
+            }
+            stream.close().await
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+#!/bin/bash
+# Servers on other people's QUIC stacks (docs/servers.md): builds them and the bindings, and tests them
+# against real clients. What is built lies in target/servers.
+# Usage: scripts/examples.sh [build|test] [PROFILE]     PROFILE: of the workspace's own part, by default release
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+what=${1:-test}
+profile=${2:-release}
+folder=$profile
+[ "$profile" != dev ] || folder=debug
+out=$PWD/target/servers
+prefix=$out/prefix
+mkdir -p "$out"
+# Where Go's own packages put it; sudo may not look there.
+PATH=$PATH:/usr/local/go/bin
+
+cargo build --quiet --profile "$profile" -p libequic
+cargo build --quiet --profile "$profile" -p equic-gateway --example quinn
+make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
+
+# Its own workspace, and its own target folder by examples/.cargo/config.toml.
+(cd examples && cargo build --quiet --locked)
+
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
+export EQUIC_LIBRARY=$prefix/lib/libequic.so
+(cd bindings/go && go vet ./...)
+(cd examples/quic-go && go vet ./... && go build -o "$out/serve-quic-go" .)
+
+# Made again when what it is made of changes.
+venv=$out/venv
+wanted=$(cat examples/aioquic/requirements.txt bindings/python/pyproject.toml bindings/python/equic/*.py | sha256sum)
+if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
+	rm -rf "$venv"
+	python3 -m venv "$venv"
+	"$venv/bin/pip" install --quiet --disable-pip-version-check -r examples/aioquic/requirements.txt
+	# A copy, as building a package leaves things beside its source.
+	rm -rf "$out/python"
+	cp -r bindings/python "$out/python"
+	"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$out/python"
+	echo "$wanted" >"$venv/made-of"
+fi
+[ "$what" = test ] || exit 0
+
+unformatted=$(gofmt -l bindings/go examples/quic-go)
+[ -z "$unformatted" ] || { echo "examples: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
+(cd examples && cargo fmt --all --check && cargo clippy --quiet --locked --all-targets -- -D warnings)
+cargo clippy --quiet --profile "$profile" -p equic-cli --test servers -- -D warnings
+
+# The bindings, each in a network namespace that goes with it.
+echo "examples: Go binding"
+(cd bindings/go && unshare --net sh -c 'ip link set lo up && exec go test -count=1 ./...')
+echo "examples: Python binding"
+(cd bindings/python/tests && unshare --net sh -c 'ip link set lo up && exec "$0" -m unittest --quiet' "$venv/bin/python")
+echo "examples: servers against clients"
+# They share two cores with their clients: side by side they would only wait for each other.
+cargo test --quiet --profile "$profile" -p equic-cli --test servers -- --test-threads 2

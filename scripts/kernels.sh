@@ -1,0 +1,158 @@
+#!/bin/bash
+# Runs the gateway's tests on Debian's kernels in QEMU, in software emulation: does the verifier
+# take the program there, and does it decide as the packet tables and the reference model say?
+# Usage: scripts/kernels.sh [--debug] [META-PACKAGE ...]
+#   default: the kernels of Debian's cloud images, 6.1 and 6.12
+# The virtual machine's disk is an initramfs with the test binaries and what they need; nothing is
+# installed on this machine. Kernels are kept in target/kernels. What the tests said is there, too.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+profile=--release
+if [ "${1:-}" = --debug ]; then
+	profile=
+	shift
+fi
+kernels=("$@")
+[ ${#kernels[@]} -gt 0 ] || kernels=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64)
+tests=(tables differential fuzzed live)
+# How many cases of the randomised ones, and which tests (all that have one of these in their name).
+# Every load takes the emulated verifier some seconds, so not all of them.
+declare -A cases=([tables]=0 [differential]=60 [fuzzed]=5000 [live]=0)
+declare -A filters=(
+	[tables]=the_program_does_what_the_tables_say
+	[differential]=program_and_model_agree
+	[fuzzed]=mutated_inputs_lead_to_the_same_verdicts
+	[live]='attaches_natively_and_leaves quota_follows_the_ledger a_killed_gateway_leaves_nothing an_object_of child'
+)
+# Seconds, on a machine that has other things to do: only what hangs reaches them.
+limit=400
+deadline=900
+cache=target/kernels
+mkdir -p "$cache"
+
+fail() {
+	echo "kernels: $*" >&2
+	exit 1
+}
+
+[ "$(uname -m)" = x86_64 ] || fail "the kernels are for x86-64, and this machine is $(uname -m)"
+
+# The package with the image, as the meta-package says today: prints its name and version.
+image_of() {
+	local image
+	image=$(apt-cache depends --important "$1" | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -n 1)
+	[ -n "$image" ] || fail "Debian has no package $1: run 'apt-get update'"
+	echo "$image"
+}
+
+# Downloads and unpacks a kernel once: prints the folder with vmlinuz and veth.ko.
+kernel_of() {
+	local image folder unpacked module
+	image=$(image_of "$1")
+	folder=$cache/$image
+	if [ ! -e "$folder/complete" ]; then
+		rm -rf "$folder"
+		mkdir -p "$folder"
+		unpacked=$(mktemp -d "$cache/unpack.XXXXXX")
+		(cd "$unpacked" && apt-get -qq -o APT::Sandbox::User=root download "$image" >&2 && dpkg-deb -x ./*.deb .) ||
+			fail "cannot download $image"
+		cp "$unpacked"/boot/vmlinuz-* "$folder/vmlinuz"
+		# From 6.6 on Debian's modules are compressed.
+		module=$(find "$unpacked/lib/modules" -path '*/net/veth.ko*')
+		case "$module" in
+		*.ko) cp "$module" "$folder/veth.ko" ;;
+		*.ko.xz) xz -dc "$module" >"$folder/veth.ko" ;;
+		*) fail "$image has no module veth" ;;
+		esac
+		rm -rf "$unpacked"
+		touch "$folder/complete"
+	fi
+	echo "$folder"
+}
+
+# Copies a program and the libraries it is linked to into the initramfs.
+with_libraries() {
+	local library
+	install -D -m 755 "$1" "$2"
+	{ ldd "$1" 2>/dev/null || true; } | grep -o '/[^ ]*' | while read -r library; do
+		[ -e "$root$library" ] || install -D "$library" "$root$library"
+	done
+}
+
+echo "kernels: building the tests"
+# shellcheck disable=SC2086 # no profile is no argument
+built=$(cargo test $profile -p equic-gateway "${tests[@]/#/--test=}" --no-run 2>&1) || fail "$built"
+root=$(mktemp -d "$cache/root.XXXXXX")
+trap 'rm -rf "$root"' EXIT
+mkdir -p "$root"/{bin,sbin,tests}
+install -m 755 scripts/kernels/init "$root/init"
+install -m 755 "$(command -v busybox)" "$root/bin/busybox"
+if ldd "$root/bin/busybox" >/dev/null 2>&1; then
+	fail "busybox is not static: run 'make setup'"
+fi
+with_libraries "$(command -v ip)" "$root/sbin/ip"
+for name in "${tests[@]}"; do
+	binary=$(sed -n "s|.*Executable tests/$name.rs (\(.*\))|\1|p" <<<"$built")
+	[ -x "$binary" ] || fail "no test binary $name in: $built"
+	with_libraries "$binary" "$root/tests/$name"
+	strip "$root/tests/$name"
+	echo "$name ${cases[$name]} ${filters[$name]}"
+done >"$root/tests/list"
+printf 'LIMIT=%s\nexport EQUIC_SEED=%s\n' "$limit" "${EQUIC_SEED:-$RANDOM}" >"$root/tests/environment"
+
+# Boots a kernel and judges what it said: strictly, since a machine that dies says nothing.
+run_on() {
+	local folder=$1 said=$1/tests.log console=$1/console.log name line wrong=
+	# A second archive behind the first one: the kernel reads both.
+	{
+		(cd "$root" && find . | cpio --quiet -o -H newc)
+		(cd "$folder" && echo veth.ko | cpio --quiet -o -H newc)
+	} >"$folder/initrd"
+	: >"$said"
+	: >"$console"
+	timeout -s KILL "$deadline" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1024 \
+		-display none -monitor none -nic none -no-reboot \
+		-serial "file:$console" -serial "file:$said" \
+		-kernel "$folder/vmlinuz" -initrd "$folder/initrd" \
+		-append 'console=ttyS0 quiet panic=-1 rdinit=/init' </dev/null ||
+		wrong="the machine did not end by itself within $deadline s"
+	rm -f "$folder/initrd"
+	for name in "${tests[@]}"; do
+		line=$(sed -n "/^@@ start $name\r*$/,/^@@ ended $name /p" "$said" | tr -d '\r')
+		grep -q "^@@ ended $name 0 " <<<"$line" || wrong="${wrong:-$name failed, or never ended}"
+		grep -Eq '^test result: ok\. [1-9][0-9]* passed; 0 failed; 0 ignored' <<<"$line" ||
+			wrong="${wrong:-$name has no good result}"
+		grep -q 'SKIPPED' <<<"$line" && wrong="${wrong:-$name skipped something}"
+	done
+	[ "$(tail -n 1 "$said" | tr -d '\r')" = '@@ end' ] || wrong="${wrong:-the tests did not come to their end}"
+	grep -q '@@ no-module' "$said" && wrong="${wrong:-a module cannot be loaded}"
+	# A test can go well on a kernel that is not.
+	grep -Eq 'BUG:|Oops|WARNING:|Call Trace|Kernel panic' "$console" && wrong="${wrong:-the kernel complained}"
+	if [ -n "$wrong" ]; then
+		echo "--- end of what the tests said ($said)" >&2
+		tail -n 60 "$said" >&2
+		echo "--- end of the console ($console)" >&2
+		tail -n 40 "$console" >&2
+		fail "Linux $(sed -n 's/^@@ begin //p' "$said" | tr -d '\r') ($folder): $wrong"
+	fi
+	echo "kernels: Linux $(sed -n 's/^@@ begin //p' "$said" | tr -d '\r'):" \
+		"$(sed -n 's/^@@ ended \([a-z]*\) 0 \([0-9]*\).*/\1 (\2 s)/p' "$said" | tr '\n\r' '  ')"
+}
+
+folders=()
+for kernel in "${kernels[@]}"; do
+	folders+=("$(kernel_of "$kernel")")
+done
+# A virtual machine keeps one CPU busy: side by side.
+machines=()
+for folder in "${folders[@]}"; do
+	run_on "$folder" &
+	machines+=($!)
+done
+failed=
+for machine in "${machines[@]}"; do
+	wait "$machine" || failed=yes
+done
+[ -z "$failed" ] || fail "not all kernels will do"
+echo "kernels: all is well on ${#folders[@]}"

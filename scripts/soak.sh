@@ -1,0 +1,24 @@
+#!/bin/bash
+# What `make soak` runs: mutated packets on the real program, then a lab under churn and floods.
+# Usage: scripts/soak.sh [DURATION] [FRAMES]     of the lab, like 10m; mutated packets, 10^7 in 10m
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+duration=${1:-10m}
+case "$duration" in
+*h) seconds=$((${duration%h} * 3600)) ;;
+*m) seconds=$((${duration%m} * 60)) ;;
+*s) seconds=${duration%s} ;;
+*)
+	echo "soak: a duration is a number and s, m or h, like 10m, not '$duration'" >&2
+	exit 2
+	;;
+esac
+frames=${2:-$((seconds * 10000000 / 600))}
+[ "$frames" -le 10000000 ] || frames=10000000
+
+echo "== $frames mutated packets on the program and on the model"
+EQUIC_CASES=$frames cargo test --release --quiet -p equic-gateway --test fuzzed -- \
+	--nocapture --exact mutated_inputs_lead_to_the_same_verdicts
+echo "== $duration of churn and floods"
+target/release/equic lab soak --duration "$duration"
