@@ -172,25 +172,36 @@ calls_of() {
 works_under_its_restrictions() {
 	local equic=$work/unpacked/usr/bin/equic bounding filter refused arguments
 	bounding=$(setting CapabilityBoundingSet | tr 'A-Z' 'a-z' | sed 's/cap_/+/g; s/ \+$//; s/ /,/g')
-	sed -e 's/^# interfaces.*/interfaces = ["packaging0"]/' packaging/equic.toml >"$work/equic.toml"
+	# All that the packaged configuration offers, in places of its own.
+	sed -e 's/^# interfaces.*/interfaces = ["packaging0"]/' -e 's/^# \(metrics\|pin\|path\|\[gateway\)/\1/' \
+		-e "s|/sys/fs/bpf/|$work/bpf/|; s|/run/equic/|$work/sockets/|" packaging/equic.toml >"$work/equic.toml"
+	mkdir "$work/bpf" "$work/sockets"
 	arguments=$(setting ExecStart | sed "s|^[^ ]* ||; s|/etc/equic/equic.toml|$work/equic.toml|")
 	ip netns add "$namespace"
 	ip -n "$namespace" link add packaging0 type veth peer name packaging1
 	ip -n "$namespace" link set packaging0 up
 	: >"$work/err"
-	local begin='mount --make-rprivate / && mount -o bind,remount,ro / 2>/dev/null || mount -o remount,bind,ro / ; echo $$ >&3; exec "$@" 3>&-'
+	# The pins go with this mount, and it with the process.
+	local begin='mount --make-rprivate / && mount -t bpf bpf "$0/bpf" && mount -t tmpfs tmpfs "$0/sockets" &&
+		mount -o bind,remount,ro / && echo $$ >&3 && exec "$@" 3>&-'
 	# shellcheck disable=SC2086 # arguments are words
-	nsenter --net="/run/netns/$namespace" unshare --mount sh -c "$begin" sh \
+	nsenter --net="/run/netns/$namespace" unshare --mount sh -c "$begin" "$work" \
 		strace -D -f -qq -o /dev/fd/4 \
 		setpriv --bounding-set "-all,$bounding" --inh-caps -all --no-new-privs \
 		"$equic" $arguments 3>"$work/pid" 4>"$work/trace" >"$work/out" 2>"$work/err" &
-	local job=$! deadline=$((SECONDS + 60))
+	local job=$! deadline=$((SECONDS + 30))
 	until grep -q '"ready"' "$work/err"; do
 		[ "$SECONDS" -lt "$deadline" ] && kill -0 "$job" 2>/dev/null || { cat "$work/err" "$work/out"; fail restrictions "does not start"; }
 		sleep 0.1
 	done
-	nsenter --net="/run/netns/$namespace" "$equic" gateway status --json >"$work/status" || fail restrictions status
-	grep -q '"packaging0"' "$work/status" || fail restrictions "is not attached"
+	# With `wait` it attaches after that.
+	until nsenter --net="/run/netns/$namespace" "$equic" gateway status --json >"$work/status" &&
+		grep -q '"packaging0"' "$work/status"; do
+		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err" "$work/status"; fail restrictions "is not attached"; }
+		sleep 0.1
+	done
+	grep -q "\"$work/bpf/equic\"" "$work/err" || { cat "$work/err"; fail restrictions "is not pinned"; }
+	[ -S "/proc/$(cat "$work/pid")/root$work/sockets/equic.sock" ] || fail restrictions "no socket"
 	kill -HUP "$(cat "$work/pid")"
 	until grep -q '"reload"' "$work/err"; do
 		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err"; fail restrictions "does not reload"; }
