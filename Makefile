@@ -77,3 +77,5 @@ reproduce-gateway: root setup build ## the gateway paper's experiment, into expe
 
 reproduce-gateway-quick: root setup build ## a small version of it, into out/
 	@target/release/equic reproduce gateway --quick --out out/reproduce-gateway
+
+include packaging/install.mk

@@ -27,7 +27,7 @@ cargo fmt --all --check
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --all-targets --quiet -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --lib --no-deps --quiet
-for script in scripts/*.sh .ci/run; do
+for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done
 over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')

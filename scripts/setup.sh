@@ -65,6 +65,8 @@ packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-con
 if [ "$what" != build ]; then
 	packages="$packages clang-format-$clang iproute2 nftables prometheus strace valgrind fonts-dejavu-core libc6-dbg bpftool"
 	packages="$packages qemu-system-x86 busybox-static cpio xz-utils binutils"
+	# What tests of installing need.
+	packages="$packages groff bash zsh fish dpkg-dev lintian systemd"
 fi
 if [ "$what" = examples ]; then
 	# BoringSSL, and aioquic in a virtual environment. Debian's own Python has its venv apart.

@@ -11,6 +11,8 @@ echo "== Rust: unit, packet tables, differential, end to end"
 cargo test --release --workspace --quiet
 echo "== C library: example, tests, ASan, valgrind"
 make --no-print-directory -C crates/capi test
+echo "== packaging: install, Debian package, service"
+scripts/packaging.sh
 echo "== Debian's kernels"
 scripts/kernels.sh
 echo "== other people's servers: quinn, s2n-quic, quiche, quic-go, aioquic"

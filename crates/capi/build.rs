@@ -1,11 +1,12 @@
-//! Leaves the XDP program as `equic_kern.o` beside `libequic.so`, where `equic_read_object` looks.
+//! Leaves the XDP program as `equic_kern.o` beside `libequic.so`, where `equic_read_object` looks, and
+//! gives the library the name that programs ask the loader for (SONAME).
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    if let Err(message) = leave_program() {
+    if let Err(message) = leave_program().and_then(|()| name_library()) {
         eprintln!("error: {message}");
         std::process::exit(1);
     }
@@ -31,6 +32,26 @@ fn leave_program() -> Result<(), String> {
     copy_with_time(&object, &partial)
         .and_then(|()| fs::rename(&partial, &copy))
         .map_err(|e| format!("copying {} to {}: {e}", object.display(), copy.display()))
+}
+
+/// What is compatible has the same name: by SemVer the major version, before 1.0 the minor one too.
+fn name_library() -> Result<(), String> {
+    let number = |name: &str| env::var(name).map_err(|e| format!("{name}: {e}"));
+    let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR")?, number("CARGO_PKG_VERSION_MINOR")?);
+    let compatible = if major == "0" { format!("0.{minor}") } else { major };
+    let name = format!("libequic.so.{compatible}");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
+    // By this name the library is looked for in the build folder, too.
+    let out = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
+    let Some(link) = profile_folder(&out).map(|folder| folder.join(&name)) else {
+        return Ok(());
+    };
+    match std::os::unix::fs::symlink("libequic.so", &link) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(format!("linking {}: {error}", link.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `target/release` of `target/release/build/libequic-0123/out`.

@@ -4,6 +4,7 @@
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
 //! * [`demo`]: all of these together, in a minute; [`reproduce`]: the experiments of the papers;
+//! * [`manual`]: man pages and completions, made from the definitions here;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
 
@@ -12,6 +13,7 @@ mod failure;
 mod gateway;
 mod get;
 mod lab;
+mod manual;
 mod output;
 mod part;
 mod reproduce;
@@ -52,6 +54,10 @@ enum Command {
     /// Do the experiment of a paper again, and compare
     #[command(subcommand)]
     Reproduce(reproduce::Command),
+    /// Print the man page of a command, or write all of them
+    Man(manual::Pages),
+    /// Print completions for a shell
+    Completions(manual::Completions),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Reproduce(command) => reproduce::run(command),
+        Command::Man(args) => manual::pages(&args),
+        Command::Completions(args) => manual::completions(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

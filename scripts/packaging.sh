@@ -1,0 +1,243 @@
+#!/bin/bash
+# Tests what is installed: the files of `make install` and `make uninstall`, a C program built against
+# them, the Debian package, the service's unit and its restrictions. Needs a build, and root for the
+# package and the restrictions. Usage: scripts/packaging.sh   (PROFILE=dev's folder: PROFILE=debug)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PROFILE=${PROFILE:-release}
+
+# How exposed the service may be, in tenths, by `systemd-analyze security`.
+most_exposed=25
+
+work=$(mktemp -d)
+namespace=equic-packaging-$$
+clean() {
+	[ ! -e "$work/pid" ] || kill "$(cat "$work/pid")" 2>/dev/null || true
+	ip netns delete "$namespace" 2>/dev/null || true
+	rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM
+
+ok() { echo "ok packaging.$1"; }
+fail() {
+	echo "FAILED packaging.$1: $2" >&2
+	exit 1
+}
+quiet_make() { make --no-print-directory --silent "$@" >"$work/make.log" 2>&1 || { cat "$work/make.log"; return 1; }; }
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+
+installs_what_it_says() {
+	quiet_make install DESTDIR="$work/tree" || fail install "make install"
+	(cd "$work/tree" && find . ! -type d -printf '%P\n' | grep -v -e '/man1/' -e '^usr/local/share/doc/' | LC_ALL=C sort) >"$work/files"
+	local so=${version%.*}
+	[ "${version%%.*}" = 0 ] || so=${version%%.*}
+	LC_ALL=C sort >"$work/wanted" <<-END
+		etc/equic/equic.toml
+		usr/local/bin/equic
+		usr/local/include/equic.h
+		usr/local/lib/equic_kern.o
+		usr/local/lib/libequic.a
+		usr/local/lib/libequic.so
+		usr/local/lib/libequic.so.$so
+		usr/local/lib/libequic.so.$version
+		usr/local/lib/pkgconfig/equic.pc
+		usr/local/lib/systemd/system/equic-gateway.service
+		usr/local/share/bash-completion/completions/equic
+		usr/local/share/fish/vendor_completions.d/equic.fish
+		usr/local/share/zsh/site-functions/_equic
+	END
+	diff "$work/wanted" "$work/files" || fail install "other files than wanted (<)"
+	for file in man/man1/equic.1 man/man1/equic-gateway-run.1 doc/equic/equic.example.toml doc/equic/guide.md; do
+		test -s "$work/tree/usr/local/share/$file" || fail install "no $file"
+	done
+	[ "$("$work/tree/usr/local/bin/equic" --version)" = "equic $version" ] || fail install "--version"
+	ok install
+}
+
+# A program that was built by pkg-config alone asks for the library by its SONAME and finds it.
+builds_a_c_program() {
+	cat >"$work/version.c" <<-'END'
+		#include <equic.h>
+		#include <stdio.h>
+		#include <string.h>
+		int main(void)
+		{
+			puts(equic_version());
+			return strcmp(equic_version(), EQUIC_VERSION) != 0;
+		}
+	END
+	local tree=$work/tree
+	export PKG_CONFIG_PATH=$tree/usr/local/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$tree
+	for source in "$work/version.c" crates/capi/examples/c/paper.c crates/capi/examples/c/quota.c; do
+		# shellcheck disable=SC2046 # flags are words
+		cc -std=c11 -Wall -Werror -Wno-unused-parameter "$source" $(pkg-config --cflags --libs equic) \
+			-o "$work/$(basename "$source" .c)" || fail pkg-config "$source"
+	done
+	unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+	readelf -d "$work/version" | grep -q 'NEEDED.*\[libequic\.so\.[0-9]' || fail soname "no version in what it needs"
+	[ "$(LD_LIBRARY_PATH=$tree/usr/local/lib "$work/version")" = "$version" ] || fail pkg-config "does not run"
+	ok c_program
+}
+
+uninstalls_all() {
+	echo "# mine" >>"$work/tree/etc/equic/equic.toml"
+	quiet_make install DESTDIR="$work/tree"
+	grep -qx '# mine' "$work/tree/etc/equic/equic.toml" || fail install "overwrites the configuration"
+	quiet_make uninstall DESTDIR="$work/tree"
+	[ "$(find "$work/tree" ! -type d)" = "$work/tree/etc/equic/equic.toml" ] ||
+		fail uninstall "leaves $(find "$work/tree" ! -type d)"
+	ok uninstall
+}
+
+makes_a_package() {
+	deb=$(EQUIC_DEB_COMPRESSION=0 packaging/deb.sh) || fail deb "packaging/deb.sh"
+	[ "$(dpkg-deb -f "$deb" Version)" = "$version" ] || fail deb "its version"
+	dpkg-deb -f "$deb" Depends | grep -q 'libelf1' || fail deb "its dependencies"
+	dpkg-deb -c "$deb" >"$work/contents"
+	grep -q ' root/root .* ./usr/bin/equic$' "$work/contents" || fail deb "no /usr/bin/equic of root"
+	lintian --fail-on error "$deb" >"$work/lintian" 2>&1 ||
+		{ cat "$work/lintian"; fail deb lintian; }
+	ok deb
+}
+
+# Into a system of its own that has nothing else; then a change of the configuration, an upgrade,
+# removal and purge.
+package_lives_and_goes() {
+	local root=$work/system
+	mkdir -p "$root"/var/lib/dpkg/{info,updates,triggers} "$root/etc"
+	touch "$root"/var/lib/dpkg/{status,available}
+	dpkg() {
+		command dpkg --root="$root" --force-depends --force-script-chrootless --force-confold "$@" >"$work/dpkg" 2>&1 ||
+			{ cat "$work/dpkg"; fail dpkg "$*"; }
+	}
+	dpkg --install "$deb"
+	[ "$("$root/usr/bin/equic" --version)" = "equic $version" ] || fail dpkg "--version"
+	[ ! -e "$root/etc/systemd/system/multi-user.target.wants" ] || fail dpkg "the service is enabled"
+	echo "# mine" >>"$root/etc/equic/equic.toml"
+	dpkg --install "$deb"
+	dpkg --remove equic
+	grep -qx '# mine' "$root/etc/equic/equic.toml" || fail dpkg "the configuration was not kept"
+	[ ! -e "$root/usr/bin/equic" ] || fail dpkg "the command is still there"
+	dpkg --purge equic
+	[ ! -e "$root/etc/equic" ] || fail dpkg "the configuration is still there"
+	unset -f dpkg
+	ok dpkg
+}
+
+unit_is_good() {
+	dpkg-deb -x "$deb" "$work/unpacked"
+	local equic=$work/unpacked/usr/bin/equic
+	# The name systemd sees is the file's.
+	unit=$work/equic-gateway.service
+	sed "s|^ExecStart=/usr/bin/equic|ExecStart=$equic|" "$work"/unpacked/usr/lib/systemd/system/equic-gateway.service >"$unit"
+	! grep -q '@[A-Z]*@' "$unit" || fail unit "a place that was not filled in"
+	systemd-analyze verify --man=no "$unit" >"$work/verify" 2>&1 || true
+	# About other units of the machine it may say what it likes.
+	! grep equic "$work/verify" || fail unit "systemd-analyze verify"
+	systemd-analyze security --offline=true --no-pager --threshold="$most_exposed" "$unit" >"$work/security" 2>&1 ||
+		{ cat "$work/security"; fail unit "more exposed than $most_exposed tenths"; }
+	echo "ok packaging.unit ($(tail -n 1 "$work/security" | sed 's/[^ -~]*//g; s/^ *//; s/ *$//'))"
+
+	# As packaged it lacks but an interface, and says so.
+	local code=0
+	"$equic" gateway run --config "$work/unpacked/etc/equic/equic.toml" >"$work/run" 2>&1 || code=$?
+	[ "$code" = 2 ] && grep -q interface "$work/run" || { cat "$work/run"; fail unit "the packaged configuration"; }
+	ok configuration
+}
+
+# The values of a setting of the unit, of all its lines.
+setting() { sed -n "s/^$1=//p" "$unit" | tr '\n' ' '; }
+
+# The names of the system calls in sets and names as SystemCallFilter= takes them.
+calls_of() {
+	local one
+	for one in "$@"; do
+		case $one in
+		@*)
+			local members
+			members=$(systemd-analyze syscall-filter --no-pager "$one" | sed -n 's/^ \+\([@a-z0-9_-]\+\)$/\1/p')
+			# shellcheck disable=SC2086 # a list of words
+			calls_of $members
+			;;
+		*) echo "$one" ;;
+		esac
+	done
+}
+
+# The service's command as systemd would start it, as far as can be without it: capabilities, no new
+# privileges and a file system to be read only are the kernel's; system calls and address families are
+# looked at afterwards, in what the process and all its threads did.
+works_under_its_restrictions() {
+	local equic=$work/unpacked/usr/bin/equic bounding filter refused arguments
+	bounding=$(setting CapabilityBoundingSet | tr 'A-Z' 'a-z' | sed 's/cap_/+/g; s/ \+$//; s/ /,/g')
+	# All that the packaged configuration offers, in places of its own.
+	sed -e 's/^# interfaces.*/interfaces = ["packaging0"]/' -e 's/^# \(metrics\|pin\|path\|\[gateway\)/\1/' \
+		-e "s|/sys/fs/bpf/|$work/bpf/|; s|/run/equic/|$work/sockets/|" packaging/equic.toml >"$work/equic.toml"
+	mkdir "$work/bpf" "$work/sockets"
+	arguments=$(setting ExecStart | sed "s|^[^ ]* ||; s|/etc/equic/equic.toml|$work/equic.toml|")
+	ip netns add "$namespace"
+	ip -n "$namespace" link add packaging0 type veth peer name packaging1
+	ip -n "$namespace" link set packaging0 up
+	: >"$work/err"
+	# The pins go with this mount, and it with the process.
+	local begin='mount --make-rprivate / && mount -t bpf bpf "$0/bpf" && mount -t tmpfs tmpfs "$0/sockets" &&
+		mount -o bind,remount,ro / && echo $$ >&3 && exec "$@" 3>&-'
+	# shellcheck disable=SC2086 # arguments are words
+	nsenter --net="/run/netns/$namespace" unshare --mount sh -c "$begin" "$work" \
+		strace -D -f -qq -o /dev/fd/4 \
+		setpriv --bounding-set "-all,$bounding" --inh-caps -all --no-new-privs \
+		"$equic" $arguments 3>"$work/pid" 4>"$work/trace" >"$work/out" 2>"$work/err" &
+	local job=$! deadline=$((SECONDS + 30))
+	until grep -q '"ready"' "$work/err"; do
+		[ "$SECONDS" -lt "$deadline" ] && kill -0 "$job" 2>/dev/null || { cat "$work/err" "$work/out"; fail restrictions "does not start"; }
+		sleep 0.1
+	done
+	# With `wait` it attaches after that.
+	until nsenter --net="/run/netns/$namespace" "$equic" gateway status --json >"$work/status" &&
+		grep -q '"packaging0"' "$work/status"; do
+		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err" "$work/status"; fail restrictions "is not attached"; }
+		sleep 0.1
+	done
+	grep -q "\"$work/bpf/equic\"" "$work/err" || { cat "$work/err"; fail restrictions "is not pinned"; }
+	[ -S "/proc/$(cat "$work/pid")/root$work/sockets/equic.sock" ] || fail restrictions "no socket"
+	kill -HUP "$(cat "$work/pid")"
+	until grep -q '"reload"' "$work/err"; do
+		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err"; fail restrictions "does not reload"; }
+		sleep 0.1
+	done
+	kill -TERM "$(cat "$work/pid")"
+	wait "$job" || { cat "$work/err"; fail restrictions "ends with $?"; }
+	rm "$work/pid"
+
+	filter=$(sed -n 's/^SystemCallFilter=\([^~].*\)/\1/p' "$unit" | tr '\n' ' ')
+	# shellcheck disable=SC2046,SC2086 # lists of words
+	calls_of $filter | sort -u >"$work/allowed"
+	refused=$(sed -n 's/^SystemCallFilter=~//p' "$unit")
+	# shellcheck disable=SC2046,SC2086
+	calls_of $refused | sort -u >"$work/refused"
+	# From setpriv's last call on.
+	sed -n '/execve(.*bin\/equic"/,$p' "$work/trace" >"$work/own"
+	sed -n 's/^[0-9]* \+\(<\.\.\. \)\?\([a-z0-9_]\+\)[( ].*/\2/p' "$work/own" | sort -u >"$work/used"
+	[ "$(wc -l <"$work/used")" -gt 20 ] && grep -qx bpf "$work/used" || fail restrictions "the trace is not whole"
+	local outside
+	outside=$( (comm -23 "$work/used" "$work/allowed"; comm -12 "$work/used" "$work/refused") | tr '\n' ' ')
+	[ -z "$outside" ] || fail restrictions "SystemCallFilter lacks $outside"
+	for family in $(sed -n 's/.*[ (]socket(\(AF_[A-Z0-9]*\).*/\1/p' "$work/own" | sort -u); do
+		case " $(setting RestrictAddressFamilies) " in
+		*" $family "*) ;;
+		*) fail restrictions "RestrictAddressFamilies lacks $family" ;;
+		esac
+	done
+	! grep -E 'm(map|protect)\(.*PROT_WRITE\|PROT_EXEC' "$work/own" || fail restrictions "MemoryDenyWriteExecute"
+	ok restrictions
+}
+
+installs_what_it_says
+builds_a_c_program
+uninstalls_all
+makes_a_package
+package_lives_and_goes
+unit_is_good
+works_under_its_restrictions
