@@ -47,6 +47,7 @@ use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
 pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, ServerConfig, TransportConfig};
 use handshake::Peer;
+pub use handshake::StartError;
 use path::Path;
 use space::{Space, SpaceId};
 
