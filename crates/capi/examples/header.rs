@@ -62,7 +62,7 @@ const TOP: &str = r#"/*
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
  * in a child end the child, and leave the program where it is.
  *
- * Capabilities. Loading takes CAP_BPF and CAP_NET_ADMIN. Counting takes none: a server may drop its
+ * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may drop its
  * privileges once it has its service, and one that never had any uses equic_gateway_connect.
  */"#;
 

@@ -54,7 +54,7 @@
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
  * in a child end the child, and leave the program where it is.
  *
- * Capabilities. Loading takes CAP_BPF and CAP_NET_ADMIN. Counting takes none: a server may drop its
+ * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may drop its
  * privileges once it has its service, and one that never had any uses equic_gateway_connect.
  */
 
@@ -475,8 +475,8 @@ void equic_sigterm_callback(int signal);
 enum equic_error equic_options_init(struct equic_options *options, size_t size);
 
 /**
- * Loads a gateway with one service. Needs CAP_BPF and CAP_NET_ADMIN, as the two below. Nothing is
- * attached yet: that is `equic_gateway_attach`. On failure *gateway is NULL.
+ * Loads a gateway with one service. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, as the two below.
+ * Nothing is attached yet: that is `equic_gateway_attach`. On failure *gateway is NULL.
  */
 enum equic_error equic_gateway_open(const struct equic_options *options,
                                     struct equic_gateway **gateway);

@@ -103,8 +103,8 @@ unsafe fn open(
     })
 }
 
-/// Loads a gateway with one service. Needs CAP_BPF and CAP_NET_ADMIN, as the two below. Nothing is
-/// attached yet: that is `equic_gateway_attach`. On failure *gateway is NULL.
+/// Loads a gateway with one service. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, as the two below.
+/// Nothing is attached yet: that is `equic_gateway_attach`. On failure *gateway is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_open(
     options: *const equic_options,

@@ -264,7 +264,7 @@ impl Error {
     fn not_permitted(doing: impl Into<String>) -> Error {
         Error::NotPermitted {
             doing: doing.into(),
-            needs: "CAP_BPF and CAP_NET_ADMIN (looking into a gateway of another process: CAP_SYS_ADMIN)",
+            needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (looking into a gateway of another process: CAP_SYS_ADMIN)",
             lacking: crate::sys::lacking_capabilities(),
         }
     }

@@ -79,7 +79,8 @@ impl Gateway {
     /// Loads the program with this configuration. It decides nothing until it is attached.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_BPF` and `CAP_NET_ADMIN`; [`Error::BadObject`],
+    /// [`Error::NotPermitted`] without `CAP_BPF`, `CAP_PERFMON` and `CAP_NET_ADMIN`;
+    /// [`Error::BadObject`],
     /// [`Error::AbiVersion`], [`Error::KernelTooOld`], [`Error::Verifier`], [`Error::Config`].
     pub fn load(config: &Config, object: ObjectSource) -> Result<Gateway> {
         Gateway::load_with(config, object, LoadOptions::default())

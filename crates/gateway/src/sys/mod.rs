@@ -35,18 +35,18 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 /// What this process lacks of the capabilities a gateway needs.
 pub(crate) fn lacking_capabilities() -> Vec<&'static str> {
-    const NEEDED: [(u32, &str); 3] =
-        [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
+    const NEEDED: [(u32, &str); 4] =
+        [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
     let effective = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(line.trim(), 16).ok()
     });
     let Some(effective) = effective else { return Vec::new() };
     let has = |bit: u32| effective >> bit & 1 == 1;
-    // CAP_SYS_ADMIN includes CAP_BPF.
+    // CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON.
     NEEDED
         .iter()
-        .filter(|(bit, _)| !(has(*bit) || (*bit == 39 && has(21))))
+        .filter(|(bit, _)| !(has(*bit) || (*bit > 21 && has(21))))
         .map(|(_, name)| *name)
         .collect()
 }
