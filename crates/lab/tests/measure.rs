@@ -22,8 +22,14 @@ fn root(test: &str) -> bool {
 /// A shell that becomes `program` once it has read a line; while it waits it can be watched.
 fn waiting(program: &str) -> Child {
     let mut shell = Command::new("/bin/sh");
+    bare(&mut shell);
     shell.args(["-c", &format!("read -r go; exec {program}")]).stdin(Stdio::piped());
     shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Without what makes the loader look in more places, once for the shell and once for the program.
+fn bare(command: &mut Command) {
+    command.env_clear().env("PATH", "/usr/bin:/bin");
 }
 
 fn counted(program: &str) -> BTreeMap<String, Calls> {
@@ -37,6 +43,7 @@ fn counted(program: &str) -> BTreeMap<String, Calls> {
 /// What strace(1) counts: calls and errors by name.
 fn traced(program: &str) -> BTreeMap<String, (u64, u64)> {
     let mut strace = Command::new("strace");
+    bare(&mut strace);
     strace.args(["-f", "-c", "-S", "name", "-U", "name,calls,errors", "-o", "/dev/stdout"]);
     strace.args(program.split(' ')).stderr(Stdio::null());
     let output = strace.output().expect("strace runs: `make setup` installs it");

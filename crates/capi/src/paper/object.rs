@@ -94,7 +94,7 @@ fn found(path: PathBuf, bytes: Vec<u8>) -> Result<Found> {
     let machine = bytes.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
     let why = match machine {
         _ if !bytes.starts_with(b"\x7fELF") => Some("it is not an ELF object file"),
-        _ if bytes.len() as u64 > LARGEST => Some("it is too large"),
+        Some(EM_BPF) if bytes.len() as u64 > LARGEST => Some("it is too large"),
         Some(EM_BPF) => None,
         _ => Some("it is not compiled for BPF"),
     };
