@@ -187,11 +187,13 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 	return REASON_NONE;
 }
 
+/* In place of long_header.next, which nobody needs then: 6.1 has no byte of stack to spare here. */
+#define FOUND (~0u)
+
 struct coalesced {
 	struct xdp_md *ctx;
 	const struct quic *q;
 	struct long_header *h;
-	bool found;
 };
 
 /* One more packet of the datagram. Returns 1 to stop. */
@@ -211,8 +213,10 @@ static long walk_coalesced(__u32 index, void *arg)
 	if (parse_invariant(ctx, q, off, h) != REASON_NONE || h->version != version ||
 	    h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
 		return 1;
-	walk->found = h->type == QUIC_INITIAL;
-	return walk->found;
+	if (h->type != QUIC_INITIAL)
+		return 0;
+	h->next = FOUND;
+	return 1;
 }
 
 /* Looks for an Initial behind the first packet (RFC 9000 s.12.2); true if `h` is one. */
@@ -221,7 +225,7 @@ INLINE bool coalesced_initial(struct xdp_md *ctx, const struct quic *q, struct l
 	struct coalesced walk = {.ctx = ctx, .q = q, .h = h};
 
 	bpf_loop(QUIC_COALESCED, walk_coalesced, &walk, 0);
-	return walk.found;
+	return h->next == FOUND;
 }
 
 /* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with q->opening,
