@@ -8,7 +8,8 @@ scripts/lint.sh
 echo "== Rust: unit, packet tables, differential, end to end"
 # One test at a time where network namespaces and XDP programs are shared by the machine; the
 # suites that need it say so themselves by a lock, so cargo's default threads are fine.
-cargo test --release --workspace --quiet
+# All of it even when some of it fails: one run says everything that is wrong.
+cargo test --release --workspace --quiet --no-fail-fast
 echo "== C library: example, tests, ASan, valgrind"
 make --no-print-directory -C crates/capi test
 echo "== packaging: install, Debian package, service"

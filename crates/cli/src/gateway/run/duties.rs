@@ -46,10 +46,12 @@ pub struct Duties<'a> {
 const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl<'a> Duties<'a> {
+    /// `changes` are told from where it looked first.
     pub fn new(
         gateway: &'a Gateway,
         config: Config,
         source: Source<'a>,
+        changes: Changes,
         journal: &Journal,
     ) -> Duties<'a> {
         let control = gateway.control().clone();
@@ -59,7 +61,6 @@ impl<'a> Duties<'a> {
             .as_ref()
             .map(|policy| BanKeeper::new(policy, &control, journal, &mut health));
         let interfaces = Interfaces::new(&config.gateway.interfaces, config.gateway.mode, gateway);
-        let changes = Changes::new(&control);
         let mut duties = Duties {
             gateway,
             control,

@@ -27,6 +27,7 @@ mod keeper;
 mod privileges;
 mod reload;
 
+use changes::Changes;
 use duties::{Duties, Source};
 use handover::Handover;
 use keeper::Keeper;
@@ -96,6 +97,8 @@ pub fn run(args: &Args) -> Done {
         let running = args.attachment.start_to_keep(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
         let host = args.handover.settle(&running, &config)?;
+        // What is changed from the moment that it says to be ready is told of.
+        let changes = Changes::new(running.gateway.control());
         announce(&running, &config, &journal);
         if let Some(listener) = listener {
             metrics::start(listener, running.gateway.control(), &journal)?;
@@ -110,7 +113,7 @@ pub fn run(args: &Args) -> Done {
             configure: Box::new(|| configure(args)),
             once: args.once,
         };
-        let duties = Duties::new(&running.gateway, config, source, &journal);
+        let duties = Duties::new(&running.gateway, config, source, changes, &journal);
         let mut keeper = Keeper::new(duties, control, events, journal, every);
         let why = keeper.keep(signals, &running).await;
         let journal = keeper.finish();
