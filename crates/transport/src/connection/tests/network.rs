@@ -83,6 +83,8 @@ pub struct Network {
     server: Option<Connection>,
     server_config: ServerConfig,
     closed: [Option<CloseReason>; 2],
+    /// Events of datagrams.
+    seen: [Vec<Event>; 2],
     /// Hooks of the client that were taken off.
     pub failed: Vec<HookId>,
     connected: [bool; 2],
@@ -121,6 +123,7 @@ impl Network {
             server: None,
             server_config: ServerConfig { tls: server_tls, transport },
             closed: [None, None],
+            seen: [Vec::new(), Vec::new()],
             failed: Vec::new(),
             connected: [false; 2],
             only_first: false,
@@ -147,6 +150,16 @@ impl Network {
         let remote = "192.0.2.1:443".parse().expect("an address");
         let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.client.handle_datagram(self.now, arrival, &mut bytes);
+    }
+
+    /// The two ends, and the time.
+    pub fn into_ends(self) -> (Connection, Connection, Timestamp) {
+        (self.client, self.server.expect("the first packet arrived"), self.now)
+    }
+
+    /// Whether this happened to the client (0) or the server (1).
+    pub fn seen(&self, end: usize, event: &Event) -> bool {
+        self.seen[end].contains(event)
     }
 
     pub fn closed(&self) -> [Option<CloseReason>; 2] {
@@ -291,6 +304,9 @@ impl Network {
             while let Some(event) = end.poll_event() {
                 match event {
                     Event::Closed(reason) => self.closed[index] = Some(reason),
+                    Event::DatagramsReadable | Event::DatagramsWritable => {
+                        self.seen[index].push(event);
+                    }
                     Event::Connected => self.connected[index] = true,
                     Event::HookFailed(id, _) if index == 0 => self.failed.push(id),
                     _ => {}
