@@ -138,8 +138,10 @@ impl Connection {
     /// the path.
     pub fn max_datagram_len(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size;
-        let packet = usize::from(self.path().mtu.current())
-            .saturating_sub(PACKET_OVERHEAD + self.remote_ids.current().len());
+        let ids = &self.remote_ids;
+        let id = ids.get(self.path().remote_id).unwrap_or_else(|| ids.current());
+        let packet =
+            usize::from(self.path().mtu.current()).saturating_sub(PACKET_OVERHEAD + id.len());
         let frame = usize::try_from(limit).unwrap_or(usize::MAX).min(packet);
         // The type and the longest length there can be; without the length a frame is one byte.
         (limit > 0).then(|| frame.saturating_sub(1 + 2))

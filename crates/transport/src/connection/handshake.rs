@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::params::{MaxAckDelay, TransportParameters};
+use equic_wire::params::{MaxAckDelay, PreferredAddress, TransportParameters};
 use equic_wire::{
     ConnectionId, KnownVersion, ResetToken, Side, StreamCount, TransportErrorCode, VarInt, Writer,
 };
@@ -47,6 +47,9 @@ pub(super) struct Peer {
     /// Zero: it takes no datagrams.
     pub max_datagram_frame_size: u64,
     pub max_idle_timeout: Duration,
+    pub max_udp_payload_size: u64,
+    /// It wants us not to migrate.
+    pub stay: bool,
 }
 
 /// How far the handshake is.
@@ -166,7 +169,15 @@ impl Connection {
         let mut rng = StdRng::from_seed(seed);
         let scid = random_id(&mut rng);
         let suite = initial_suite(config.tls.crypto_provider())?;
-        let parameters = TransportParameters::server(scid, original);
+        let mut parameters = TransportParameters::server(scid, original);
+        let preferred = config.preferred_addresses.and_then(|addresses| {
+            let id = random_id(&mut rng);
+            let token = ResetToken(rng.random());
+            PreferredAddress::new(addresses.ipv4, addresses.ipv6, id, token)
+        });
+        if let Some(server) = &mut parameters.server {
+            server.preferred_address = preferred;
+        }
         let parameters = declare(&config.transport, parameters);
         let tls = rustls::quic::ServerConnection::new(
             config.tls.clone(),
@@ -186,6 +197,10 @@ impl Connection {
         connection.version = version;
         connection.peer_id_known = true;
         connection.space(SpaceId::Initial).keys = Some(keys);
+        if let Some(preferred) = preferred {
+            let (id, token) = (preferred.connection_id(), preferred.reset_token());
+            connection.local_ids.issue_told(id, token);
+        }
         Ok(connection)
     }
 
@@ -213,6 +228,8 @@ impl Connection {
             one_rtt: None,
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),
+            preferred_address: None,
+            preferred: None,
             local_ids: LocalIds::new(ids.scid),
             remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
             scid: ids.scid,
@@ -320,6 +337,7 @@ impl Connection {
             self.events.push_back(Event::Confirmed);
             self.operate(Operation::HandshakeConfirmed, (), |_, ()| ());
             self.discard(now, SpaceId::Handshake);
+            self.try_preferred(now);
         }
     }
 
@@ -379,8 +397,15 @@ impl Connection {
         self.local_ids.set_limit(limit, count);
         let size = parameters.max_udp_payload_size.get().get();
         self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
-        if let Some(token) = parameters.server.and_then(|server| server.stateless_reset_token) {
-            self.remote_ids.set_handshake_token(token);
+        if let Some(server) = parameters.server {
+            if let Some(token) = server.stateless_reset_token {
+                self.remote_ids.set_handshake_token(token);
+            }
+            if let Some(preferred) = server.preferred_address {
+                let (id, token) = (preferred.connection_id(), preferred.reset_token());
+                self.remote_ids.add_preferred(id, token);
+            }
+            self.preferred_address = server.preferred_address;
         }
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),
@@ -389,6 +414,8 @@ impl Connection {
             min_ack_delay: parameters.min_ack_delay_us.map(|us| Duration::from_micros(us.get())),
             max_datagram_frame_size: parameters.max_datagram_frame_size.get(),
             max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
+            max_udp_payload_size: size,
+            stay: parameters.disable_active_migration,
         });
     }
 
@@ -428,6 +455,7 @@ fn declare(config: &TransportConfig, mut parameters: TransportParameters<'_>) ->
     parameters.min_ack_delay_us = Some(varint(least));
     let datagram = Datagrams::frame_limit(config.datagram_receive_buffer);
     parameters.max_datagram_frame_size = varint(datagram);
+    parameters.disable_active_migration = !config.allow_migration;
     let limit = VarInt::from_u32(ACTIVE_IDS);
     if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {
         parameters.active_connection_id_limit = limit;

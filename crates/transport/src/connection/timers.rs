@@ -22,7 +22,9 @@ impl Connection {
         let loss = self.set_timer();
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
-        [loss, acks, paced, self.keep_alive_timer(), self.idle_timer()].into_iter().flatten().min()
+        let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
+        let all = [loss, acks, paced, challenge, keep_alive, self.idle_timer()];
+        all.into_iter().flatten().min()
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -70,6 +72,7 @@ impl Connection {
             self.stats.keep_alives += 1;
             self.ping = true;
         }
+        self.on_challenge_timer(now);
         if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
         }

@@ -196,8 +196,8 @@ fn floods_of_path_challenges_pings_and_requests() {
             }
             attacker.assert_open();
             let memory = attacker.victim().memory();
-            // As many PINGs as the first window has room for.
-            assert!(memory < before + 300_000, "{memory}");
+            // As many tiny packets as the first window, and what answers may take beyond it, hold.
+            assert!(memory < before + 400_000, "{memory}");
             // No more than an answer for each, of the size of what asked for it.
             assert!(attacker.answers.0 <= 2000 + 100, "{:?}", attacker.answers);
         }

@@ -24,7 +24,7 @@ impl Start {
         let name = ServerName::try_from("equic.test").unwrap();
         let (now, remote) = (Timestamp::START, SERVER.parse().unwrap());
         let client = Connection::connect(now, &config, name, remote, [1; 32]).unwrap();
-        let config = ServerConfig { tls: server_tls, transport };
+        let config = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
         let (original, scid) = (client.original_dcid, client.scid);
         let (version, remote) = (KnownVersion::V1, CLIENT.parse().unwrap());
         let server =

@@ -160,6 +160,8 @@ fn every_operation_is_called_and_can_be_watched() {
     network.connect();
     network.client.send_datagram(vec![1; 100]).unwrap();
     echo(&mut network, 600_000);
+    network.client_address.set_port(5);
+    network.pass(Duration::from_secs(1));
     let now = network.now();
     network.client.close(now, VarInt::from_u32(1), "enough");
     network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
