@@ -15,6 +15,7 @@
 //!   and loss;
 //! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
+//! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
 mod acks;
@@ -22,6 +23,7 @@ mod close;
 mod config;
 mod frames;
 mod handshake;
+mod ids;
 mod path;
 mod receive;
 mod send;
@@ -34,12 +36,13 @@ mod write;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
-use crate::cid::{LocalIds, RemoteIds};
+use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
 use crate::received::{AckPolicy, EcnCodepoint};
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
@@ -48,6 +51,8 @@ pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, ServerConfig, TransportConfig};
 use handshake::Peer;
 pub use handshake::StartError;
+pub(crate) use handshake::{initial_suite, tls_version};
+pub(crate) use ids::FirstPacket;
 use path::Path;
 use space::{Space, SpaceId};
 
@@ -117,6 +122,7 @@ pub struct Connection {
     remote_ids: RemoteIds,
     /// Our ID of the handshake, on long headers.
     scid: ConnectionId,
+    id_source: IdSource,
     /// What the client put on its first packet.
     original_dcid: ConnectionId,
     /// Whether the peer's first ID is known (RFC 9000 s.7.2).
@@ -151,6 +157,16 @@ impl Connection {
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// Where datagrams go.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.path.remote
+    }
+
+    /// The round-trip time as it is estimated now.
+    pub fn rtt(&self) -> Duration {
+        self.path.rtt.smoothed()
     }
 
     /// Whether the handshake is complete.

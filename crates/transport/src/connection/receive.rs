@@ -6,7 +6,6 @@ use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side, TransportErrorCod
 
 use super::Connection;
 use super::close::CloseReason;
-use super::handshake::ID_LEN;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
@@ -64,7 +63,7 @@ impl Connection {
 
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
-        let options = ParseOptions { dcid_len: ID_LEN, greased_fixed_bit: false };
+        let options = ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: false };
         let mut packets = Datagram::new(datagram, options);
         loop {
             let found = match packets.next()? {
