@@ -5,7 +5,7 @@ BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak setup-examples examples test-examples \
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading bench-operations test-kernels soak setup-examples examples test-examples \
 
 	reproduce-gateway reproduce-gateway-quick
 
@@ -63,6 +63,9 @@ clean: ## remove what was built
 
 bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
+
+bench-operations: setup ## what it costs that operations can be replaced, while none is
+	@scripts/bench-operations.sh $(BENCH)
 
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading

@@ -14,6 +14,7 @@
 //! * [`received`]: what to acknowledge and when (RFC 9000 s.13.2);
 //! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14);
 //! * [`cid`]: connection IDs (RFC 9000 s.5.1);
+//! * [`operation`]: what can be observed and replaced, one connection at a time;
 //! * [`connection`]: all of it together;
 //! * [`endpoint`]: many connections on one socket (RFC 9000 s.5.2).
 
@@ -24,6 +25,7 @@ pub mod congestion;
 pub mod connection;
 pub mod crypto;
 pub mod endpoint;
+pub mod operation;
 pub mod path;
 pub mod ranges;
 pub mod received;

@@ -12,7 +12,7 @@ use super::udp::{MAX_DATAGRAM, Outgoing, Udp};
 /// Bytes of one message: what fits into an IP packet, with headers.
 const MAX_BATCH: usize = 65_000;
 
-/// Gathers datagrams until one is of another size, destination or marking, or there are as many as
+/// Gathers datagrams until one is of another size, way or marking, or there are as many as
 /// the system takes at once.
 pub(super) struct Batch {
     buffer: Vec<u8>,
@@ -20,13 +20,12 @@ pub(super) struct Batch {
     segment: usize,
     count: usize,
     destination: SocketAddr,
+    source: Option<IpAddr>,
     ecn: EcnCodepoint,
     /// A shorter datagram ends it.
     ended: bool,
     /// A datagram that did not fit to the others and lies behind them.
     behind: Option<Transmit>,
-    /// Where it is to come from.
-    source: Option<IpAddr>,
 }
 
 /// How far sending came.
@@ -48,10 +47,10 @@ impl Batch {
             segment: 0,
             count: 0,
             destination: SocketAddr::from(([0, 0, 0, 0], 0)),
+            source: None,
             ecn: EcnCodepoint::NotEct,
             ended: false,
             behind: None,
-            source: None,
         }
     }
 
@@ -61,11 +60,9 @@ impl Batch {
         connection: &mut Connection,
         now: Timestamp,
         udp: &Udp,
-        source: Option<IpAddr>,
         turns: usize,
     ) -> Sent {
         let most = udp.max_segments();
-        self.source = source;
         for _ in 0..turns {
             let more = self.fill(connection, now, most);
             if self.flush(udp).is_err() {
@@ -98,9 +95,11 @@ impl Batch {
     fn add(&mut self, sent: Transmit) -> bool {
         if self.count == 0 {
             (self.segment, self.destination, self.ecn) = (sent.size, sent.destination, sent.ecn);
+            self.source = sent.source;
         } else if sent.size > self.segment
             || sent.destination != self.destination
             || sent.ecn != self.ecn
+            || sent.source != self.source
         {
             self.behind = Some(sent);
             return false;

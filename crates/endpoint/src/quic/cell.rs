@@ -1,7 +1,6 @@
 //! A connection as the socket's task and the application share it.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -23,8 +22,6 @@ pub(super) struct Cell {
 pub(super) struct State {
     pub connection: Connection,
     pub handle: Handle,
-    /// Where its peer sends to: where answers come from.
-    pub local: Option<IpAddr>,
     /// In the wake list, or in the task's hands: it will be looked at.
     pub queued: bool,
     /// The task has let go of it.
@@ -90,16 +87,10 @@ fn at(direction: Direction) -> usize {
 }
 
 impl Cell {
-    pub fn new(
-        socket: Arc<Socket>,
-        connection: Connection,
-        handle: Handle,
-        local: Option<IpAddr>,
-    ) -> Arc<Cell> {
+    pub fn new(socket: Arc<Socket>, connection: Connection, handle: Handle) -> Arc<Cell> {
         let state = State {
             connection,
             handle,
-            local,
             queued: false,
             removed: false,
             timer: None,
@@ -145,8 +136,10 @@ impl State {
                 Event::Connected => self.wakers.connected.wake(),
                 Event::Stream(event) => self.on_stream_event(event),
                 Event::Closed(reason) => self.on_closed(reason.into()),
-                #[allow(unreachable_patterns, reason = "events may be added")]
-                Event::Confirmed | _ => {}
+                Event::HookFailed(hook, error) => {
+                    tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
+                }
+                Event::Confirmed => {}
             }
         }
     }

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use equic_transport::Timestamp;
+use equic_transport::connection::Arrival;
 use equic_transport::endpoint::{Handle, Received};
-use equic_transport::received::EcnCodepoint;
 use tokio::time::Sleep;
 
 use super::batch::{Batch, Sent};
@@ -73,10 +72,9 @@ impl Driver {
         let route =
             Route { socket: &self.socket, siblings: &self.siblings, index: self.index, udp, now };
         for message in self.buffers.messages(count) {
-            let (remote, local, ecn) = (message.remote, message.local, message.ecn);
+            let arrival = message.arrival;
             for datagram in message.datagrams {
-                let from = From { remote, local, ecn };
-                route.take(inner, &from, datagram, &mut self.response, &mut self.work);
+                route.take(inner, arrival, datagram, &mut self.response, &mut self.work);
             }
         }
         Ok(true)
@@ -85,9 +83,8 @@ impl Driver {
     fn take_passed(&mut self, passed: VecDeque<Passed>, udp: &Udp, inner: &mut Inner) {
         let now = self.socket.now();
         let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
-        for Passed { remote, local, ecn, mut bytes } in passed {
-            let from = From { remote, local, ecn };
-            route.take(inner, &from, &mut bytes, &mut self.response, &mut self.work);
+        for Passed { arrival, mut bytes } in passed {
+            route.take(inner, arrival, &mut bytes, &mut self.response, &mut self.work);
         }
     }
 
@@ -137,8 +134,7 @@ impl Driver {
         if state.removed {
             return Sent::All;
         }
-        let local = state.local;
-        let sent = self.batch.send(&mut state.connection, now, udp, local, TURNS);
+        let sent = self.batch.send(&mut state.connection, now, udp, TURNS);
         while let Some(change) = state.connection.poll_id_change() {
             inner.endpoint.handle_id_change(handle, change);
         }
@@ -195,12 +191,6 @@ fn is_harmless(error: &io::Error) -> bool {
     )
 }
 
-struct From {
-    remote: SocketAddr,
-    local: Option<IpAddr>,
-    ecn: EcnCodepoint,
-}
-
 /// Brings datagrams to where they belong.
 struct Route<'a> {
     socket: &'a Arc<Socket>,
@@ -214,36 +204,34 @@ impl Route<'_> {
     fn take(
         &self,
         inner: &mut Inner,
-        from: &From,
+        arrival: Arrival,
         datagram: &mut [u8],
         response: &mut Vec<u8>,
         work: &mut VecDeque<Arc<Cell>>,
     ) {
-        let From { remote, local, ecn } = *from;
         if let Some(sibling) = self.sibling(datagram) {
             let bytes = datagram.to_vec();
-            return sibling.pass(Passed { remote, local, ecn, bytes });
+            return sibling.pass(Passed { arrival, bytes });
         }
-        match inner.endpoint.handle_datagram(self.now, remote, ecn, datagram, response) {
+        match inner.endpoint.handle_datagram(self.now, arrival, datagram, response) {
             Received::Connection(handle) => {
                 let Some(cell) = cell(inner, handle) else { return };
                 let mut state = cell.lock();
-                state.local = local;
-                state.connection.handle_datagram(self.now, ecn, datagram);
+                state.connection.handle_datagram(self.now, arrival, datagram);
                 if !std::mem::replace(&mut state.queued, true) {
                     work.push_back(Arc::clone(cell));
                 }
             }
             Received::Incoming(incoming) => {
-                let incoming = Incoming::new(Arc::clone(self.socket), incoming, local);
+                let incoming = Incoming::new(Arc::clone(self.socket), incoming);
                 let shared = &self.socket.shared;
-                if let Err(unwanted) = shared.offer(incoming) {
+                if let Some(unwanted) = shared.offer(incoming) {
                     unwanted.ignore_in(inner);
                 } else {
                     shared.arrived.notify_one();
                 }
             }
-            Received::Respond => Socket::respond(self.udp, remote, local, response),
+            Received::Respond => Socket::respond(self.udp, arrival, response),
             Received::Nothing => {}
         }
     }

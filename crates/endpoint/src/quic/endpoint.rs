@@ -47,6 +47,7 @@ struct Owner {
     sockets: Vec<Arc<Socket>>,
     shared: Arc<Shared>,
     receive_offload: bool,
+    server: bool,
 }
 
 impl Drop for Owner {
@@ -155,7 +156,7 @@ impl Endpoint {
         config.reset_key.get_or_insert_with(rand::random);
         let mut made = Vec::new();
         for (index, socket) in (0..=u8::MAX).zip(sockets) {
-            let udp = Udp::new(socket, settings.receive_offload)?;
+            let udp = Udp::new(socket, settings.receive_offload, server.is_some())?;
             let mut config = config.clone();
             if several {
                 config.ids = Arc::new(SocketIds { index, random: RandomIds::default() });
@@ -166,14 +167,16 @@ impl Endpoint {
         for (index, socket) in made.iter().enumerate() {
             let siblings = if several { made.clone() } else { Vec::new() };
             let driver = Driver::new(Arc::clone(socket), siblings, index);
+            let shared = Arc::clone(&shared);
             tokio::spawn(async move {
                 if let Some(error) = driver.await {
                     tracing::error!(%error, "the UDP socket failed");
+                    shared.close();
                 }
             });
         }
-        let receive_offload = settings.receive_offload;
-        Ok(Endpoint(Arc::new(Owner { sockets: made, shared, receive_offload })))
+        let (receive_offload, server) = (settings.receive_offload, server.is_some());
+        Ok(Endpoint(Arc::new(Owner { sockets: made, shared, receive_offload, server })))
     }
 
     fn first(&self) -> &Arc<Socket> {
@@ -203,7 +206,7 @@ impl Endpoint {
         let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
         let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
         let (handle, connection) = inner.endpoint.connect(socket.now(), config, name, remote)?;
-        let cell = socket.add(&mut inner, handle, connection, None);
+        let cell = socket.add(&mut inner, handle, connection);
         drop(inner);
         Ok(Connecting::new(cell))
     }
@@ -277,7 +280,7 @@ impl Endpoint {
     /// # Errors
     /// What the system says about the socket; nothing has changed then.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
-        let udp = Udp::new(socket, self.0.receive_offload)?;
+        let udp = Udp::new(socket, self.0.receive_offload, self.0.server)?;
         self.first().lock().udp = Arc::new(udp);
         self.first().wake();
         Ok(())

@@ -69,8 +69,6 @@ impl From<CloseReason> for ConnectionError {
             }
             CloseReason::IdleTimeout => ConnectionError::TimedOut,
             CloseReason::StatelessReset => ConnectionError::Reset,
-            #[allow(unreachable_patterns, reason = "reasons may be added")]
-            other => ConnectionError::Transport { code: 0, reason: format!("{other:?}") },
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use equic_transport::connection::Arrival;
 use equic_transport::endpoint::AcceptError;
 
 use super::connection::Connecting;
@@ -13,28 +14,23 @@ pub struct Incoming {
     socket: Arc<Socket>,
     /// None: decided.
     inner: Option<equic_transport::endpoint::Incoming>,
-    remote: SocketAddr,
-    local: Option<IpAddr>,
+    arrival: Arrival,
 }
 
 impl Incoming {
-    pub(super) fn new(
-        socket: Arc<Socket>,
-        inner: equic_transport::endpoint::Incoming,
-        local: Option<IpAddr>,
-    ) -> Incoming {
-        Incoming { socket, remote: inner.remote(), inner: Some(inner), local }
+    pub(super) fn new(socket: Arc<Socket>, inner: equic_transport::endpoint::Incoming) -> Incoming {
+        Incoming { socket, arrival: inner.arrival(), inner: Some(inner) }
     }
 
     /// Where it came from, as the socket sees it: an IPv4 client of a dual-stack socket has a mapped
     /// address.
     pub fn remote_address(&self) -> SocketAddr {
-        self.remote
+        self.arrival.remote
     }
 
     /// The address of ours that it came to.
     pub fn local_ip(&self) -> Option<IpAddr> {
-        self.local
+        self.arrival.local
     }
 
     /// Whether the client is known to receive there (RFC 9000 s.8.1).
@@ -59,7 +55,7 @@ impl Incoming {
             return Err(AcceptError::NotServing);
         }
         let (handle, connection) = inner.endpoint.accept(now, incoming)?;
-        let cell = self.socket.add(&mut inner, handle, connection, self.local);
+        let cell = self.socket.add(&mut inner, handle, connection);
         drop(inner);
         Ok(Connecting::new(cell))
     }
@@ -89,7 +85,7 @@ impl Incoming {
         let mut response = Vec::new();
         let mut inner = self.socket.lock();
         if decide(&mut inner, incoming, &mut response) {
-            Socket::respond(&inner.udp, self.remote, self.local, &response);
+            Socket::respond(&inner.udp, self.arrival, &response);
         }
     }
 
@@ -115,15 +111,13 @@ impl Shared {
     }
 
     /// Puts an attempt where the application looks.
-    ///
-    /// # Errors
-    /// The attempt, if nobody looks any more.
-    pub fn offer(&self, incoming: Incoming) -> Result<(), Incoming> {
+    /// Gives it back if nobody looks any more.
+    pub fn offer(&self, incoming: Incoming) -> Option<Incoming> {
         let mut queue = self.queue();
         if queue.closed {
-            return Err(incoming);
+            return Some(incoming);
         }
         queue.list.push_back(incoming);
-        Ok(())
+        None
     }
 }

@@ -1,14 +1,14 @@
 //! A socket as its task and the application share it.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
 use equic_transport::Timestamp;
-use equic_transport::connection::Connection;
+use equic_transport::connection::{Arrival, Connection};
 use equic_transport::endpoint::Handle;
+use equic_transport::received::EcnCodepoint;
 use tokio::sync::Notify;
 
 use super::cell::Cell;
@@ -70,9 +70,7 @@ struct WakeList {
 
 /// A datagram that came to another socket of the endpoint.
 pub(super) struct Passed {
-    pub remote: SocketAddr,
-    pub local: Option<IpAddr>,
-    pub ecn: equic_transport::received::EcnCodepoint,
+    pub arrival: Arrival,
     pub bytes: Vec<u8>,
 }
 
@@ -192,9 +190,8 @@ impl Socket {
         inner: &mut Inner,
         handle: Handle,
         connection: Connection,
-        local: Option<IpAddr>,
     ) -> Arc<Cell> {
-        let cell = Cell::new(Arc::clone(self), connection, handle, local);
+        let cell = Cell::new(Arc::clone(self), connection, handle);
         if inner.cells.len() <= handle.0 {
             inner.cells.resize_with(handle.0 + 1, || None);
         }
@@ -205,11 +202,15 @@ impl Socket {
     }
 
     /// Sends an answer that belongs to no connection; if the system is busy it is lost.
-    pub fn respond(udp: &Udp, destination: SocketAddr, source: Option<IpAddr>, bytes: &[u8]) {
-        let ecn = equic_transport::received::EcnCodepoint::NotEct;
-        let segment = bytes.len();
+    pub fn respond(udp: &Udp, arrival: Arrival, bytes: &[u8]) {
         // Its sender asks again.
-        let _ = udp.send(&Outgoing { destination, source, ecn, bytes, segment });
+        let _ = udp.send(&Outgoing {
+            destination: arrival.remote,
+            source: arrival.local,
+            ecn: EcnCodepoint::NotEct,
+            bytes,
+            segment: bytes.len(),
+        });
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll, ready};
 
+use equic_transport::connection::Arrival;
 use equic_transport::received::EcnCodepoint;
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use tokio::io::Interest;
@@ -22,7 +23,7 @@ const OFFLOADED_BATCH: usize = 8;
 pub(super) struct Udp {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// Bound to no address of its own, so answers have to say which one they come from.
+    /// Of a server, and bound to no address of its own: answers have to say which one they come from.
     wildcard: bool,
     receive_offload: bool,
 }
@@ -39,9 +40,13 @@ pub(super) struct Outgoing<'a> {
 
 impl Udp {
     /// Takes a bound socket. Must be called inside a tokio runtime.
-    pub fn new(socket: std::net::UdpSocket, receive_offload: bool) -> io::Result<Udp> {
+    pub fn new(
+        socket: std::net::UdpSocket,
+        receive_offload: bool,
+        server: bool,
+    ) -> io::Result<Udp> {
         socket.set_nonblocking(true)?;
-        let wildcard = socket.local_addr()?.ip().is_unspecified();
+        let wildcard = server && socket.local_addr()?.ip().is_unspecified();
         let state = UdpSocketState::new((&socket).into())?;
         if !receive_offload {
             crate::socket::disable_receive_offload(&socket);
@@ -124,9 +129,7 @@ pub(super) struct Buffers {
 
 /// A message: datagrams of one size from one address.
 pub(super) struct Message<'a> {
-    pub remote: SocketAddr,
-    pub local: Option<IpAddr>,
-    pub ecn: EcnCodepoint,
+    pub arrival: Arrival,
     pub datagrams: std::slice::ChunksMut<'a, u8>,
 }
 
@@ -143,9 +146,7 @@ impl Buffers {
                 Some(quinn_udp::EcnCodepoint::Ce) => EcnCodepoint::Ce,
             };
             Message {
-                remote: meta.addr,
-                local: meta.dst_ip,
-                ecn,
+                arrival: Arrival { remote: meta.addr, local: meta.dst_ip, ecn },
                 datagrams: bytes[..length].chunks_mut(meta.stride.max(1)),
             }
         })

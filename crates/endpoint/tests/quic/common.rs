@@ -129,7 +129,7 @@ pub fn serve<F: Future<Output = ()> + Send + 'static>(
     server: Endpoint,
     handle: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,
 ) -> tokio::task::JoinHandle<()> {
-    decide(server, |incoming| Some(incoming), handle)
+    decide(server, Some, handle)
 }
 
 /// As [`serve`], for the attempts that `decide` leaves.

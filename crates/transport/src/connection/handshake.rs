@@ -14,14 +14,15 @@ use rustls::pki_types::ServerName;
 use rustls::quic::{KeyChange, Suite, Version};
 
 use super::config::{ClientConfig, ServerConfig, TransportConfig};
-use super::path::Path;
-use super::space::{Space, SpaceId};
+use super::path::{Path, PathKey, Paths};
+use super::space::{Space, SpaceId, Spaces};
 use super::{Connection, Event, FirstPacket, close};
 use crate::Timestamp;
 use crate::cid::{ID_LEN, IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
+use crate::operation::{Extensions, Operation, Table};
 use crate::received::AckPolicy;
-use crate::stream::{PeerLimits, Streams};
+use crate::stream::{FrameError, PeerLimits, Streams};
 
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
@@ -232,16 +233,20 @@ impl Connection {
         remote: SocketAddr,
         mut rng: StdRng,
     ) -> Connection {
-        let path = Path::new(now, remote, &config, rng.random(), ids.validated);
+        let seed = rng.random();
+        let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
         Connection {
             side,
             version: KnownVersion::V1,
+            now,
+            table: Table::default(),
+            extensions: Extensions::default(),
             tls,
             level: SpaceId::Initial,
-            spaces: [Space::new(), Space::new(), Space::new()],
+            spaces: Spaces::new(),
             one_rtt: None,
             streams: Streams::new(side, config.streams.clone()),
-            path,
+            paths: Paths::new(path),
             local_ids: LocalIds::new(ids.scid),
             remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
             scid: ids.scid,
@@ -254,8 +259,6 @@ impl Connection {
             ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
             idle_since: now,
             sent_since_received: false,
-            paced_until: None,
-            path_response: None,
             ping: false,
             blocked: Vec::new(),
             events: std::collections::VecDeque::new(),
@@ -266,19 +269,26 @@ impl Connection {
     }
 
     /// Hands TLS what came in order, and takes what it gives: bytes and keys.
-    pub(super) fn on_crypto(&mut self, now: Timestamp, id: SpaceId, offset: u64, data: &[u8]) {
+    ///
+    /// # Errors
+    /// Too much at once, or in too many pieces.
+    pub(super) fn on_crypto(
+        &mut self,
+        now: Timestamp,
+        id: SpaceId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FrameError> {
         let space = self.space(id);
         let end = offset.saturating_add(data.len() as u64);
         // RFC 9000 s.7.5.
         if end > space.crypto_in.read_offset() + MAX_CRYPTO {
-            return self.fail(now, TransportErrorCode::CRYPTO_BUFFER_EXCEEDED, "too much at once");
+            return Err(FrameError::Close(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED));
         }
-        if space.crypto_in.insert(offset, data).is_err() {
-            return;
-        }
+        space.crypto_in.insert(offset, data).map_err(|_| FrameError::TooFragmented)?;
         let mut read = false;
         loop {
-            let chunk = self.spaces[id as usize].crypto_in.chunk();
+            let chunk = self.spaces[id].crypto_in.chunk();
             if chunk.is_empty() {
                 break;
             }
@@ -290,12 +300,14 @@ impl Connection {
                     Some(alert) => TransportErrorCode::crypto(alert.into()),
                     None => TransportErrorCode::PROTOCOL_VIOLATION,
                 };
-                return self.fail(now, code, &error.to_string());
+                self.fail(now, code, &error.to_string());
+                return Ok(());
             }
         }
         if read {
             self.drive_tls(now);
         }
+        Ok(())
     }
 
     pub(super) fn drive_tls(&mut self, now: Timestamp) {
@@ -308,10 +320,12 @@ impl Connection {
                 Some(KeyChange::Handshake { keys }) => {
                     self.space(SpaceId::Handshake).keys = Some(keys);
                     self.level = SpaceId::Handshake;
+                    self.operate(Operation::KeysReady, SpaceId::Handshake, |_, _| ());
                 }
                 Some(KeyChange::OneRtt { keys, next }) => {
                     self.one_rtt = Some(OneRttKeys::new(keys, next));
-                    self.level = SpaceId::Data;
+                    self.level = SpaceId::DATA;
+                    self.operate(Operation::KeysReady, SpaceId::DATA, |_, _| ());
                 }
                 None if empty => break,
                 None => {}
@@ -321,6 +335,7 @@ impl Connection {
         if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
             self.progress.complete = true;
             self.events.push_back(Event::Connected);
+            self.operate(Operation::HandshakeComplete, (), |_, ()| ());
             if self.side == Side::Server {
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
                 self.progress.done_due = true;
@@ -334,23 +349,27 @@ impl Connection {
         if !self.progress.confirmed {
             self.progress.confirmed = true;
             self.events.push_back(Event::Confirmed);
+            self.operate(Operation::HandshakeConfirmed, (), |_, ()| ());
             self.discard(now, SpaceId::Handshake);
         }
     }
 
     /// The keys of a space are not needed any more (RFC 9001 s.4.9).
     pub(super) fn discard(&mut self, _now: Timestamp, id: SpaceId) {
-        let space = self.space(id);
-        if space.discarded {
+        if self.spaces[id].discarded {
             return;
         }
+        self.operate(Operation::DiscardKeys, id, |_, _| ());
+        let space = self.space(id);
         let given_up = space.loss.give_up_all();
         *space = Space { discarded: true, ..Space::new() };
         // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
-        let bytes: u64 =
-            given_up.iter().filter(|(_, p)| p.in_flight).map(|(_, p)| u64::from(p.size)).sum();
-        self.path.in_flight -= bytes.min(self.path.in_flight);
-        self.path.pto_count = 0;
+        for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
+            if let Some(path) = self.paths.get_mut(packet.content.path) {
+                path.landed(packet.size.into());
+            }
+        }
+        self.path_mut().pto_count = 0;
     }
 
     /// RFC 9000 s.7.3, s.7.4.
@@ -361,6 +380,10 @@ impl Connection {
         }
         let Some(bytes) = self.tls.quic_transport_parameters() else { return };
         let bytes = bytes.to_vec();
+        if !self.operate_on(Operation::ReadParameters, 0, (), &bytes, |_, ()| true) {
+            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
+            return self.fail(now, code, "its transport parameters do not do");
+        }
         let parameters = match TransportParameters::parse(&bytes, !self.side) {
             Ok(parameters) => parameters,
             Err(error) => return self.fail(now, error.code(), &error.to_string()),
@@ -383,8 +406,11 @@ impl Connection {
             max_streams_uni: parameters.initial_max_streams_uni.get(),
         });
         let limit = parameters.active_connection_id_limit.get().get();
-        self.local_ids.set_limit(limit, self.config.connection_ids);
-        self.path.mtu.on_peer_limit(parameters.max_udp_payload_size.get().get());
+        let most = limit.min(self.config.connection_ids);
+        let count = self.operate(Operation::ConnectionIdCount, most, |_, most| most);
+        self.local_ids.set_limit(limit, count);
+        let size = parameters.max_udp_payload_size.get().get();
+        self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
         if let Some(token) = parameters.server.and_then(|server| server.stateless_reset_token) {
             self.remote_ids.set_handshake_token(token);
         }

@@ -9,19 +9,24 @@ use rand::Rng;
 use super::receive::canonical;
 use super::{Endpoint, Handle, Waiting};
 use crate::Timestamp;
-use crate::connection::{Connection, FirstPacket, StartError, tls_version};
+use crate::connection::{Arrival, Connection, FirstPacket, StartError, tls_version};
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 
 /// A client wants a connection. One of [`Endpoint::accept`], [`Endpoint::retry`],
 /// [`Endpoint::refuse`] and [`Endpoint::ignore`] has to follow: until then it takes one of the
 /// [`super::EndpointConfig::max_incoming`] places.
 #[derive(Debug)]
-pub struct Incoming(pub(super) FirstPacket);
+pub struct Incoming(pub(super) FirstPacket, pub(super) Arrival);
 
 impl Incoming {
     /// Where it came from.
     pub fn remote(&self) -> SocketAddr {
         self.0.remote
+    }
+
+    /// How its first datagram came.
+    pub fn arrival(&self) -> Arrival {
+        self.1
     }
 
     /// Whether a token has shown that the client receives there (RFC 9000 s.8.1).
@@ -68,14 +73,14 @@ impl Endpoint {
         now: Timestamp,
         incoming: Incoming,
     ) -> Result<(Handle, Connection), AcceptError> {
-        let Incoming(first) = incoming;
+        let Incoming(first, _) = incoming;
         let waiting = self.waiting.remove(&first.sent_to);
         let server = self.server.clone().ok_or(AcceptError::NotServing)?;
         let (source, seed) = (self.source.clone(), self.rng.random());
         let mut connection = Connection::accept_with(now, &server, &first, source, seed)
             .map_err(AcceptError::Start)?;
-        for (ecn, mut datagram) in waiting.map_or_else(Vec::new, |waiting| waiting.datagrams) {
-            connection.handle_datagram(now, ecn, &mut datagram);
+        for (arrival, mut datagram) in waiting.map_or_else(Vec::new, |waiting| waiting.datagrams) {
+            connection.handle_datagram(now, arrival, &mut datagram);
         }
         if connection.stats().packets_received == 0 {
             return Err(AcceptError::NotGenuine);

@@ -2,7 +2,7 @@
 //! that are nobody's (RFC 9000 s.5.2).
 //!
 //! ```text
-//! handle_datagram(now, remote, ecn, &datagram, &mut response)
+//! handle_datagram(now, arrival, &datagram, &mut response)
 //!   -> Connection(handle)   hand it to that connection, then see below
 //!   -> Incoming(incoming)   accept, retry, refuse or ignore it
 //!   -> Respond              send the response to where the datagram came from
@@ -40,9 +40,10 @@ use crate::Timestamp;
 use crate::cid::{
     BlindToken, ConnectionIdGenerator, IdChange, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
 };
-use crate::connection::{ClientConfig, Connection, ServerConfig, StartError, initial_suite};
+use crate::connection::{
+    Arrival, ClientConfig, Connection, ServerConfig, StartError, initial_suite,
+};
 use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
-use crate::received::EcnCodepoint;
 
 pub use incoming::{AcceptError, Incoming};
 
@@ -125,7 +126,7 @@ struct Routes {
 struct Waiting {
     remote: SocketAddr,
     /// At most [`MAX_WAITING`].
-    datagrams: Vec<(EcnCodepoint, Vec<u8>)>,
+    datagrams: Vec<(Arrival, Vec<u8>)>,
 }
 
 /// Many connections on one socket; the module's doc shows the order of calls.

@@ -10,9 +10,8 @@ use equic_wire::{ConnectionId, ResetToken, TransportErrorCode, Version};
 use super::incoming::Incoming;
 use super::{Endpoint, Handle, MAX_WAITING, Received, Waiting};
 use crate::Timestamp;
-use crate::connection::FirstPacket;
+use crate::connection::{Arrival, FirstPacket};
 use crate::crypto::Token;
-use crate::received::EcnCodepoint;
 
 /// A client's first Destination Connection ID has at least so many bytes (RFC 9000 s.7.2).
 const MIN_FIRST_ID: usize = 8;
@@ -22,15 +21,14 @@ impl Endpoint {
     pub fn handle_datagram(
         &mut self,
         now: Timestamp,
-        remote: SocketAddr,
-        ecn: EcnCodepoint,
+        arrival: Arrival,
         datagram: &[u8],
         response: &mut Vec<u8>,
     ) -> Received {
         response.clear();
         match datagram.first() {
             Some(first) if LongInvariant::is_long(*first) => {
-                self.on_long(now, remote, ecn, datagram, response)
+                self.on_long(now, arrival, datagram, response)
             }
             Some(_) => self.on_short(now, datagram, response),
             None => Received::Nothing,
@@ -61,11 +59,11 @@ impl Endpoint {
     fn on_long(
         &mut self,
         now: Timestamp,
-        remote: SocketAddr,
-        ecn: EcnCodepoint,
+        arrival: Arrival,
         datagram: &[u8],
         response: &mut Vec<u8>,
     ) -> Received {
+        let remote = arrival.remote;
         let Ok(header) = LongInvariant::parse(datagram) else { return Received::Nothing };
         let known = ConnectionId::new(header.dcid)
             .ok()
@@ -90,7 +88,7 @@ impl Endpoint {
         };
         if let Some(waiting) = self.waiting.get_mut(&packet.dcid()) {
             if waiting.remote == remote && waiting.datagrams.len() < MAX_WAITING {
-                waiting.datagrams.push((ecn, datagram.to_vec()));
+                waiting.datagrams.push((arrival, datagram.to_vec()));
             }
             return Received::Nothing;
         }
@@ -118,9 +116,9 @@ impl Endpoint {
         {
             return Received::Nothing;
         }
-        let datagrams = vec![(ecn, datagram.to_vec())];
+        let datagrams = vec![(arrival, datagram.to_vec())];
         self.waiting.insert(first.sent_to, Waiting { remote, datagrams });
-        Received::Incoming(Incoming(first))
+        Received::Incoming(Incoming(first, arrival))
     }
 
     /// Learns from a token what it says of a client. An error: it is of a Retry packet, and this

@@ -14,11 +14,15 @@ use super::*;
 use crate::connection::{CloseReason, Event, TransportConfig, tls_version};
 use crate::crypto::testing::configs;
 use crate::crypto::{header_mask, retry_tag};
+use crate::received::EcnCodepoint;
 use crate::stream::ReadOutcome;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
-const ECN: EcnCodepoint = EcnCodepoint::NotEct;
 const TAG_LEN: usize = 16;
+
+fn from(remote: SocketAddr) -> Arrival {
+    Arrival { remote, local: None, ecn: EcnCodepoint::NotEct }
+}
 
 fn client_address() -> SocketAddr {
     "192.0.2.1:4000".parse().unwrap()
@@ -143,10 +147,10 @@ impl Pair {
     fn deliver(&mut self, to: usize, mut datagram: Vec<u8>) {
         let remote = [server_address(), client_address()][to];
         let mut response = Vec::new();
-        match self.ends[to].handle_datagram(self.now, remote, ECN, &datagram, &mut response) {
+        match self.ends[to].handle_datagram(self.now, from(remote), &datagram, &mut response) {
             Received::Connection(handle) => {
                 let connection = self.connections[to].get_mut(&handle).unwrap();
-                connection.handle_datagram(self.now, ECN, &mut datagram);
+                connection.handle_datagram(self.now, from(remote), &mut datagram);
             }
             Received::Incoming(incoming) => {
                 let (handle, connection) = self.ends[to].accept(self.now, incoming).unwrap();
@@ -259,7 +263,7 @@ fn resets_are_shorter_and_rare() {
     for size in 1..200 {
         let now = NOW + Duration::from_secs(size as u64);
         let datagram: Vec<u8> = std::iter::repeat_n(0x55, size).collect();
-        match endpoint.handle_datagram(now, client_address(), ECN, &datagram, &mut response) {
+        match endpoint.handle_datagram(now, from(client_address()), &datagram, &mut response) {
             Received::Nothing => assert!(size <= 21, "{size}"),
             Received::Respond => {
                 assert!(response.len() < size && response.len() >= 21, "{size}");
@@ -274,12 +278,12 @@ fn resets_are_shorter_and_rare() {
     for nanos in 0..1000 {
         let now = NOW + Duration::from_secs(1000) + Duration::from_millis(nanos);
         let received =
-            endpoint.handle_datagram(now, client_address(), ECN, &[0x55; 50], &mut response);
+            endpoint.handle_datagram(now, from(client_address()), &[0x55; 50], &mut response);
         count += u32::from(matches!(received, Received::Respond));
     }
     assert!((100..=110).contains(&count), "{count} in a second");
     let mut never = server_with(|config| config.max_resets = 0);
-    let received = never.handle_datagram(NOW, client_address(), ECN, &[0x55; 50], &mut response);
+    let received = never.handle_datagram(NOW, from(client_address()), &[0x55; 50], &mut response);
     assert!(matches!(received, Received::Nothing));
 }
 
@@ -290,7 +294,7 @@ fn retry_shows_the_address() {
     for version in [KnownVersion::V1, KnownVersion::V2] {
         let datagram = initial(version, first_id(), &[]);
         let received =
-            endpoint.handle_datagram(NOW, client_address(), ECN, &datagram, &mut response);
+            endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
         let first = incoming(received);
         assert!(first.may_retry() && !first.is_validated());
         assert!(endpoint.retry(NOW, first, &mut response) && response.len() < 300);
@@ -305,7 +309,7 @@ fn retry_shows_the_address() {
         let again = initial(version, sent_to, &token);
         let later = NOW + Duration::from_secs(14);
         let received =
-            endpoint.handle_datagram(later, client_address(), ECN, &again, &mut response);
+            endpoint.handle_datagram(later, from(client_address()), &again, &mut response);
         let second = incoming(received);
         assert!(second.is_validated() && !second.may_retry());
         assert_eq!((second.0.original, second.0.retry), (first_id(), Some(sent_to)));
@@ -316,12 +320,12 @@ fn retry_shows_the_address() {
         let elsewhere = "192.0.2.1:4001".parse().unwrap();
         let other = initial(version, first_id(), &token);
         let late = NOW + Duration::from_secs(15);
-        for (now, from, datagram, dcid) in [
+        for (now, source, datagram, dcid) in [
             (later, elsewhere, &again, sent_to),
             (later, client_address(), &other, first_id()),
             (late, client_address(), &again, sent_to),
         ] {
-            let received = endpoint.handle_datagram(now, from, ECN, datagram, &mut response);
+            let received = endpoint.handle_datagram(now, from(source), datagram, &mut response);
             assert!(matches!(received, Received::Respond), "{received:?}");
             assert!(response.len() < 200);
             assert_eq!(close_code(dcid, &mut response), TransportErrorCode::INVALID_TOKEN);
@@ -336,7 +340,7 @@ fn tokens_for_later_are_believed_until_they_expire() {
     let fortnight = Duration::from_secs(14 * 24 * 60 * 60);
     let other = "192.0.2.2:4000".parse().unwrap();
     let mut response = Vec::new();
-    for (from, now, token, validated) in [
+    for (source, now, token, validated) in [
         ("192.0.2.1:9".parse().unwrap(), NOW + fortnight / 2, &token[..], true),
         ("[::ffff:192.0.2.1]:9".parse().unwrap(), NOW, &token[..], true),
         (client_address(), NOW + fortnight, &token[..], false),
@@ -345,9 +349,9 @@ fn tokens_for_later_are_believed_until_they_expire() {
         (client_address(), NOW, &[0; 300][..], false),
     ] {
         let datagram = initial(KnownVersion::V1, first_id(), token);
-        let received = endpoint.handle_datagram(now, from, ECN, &datagram, &mut response);
+        let received = endpoint.handle_datagram(now, from(source), &datagram, &mut response);
         let incoming = incoming(received);
-        assert_eq!((incoming.is_validated(), incoming.may_retry()), (validated, true), "{from}");
+        assert_eq!((incoming.is_validated(), incoming.may_retry()), (validated, true), "{source}");
         endpoint.ignore(incoming);
     }
 }
@@ -357,17 +361,17 @@ fn refused_and_not_genuine() {
     let mut endpoint = server();
     let mut response = Vec::new();
     let datagram = initial(KnownVersion::V2, first_id(), &[]);
-    let received = endpoint.handle_datagram(NOW, client_address(), ECN, &datagram, &mut response);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     assert!(endpoint.refuse(incoming(received), &mut response) && response.len() < 100);
     assert_eq!(close_code(first_id(), &mut response), TransportErrorCode::CONNECTION_REFUSED);
     let mut forged = datagram.clone();
     forged[600] ^= 1;
-    let received = endpoint.handle_datagram(NOW, client_address(), ECN, &forged, &mut response);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &forged, &mut response);
     let accepted = endpoint.accept(NOW, incoming(received));
     assert!(matches!(accepted, Err(AcceptError::NotGenuine)));
     assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.waiting.is_empty());
     endpoint.set_server(None);
-    let received = endpoint.handle_datagram(NOW, client_address(), ECN, &datagram, &mut response);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     assert!(matches!(received, Received::Nothing));
 }
 
@@ -376,7 +380,7 @@ fn only_what_rfc_9000_allows_is_an_attempt() {
     let mut endpoint = server();
     let mut response = Vec::new();
     let mut try_it = |datagram: &[u8]| {
-        endpoint.handle_datagram(NOW, client_address(), ECN, datagram, &mut response)
+        endpoint.handle_datagram(NOW, from(client_address()), datagram, &mut response)
     };
     let whole = initial(KnownVersion::V1, first_id(), &[]);
     assert!(matches!(try_it(&whole[..1199]), Received::Nothing), "too small");
@@ -399,11 +403,11 @@ fn other_versions_are_told_ours() {
         datagram.resize(datagram.len() + usize::from(scid), 2);
         datagram.resize(1199, 0);
         let received =
-            endpoint.handle_datagram(NOW, client_address(), ECN, &datagram, &mut response);
+            endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
         assert!(matches!(received, Received::Nothing), "too small");
         datagram.push(0);
         let received =
-            endpoint.handle_datagram(NOW, client_address(), ECN, &datagram, &mut response);
+            endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
         assert!(matches!(received, Received::Respond) && response.len() < datagram.len());
         let header = LongInvariant::parse(&response).unwrap();
         assert_eq!(header.dcid, vec![2; usize::from(scid)]);
@@ -421,7 +425,7 @@ fn other_versions_are_told_ours() {
     let mut buffer = vec![0; 1200];
     let mut writer = Writer::new(&mut buffer);
     VersionNegotiation::write(&mut writer, b"12345678", b"12345678", [Version::V1], 0).unwrap();
-    let received = endpoint.handle_datagram(NOW, client_address(), ECN, &buffer, &mut response);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &buffer, &mut response);
     assert!(matches!(received, Received::Nothing));
 }
 
@@ -434,7 +438,7 @@ fn attempts_and_their_datagrams_are_bounded() {
         let datagram = initial(KnownVersion::V1, id(&number.to_be_bytes()), &[]);
         for _ in 0..2 * MAX_WAITING {
             let received =
-                endpoint.handle_datagram(NOW, client_address(), ECN, &datagram, &mut response);
+                endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
             match received {
                 Received::Incoming(incoming) => taken.push(incoming),
                 Received::Nothing => {}
@@ -448,8 +452,8 @@ fn attempts_and_their_datagrams_are_bounded() {
     let mut other = server();
     let datagram = initial(KnownVersion::V1, first_id(), &[]);
     let _first =
-        incoming(other.handle_datagram(NOW, client_address(), ECN, &datagram, &mut response));
-    other.handle_datagram(NOW, server_address(), ECN, &datagram, &mut response);
+        incoming(other.handle_datagram(NOW, from(client_address()), &datagram, &mut response));
+    other.handle_datagram(NOW, from(server_address()), &datagram, &mut response);
     assert_eq!(other.waiting.values().next().unwrap().datagrams.len(), 1);
 }
 
@@ -489,7 +493,7 @@ fn nothing_that_comes_does_harm() {
         }
         let now = NOW + Duration::from_millis(round);
         let length = datagram.len();
-        match endpoint.handle_datagram(now, client_address(), ECN, &datagram, &mut response) {
+        match endpoint.handle_datagram(now, from(client_address()), &datagram, &mut response) {
             Received::Incoming(incoming) => waiting.push(incoming),
             Received::Respond => assert!(response.len() < length, "round {round}"),
             Received::Connection(_) | Received::Nothing => {}
