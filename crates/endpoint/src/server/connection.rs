@@ -41,8 +41,8 @@ impl Peer {
     /// Looks whether the client has migrated; returns its address.
     fn observe(&self) -> SocketAddr {
         let address = self.address();
-        let challenges = 0;
-        if self.presence.observe(address, challenges, Instant::now()) {
+        let moves = self.quic.moves();
+        if self.presence.observe(address, moves, Instant::now()) {
             self.context.stats.0.moved.add(1);
         }
         address

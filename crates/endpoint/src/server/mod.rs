@@ -127,6 +127,7 @@ impl Server {
         let quic = quic::ServerConfig {
             tls: Arc::new(tls::server(&identity)?),
             transport: Arc::new(transport(&config.limits)?),
+            preferred_addresses: None,
         };
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
         let socket = socket::bind(config.listen, config.receive_buffer).map_err(bind_error)?;

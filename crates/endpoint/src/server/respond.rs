@@ -137,7 +137,7 @@ fn zeroes(number: &str, max: u64, headers: &HeaderMap) -> Answer {
     match number.parse::<u64>() {
         Ok(length) if length <= max => match part(headers, "application/octet-stream", length) {
             Ok((head, part)) => Answer { head, body: Body::Zeroes(part.end - part.start) },
-            Err(answer) => answer,
+            Err(answer) => *answer,
         },
         // All digits, so what does not parse is too large.
         _ => text(StatusCode::BAD_REQUEST, &format!("/bytes/N: N is at most {max}\n")),
@@ -149,7 +149,7 @@ async fn file(root: &Root, path: &str, query: Option<&str>, headers: &HeaderMap)
         Found::File { file, length, content_type } => {
             let (head, part) = match part(headers, content_type, length) {
                 Ok(part) => part,
-                Err(answer) => return answer,
+                Err(answer) => return *answer,
             };
             let mut file = tokio::fs::File::from_std(file);
             if part.start > 0
@@ -185,7 +185,7 @@ fn part(
     headers: &HeaderMap,
     content_type: &'static str,
     length: u64,
-) -> Result<(Response<()>, Range<u64>), Answer> {
+) -> Result<(Response<()>, Range<u64>), Box<Answer>> {
     let (status, range, content_range) = match wanted(headers, length) {
         Wanted::All => (StatusCode::OK, 0..length, None),
         Wanted::Part(part) => {
@@ -195,7 +195,7 @@ fn part(
         Wanted::Beyond => {
             let mut answer = text(StatusCode::RANGE_NOT_SATISFIABLE, "no such part\n");
             insert(&mut answer.head, &format!("bytes */{length}"));
-            return Err(answer);
+            return Err(Box::new(answer));
         }
     };
     let mut head = head(status, content_type, range.end - range.start);
