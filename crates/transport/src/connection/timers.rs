@@ -22,7 +22,7 @@ impl Connection {
         let loss = self.set_timer();
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
-        [loss, acks, paced, self.idle_timer()].into_iter().flatten().min()
+        [loss, acks, paced, self.challenge_timer(), self.idle_timer()].into_iter().flatten().min()
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -65,6 +65,7 @@ impl Connection {
         if let Some(keys) = &mut self.one_rtt {
             keys.expire(now);
         }
+        self.on_challenge_timer(now);
         if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
         }

@@ -159,6 +159,8 @@ fn every_operation_is_called_and_can_be_watched() {
     network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
     network.connect();
     echo(&mut network, 10_000);
+    network.client_address.set_port(5);
+    network.pass(Duration::from_secs(1));
     let now = network.now();
     network.client.close(now, VarInt::from_u32(1), "enough");
     network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
