@@ -49,6 +49,7 @@ impl Connection {
         if acked.packets.is_empty() {
             return;
         }
+        self.log_acked(id, &acked.packets);
         if let Some(sample) = acked.rtt_sample(largest) {
             let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
             let delay = self.ack_delay(id, ack);
@@ -131,6 +132,7 @@ impl Connection {
                 path.controller.on_congestion(now, largest_sent, signal);
             }
         });
+        self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
 
     /// RFC 9002 s.5.3.
@@ -256,6 +258,7 @@ impl Connection {
         self.stats.packets_lost += 1;
         let (key, size) = (packet.content.path, packet.size);
         self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
+        self.log_lost(id, number, packet);
         self.send_again(id, number, false, &packet.content.frames);
         if packet.mtu_probe {
             self.mtu_probe_done(key, false);
@@ -298,6 +301,7 @@ impl Connection {
         {
             path.controller.on_persistent_congestion(now);
             path.rtt.restart_min();
+            self.log_congestion(key, "persistent_congestion");
         }
     }
 
@@ -312,6 +316,7 @@ impl Connection {
         if !self.operate(Operation::SelectRetransmission, (id, number, probe), |_, _| true) {
             return;
         }
+        self.log_again(frames);
         for frame in frames {
             match frame {
                 SentFrame::Ack(_) | SentFrame::Ping => {}

@@ -3,6 +3,7 @@
 mod migration;
 mod network;
 mod operations;
+mod qlog;
 
 use std::time::Duration;
 

@@ -22,7 +22,9 @@ impl Connection {
         let loss = self.set_timer();
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
-        [loss, acks, paced, self.challenge_timer(), self.idle_timer()].into_iter().flatten().min()
+        let idle = self.idle_timer();
+        self.log_timers([loss, acks, idle]);
+        [loss, acks, paced, self.challenge_timer(), idle].into_iter().flatten().min()
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -45,7 +47,9 @@ impl Connection {
     /// A moment of [`Connection::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
+        self.log_expired();
         self.operate(Operation::OnTimer, (), |connection, ()| connection.on_timer(now));
+        self.log_changes();
     }
 
     fn on_timer(&mut self, now: Timestamp) {

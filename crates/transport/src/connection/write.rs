@@ -23,7 +23,7 @@ const MIN_DATA: usize = 16;
 /// The room that a hook's frame is sure to get; one that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;
 
-fn varint(value: u64) -> VarInt {
+pub(super) fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
 }
 
@@ -343,7 +343,7 @@ impl Connection {
     }
 }
 
-fn control_frame(control: Control) -> Frame<'static> {
+pub(super) fn control_frame(control: Control) -> Frame<'static> {
     let limit = |stream_id: StreamId, limit: u64| StreamLimit { stream_id, limit: varint(limit) };
     let count = |count: u64| StreamCount::new(count).unwrap_or_default();
     match control {

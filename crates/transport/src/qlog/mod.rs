@@ -17,13 +17,15 @@ mod checksum;
 mod event;
 mod json;
 mod packet;
+#[cfg(test)]
+pub(crate) mod schema;
 mod sequence;
 mod text;
 
 pub use checksum::crc32c;
 pub use event::{
-    Event, EventKind, Initiator, KeyChange, KeyLevel, Lost, Metrics, Retransmitted, StreamPart, Timer,
-    TimerChange,
+    Event, EventKind, Initiator, KeyChange, KeyLevel, Lost, Metrics, Retransmitted, StreamPart,
+    Timer, TimerChange,
 };
 pub use packet::{Form, Header, Packet};
 pub use sequence::{FileHeader, JsonSeq, ReferenceTime};

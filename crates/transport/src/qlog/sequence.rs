@@ -208,13 +208,20 @@ mod tests {
             path: 0,
             kind: super::super::EventKind::SpinBitUpdated(true),
         };
-        let mut log = JsonSeq::new(Disk(500, Vec::new()), &header);
-        for _ in 0..100 {
-            log.event(&event);
+        let write = |size| {
+            let mut log = JsonSeq::new(Disk(size, Vec::new()), &header);
+            for _ in 0..10 {
+                log.event(&event);
+            }
+            (log.error().map(io::Error::kind), log.into_inner().1)
+        };
+        let (error, whole) = write(usize::MAX);
+        assert_eq!(
+            (error, whole.iter().filter(|byte| **byte == RECORD_SEPARATOR).count()),
+            (None, 11)
+        );
+        for size in [10, 500, whole.len() - 1] {
+            assert_eq!(write(size), (Some(io::ErrorKind::StorageFull), whole[..size].to_vec()));
         }
-        assert_eq!(log.error().map(io::Error::kind), Some(io::ErrorKind::StorageFull));
-        let Disk(left, written) = log.into_inner();
-        assert_eq!((left, written.len()), (0, 500));
-        assert_eq!(written.iter().filter(|byte| **byte == RECORD_SEPARATOR).count(), 5, "{written:?}");
     }
 }

@@ -16,9 +16,9 @@ const MAX_RANGES: usize = 4;
 /// Writes a line for each packet:
 ///
 /// ```text
-///     12.345 > 1RTT         17   1252  ACK(0-5 8ms) STREAM(0 0..1200 FIN)
-///     12.400 <  initial      0   1200  CRYPTO(0..90) PADDING(1033)
-///     30.211 x 1RTT          9         lost
+///      12.345 > 1RTT          17   1252  ACK(5,0-3 8ms) STREAM(4 64..65 FIN)
+///      12.400 < initial        0   1200  CRYPTO(0..90) PADDING(1033)
+///      30.211 x 1RTT           9         lost
 /// ```
 ///
 /// Milliseconds since `zero`; `>` was sent, `<` received, `x` was lost or dropped; the packet's type,
@@ -136,7 +136,12 @@ fn short(
             write!(f, "{name}({id} error {} at {})", reset.error_code.get(), reset.final_size.get())
         }
         Frame::StopSending(stop) => {
-            write!(f, "{name}({} error {})", stop.stream_id.as_varint().get(), stop.error_code.get())
+            write!(
+                f,
+                "{name}({} error {})",
+                stop.stream_id.as_varint().get(),
+                stop.error_code.get()
+            )
         }
         Frame::NewToken(new) => write!(f, "{name}({} bytes)", new.token().len()),
         Frame::MaxData(limit) | Frame::DataBlocked(limit) => write!(f, "{name}({})", limit.get()),
@@ -191,4 +196,58 @@ fn ack(
         write!(f, " {:?}", ack.delay(exponent))?;
     }
     f.write_str(")")
+}
+
+#[cfg(test)]
+mod tests {
+    use equic_wire::ConnectionId;
+
+    use super::*;
+    use crate::qlog::{Form, Header, Lost};
+
+    fn line(kind: EventKind<'_>) -> String {
+        let mut trace = Trace::new(Vec::new(), Timestamp::from_nanos(1_000_000));
+        trace.event(&Event { time: Timestamp::from_nanos(13_345_678), path: 0, kind });
+        String::from_utf8(trace.into_inner()).unwrap()
+    }
+
+    fn packet(payload: &[u8]) -> Packet<'_> {
+        let form = Form::Short { spin: false, key_phase: false };
+        let (packet_type, dcid) = (PacketType::OneRtt, ConnectionId::EMPTY);
+        Packet {
+            header: Header { packet_type, number: 17, number_length: 1, dcid, form },
+            payload,
+            length: 1252,
+            ack_delay_exponent: 3,
+            checksum: 0,
+            mtu_probe: false,
+        }
+    }
+
+    #[test]
+    fn lines() {
+        // ACK of 5, 3 to 0, after 1000 * 8 microseconds; STREAM 4 from 64 with FIN; PADDING.
+        let frames = [&[2, 5, 0x43, 0xe8, 1, 0, 0, 3][..], &[0x0f, 4, 0x40, 64, 1, b'x', 0, 0]];
+        assert_eq!(
+            line(EventKind::PacketSent(packet(&frames.concat()))),
+            "     12.345 > 1RTT          17   1252  ACK(5,0-3 8ms) STREAM(4 64..65 FIN) PADDING(2)\n"
+        );
+        let lost =
+            Lost { packet_type: PacketType::Initial, number: 9, mtu_probe: false, trigger: None };
+        assert_eq!(
+            line(EventKind::PacketLost(lost)),
+            "     12.345 x initial        9         lost\n"
+        );
+        assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "packets alone");
+    }
+
+    /// What the peer says cannot make lines or drive a terminal.
+    #[test]
+    fn a_reason_with_control_characters() {
+        let close = [&[0x1d, 7, 6][..], b"a\n\x1b[1m"].concat();
+        assert_eq!(
+            line(EventKind::PacketReceived(packet(&close))),
+            "     12.345 < 1RTT          17   1252  CLOSE(application 7: \"a\\n\\u{1b}[1m\")\n"
+        );
+    }
 }

@@ -122,7 +122,10 @@ fn packets<M: SerializeMap>(map: &mut M, kind: &EventKind<'_>) -> Result<(), M::
             map.serialize_entry("datagram_payload_checksums", &[checksum])
         }
         EventKind::PacketLost(lost) => {
-            map.serialize_entry("header", &LostHeader(names::packet(lost.packet_type), lost.number))?;
+            map.serialize_entry(
+                "header",
+                &LostHeader(names::packet(lost.packet_type), lost.number),
+            )?;
             optional(map, "is_mtu_probe_packet", lost.mtu_probe.then_some(true))?;
             optional(map, "trigger", lost.trigger)
         }

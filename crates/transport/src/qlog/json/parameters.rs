@@ -52,11 +52,7 @@ impl Serialize for Unknown<'_> {
 }
 
 /// `TupleEndpointInfo` (s.7.5): address, port, ID.
-pub(super) struct Endpoint(
-    pub Option<IpAddr>,
-    pub Option<u16>,
-    pub Option<ConnectionId>,
-);
+pub(super) struct Endpoint(pub Option<IpAddr>, pub Option<u16>, pub Option<ConnectionId>);
 
 impl Serialize for Endpoint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -99,4 +95,3 @@ impl Serialize for Alpn<'_> {
         map.end()
     }
 }
-
