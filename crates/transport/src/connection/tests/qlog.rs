@@ -192,6 +192,18 @@ fn logs_of_bad_networks_are_valid_and_agree_with_the_counters() {
     }
 }
 
+/// Whoever watches changes nothing.
+#[test]
+fn a_log_has_no_influence() {
+    let (mut network, _) = logged(3, Faults::by_chance(3), Algorithm::Cubic);
+    let mut silent = Network::new(3, Faults::by_chance(3));
+    for network in [&mut network, &mut silent] {
+        network.connect();
+        echo(network, 30_000);
+    }
+    assert_eq!(network.trace(), silent.trace());
+}
+
 /// Every event that there is happens.
 #[test]
 fn all_events() {
