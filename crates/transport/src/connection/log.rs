@@ -26,6 +26,7 @@ use crate::qlog::{
 };
 use crate::received::EcnCodepoint;
 use crate::recovery::{PACKET_THRESHOLD, SentPacket};
+use crate::stream::Control;
 use changes::Known;
 
 /// RFC 9000 s.18.2: the exponent of ACK Delay where none was agreed on, and ours.
@@ -215,7 +216,9 @@ impl Connection {
             let (space, key) = (packet_type(id), connection.path().key);
             log.emit(key, EventKind::PacketsAcked { space, numbers: &numbers });
             for frame in packets.iter().flat_map(|(_, packet)| &packet.content.frames) {
-                if let SentFrame::Stream { id, .. } = frame {
+                if let SentFrame::Stream { id, .. } | SentFrame::Control(Control::Reset(id, ..)) =
+                    frame
+                {
                     log.known.touch(*id);
                 }
             }

@@ -172,7 +172,11 @@ pub(super) fn state(connection: &Connection, log: &mut Log) {
 }
 
 fn streams(connection: &Connection, log: &mut Log) {
-    let key = connection.path().key;
+    let (key, known) = (connection.path().key, &mut log.known);
+    if known.streams.len() > connection.streams.len() {
+        // Some are over without a frame that says so.
+        known.touched.extend(known.streams.keys().copied());
+    }
     for id in std::mem::take(&mut log.known.touched) {
         let states = connection.streams.states(id);
         let new: Parts = match states {
