@@ -28,6 +28,17 @@ pub struct TransportConfig {
     pub initial_rtt: Duration,
     /// Connection IDs to give to the peer, at most.
     pub connection_ids: u64,
+    /// Whether peers that can are asked to acknowledge less often where the window is large
+    /// (draft-ietf-quic-ack-frequency).
+    pub ack_frequency: bool,
+    /// After so long without a word a PING is sent, and never later than half the idle timeout; zero:
+    /// never (RFC 9000 s.10.1.2).
+    pub keep_alive: Duration,
+    /// Bytes of datagrams that may wait to be read, with some 32 for each; the oldest are dropped
+    /// beyond that. Zero: none are taken (RFC 9221).
+    pub datagram_receive_buffer: usize,
+    /// Bytes of datagrams that may wait for the network.
+    pub datagram_send_buffer: usize,
     /// Whether the peer may go on from another address on purpose (RFC 9000 s.18.2); a NAT that
     /// rebinds is followed in any case.
     pub allow_migration: bool,
@@ -46,6 +57,10 @@ impl Default for TransportConfig {
             ecn: true,
             initial_rtt: INITIAL_RTT,
             connection_ids: 4,
+            ack_frequency: true,
+            keep_alive: Duration::ZERO,
+            datagram_receive_buffer: 64 * 1024,
+            datagram_send_buffer: 64 * 1024,
             allow_migration: true,
             follow_preferred_address: true,
         }

@@ -256,7 +256,9 @@ impl Connection {
 
     fn retransmitted(&self, frame: &SentFrame) -> Option<Retransmitted> {
         Some(Retransmitted::Frame(match frame {
-            SentFrame::Ack(_) | SentFrame::Ping => return None,
+            SentFrame::Ack(_) | SentFrame::Ping | SentFrame::Datagram => return None,
+            // Asked anew, with other values.
+            SentFrame::AckFrequency(_) => return None,
             SentFrame::Crypto(range) => return Some(Retransmitted::Crypto(range.clone())),
             SentFrame::Stream { id, range, fin } => {
                 let (range, fin) = (range.clone(), *fin);
