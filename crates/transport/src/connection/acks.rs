@@ -50,6 +50,7 @@ impl Connection {
         if acked.packets.is_empty() {
             return;
         }
+        self.log_acked(id, &acked.packets);
         if let Some(sample) = acked.rtt_sample(largest) {
             let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
             let delay = self.ack_delay(id, ack);
@@ -135,6 +136,7 @@ impl Connection {
                 path.controller.on_congestion(now, largest_sent, signal);
             }
         });
+        self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
 
     /// RFC 9002 s.5.3.
@@ -267,6 +269,7 @@ impl Connection {
         let datagrams = packet.content.frames.iter().filter(|one| **one == SentFrame::Datagram);
         self.stats.datagram_frames_lost += datagrams.count() as u64;
         self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
+        self.log_lost(id, number, packet);
         self.send_again(id, number, false, &packet.content.frames);
         if packet.mtu_probe {
             self.mtu_probe_done(key, false);
@@ -309,6 +312,7 @@ impl Connection {
         {
             path.controller.on_persistent_congestion(now);
             path.rtt.restart_min();
+            self.log_congestion(key, "persistent_congestion");
         }
     }
 
@@ -323,6 +327,7 @@ impl Connection {
         if !self.operate(Operation::SelectRetransmission, (id, number, probe), |_, _| true) {
             return;
         }
+        self.log_again(frames);
         for frame in frames {
             match frame {
                 // RFC 9221 s.5: nobody waits for a late datagram.

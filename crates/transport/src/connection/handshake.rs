@@ -261,6 +261,7 @@ impl Connection {
             version: KnownVersion::V1,
             now,
             table: Table::default(),
+            qlog: None,
             extensions: Extensions::default(),
             tls,
             level: SpaceId::Initial,
@@ -449,6 +450,7 @@ impl Connection {
             }
             self.preferred_address = server.preferred_address;
         }
+        self.log_parameters(&parameters);
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),
             max_ack_delay: parameters.max_ack_delay.as_duration(),
@@ -459,6 +461,17 @@ impl Connection {
             max_udp_payload_size: size,
             stay: parameters.disable_active_migration,
         });
+    }
+
+    /// The transport parameters that follow from configuration and connection IDs, as they were sent.
+    pub(super) fn declared(&self) -> Vec<u8> {
+        declare(
+            &self.config,
+            match self.side {
+                Side::Client => TransportParameters::client(self.scid),
+                Side::Server => TransportParameters::server(self.scid, self.original_dcid),
+            },
+        )
     }
 }
 

@@ -18,6 +18,7 @@
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
+//! * `log.rs`: what is told to a log;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
 //! * `migration.rs`: other addresses;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
@@ -30,6 +31,7 @@ mod datagrams;
 mod frames;
 mod handshake;
 mod ids;
+mod log;
 mod memory;
 mod migration;
 mod operate;
@@ -166,6 +168,7 @@ pub struct Connection {
     /// The moment of the last call that gave one.
     pub(crate) now: Timestamp,
     table: Table,
+    qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
     pub(crate) extensions: Extensions,
     rng: StdRng,
@@ -312,9 +315,14 @@ impl Connection {
 
     /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; whether it was.
     pub fn update_keys(&mut self) -> bool {
-        self.operate(Operation::UpdateKeys, (), |connection, ()| connection.progress.confirmed)
+        let updated = self
+            .operate(Operation::UpdateKeys, (), |connection, ()| connection.progress.confirmed)
             && self.progress.confirmed
-            && self.one_rtt.as_mut().is_some_and(OneRttKeys::update)
+            && self.one_rtt.as_mut().is_some_and(OneRttKeys::update);
+        if updated {
+            self.log_key_update();
+        }
+        updated
     }
 
     /// How often the keys were updated, by either side.

@@ -63,11 +63,17 @@ impl Connection {
     /// A datagram came. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
         self.now = now;
+        self.log_datagram_received(arrival.ecn, datagram);
+        self.take_datagram(now, arrival, datagram);
+        self.log_changes();
+    }
+
+    fn take_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
         let ecn = arrival.ecn;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
         let Some(mut from) = self.find_path(&arrival) else {
-            self.stats.packets_dropped += 1;
+            self.drop_packet(None, datagram.len(), "rejected");
             return;
         };
         let key = match from {
@@ -115,13 +121,15 @@ impl Connection {
         let options = ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: false };
         let mut packets = Datagram::new(datagram, options);
         loop {
+            let before = packets.rest().len();
             let found = match packets.next()? {
                 Ok(Packet::Long(long)) if long.version() == self.version => Found {
                     space: match long.kind() {
                         LongKind::Initial { .. } => SpaceId::Initial,
                         LongKind::Handshake => SpaceId::Handshake,
                         LongKind::ZeroRtt => {
-                            self.stats.packets_dropped += 1;
+                            let len = before - packets.rest().len();
+                            self.drop_packet(Some(PacketType::ZeroRtt), len, "key_unavailable");
                             continue;
                         }
                     },
@@ -139,8 +147,9 @@ impl Connection {
                     protected: short.protected(),
                     len: datagram.len(),
                 },
-                _ => {
-                    self.stats.packets_dropped += 1;
+                other => {
+                    let trigger = if other.is_ok() { "unsupported" } else { "invalid" };
+                    self.drop_packet(None, before - packets.rest().len(), trigger);
                     continue;
                 }
             };
@@ -162,14 +171,23 @@ impl Connection {
                 && found.space == SpaceId::Initial
                 && found.dcid == self.original_dcid;
         let Some(opened) = ours.then(|| self.open_packet(now, found, packet)).flatten() else {
-            self.stats.packets_dropped += 1;
+            let keys = match found.space {
+                SpaceId::Data(_) => self.one_rtt.is_some(),
+                id => self.spaces[id].keys.is_some(),
+            };
+            let trigger = match (ours, keys) {
+                (false, _) => "connection_unknown",
+                (true, false) => "key_unavailable",
+                (true, true) => "decryption_failure",
+            };
+            self.drop_packet(Some(found.kind), found.len, trigger);
             return false;
         };
         let input = (found.space, opened.number);
         if self.operate(Operation::IsDuplicate, input, |connection, (id, number)| {
             connection.spaces[id].received.is_duplicate(number)
         }) {
-            self.stats.packets_dropped += 1;
+            self.drop_packet(Some(found.kind), found.len, "duplicate");
             return true;
         }
         self.stats.packets_received += 1;
@@ -183,6 +201,7 @@ impl Connection {
         }
         let payload = &packet[opened.payload.clone()];
         let number = opened.number;
+        self.log_received(path, number, packet, payload);
         let input = (found.space, number, path, ecn);
         self.operate_on(Operation::AfterPacketRead, 0, input, payload, |_, _| ());
         let input = (found.space, number, path);
@@ -190,9 +209,15 @@ impl Connection {
             connection.handle_payload(now, ecn, found, (number, path), payload)
         }) {
             // As if it had been lost: the peer will send it again.
-            self.stats.packets_dropped += 1;
+            self.drop_packet(Some(found.kind), found.len, "rejected");
         }
         true
+    }
+
+    /// A packet is not taken in; `trigger` says why, in the words of the log.
+    fn drop_packet(&mut self, kind: Option<PacketType>, length: usize, trigger: &'static str) {
+        self.stats.packets_dropped += 1;
+        self.log_dropped(kind, length, trigger);
     }
 
     /// Removes header and packet protection; none: it is to be dropped.

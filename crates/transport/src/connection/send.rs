@@ -61,6 +61,12 @@ impl Connection {
     /// as many as `max_datagram_size` says; none: nothing now.
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
+        let transmit = self.next_datagram(now, buffer);
+        self.log_changes();
+        transmit
+    }
+
+    fn next_datagram(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         if self.closing.is_closed() {
             return self.transmit_close(now, buffer);
         }
@@ -107,6 +113,7 @@ impl Connection {
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         let bytes = writer.written();
         self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
+        self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
         let path = self.paths.get_or_active(key);
         Some(Transmit { destination: path.remote, source: path.local, ecn, size })
@@ -264,6 +271,7 @@ impl Connection {
         let finished = open.finish(writer, TAG_LEN).ok()?;
         let size = finished.packet.len();
         let bytes = writer.written_mut().get_mut(finished.packet.clone())?;
+        self.log_sending(number, &finished, TAG_LEN, allowance.mtu_probe, bytes);
         self.protect(id, number, &finished, bytes)?;
         let in_flight = eliciting || padded;
         let marked = self.operate(Operation::MarkEcn, (key, id), |connection, (key, id)| {
@@ -480,12 +488,16 @@ impl Connection {
             writer.zeros(padding).ok()?;
             let finished = open.finish(&mut writer, TAG_LEN).ok()?;
             self.space(*id).next += 1;
+            self.stats.packets_sent += 1;
             let bytes = writer.written_mut().get_mut(start..)?;
+            self.log_sending(number, &finished, TAG_LEN, false, bytes);
             self.protect(*id, number, &finished, bytes)?;
         }
         let size = writer.position();
         self.on_datagram_sent(key, size);
-        let (path, ecn) = (self.path(), EcnCodepoint::NotEct);
+        let ecn = EcnCodepoint::NotEct;
+        self.log_datagram_sent(key, ecn, writer.written());
+        let path = self.path();
         let (destination, source) = (path.remote, path.local);
         (size > 0).then_some(Transmit { destination, source, ecn, size })
     }

@@ -8,6 +8,7 @@ mod hostile_start;
 mod migration;
 mod network;
 mod operations;
+mod qlog;
 
 use std::time::Duration;
 

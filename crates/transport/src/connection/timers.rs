@@ -23,8 +23,9 @@ impl Connection {
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
-        let all = [loss, acks, paced, challenge, keep_alive, self.idle_timer()];
-        all.into_iter().flatten().min()
+        let idle = self.idle_timer();
+        self.log_timers([loss, acks, idle]);
+        [loss, acks, paced, challenge, keep_alive, idle].into_iter().flatten().min()
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -47,7 +48,9 @@ impl Connection {
     /// A moment of [`Connection::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
+        self.log_expired();
         self.operate(Operation::OnTimer, (), |connection, ()| connection.on_timer(now));
+        self.log_changes();
     }
 
     fn on_timer(&mut self, now: Timestamp) {

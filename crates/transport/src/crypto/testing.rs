@@ -17,17 +17,19 @@ pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(provider.clone())
+    let mut client = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let server = ServerConfig::builder_with_provider(provider)
+    let mut server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .unwrap();
+    client.alpn_protocols = vec![b"equic-test".to_vec()];
+    server.alpn_protocols.clone_from(&client.alpn_protocols);
     (Arc::new(client), Arc::new(server))
 }
 
