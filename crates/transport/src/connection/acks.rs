@@ -197,7 +197,10 @@ impl Connection {
                     let (operation, frame_type) = (Operation::FrameAcked, one.frame_type);
                     self.operate_frame(operation, frame_type, one.token, |_, _| ());
                 }
-                SentFrame::HandshakeDone | SentFrame::NewConnectionId(_) | SentFrame::Ping => {}
+                SentFrame::HandshakeDone
+                | SentFrame::NewConnectionId(_)
+                | SentFrame::NewToken(_)
+                | SentFrame::Ping => {}
             }
         }
     }
@@ -319,6 +322,7 @@ impl Connection {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
+                SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
                 SentFrame::HandshakeDone => self.progress.done_due = true,
                 SentFrame::NewConnectionId(sequence) => self.local_ids.on_lost(*sequence),
                 SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_lost(*sequence),

@@ -14,15 +14,18 @@ use rustls::pki_types::ServerName;
 use rustls::quic::{KeyChange, Suite, Version};
 
 use super::config::{ClientConfig, ServerConfig, TransportConfig};
+use super::early::{self, Early};
 use super::path::{Path, PathKey, Paths};
 use super::space::{Space, SpaceId, Spaces};
-use super::{Connection, Event, close};
+use super::start::Start;
+use super::waiting::Waiting;
+use super::{Connection, Event, close, hello};
 use crate::Timestamp;
 use crate::cid::{LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
 use crate::operation::{Extensions, Operation, Table};
 use crate::received::AckPolicy;
-use crate::stream::{FrameError, PeerLimits, Streams};
+use crate::stream::{FrameError, Streams};
 
 /// Bytes of the connection IDs that a connection makes for itself.
 pub const ID_LEN: usize = 8;
@@ -31,7 +34,7 @@ pub const ID_LEN: usize = 8;
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
 
 /// How many IDs of the peer are kept.
-const ACTIVE_IDS: u32 = 4;
+pub(super) const ACTIVE_IDS: u32 = 4;
 
 /// What matters of the peer's transport parameters.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +42,8 @@ pub(super) struct Peer {
     pub ack_delay_exponent: u8,
     pub max_ack_delay: Duration,
     pub max_idle_timeout: Duration,
+    /// It takes packets without the Fixed Bit (RFC 9287).
+    pub grease_quic_bit: bool,
 }
 
 /// How far the handshake is.
@@ -86,7 +91,9 @@ pub(crate) fn tls_version(version: KnownVersion) -> Version {
 }
 
 /// The suite of Initial packets (RFC 9001 s.5.2).
-fn initial_suite(provider: &rustls::crypto::CryptoProvider) -> Result<Suite, StartError> {
+pub(super) fn initial_suite(
+    provider: &rustls::crypto::CryptoProvider,
+) -> Result<Suite, StartError> {
     provider
         .cipher_suites
         .iter()
@@ -95,7 +102,7 @@ fn initial_suite(provider: &rustls::crypto::CryptoProvider) -> Result<Suite, Sta
         .ok_or(StartError::NoInitialSuite)
 }
 
-fn random_id(rng: &mut StdRng) -> ConnectionId {
+pub(super) fn random_id(rng: &mut StdRng) -> ConnectionId {
     let mut bytes = [0; ID_LEN];
     rng.fill_bytes(&mut bytes);
     ConnectionId::cut(&bytes)
@@ -115,28 +122,23 @@ impl Connection {
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
         let (scid, dcid) = (random_id(&mut rng), random_id(&mut rng));
-        let version = KnownVersion::V1;
-        let suite = initial_suite(config.tls.crypto_provider())?;
-        let parameters = TransportParameters::client(scid);
-        let parameters = declare(&config.transport, parameters);
-        let tls = rustls::quic::ClientConnection::new(
-            config.tls.clone(),
-            tls_version(version),
-            name,
-            parameters,
-        )?;
-        let keys = suite.keys(dcid.as_bytes(), rustls::Side::Client, tls_version(version));
+        let mut start = Start::client(config, name)?;
+        let parameters = declare(&config.transport, TransportParameters::client(scid));
+        start.declare(parameters, config.transport.grease, &mut rng);
+        let tls = start.session()?;
+        let keys = start.initial_keys(Side::Client, start.original, dcid);
         let mut connection = Connection::new(
             now,
             Side::Client,
             config.transport.clone(),
-            tls.into(),
+            (start, tls),
             Ids { scid, remote: dcid, original: dcid },
             remote,
             rng,
         );
         connection.space(SpaceId::Initial).keys = Some(keys);
         connection.drive_tls(now);
+        connection.begin_early();
         Ok(connection)
     }
 
@@ -157,25 +159,20 @@ impl Connection {
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
         let scid = random_id(&mut rng);
-        let suite = initial_suite(config.tls.crypto_provider())?;
-        let parameters = TransportParameters::server(scid, original);
-        let parameters = declare(&config.transport, parameters);
-        let tls = rustls::quic::ServerConnection::new(
-            config.tls.clone(),
-            tls_version(version),
-            parameters,
-        )?;
-        let keys = suite.keys(original.as_bytes(), rustls::Side::Server, tls_version(version));
+        let mut start = Start::server(config, version)?;
+        let parameters = declare(&config.transport, TransportParameters::server(scid, original));
+        start.declare(parameters, config.transport.grease, &mut rng);
+        let tls = start.session()?;
+        let keys = start.initial_keys(Side::Server, version, original);
         let mut connection = Connection::new(
             now,
             Side::Server,
             config.transport.clone(),
-            tls.into(),
+            (start, tls),
             Ids { scid, remote: client, original },
             remote,
             rng,
         );
-        connection.version = version;
         connection.peer_id_known = true;
         connection.space(SpaceId::Initial).keys = Some(keys);
         Ok(connection)
@@ -185,7 +182,7 @@ impl Connection {
         now: Timestamp,
         side: Side,
         config: Arc<TransportConfig>,
-        tls: rustls::quic::Connection,
+        (start, tls): (Start, rustls::quic::Connection),
         ids: Ids,
         remote: SocketAddr,
         mut rng: StdRng,
@@ -195,7 +192,12 @@ impl Connection {
         let path = Path::new(now, PathKey(0), remote, &config, seed, side == Side::Client);
         Connection {
             side,
-            version: KnownVersion::V1,
+            version: start.original,
+            start: Box::new(start),
+            early: Early::default(),
+            waiting: Waiting::default(),
+            tokens: std::collections::VecDeque::new(),
+            packets_before: 0,
             now,
             table: Table::default(),
             extensions: Extensions::default(),
@@ -236,6 +238,10 @@ impl Connection {
         offset: u64,
         data: &[u8],
     ) -> Result<(), FrameError> {
+        if id == SpaceId::Initial && self.hoped_in_vain(now) {
+            // As if it had never come.
+            return Err(FrameError::TooFragmented);
+        }
         let space = self.space(id);
         let end = offset.saturating_add(data.len() as u64);
         // RFC 9000 s.7.5.
@@ -249,7 +255,13 @@ impl Connection {
             if chunk.is_empty() {
                 break;
             }
-            let (count, outcome) = (chunk.len(), self.tls.read_hs(chunk));
+            let (count, outcome) = match self.start.hello.take() {
+                Some(mut hello) => {
+                    hello.extend_from_slice(chunk);
+                    (chunk.len(), self.read_hello(hello))
+                }
+                None => (chunk.len(), self.tls.read_hs(chunk)),
+            };
             self.space(id).crypto_in.consume(count);
             read = true;
             if let Err(error) = outcome {
@@ -265,6 +277,17 @@ impl Connection {
             self.drive_tls(now);
         }
         Ok(())
+    }
+
+    /// A server's first CRYPTO data: kept until TLS can begin in the right version. At most
+    /// [`MAX_CRYPTO`] of it.
+    fn read_hello(&mut self, hello: Vec<u8>) -> Result<(), rustls::Error> {
+        if hello::is_partial(&hello, MAX_CRYPTO as usize) {
+            self.start.hello = Some(hello);
+            return Ok(());
+        }
+        self.choose_version(&hello)?;
+        self.tls.read_hs(&hello)
     }
 
     pub(super) fn drive_tls(&mut self, now: Timestamp) {
@@ -288,6 +311,7 @@ impl Connection {
                 None => {}
             }
         }
+        self.look_for_early(now);
         self.read_parameters(now);
         if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
             self.progress.complete = true;
@@ -331,7 +355,8 @@ impl Connection {
 
     /// RFC 9000 s.7.3, s.7.4.
     fn read_parameters(&mut self, now: Timestamp) {
-        if self.peer.is_some() {
+        // Before that, a client has those of an earlier connection (RFC 9000 s.7.4.1).
+        if self.peer.is_some() || self.side == Side::Client && self.one_rtt.is_none() {
             return;
         }
         let Some(bytes) = self.tls.quic_transport_parameters() else { return };
@@ -347,20 +372,17 @@ impl Connection {
         let same = parameters.initial_source_connection_id == self.remote_ids.current()
             && parameters.server.is_none_or(|server| {
                 server.original_destination_connection_id == self.original_dcid
-                    && server.retry_source_connection_id.is_none()
+                    && server.retry_source_connection_id == self.start.retry
             });
         if !same {
             let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
             return self.fail(now, code, "connection IDs of the handshake were tampered with");
         }
-        self.streams.set_peer_limits(PeerLimits {
-            max_data: parameters.initial_max_data.get(),
-            max_stream_data_bidi_local: parameters.initial_max_stream_data_bidi_local.get(),
-            max_stream_data_bidi_remote: parameters.initial_max_stream_data_bidi_remote.get(),
-            max_stream_data_uni: parameters.initial_max_stream_data_uni.get(),
-            max_streams_bidi: parameters.initial_max_streams_bidi.get(),
-            max_streams_uni: parameters.initial_max_streams_uni.get(),
-        });
+        let limits = early::limits(&parameters);
+        if !self.check_versions(now, &parameters) || !self.check_promises(now, &limits) {
+            return;
+        }
+        self.streams.set_peer_limits(limits);
         let limit = parameters.active_connection_id_limit.get().get();
         let most = limit.min(self.config.connection_ids);
         let count = self.operate(Operation::ConnectionIdCount, most, |_, most| most);
@@ -374,6 +396,7 @@ impl Connection {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),
             max_ack_delay: parameters.max_ack_delay.as_duration(),
             max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
+            grease_quic_bit: parameters.grease_quic_bit,
         });
     }
 
@@ -413,6 +436,7 @@ fn declare(config: &TransportConfig, mut parameters: TransportParameters<'_>) ->
     if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {
         parameters.active_connection_id_limit = limit;
     }
+    parameters.grease_quic_bit = config.grease;
     let mut bytes = vec![0; parameters.encoded_len()];
     let mut writer = Writer::new(&mut bytes);
     // It has exactly the length it asked for.

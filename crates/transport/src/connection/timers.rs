@@ -65,6 +65,7 @@ impl Connection {
         if let Some(keys) = &mut self.one_rtt {
             keys.expire(now);
         }
+        self.expire_early(now);
         if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
         }

@@ -48,6 +48,7 @@ impl Connection {
             if id.is_data() {
                 self.write_done(id, allowance.path, writer, frames);
                 self.write_ids(id, writer, frames);
+                self.write_tokens(id, writer, frames);
                 silent = self.write_extensions(id, writer, frames);
                 self.write_control(now, id, writer, frames);
                 self.write_streams(id, writer, frames);
@@ -64,7 +65,7 @@ impl Connection {
     }
 
     /// Writes a frame, as whoever is attached to its type wants it.
-    fn write_frame(
+    pub(super) fn write_frame(
         &mut self,
         id: SpaceId,
         frame: &Frame<'_>,

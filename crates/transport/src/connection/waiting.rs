@@ -1,0 +1,81 @@
+//! Packets that came before their keys (RFC 9001 s.5.7): kept, a few, and looked at again.
+
+use super::Connection;
+use super::receive::Found;
+use super::space::SpaceId;
+use crate::Timestamp;
+use crate::operation::Operation;
+use crate::received::EcnCodepoint;
+
+/// As many as a first flight has.
+const MAX_PACKETS: usize = 10;
+/// Of all together.
+const MAX_BYTES: usize = 16 * 1024;
+
+/// Packets without keys, in the order they came.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// At most [`MAX_PACKETS`] of [`MAX_BYTES`].
+    packets: Vec<(Found, EcnCodepoint, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Whether there was room.
+    fn keep(&mut self, found: Found, ecn: EcnCodepoint, packet: &[u8]) -> bool {
+        let fits = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
+        if fits {
+            self.bytes += packet.len();
+            self.packets.push((found, ecn, packet.to_vec()));
+        }
+        fits
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+}
+
+/// Whether a packet can be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Ready,
+    /// Its keys may come.
+    TooEarly,
+    /// They are gone, or never come.
+    TooLate,
+}
+
+impl Connection {
+    /// Keeps a packet for which there are no keys yet; false: it is dropped.
+    pub(super) fn keep_waiting(&mut self, found: Found, ecn: EcnCodepoint, packet: &[u8]) -> bool {
+        let input = (found.space, packet.len());
+        self.operate(Operation::KeepPacket, input, |_, _| true)
+            && self.waiting.keep(found, ecn, packet)
+    }
+
+    /// Looks again at packets whose keys have come.
+    pub(super) fn replay_waiting(&mut self, now: Timestamp) {
+        while let Some(at) = (self.waiting.packets.iter())
+            .position(|(found, ..)| self.readiness(found) != Readiness::TooEarly)
+        {
+            let (found, ecn, mut packet) = self.waiting.packets.remove(at);
+            self.waiting.bytes -= packet.len();
+            self.handle_packet(now, ecn, found, &mut packet);
+        }
+    }
+
+    /// Whether the keys of a packet are there.
+    pub(super) fn readiness(&self, found: &Found) -> Readiness {
+        let ready = |yes| if yes { Readiness::Ready } else { Readiness::TooEarly };
+        match found.space {
+            SpaceId::Data(_) if found.is_early() => self.early_readiness(),
+            // Server data may come before the client's Finished; not the other way round
+            // (RFC 9001 s.5.7).
+            SpaceId::Data(_) => ready(self.one_rtt.is_some() && self.may_read_data()),
+            id if self.spaces[id].discarded => Readiness::TooLate,
+            id => ready(self.spaces[id].keys.is_some()),
+        }
+    }
+}
