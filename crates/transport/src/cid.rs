@@ -4,9 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use equic_wire::{ConnectionId, ResetToken};
 
+use crate::ranges::RangeSet;
+
 /// RETIRE_CONNECTION_ID frames that may wait for the network; a peer that makes us owe more closes the
 /// connection (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
+
+/// Ranges of retired IDs that are remembered, so that one told of again is not taken up again.
+const RETIRED_RANGES: usize = 32;
 
 /// What the peer did wrong with connection IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +75,12 @@ impl LocalIds {
         self.next += 1;
     }
 
+    /// One that the peer is told of in transport parameters, the second (RFC 9000 s.5.1.1).
+    pub fn issue_told(&mut self, id: ConnectionId, token: ResetToken) {
+        self.issue(id, token);
+        self.to_tell.remove(&(self.next - 1));
+    }
+
     /// Whether there is an ID to tell of.
     pub fn has_news(&self) -> bool {
         !self.to_tell.is_empty()
@@ -125,6 +136,10 @@ pub struct RemoteIds {
     current: u64,
     /// Those below were asked to be retired.
     retire_prior_to: u64,
+    /// The peer uses IDs of no length.
+    none: bool,
+    /// Those we have used and given back.
+    retired: RangeSet,
     /// How many we keep.
     limit: u64,
     to_retire: BTreeSet<u64>,
@@ -139,6 +154,8 @@ impl RemoteIds {
             ids: BTreeMap::from([(0, (first, None))]),
             current: 0,
             retire_prior_to: 0,
+            none: first.is_empty(),
+            retired: RangeSet::new(),
             limit,
             to_retire: BTreeSet::new(),
             owed: BTreeSet::new(),
@@ -150,8 +167,39 @@ impl RemoteIds {
         self.ids.get(&self.current).map_or(ConnectionId::EMPTY, |(id, _)| *id)
     }
 
+    /// The ID with this sequence number; none: it is retired, or was never given.
+    pub fn get(&self, sequence: u64) -> Option<ConnectionId> {
+        self.ids.get(&sequence).map(|(id, _)| *id)
+    }
+
+    /// The sequence numbers of all that may be used, from the lowest up.
+    pub fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ids.keys().copied()
+    }
+
+    /// We do not use this one any more (RFC 9000 s.5.1.2). The last is kept.
+    pub fn retire(&mut self, sequence: u64) {
+        if self.ids.len() > 1 && self.ids.remove(&sequence).is_some() {
+            self.retired.insert_one(sequence);
+            if self.retired.len() > RETIRED_RANGES {
+                self.retired.pop_min();
+            }
+            if self.current == sequence {
+                self.current = self.ids.keys().next().copied().unwrap_or(sequence);
+            }
+            // Ours to choose, so never too many.
+            let _ = self.owe(sequence);
+        }
+    }
+
+    /// The ID of a server's preferred address, whose sequence number is 1 (RFC 9000 s.5.1.1).
+    pub fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
+        self.ids.entry(1).or_insert((id, Some(token)));
+    }
+
     /// The peer chose another for the handshake (RFC 9000 s.7.2).
     pub fn set_handshake_id(&mut self, id: ConnectionId) {
+        self.none = id.is_empty();
         self.ids.insert(0, (id, None));
     }
 
@@ -173,7 +221,7 @@ impl RemoteIds {
     /// # Errors
     /// [`IdError`].
     pub fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), IdError> {
-        if self.current().is_empty() {
+        if self.none {
             // RFC 9000 s.19.15.
             return Err(IdError::Violation);
         }
@@ -187,6 +235,10 @@ impl RemoteIds {
         if sequence < self.retire_prior_to {
             // RFC 9000 s.19.15: retired before it came.
             return self.owe(sequence);
+        }
+        if self.retired.contains(sequence) {
+            // Told again because the network has lost our acknowledgement.
+            return Ok(());
         }
         self.ids.insert(sequence, (id, Some(token)));
         if retire_prior_to > self.retire_prior_to {

@@ -67,7 +67,8 @@ impl Connection {
         self.detect_lost(now, id);
         for (key, in_flight) in flights {
             if acked.packets.iter().any(|(_, packet)| packet.content.path == key) {
-                let congested = fresh && self.validate_ecn(key, &acked.packets, ack);
+                let active = key == self.path().key;
+                let congested = fresh && active && self.validate_ecn(key, &acked.packets, ack);
                 self.on_path_acked(now, key, in_flight, &acked.packets, congested);
             }
         }
@@ -150,8 +151,8 @@ impl Connection {
 
     /// Whether there are new marks of congestion.
     fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
-        let on_path = packets.iter().filter(|(_, packet)| packet.content.path == key);
-        let marked = on_path.filter(|(_, packet)| packet.content.marked).count() as u64;
+        // The peer counts for all paths together, so the active one's validation does, too.
+        let marked = packets.iter().filter(|(_, packet)| packet.content.marked).count() as u64;
         let counts = ack.ecn().map(|ecn| EcnCounts {
             ect0: ecn.ect0.get(),
             ect1: ecn.ect1.get(),

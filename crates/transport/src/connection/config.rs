@@ -1,5 +1,6 @@
 //! What a connection may be told beforehand.
 
+use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,11 @@ pub struct TransportConfig {
     /// Whether to send, now and then, what has no meaning, so that nobody gets used to what is
     /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
     pub grease: bool,
+    /// Whether the peer may go on from another address on purpose (RFC 9000 s.18.2); a NAT that
+    /// rebinds is followed in any case.
+    pub allow_migration: bool,
+    /// Whether a client moves to the address that its server prefers (RFC 9000 s.9.6).
+    pub follow_preferred_address: bool,
 }
 
 impl TransportConfig {
@@ -61,6 +67,8 @@ impl Default for TransportConfig {
             versions: vec![KnownVersion::V1, KnownVersion::V2],
             first_version: None,
             grease: true,
+            allow_migration: true,
+            follow_preferred_address: true,
         }
     }
 }
@@ -78,6 +86,15 @@ pub struct ClientConfig {
     pub transport: Arc<TransportConfig>,
 }
 
+/// Where a server would rather be talked to once the handshake is done (RFC 9000 s.9.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PreferredAddresses {
+    /// By clients that came over IPv4.
+    pub ipv4: Option<SocketAddrV4>,
+    /// By clients that came over IPv6.
+    pub ipv6: Option<SocketAddrV6>,
+}
+
 /// A server's configuration.
 #[derive(Clone)]
 pub struct ServerConfig {
@@ -89,4 +106,6 @@ pub struct ServerConfig {
     pub tls: Arc<rustls::ServerConfig>,
     /// The transport.
     pub transport: Arc<TransportConfig>,
+    /// Where clients are asked to go.
+    pub preferred_addresses: Option<PreferredAddresses>,
 }

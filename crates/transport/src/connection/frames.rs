@@ -4,6 +4,7 @@ use equic_wire::frame::{Frame, NewConnectionId};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};
 
 use super::Connection;
+use super::path::PathKey;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::cid::{IdError, NewId};
@@ -16,6 +17,7 @@ impl Connection {
         &mut self,
         now: Timestamp,
         space: SpaceId,
+        path: PathKey,
         dcid: ConnectionId,
         frame: &Frame<'_>,
     ) -> bool {
@@ -65,14 +67,13 @@ impl Connection {
                 Ok(())
             }
             Frame::PathChallenge(data) => {
-                let key = self.path().key;
-                if self.operate(Operation::AnswerChallenge, key, |_, _| true) {
-                    self.path_mut().response = Some(*data);
-                }
+                self.on_path_challenge(path, *data);
                 Ok(())
             }
-            // No path is challenged yet: nothing waits for it (RFC 9000 s.19.18).
-            Frame::PathResponse(_) => Ok(()),
+            Frame::PathResponse(data) => {
+                self.on_path_response(*data);
+                Ok(())
+            }
             _ => self.handle_stream_frame(frame),
         };
         match outcome {

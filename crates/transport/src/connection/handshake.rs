@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::params::{MaxAckDelay, TransportParameters};
+use equic_wire::params::{MaxAckDelay, PreferredAddress, TransportParameters};
 use equic_wire::{
     ConnectionId, KnownVersion, ResetToken, Side, StreamCount, TransportErrorCode, VarInt, Writer,
 };
@@ -44,6 +44,9 @@ pub(super) struct Peer {
     pub max_idle_timeout: Duration,
     /// It takes packets without the Fixed Bit (RFC 9287).
     pub grease_quic_bit: bool,
+    pub max_udp_payload_size: u64,
+    /// It wants us not to migrate.
+    pub stay: bool,
 }
 
 /// How far the handshake is.
@@ -160,8 +163,16 @@ impl Connection {
         let mut rng = StdRng::from_seed(seed);
         let scid = random_id(&mut rng);
         let mut start = Start::server(config, version)?;
-        let parameters = declare(&config.transport, TransportParameters::server(scid, original));
-        start.declare(parameters, config.transport.grease, &mut rng);
+        let mut parameters = TransportParameters::server(scid, original);
+        let preferred = config.preferred_addresses.and_then(|addresses| {
+            let id = random_id(&mut rng);
+            let token = ResetToken(rng.random());
+            PreferredAddress::new(addresses.ipv4, addresses.ipv6, id, token)
+        });
+        if let Some(server) = &mut parameters.server {
+            server.preferred_address = preferred;
+        }
+        start.declare(declare(&config.transport, parameters), config.transport.grease, &mut rng);
         let tls = start.session()?;
         let keys = start.initial_keys(Side::Server, version, original);
         let mut connection = Connection::new(
@@ -175,6 +186,10 @@ impl Connection {
         );
         connection.peer_id_known = true;
         connection.space(SpaceId::Initial).keys = Some(keys);
+        if let Some(preferred) = preferred {
+            let (id, token) = (preferred.connection_id(), preferred.reset_token());
+            connection.local_ids.issue_told(id, token);
+        }
         Ok(connection)
     }
 
@@ -207,6 +222,8 @@ impl Connection {
             one_rtt: None,
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),
+            preferred_address: None,
+            preferred: None,
             local_ids: LocalIds::new(ids.scid),
             remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
             scid: ids.scid,
@@ -332,6 +349,7 @@ impl Connection {
             self.events.push_back(Event::Confirmed);
             self.operate(Operation::HandshakeConfirmed, (), |_, ()| ());
             self.discard(now, SpaceId::Handshake);
+            self.try_preferred(now);
         }
     }
 
@@ -389,14 +407,23 @@ impl Connection {
         self.local_ids.set_limit(limit, count);
         let size = parameters.max_udp_payload_size.get().get();
         self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
-        if let Some(token) = parameters.server.and_then(|server| server.stateless_reset_token) {
-            self.remote_ids.set_handshake_token(token);
+        if let Some(server) = parameters.server {
+            if let Some(token) = server.stateless_reset_token {
+                self.remote_ids.set_handshake_token(token);
+            }
+            if let Some(preferred) = server.preferred_address {
+                let (id, token) = (preferred.connection_id(), preferred.reset_token());
+                self.remote_ids.add_preferred(id, token);
+            }
+            self.preferred_address = server.preferred_address;
         }
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),
             max_ack_delay: parameters.max_ack_delay.as_duration(),
             max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
             grease_quic_bit: parameters.grease_quic_bit,
+            max_udp_payload_size: size,
+            stay: parameters.disable_active_migration,
         });
     }
 
@@ -432,6 +459,7 @@ fn declare(config: &TransportConfig, mut parameters: TransportParameters<'_>) ->
     parameters.initial_max_streams_uni = count(streams.max_streams_uni);
     let delay = u16::try_from(config.max_ack_delay.as_millis()).unwrap_or(u16::MAX);
     parameters.max_ack_delay = MaxAckDelay::from_millis(delay).unwrap_or_default();
+    parameters.disable_active_migration = !config.allow_migration;
     let limit = VarInt::from_u32(ACTIVE_IDS);
     if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {
         parameters.active_connection_id_limit = limit;

@@ -18,6 +18,7 @@
 //! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
+//! * `migration.rs`: other addresses;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
 mod acks;
@@ -27,6 +28,7 @@ mod early;
 mod frames;
 mod handshake;
 mod hello;
+mod migration;
 mod operate;
 pub(crate) mod path;
 mod receive;
@@ -47,6 +49,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use equic_wire::params::PreferredAddress;
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
 use rand::rngs::StdRng;
 
@@ -58,10 +61,11 @@ use crate::received::{AckPolicy, EcnCodepoint};
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
 
 pub use close::{CloseReason, ConnectionError};
-pub use config::{ClientConfig, ServerConfig, TransportConfig};
+pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
 use handshake::Peer;
 pub use handshake::StartError;
-use path::{Path, Paths};
+pub use migration::MigrateError;
+use path::{Path, PathKey, Paths};
 pub use retry::MAX_PEER_TOKEN;
 use space::{Space, SpaceId, Spaces};
 
@@ -85,6 +89,10 @@ pub enum Event {
     NewToken(Vec<u8>),
     /// The connection is over.
     Closed(CloseReason),
+    /// The connection goes on with another address of the peer, or of ours: the peer's, now.
+    Moved(SocketAddr),
+    /// The peer has answered from an address.
+    PathValidated(SocketAddr),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
 }
@@ -163,6 +171,10 @@ pub struct Connection {
     one_rtt: Option<OneRttKeys>,
     streams: Streams,
     paths: Paths,
+    /// Where the server would rather be, until that is tried.
+    preferred_address: Option<PreferredAddress>,
+    /// The path on which that is being tried.
+    preferred: Option<PathKey>,
     local_ids: LocalIds,
     remote_ids: RemoteIds,
     /// Our ID of the handshake, on long headers.
@@ -193,6 +205,11 @@ impl Connection {
     /// Which side this is.
     pub fn side(&self) -> Side {
         self.side
+    }
+
+    /// Where the peer is.
+    pub fn remote(&self) -> SocketAddr {
+        self.path().remote
     }
 
     /// Counters.

@@ -25,7 +25,7 @@ impl Connection {
     /// to the same server (RFC 9000 s.8.1.3). To be used once, and called before the first
     /// [`Connection::poll_transmit`]; false: too late, too long, or a server.
     pub fn set_token(&mut self, token: Vec<u8>) -> bool {
-        let first = self.side == Side::Client && self.spaces[SpaceId::Initial].next == 0;
+        let first = self.side == Side::Client && self.stats.packets_sent == 0;
         let fits = first && token.len() <= MAX_PEER_TOKEN;
         if fits {
             self.start.token = token.into();

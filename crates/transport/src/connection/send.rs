@@ -38,6 +38,8 @@ pub(super) struct Allowance {
     pub size: usize,
     /// Whether packets that count toward congestion may go: window and pace have room.
     pub in_flight: bool,
+    /// The path is not the active one: nothing but frames that probe it (RFC 9000 s.9.1).
+    pub passive: bool,
     /// Nothing but PING and PADDING: this datagram finds out whether its size gets through.
     pub mtu_probe: bool,
 }
@@ -60,8 +62,9 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        let active = self.path().key;
-        let key = self.operate(Operation::SelectPath, (), |_, ()| active);
+        let key = self.operate(Operation::SelectPath, (), |connection, ()| {
+            connection.probing_path().unwrap_or(connection.path().key)
+        });
         let key = self.paths.get_or_active(key).key;
         let allowance = self.allowance(now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
@@ -87,8 +90,10 @@ impl Connection {
                 break;
             }
             initial |= id == SpaceId::Initial;
-            // RFC 9000 s.14.1: a datagram with an Initial packet has 1,200 bytes.
-            let pad = match (allowance.mtu_probe, initial && id == last) {
+            // RFC 9000 s.14.1, s.8.2.1: a datagram with an Initial packet, or one that validates a
+            // path, has 1,200 bytes.
+            let probes = id.is_data() && self.paths.get_or_active(key).may_probe();
+            let pad = match (allowance.mtu_probe, initial && id == last || probes) {
                 (true, _) => size,
                 (false, true) => MIN_INITIAL_DATAGRAM.min(size),
                 (false, false) => 0,
@@ -131,8 +136,11 @@ impl Connection {
         let until = if room { self.pace(now, key, mtu) } else { None };
         self.paths.get_or_active_mut(key).paced_until = until;
         let in_flight = room && until.is_none();
-        let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false };
-        if in_flight && self.progress.confirmed && self.is_quiet() {
+        let passive = key != self.path().key;
+        let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
+        if passive {
+            allowance.size = size.min(MIN_INITIAL_DATAGRAM);
+        } else if in_flight && self.progress.confirmed && self.is_quiet() {
             allowance = self.probe_mtu(now, buffer, allowance);
         }
         Some(allowance)
@@ -185,10 +193,15 @@ impl Connection {
                 return id.is_data();
             }
             let space = &connection.spaces[id];
+            let path = connection.paths.get_or_active(allowance.path);
+            let validates = id.is_data() && path.may_probe();
+            if allowance.passive || validates {
+                return validates;
+            }
             space.probes > 0
                 || allowance.in_flight
                     && (space.crypto_out.wants_to_send(u64::MAX)
-                        || id.is_data() && connection.has_data(allowance.path))
+                        || id.is_data() && connection.has_data())
                 || connection.ack_is_due(now, id, allowance.path)
         })
     }
@@ -210,11 +223,10 @@ impl Connection {
         self.side == Side::Server || self.progress.complete
     }
 
-    fn has_data(&self, path: PathKey) -> bool {
+    fn has_data(&self) -> bool {
         self.progress.done_due
             || self.has_token()
             || self.ping
-            || self.paths.get_or_active(path).response.is_some()
             || !self.blocked.is_empty()
             || !self.extensions.is_empty()
             || self.local_ids.has_news()
@@ -332,7 +344,7 @@ impl Connection {
     ) -> Option<OpenPacket> {
         let acked = self.spaces[id].loss.largest_acked().and_then(PacketNumber::new);
         let number = PacketNumber::new(number)?.truncate(acked)?;
-        let dcid = self.remote_ids.current();
+        let dcid = self.dcid(key);
         let fixed_bit = !self.greases_bit();
         let kind = match id {
             SpaceId::Data(_) if self.may_send_early() => LongKind::ZeroRtt,

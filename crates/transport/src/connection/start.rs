@@ -26,7 +26,9 @@ pub(super) struct Start {
     pub suite: Suite,
     tls: Tls,
     /// Our transport parameters but for version_information.
-    declared: Vec<u8>,
+    pub declared: Vec<u8>,
+    /// Those that clients may rely on in 0-RTT.
+    promised: Vec<u8>,
     /// The versions that are spoken, best first.
     pub spoken: Vec<KnownVersion>,
     /// One without meaning, to be declared with them.
@@ -68,6 +70,7 @@ impl Start {
             suite,
             tls,
             declared: Vec::new(),
+            promised: Vec::new(),
             spoken,
             reserved: None,
             original: best,
@@ -81,6 +84,7 @@ impl Start {
 
     /// Takes our transport parameters, encoded; those without meaning are added.
     pub fn declare(&mut self, parameters: Vec<u8>, grease: bool, rng: &mut StdRng) {
+        self.promised = super::early::promised(&parameters);
         self.declared = parameters;
         if grease {
             // RFC 9368 s.10, RFC 9000 s.18.1.
@@ -141,7 +145,7 @@ impl Start {
         }
         let mut config = (**config).clone();
         let mut prefix = Version::from(self.keyed).0.to_be_bytes().to_vec();
-        prefix.extend_from_slice(&super::early::promised(&self.declared));
+        prefix.extend_from_slice(&self.promised);
         config.session_storage = SeparateSessions::new(config.session_storage.clone(), prefix);
         if self.keyed == KnownVersion::V2 && config.ticketer.enabled() {
             config.ticketer = MarkedTickets::new(config.ticketer.clone());

@@ -1,5 +1,7 @@
 //! Two connections in one thread and virtual time, over a network that does what networks do.
 
+mod handshake;
+mod migration;
 mod network;
 mod operations;
 
@@ -20,7 +22,10 @@ fn byte(offset: usize) -> u8 {
 /// Sends `length` bytes on one stream and back; the time it took.
 fn echo(network: &mut Network, length: usize) -> Duration {
     let start = network.now();
-    let id = network.client.open(Direction::Bidirectional).expect("streams are allowed");
+    let id = network
+        .client
+        .open(Direction::Bidirectional)
+        .unwrap_or_else(|| panic!("no stream: {}", network.describe()));
     let data: Vec<u8> = (0..length).map(byte).collect();
     let (mut written, mut back) = (0, Vec::new());
     let mut server: Option<(StreamId, Vec<u8>, bool)> = None;

@@ -22,7 +22,7 @@ impl Connection {
         let loss = self.set_timer();
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
-        [loss, acks, paced, self.idle_timer()].into_iter().flatten().min()
+        [loss, acks, paced, self.challenge_timer(), self.idle_timer()].into_iter().flatten().min()
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -66,6 +66,7 @@ impl Connection {
             keys.expire(now);
         }
         self.expire_early(now);
+        self.on_challenge_timer(now);
         if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
         }
@@ -119,11 +120,17 @@ impl Connection {
         }
         let backoff = self.backoff();
         let ids = self.spaces.ids();
-        let complete = self.progress.complete;
+        // RFC 9002 s.6.2.1: what the handshake lacks comes first.
+        let confirmed = self.progress.confirmed;
         let probe = ids
-            .filter(|id| !id.is_data() || complete)
+            .filter(|id| !id.is_data() || confirmed)
             .filter_map(|id| {
-                let sent = self.spaces[id].loss.last_ack_eliciting()?;
+                let space = &self.spaces[id];
+                // Early data in flight can fill the window, and is not acknowledged before the
+                // handshake gets on: that must not wait for it.
+                let held = space.keys.is_some() && space.crypto_out.wants_to_send(u64::MAX);
+                let held = held.then_some(self.idle_since);
+                let sent = space.loss.last_ack_eliciting().or(held)?;
                 Some((sent + self.pto(id) * backoff, id))
             })
             .min();

@@ -1,6 +1,8 @@
 //! Packets that came before their keys (RFC 9001 s.5.7): kept, a few, and looked at again.
 
 use super::Connection;
+use super::migration::From;
+use super::path::PathKey;
 use super::receive::Found;
 use super::space::SpaceId;
 use crate::Timestamp;
@@ -12,21 +14,28 @@ const MAX_PACKETS: usize = 10;
 /// Of all together.
 const MAX_BYTES: usize = 16 * 1024;
 
+struct Kept {
+    found: Found,
+    path: PathKey,
+    ecn: EcnCodepoint,
+    packet: Vec<u8>,
+}
+
 /// Packets without keys, in the order they came.
 #[derive(Default)]
 pub(super) struct Waiting {
     /// At most [`MAX_PACKETS`] of [`MAX_BYTES`].
-    packets: Vec<(Found, EcnCodepoint, Vec<u8>)>,
+    packets: Vec<Kept>,
     bytes: usize,
 }
 
 impl Waiting {
     /// Whether there was room.
-    fn keep(&mut self, found: Found, ecn: EcnCodepoint, packet: &[u8]) -> bool {
+    fn keep(&mut self, found: Found, path: PathKey, ecn: EcnCodepoint, packet: &[u8]) -> bool {
         let fits = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
         if fits {
             self.bytes += packet.len();
-            self.packets.push((found, ecn, packet.to_vec()));
+            self.packets.push(Kept { found, path, ecn, packet: packet.to_vec() });
         }
         fits
     }
@@ -49,20 +58,29 @@ pub(super) enum Readiness {
 
 impl Connection {
     /// Keeps a packet for which there are no keys yet; false: it is dropped.
-    pub(super) fn keep_waiting(&mut self, found: Found, ecn: EcnCodepoint, packet: &[u8]) -> bool {
+    pub(super) fn keep_waiting(
+        &mut self,
+        found: Found,
+        from: From,
+        ecn: EcnCodepoint,
+        packet: &[u8],
+    ) -> bool {
+        // Nobody moves before the handshake is confirmed (RFC 9000 s.9).
+        let From::Known(path) = from else { return false };
         let input = (found.space, packet.len());
         self.operate(Operation::KeepPacket, input, |_, _| true)
-            && self.waiting.keep(found, ecn, packet)
+            && self.waiting.keep(found, path, ecn, packet)
     }
 
     /// Looks again at packets whose keys have come.
     pub(super) fn replay_waiting(&mut self, now: Timestamp) {
         while let Some(at) = (self.waiting.packets.iter())
-            .position(|(found, ..)| self.readiness(found) != Readiness::TooEarly)
+            .position(|kept| self.readiness(&kept.found) != Readiness::TooEarly)
         {
-            let (found, ecn, mut packet) = self.waiting.packets.remove(at);
+            let Kept { found, path, ecn, mut packet } = self.waiting.packets.remove(at);
             self.waiting.bytes -= packet.len();
-            self.handle_packet(now, ecn, found, &mut packet);
+            let whole = (&mut From::Known(path), packet.len());
+            self.handle_packet(now, ecn, found, whole, &mut packet);
         }
     }
 

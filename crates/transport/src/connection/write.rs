@@ -7,7 +7,7 @@ use equic_wire::frame::{
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
-use super::path::PathKey;
+use super::path::{Challenge, PathKey};
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
@@ -37,16 +37,23 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
-        if self.acks_go(id, allowance.path) {
+        if !allowance.passive && self.acks_go(id, allowance.path) {
             self.write_ack(now, id, writer, frames);
         }
         let acks = frames.len();
+        if id.is_data() {
+            // Whatever the window says: a few bytes, on which everything else waits.
+            self.write_validation(now, id, allowance.path, writer, frames);
+        }
+        if allowance.passive {
+            return frames.len() > acks;
+        }
         let probing = self.spaces[id].probes > 0;
         let mut silent = 0;
         if allowance.in_flight || probing {
             self.write_crypto(id, writer, frames);
             if id.is_data() {
-                self.write_done(id, allowance.path, writer, frames);
+                self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
                 self.write_tokens(id, writer, frames);
                 silent = self.write_extensions(id, writer, frames);
@@ -196,22 +203,38 @@ impl Connection {
         }
     }
 
-    fn write_done(
-        &mut self,
-        id: SpaceId,
-        path: PathKey,
-        writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
-    ) {
+    fn write_done(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         if self.progress.done_due && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok() {
             self.progress.done_due = false;
             frames.push(SentFrame::HandshakeDone);
         }
-        if let Some(data) = self.paths.get_or_active(path).response
+    }
+
+    /// The frames of path validation, which are not sent again as they were (RFC 9000 s.13.3).
+    fn write_validation(
+        &mut self,
+        now: Timestamp,
+        id: SpaceId,
+        key: PathKey,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        let pause = self.path().rtt.pto_base();
+        let path = self.paths.get_or_active(key);
+        let (asked, response) = (path.challenge.filter(|asked| asked.due), path.response);
+        if let Some(data) = response
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
-            // Sent once; a lost one is asked for again (RFC 9000 s.13.3).
-            self.paths.get_or_active_mut(path).response = None;
+            self.paths.get_or_active_mut(key).response = None;
+            frames.push(SentFrame::Ping);
+        }
+        if let Some(asked) = asked
+            && self.write_frame(id, &Frame::PathChallenge(asked.data), writer).is_ok()
+        {
+            let again = Some(now + pause * (1 << asked.sent.min(6)));
+            let sent = asked.sent + 1;
+            let path = self.paths.get_or_active_mut(key);
+            path.challenge = Some(Challenge { due: false, again, sent, ..asked });
             frames.push(SentFrame::Ping);
         }
     }

@@ -214,6 +214,13 @@ operations! {
     /// PATH_CHALLENGE came. Output 0: it is not answered.
     AnswerChallenge = 62, "RFC 9000 s.8.2.2", Words(path) -> (answer);
 
+    /// Whether the active path follows the peer, whose latest packet came from elsewhere.
+    FollowPeer = 80, "RFC 9000 s.9.3", Words(path, active) -> (follow);
+    /// A path is to be validated: a challenge is chosen.
+    ChallengePath = 81, "RFC 9000 s.8.2.1", Words(path) -> ();
+    /// The peer has answered on a path.
+    PathValidated = 82, "RFC 9000 s.8.2.3", Words(path) -> ();
+
     // Life.
     /// The connection begins: what a plugin keeps is set up.
     InitOpaqueData = 63, "The Case for Protocol Plugins s.3", Words(side) -> ();

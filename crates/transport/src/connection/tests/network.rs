@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{ConnectionId, Direction};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -58,6 +58,9 @@ impl Faults {
     }
 }
 
+/// Datagrams that arrive in the place of one.
+type Meddle = Box<dyn FnMut(bool, &[u8]) -> Vec<(bool, Vec<u8>)>>;
+
 /// Done to a connection once.
 type Prepare = Box<dyn FnOnce(&mut Connection)>;
 
@@ -65,8 +68,14 @@ const DELAY: Duration = Duration::from_millis(10);
 /// The queue of a limited path, as time.
 const QUEUE: Duration = Duration::from_millis(60);
 
+/// Where the two are in the beginning.
+const CLIENT: &str = "198.51.100.1:4433";
+const SERVER: &str = "192.0.2.1:443";
+
 struct InFlight {
     to_server: bool,
+    from: SocketAddr,
+    to: SocketAddr,
     ecn: EcnCodepoint,
     bytes: Vec<u8>,
 }
@@ -81,7 +90,11 @@ pub struct Network {
     free_at: [Timestamp; 2],
     pub client: Connection,
     server: Option<Connection>,
-    server_config: ServerConfig,
+    pub server_config: ServerConfig,
+    /// Where the client's datagrams come from, and where it can be reached.
+    pub client_address: SocketAddr,
+    /// Server addresses at which nobody is.
+    pub lost_addresses: Vec<SocketAddr>,
     closed: [Option<CloseReason>; 2],
     /// Hooks of the client that were taken off.
     pub failed: Vec<HookId>,
@@ -89,9 +102,17 @@ pub struct Network {
     only_first: bool,
     /// What is to be done to the server's end before it sees its first datagram.
     pub on_server: Option<Prepare>,
+    /// What becomes of a datagram (whether it goes to the server, and its bytes) on arrival.
+    pub meddle: Option<Meddle>,
+    /// An Initial packet to an ID that the server's end does not know is for another one.
+    pub new_servers: bool,
+    /// What was told, but for streams: of the client, of the server.
+    pub events: [Vec<Event>; 2],
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
+    /// Bytes sent to each address of the client's side.
+    sent_to: BTreeMap<SocketAddr, usize>,
 }
 
 impl Network {
@@ -104,11 +125,21 @@ impl Network {
         let mut transport = TransportConfig::default();
         set(&mut transport);
         let transport = Arc::new(transport);
-        let config = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let client = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let server = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
+        Network::between(seed, faults, &client, server)
+    }
+
+    pub fn between(
+        seed: u64,
+        faults: Faults,
+        config: &ClientConfig,
+        server_config: ServerConfig,
+    ) -> Network {
         let name = ServerName::try_from("equic.test").unwrap();
-        let remote = "192.0.2.1:443".parse().unwrap();
+        let remote = SERVER.parse().unwrap();
         let start = Timestamp::START;
-        let client = Connection::connect(start, &config, name, remote, [seed as u8; 32]).unwrap();
+        let client = Connection::connect(start, config, name, remote, [seed as u8; 32]).unwrap();
         Network {
             seed,
             faults,
@@ -119,14 +150,20 @@ impl Network {
             free_at: [start; 2],
             client,
             server: None,
-            server_config: ServerConfig { tls: server_tls, transport },
+            server_config,
+            client_address: CLIENT.parse().expect("an address"),
+            lost_addresses: Vec::new(),
             closed: [None, None],
             failed: Vec::new(),
             connected: [false; 2],
             only_first: false,
             on_server: None,
+            meddle: None,
+            new_servers: false,
+            events: [Vec::new(), Vec::new()],
             stuck: 0,
             trace: Vec::new(),
+            sent_to: BTreeMap::new(),
         }
     }
 
@@ -144,7 +181,7 @@ impl Network {
 
     /// Hands the client a datagram that nobody sent.
     pub fn forge_to_client(&mut self, mut bytes: Vec<u8>) {
-        let remote = "192.0.2.1:443".parse().expect("an address");
+        let remote = SERVER.parse().expect("an address");
         let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.client.handle_datagram(self.now, arrival, &mut bytes);
     }
@@ -157,8 +194,58 @@ impl Network {
         self.trace.clone()
     }
 
+    /// How many bytes were sent to an address.
+    pub fn to(&self, address: SocketAddr) -> usize {
+        self.sent_to.get(&address).copied().unwrap_or(0)
+    }
+
     pub fn deliver_only_first_client_datagram(&mut self) {
         self.only_first = true;
+    }
+
+    fn paths(&self) -> String {
+        let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
+        let of = |end: &Connection| {
+            let active = end.path().key;
+            let one = |path: &path::Path| {
+                format!(
+                    "\n{:?}{} to {} from {:?}: validated {}, credit {:?}, in flight {} of {}, {:?}",
+                    path.key,
+                    if path.key == active { " (active)" } else { "" },
+                    path.remote,
+                    path.local,
+                    path.validated,
+                    path.credit(),
+                    path.in_flight,
+                    path.controller.window(),
+                    path.challenge
+                )
+            };
+            end.paths.iter().map(one).collect::<String>()
+        };
+        ends.map(of).collect()
+    }
+
+    fn spaces(&self) -> String {
+        let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
+        let of = |end: &Connection| {
+            let one = |id| {
+                let space = &end.spaces[id];
+                format!(
+                    "\n{:?} {id:?}: next {}, {} in flight, probes {}, acked {:?}, received {:?}, to send {}, {}",
+                    end.side,
+                    space.next,
+                    space.loss.sent().len(),
+                    space.probes,
+                    space.loss.largest_acked(),
+                    space.received.largest(),
+                    space.crypto_out.wants_to_send(u64::MAX),
+                    if space.discarded { "discarded" } else { "in use" },
+                )
+            };
+            end.spaces.ids().map(one).collect::<String>()
+        };
+        ends.map(of).collect()
     }
 
     pub fn describe(&self) -> String {
@@ -171,7 +258,8 @@ impl Network {
             self.client.stats(),
             self.closed[1],
             self.server.as_ref().map(Connection::stats)
-        )
+        ) + &self.paths()
+            + &self.spaces()
     }
 
     /// What two well-behaved ends keep for each other stays small.
@@ -222,6 +310,16 @@ impl Network {
         }
     }
 
+    /// Runs for so long; pings keep it from idling.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.client.ping();
+            self.transmit();
+            self.step(end.min(self.now + Duration::from_millis(50)));
+        }
+    }
+
     /// Runs so many steps with a stream's worth of data, whatever comes of it.
     pub fn run_some(&mut self, steps: usize) {
         let end = self.now + Duration::from_secs(120);
@@ -246,7 +344,7 @@ impl Network {
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
                 let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
-                self.send(to_server, sent.ecn, buffer[..sent.size].to_vec());
+                self.send(to_server, sent, buffer[..sent.size].to_vec());
             }
         }
         self.listen();
@@ -289,6 +387,9 @@ impl Network {
         for (index, end) in [Some(&mut self.client), self.server.as_mut()].into_iter().enumerate() {
             let Some(end) = end else { continue };
             while let Some(event) = end.poll_event() {
+                if !matches!(event, Event::Stream(_)) {
+                    self.events[index].push(event.clone());
+                }
                 match event {
                     Event::Closed(reason) => self.closed[index] = Some(reason),
                     Event::Connected => self.connected[index] = true,
@@ -299,20 +400,50 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, mut packet: InFlight) {
-        let arrival = |remote: &str| Arrival {
-            remote: remote.parse().expect("an address"),
-            local: None,
-            ecn: packet.ecn,
+    fn deliver(&mut self, packet: InFlight) {
+        let Some(mut meddle) = self.meddle.take() else { return self.arrive(packet) };
+        let datagrams = meddle(packet.to_server, &packet.bytes);
+        self.meddle = Some(meddle);
+        for (to_server, bytes) in datagrams {
+            let (from, to) = if to_server == packet.to_server {
+                (packet.from, packet.to)
+            } else {
+                (packet.to, packet.from)
+            };
+            self.arrive(InFlight { to_server, from, to, ecn: packet.ecn, bytes });
+        }
+    }
+
+    /// Whether this begins another connection than the server's end has.
+    fn is_another(&self, bytes: &[u8]) -> bool {
+        let Some(server) = &self.server else { return true };
+        let Some(Ok(Packet::Long(first))) = Datagram::new(bytes, ParseOptions::default()).next()
+        else {
+            return false;
         };
+        self.new_servers
+            && matches!(first.kind(), LongKind::Initial { .. })
+            && first.dcid() != server.original_dcid
+            && !server.local_ids.contains(first.dcid())
+    }
+
+    fn arrive(&mut self, mut packet: InFlight) {
+        let arrival = Arrival { remote: packet.from, local: Some(packet.to.ip()), ecn: packet.ecn };
+        let reached = if packet.to_server {
+            !self.lost_addresses.contains(&packet.to)
+        } else {
+            packet.to == self.client_address
+        };
+        if !reached {
+            return;
+        }
         if !packet.to_server {
-            let arrival = arrival("192.0.2.1:443");
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
-        if self.server.is_none() {
+        if self.is_another(&packet.bytes) {
             let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
             let Some(Ok(Packet::Long(first))) = packets.next() else { return };
-            let remote = "198.51.100.1:4433".parse().unwrap();
+            let remote = packet.from;
             let made = Connection::accept_from(
                 self.now,
                 &self.server_config,
@@ -329,7 +460,6 @@ impl Network {
             self.server = Some(made);
         }
         if let Some(server) = &mut self.server {
-            let arrival = arrival("198.51.100.1:4433");
             server.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
     }
@@ -344,13 +474,20 @@ impl Network {
                 let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
                 assert!(sent.size > 0 && sent.size <= 1500);
                 self.trace.push((self.now, to_server, sent.size));
-                self.send(to_server, sent.ecn, buffer[..sent.size].to_vec());
+                self.send(to_server, sent, buffer[..sent.size].to_vec());
             }
         }
         self.listen();
     }
 
-    fn send(&mut self, to_server: bool, ecn: EcnCodepoint, bytes: Vec<u8>) {
+    fn send(&mut self, to_server: bool, sent: Transmit, bytes: Vec<u8>) {
+        *self.sent_to.entry(sent.destination).or_default() += bytes.len();
+        let from = if to_server {
+            self.client_address
+        } else {
+            let first: SocketAddr = SERVER.parse().expect("an address");
+            SocketAddr::new(sent.source.unwrap_or(first.ip()), first.port())
+        };
         if self.only_first && to_server && self.trace.iter().filter(|(_, to, _)| *to).count() > 1 {
             return;
         }
@@ -375,7 +512,8 @@ impl Network {
         for bytes in copies {
             let Some(at) = self.arrival(to_server, bytes.len()) else { continue };
             self.order += 1;
-            self.in_flight.insert((at, self.order), InFlight { to_server, ecn, bytes });
+            let packet = InFlight { to_server, from, to: sent.destination, ecn: sent.ecn, bytes };
+            self.in_flight.insert((at, self.order), packet);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::operation::{
     Bytes, Call, Carries, Decision, Denied, Field, Hook, HookError, Host, Operation, Point,
 };
 
-type Calls = Arc<Mutex<BTreeMap<Operation, Vec<(u64, Vec<u64>, Vec<u64>)>>>>;
+pub(super) type Calls = Arc<Mutex<BTreeMap<Operation, Vec<(u64, Vec<u64>, Vec<u64>)>>>>;
 
 /// Remembers what it sees.
 struct Witness(Calls);
@@ -35,7 +35,7 @@ impl Hook for Witness {
     }
 }
 
-fn watch_all(connection: &mut Connection, calls: &Calls) {
+pub(super) fn watch_all(connection: &mut Connection, calls: &Calls) {
     let points: Vec<Point> = Operation::ALL.iter().map(|one| Point::observe(*one)).collect();
     connection.attach(Box::new(Witness(calls.clone())), &points).unwrap();
 }
@@ -57,7 +57,7 @@ where
     }
 }
 
-fn doing(
+pub(super) fn doing(
     does: impl FnMut(&mut Host<'_>, &mut Call<'_>, &mut [u64]) -> Result<Decision, HookError>
     + Send
     + 'static,
@@ -73,7 +73,7 @@ fn always(words: &'static [u64]) -> Box<dyn Hook> {
     })
 }
 
-fn replace(connection: &mut Connection, operation: Operation, hook: Box<dyn Hook>) {
+pub(super) fn replace(connection: &mut Connection, operation: Operation, hook: Box<dyn Hook>) {
     connection.attach(hook, &[Point::replace(operation)]).unwrap();
 }
 
@@ -159,6 +159,8 @@ fn every_operation_is_called_and_can_be_watched() {
     network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
     network.connect();
     echo(&mut network, 10_000);
+    network.client_address.set_port(5);
+    network.pass(Duration::from_secs(1));
     let now = network.now();
     network.client.close(now, VarInt::from_u32(1), "enough");
     network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
@@ -181,6 +183,7 @@ fn every_operation_is_called_and_can_be_watched() {
             && calls.contains_key(&Operation::RetireConnectionId)
     });
 
+    handshake::watch_beginnings(&calls);
     let calls = calls.lock().unwrap();
     let missed: Vec<_> = Operation::ALL.iter().filter(|one| !calls.contains_key(one)).collect();
     assert!(missed.is_empty(), "never called: {missed:?}");
