@@ -122,6 +122,11 @@ impl LocalIds {
         self.active.values().any(|active| *active == id)
     }
 
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        (self.active.len() + self.to_tell.len() + self.tokens.len()) * size_of::<NewId>()
+    }
+
     /// All that are in use.
     pub fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.active.values().copied()
@@ -244,17 +249,19 @@ impl RemoteIds {
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             let kept = self.ids.split_off(&retire_prior_to);
-            for sequence in std::mem::replace(&mut self.ids, kept).into_keys() {
+            let retired = std::mem::replace(&mut self.ids, kept);
+            // Before anything fails: there must be an ID to tell the peer of the failure.
+            if let Some(first) = self.ids.keys().next()
+                && !self.ids.contains_key(&self.current)
+            {
+                self.current = *first;
+            }
+            for sequence in retired.into_keys() {
                 self.owe(sequence)?;
             }
         }
         if self.ids.len() as u64 > self.limit {
             return Err(IdError::Limit);
-        }
-        if let Some(first) = self.ids.keys().next()
-            && !self.ids.contains_key(&self.current)
-        {
-            self.current = *first;
         }
         Ok(())
     }
@@ -264,6 +271,11 @@ impl RemoteIds {
             self.to_retire.insert(sequence);
         }
         if self.owed.len() > MAX_RETIRED { Err(IdError::Limit) } else { Ok(()) }
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }
 
     /// Whether there is an ID to retire.
@@ -342,6 +354,7 @@ mod tests {
         let refused = (1..1000).find(|sequence| remote.on_new(new(*sequence), *sequence).is_err());
         assert!(refused.is_some_and(|sequence| sequence <= MAX_RETIRED as u64 + 2), "{refused:?}");
         assert!(remote.ids.len() <= 3 && remote.owed.len() <= MAX_RETIRED + 1);
+        assert!(!remote.current().is_empty(), "there is one to send CONNECTION_CLOSE to");
     }
 
     #[test]

@@ -39,6 +39,17 @@ pub struct TransportConfig {
     /// Whether to send, now and then, what has no meaning, so that nobody gets used to what is
     /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
     pub grease: bool,
+    /// Whether peers that can are asked to acknowledge less often where the window is large
+    /// (draft-ietf-quic-ack-frequency).
+    pub ack_frequency: bool,
+    /// After so long without a word a PING is sent, and never later than half the idle timeout; zero:
+    /// never (RFC 9000 s.10.1.2).
+    pub keep_alive: Duration,
+    /// Bytes of datagrams that may wait to be read, with some 32 for each; the oldest are dropped
+    /// beyond that. Zero: none are taken (RFC 9221).
+    pub datagram_receive_buffer: usize,
+    /// Bytes of datagrams that may wait for the network.
+    pub datagram_send_buffer: usize,
     /// Whether the peer may go on from another address on purpose (RFC 9000 s.18.2); a NAT that
     /// rebinds is followed in any case.
     pub allow_migration: bool,
@@ -67,6 +78,10 @@ impl Default for TransportConfig {
             versions: vec![KnownVersion::V1, KnownVersion::V2],
             first_version: None,
             grease: true,
+            ack_frequency: true,
+            keep_alive: Duration::ZERO,
+            datagram_receive_buffer: 64 * 1024,
+            datagram_send_buffer: 64 * 1024,
             allow_migration: true,
             follow_preferred_address: true,
         }

@@ -60,10 +60,19 @@ impl Connection {
                 self.fail(now, error.code(), &error.to_string());
                 Ok(())
             }
-            Frame::Datagram(_) | Frame::AckFrequency(_) | Frame::ImmediateAck => {
-                // Not offered in our transport parameters.
-                let code = TransportErrorCode::PROTOCOL_VIOLATION;
-                self.fail(now, code, "a frame of an extension that was not negotiated");
+            Frame::Datagram(datagram) => {
+                if !self.on_datagram_frame(datagram) {
+                    let code = TransportErrorCode::PROTOCOL_VIOLATION;
+                    self.fail(now, code, "a datagram larger than we take");
+                }
+                Ok(())
+            }
+            Frame::AckFrequency(frequency) => {
+                self.on_ack_frequency(now, frequency);
+                Ok(())
+            }
+            Frame::ImmediateAck => {
+                self.on_immediate_ack(space);
                 Ok(())
             }
             Frame::PathChallenge(data) => {

@@ -13,7 +13,9 @@ use rand::{Rng, RngCore, SeedableRng};
 use rustls::pki_types::ServerName;
 use rustls::quic::{KeyChange, Suite, Version};
 
+use super::ack_frequency::{Requests, min_ack_delay};
 use super::config::{ClientConfig, ServerConfig, TransportConfig};
+use super::datagrams::Datagrams;
 use super::early::{self, Early};
 use super::path::{Path, PathKey, Paths};
 use super::space::{Space, SpaceId, Spaces};
@@ -40,7 +42,13 @@ pub(super) const ACTIVE_IDS: u32 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
     pub ack_delay_exponent: u8,
+    /// What it does now: what it declared, or what we asked for since.
     pub max_ack_delay: Duration,
+    pub declared_max_ack_delay: Duration,
+    /// None: it knows no ACK_FREQUENCY.
+    pub min_ack_delay: Option<Duration>,
+    /// Zero: it takes no datagrams.
+    pub max_datagram_frame_size: u64,
     pub max_idle_timeout: Duration,
     /// It takes packets without the Fixed Bit (RFC 9287).
     pub grease_quic_bit: bool,
@@ -233,6 +241,10 @@ impl Connection {
             progress: Progress::default(),
             closing: close::Closing::default(),
             ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
+            ack_frequency_seen: None,
+            requests: Requests::new(),
+            datagrams: Datagrams::default(),
+            kept_alive: now,
             idle_since: now,
             sent_since_received: false,
             ping: false,
@@ -420,6 +432,9 @@ impl Connection {
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),
             max_ack_delay: parameters.max_ack_delay.as_duration(),
+            declared_max_ack_delay: parameters.max_ack_delay.as_duration(),
+            min_ack_delay: parameters.min_ack_delay_us.map(|us| Duration::from_micros(us.get())),
+            max_datagram_frame_size: parameters.max_datagram_frame_size.get(),
             max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
             grease_quic_bit: parameters.grease_quic_bit,
             max_udp_payload_size: size,
@@ -459,6 +474,10 @@ fn declare(config: &TransportConfig, mut parameters: TransportParameters<'_>) ->
     parameters.initial_max_streams_uni = count(streams.max_streams_uni);
     let delay = u16::try_from(config.max_ack_delay.as_millis()).unwrap_or(u16::MAX);
     parameters.max_ack_delay = MaxAckDelay::from_millis(delay).unwrap_or_default();
+    let least = u64::try_from(min_ack_delay(config).as_micros()).unwrap_or(0);
+    parameters.min_ack_delay_us = Some(varint(least));
+    let datagram = Datagrams::frame_limit(config.datagram_receive_buffer);
+    parameters.max_datagram_frame_size = varint(datagram);
     parameters.disable_active_migration = !config.allow_migration;
     let limit = VarInt::from_u32(ACTIVE_IDS);
     if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {

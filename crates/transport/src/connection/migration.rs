@@ -12,6 +12,9 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::recovery::INITIAL_RTT;
 
+/// Bytes that answers to challenges may take beyond the congestion window.
+const BEYOND_WINDOW: u64 = 8 * 1200;
+
 /// Why a connection cannot move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrateError {
@@ -160,6 +163,8 @@ impl Connection {
         self.paths.set_active(key);
         let path = self.path();
         let (remote, validated) = (path.remote, path.validated);
+        // Only the last is true, so a peer that never rests fills no queue.
+        self.events.retain(|event| !matches!(event, Event::Moved(_)));
         self.events.push_back(Event::Moved(remote));
         if !validated {
             self.challenge(now, key);
@@ -181,8 +186,11 @@ impl Connection {
 
     /// PATH_CHALLENGE came on a path; the last one is enough (RFC 9000 s.8.2.2).
     pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
+        // Answers do not wait for the window, but a peer that floods us with challenges and
+        // acknowledges nothing is not answered without end; an honest one asks again.
         if self.operate(Operation::AnswerChallenge, key, |_, _| true)
             && let Some(path) = self.paths.get_mut(key)
+            && path.in_flight <= path.controller.window() + BEYOND_WINDOW
         {
             path.response = Some(data);
         }
@@ -200,7 +208,9 @@ impl Connection {
         if key == self.path().key {
             self.leave_others();
         }
-        self.events.push_back(Event::PathValidated(remote));
+        let same = Event::PathValidated(remote);
+        self.events.retain(|event| *event != same);
+        self.events.push_back(same);
         if self.preferred == Some(key) {
             // RFC 9000 s.9.6.1.
             self.preferred = None;

@@ -16,18 +16,23 @@
 //! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
 //!   and loss;
 //! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
+//! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
+//! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
 //! * `migration.rs`: other addresses;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
+mod ack_frequency;
 mod acks;
 mod close;
 mod config;
+mod datagrams;
 mod early;
 mod frames;
 mod handshake;
 mod hello;
+mod memory;
 mod migration;
 mod operate;
 pub(crate) mod path;
@@ -62,6 +67,7 @@ use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
 
 pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
+pub use datagrams::DatagramError;
 use handshake::Peer;
 pub use handshake::StartError;
 pub use migration::MigrateError;
@@ -87,6 +93,11 @@ pub enum Event {
     /// A token for the next connection to this server ([`Connection::set_token`]), which may know by
     /// it that it is the same client. To be used once.
     NewToken(Vec<u8>),
+    /// There are datagrams to read ([`Connection::read_datagram`]): all of them, this is said once until
+    /// there are none.
+    DatagramsReadable,
+    /// After [`DatagramError::Full`]: there is room for datagrams again.
+    DatagramsWritable,
     /// The connection is over.
     Closed(CloseReason),
     /// The connection goes on with another address of the peer, or of ours: the peer's, now.
@@ -144,6 +155,22 @@ pub struct Stats {
     pub spurious_losses: u64,
     /// Probe timeouts.
     pub probe_timeouts: u64,
+    /// ACK frames sent.
+    pub acks_sent: u64,
+    /// ACK frames received.
+    pub acks_received: u64,
+    /// Packet numbers left out to catch acknowledgements of what was never sent.
+    pub numbers_skipped: u64,
+    /// PINGs sent lest the connection idles away.
+    pub keep_alives: u64,
+    /// DATAGRAM frames sent.
+    pub datagram_frames_sent: u64,
+    /// Of those, given up as lost, or dropped since the path takes them no more.
+    pub datagram_frames_lost: u64,
+    /// DATAGRAM frames received.
+    pub datagram_frames_received: u64,
+    /// Of those, dropped because nobody read them.
+    pub datagram_frames_dropped: u64,
 }
 
 /// One end of a connection.
@@ -186,7 +213,14 @@ pub struct Connection {
     peer: Option<Peer>,
     progress: handshake::Progress,
     closing: close::Closing,
+    /// How often we acknowledge application data.
     ack_policy: AckPolicy,
+    /// The sequence number of the last ACK_FREQUENCY that counted.
+    ack_frequency_seen: Option<u64>,
+    requests: ack_frequency::Requests,
+    datagrams: datagrams::Datagrams,
+    /// When the last PING to keep the connection alive was asked for.
+    kept_alive: Timestamp,
     idle_since: Timestamp,
     /// Whether something ack-eliciting was sent since the last packet came.
     sent_since_received: bool,

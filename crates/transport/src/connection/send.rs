@@ -29,6 +29,9 @@ const MAX_PACKETS: usize = 3;
 /// How many packet numbers may be left out at once.
 const MAX_SKIP: u64 = 64;
 
+/// At most so many packets between two numbers left out.
+const MAX_SKIP_DISTANCE: u64 = 8192;
+
 /// What a datagram may hold.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
@@ -231,6 +234,8 @@ impl Connection {
             || !self.extensions.is_empty()
             || self.local_ids.has_news()
             || self.remote_ids.has_news()
+            || self.requests.is_due()
+            || self.datagrams.wants_to_send()
             || self.streams.has_control()
             || self.streams.wants_to_send()
     }
@@ -297,10 +302,14 @@ impl Connection {
     ) -> Option<Built> {
         let start = writer.position();
         let next = self.spaces[id].next;
-        let number = self.operate(Operation::NextPacketNumber, (id, next), |_, (_, next)| next);
+        let number =
+            self.operate(Operation::NextPacketNumber, (id, next), |connection, (id, _)| {
+                connection.next_number(id)
+            });
         // Never one that was used; those skipped are remembered, so they are few.
         let number = number.clamp(next, next + MAX_SKIP);
         self.space(id).next = number + 1;
+        self.stats.numbers_skipped += number - next;
         let open = self.open_header(id, number, allowance.path, writer)?;
         self.operate(Operation::GenerateHeader, (id, number, allowance.path), |_, _| ());
         // Room for the tag is kept by a writer that ends before it.
@@ -309,8 +318,8 @@ impl Connection {
         let mut inner = Writer::new(writer.unwritten_mut().get_mut(..room)?);
         let input = (id, number, room);
         let eliciting = self.operate(Operation::GenerateFrames, input, |connection, _| {
-            if allowance.mtu_probe && inner.u8(1).is_ok() {
-                frames.push(SentFrame::Ping);
+            if allowance.mtu_probe {
+                connection.write_mtu_probe(id, &mut inner, &mut frames);
                 return true;
             }
             connection.write_frames(now, id, allowance, &mut inner, &mut frames)
@@ -335,7 +344,24 @@ impl Connection {
             && self.rng.random_bool(0.5)
     }
 
-    fn open_header(
+    /// The next packet number; from time to time one is left out, so that a peer that acknowledges
+    /// what it has not received is found out (RFC 9000 s.21.4).
+    fn next_number(&mut self, id: SpaceId) -> u64 {
+        let next = self.spaces[id].next;
+        if !id.is_data() {
+            return next;
+        }
+        // Often in the beginning, when a window grows fastest, then ever more seldom.
+        let mut choose =
+            |from: u64| from + self.rng.random_range(1..=(2 * from).clamp(16, MAX_SKIP_DISTANCE));
+        let skip = self.spaces[id].skip.unwrap_or_else(|| choose(next));
+        let number = next + u64::from(skip == next);
+        let skip = if skip <= next { choose(number) } else { skip };
+        self.space(id).skip = Some(skip);
+        number
+    }
+
+    pub(super) fn open_header(
         &mut self,
         id: SpaceId,
         number: u64,
@@ -364,7 +390,7 @@ impl Connection {
     }
 
     /// Packet protection, then header protection (RFC 9001 s.5.3, s.5.4).
-    fn protect(
+    pub(super) fn protect(
         &mut self,
         id: SpaceId,
         number: u64,
@@ -435,6 +461,9 @@ impl Connection {
                 content: kind.content,
             },
         );
+        if self.spaces[id].loss.is_overgrown() {
+            self.detect_lost(now, id);
+        }
     }
 
     /// RFC 9000 s.10.2: in every space that the peer may be able to read.

@@ -40,6 +40,11 @@ impl Waiting {
         fits
     }
 
+    /// Bytes that are kept.
+    pub fn memory(&self) -> usize {
+        self.bytes + self.packets.capacity() * size_of::<Kept>()
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.packets.len()

@@ -23,6 +23,9 @@ const MIN_DATA: usize = 16;
 /// The room that a hook's frame is sure to get; one that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;
 
+/// Packets in a row with nothing but acknowledgements.
+const MAX_SILENCE: usize = 32;
+
 fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
 }
@@ -37,38 +40,70 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
+        let probing = self.spaces[id].probes > 0;
+        let in_flight = !allowance.passive && (allowance.in_flight || probing);
+        if id.is_data() && in_flight && self.datagrams.goes_first() {
+            self.write_datagrams(id, writer, frames);
+        }
+        let before = frames.len();
         if !allowance.passive && self.acks_go(id, allowance.path) {
             self.write_ack(now, id, writer, frames);
         }
-        let acks = frames.len();
+        let mut silent = frames.len() - before;
         if id.is_data() {
             // Whatever the window says: a few bytes, on which everything else waits.
             self.write_validation(now, id, allowance.path, writer, frames);
         }
-        if allowance.passive {
-            return frames.len() > acks;
-        }
-        let probing = self.spaces[id].probes > 0;
-        let mut silent = 0;
-        if allowance.in_flight || probing {
+        if in_flight {
             self.write_crypto(id, writer, frames);
             if id.is_data() {
                 self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
                 self.write_tokens(id, writer, frames);
-                silent = self.write_extensions(id, writer, frames);
+                silent += self.write_extensions(id, writer, frames);
+                self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);
+                self.write_datagrams(id, writer, frames);
                 self.write_streams(id, writer, frames);
             }
-            let ping = probing || std::mem::take(&mut self.ping);
-            if frames.len() == acks + silent
-                && ping
-                && self.write_frame(id, &Frame::Ping, writer).is_ok()
+            // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
+            let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
+            let ping = probing || std::mem::take(&mut self.ping) || silence;
+            if frames.len() == silent && ping && self.write_frame(id, &Frame::Ping, writer).is_ok()
             {
                 frames.push(SentFrame::Ping);
             }
+            if probing && id.is_data() {
+                self.write_immediate_ack(id, writer, frames);
+            }
         }
-        frames.len() > acks + silent
+        frames.len() > silent
+    }
+
+    /// Nothing but PING; PADDING makes the size.
+    pub(super) fn write_mtu_probe(
+        &mut self,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        if self.write_frame(id, &Frame::Ping, writer).is_ok() {
+            frames.push(SentFrame::Ping);
+        }
+        // draft-ietf-quic-ack-frequency s.7.3: what became of it is known sooner.
+        self.write_immediate_ack(id, writer, frames);
+    }
+
+    /// draft-ietf-quic-ack-frequency s.6: a probe's acknowledgement does not wait.
+    fn write_immediate_ack(
+        &mut self,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        if self.may_ask_for_acks() && self.write_frame(id, &Frame::ImmediateAck, writer).is_ok() {
+            frames.push(SentFrame::Ping);
+        }
     }
 
     /// Writes a frame, as whoever is attached to its type wants it.
@@ -179,6 +214,7 @@ impl Connection {
             let kind = if ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK };
             self.frame_written(id, kind, start, writer);
             frames.push(SentFrame::Ack(largest));
+            self.stats.acks_sent += 1;
             self.space(id).received.on_ack_sent();
         }
     }

@@ -256,6 +256,16 @@ operations! {
     EarlyDataAnswered = 94, "RFC 9001 s.4.6.2", Words(accepted) -> ();
     /// Whether a packet is kept that came before its keys.
     KeepPacket = 95, "RFC 9001 s.5.7", Words(space, size) -> (keep);
+
+    // Extensions, and keeping alive.
+    /// An unreliable datagram came. Output 0: it is dropped.
+    AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
+    /// How often the peer is asked to acknowledge, if that is far from what it does.
+    RequestAckFrequency = 101, "draft-ietf-quic-ack-frequency s.7", Words(path) -> (threshold, max_delay, reordering);
+    /// The peer asks us to acknowledge so often. Output 0: we go on as before.
+    ObeyAckFrequency = 102, "draft-ietf-quic-ack-frequency s.4", Words(threshold, max_delay, reordering) -> (obey);
+    /// After how long without a word a PING is sent; none: never.
+    KeepAlive = 103, "RFC 9000 s.10.1.2", Words() -> (interval);
 }
 
 impl Operation {

@@ -96,6 +96,8 @@ pub struct Network {
     /// Server addresses at which nobody is.
     pub lost_addresses: Vec<SocketAddr>,
     closed: [Option<CloseReason>; 2],
+    /// Events of datagrams.
+    seen: [Vec<Event>; 2],
     /// Hooks of the client that were taken off.
     pub failed: Vec<HookId>,
     connected: [bool; 2],
@@ -154,6 +156,7 @@ impl Network {
             client_address: CLIENT.parse().expect("an address"),
             lost_addresses: Vec::new(),
             closed: [None, None],
+            seen: [Vec::new(), Vec::new()],
             failed: Vec::new(),
             connected: [false; 2],
             only_first: false,
@@ -184,6 +187,16 @@ impl Network {
         let remote = SERVER.parse().expect("an address");
         let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.client.handle_datagram(self.now, arrival, &mut bytes);
+    }
+
+    /// The two ends, and the time.
+    pub fn into_ends(self) -> (Connection, Connection, Timestamp) {
+        (self.client, self.server.expect("the first packet arrived"), self.now)
+    }
+
+    /// Whether this happened to the client (0) or the server (1).
+    pub fn seen(&self, end: usize, event: &Event) -> bool {
+        self.seen[end].contains(event)
     }
 
     pub fn closed(&self) -> [Option<CloseReason>; 2] {
@@ -392,6 +405,9 @@ impl Network {
                 }
                 match event {
                     Event::Closed(reason) => self.closed[index] = Some(reason),
+                    Event::DatagramsReadable | Event::DatagramsWritable => {
+                        self.seen[index].push(event);
+                    }
                     Event::Connected => self.connected[index] = true,
                     Event::HookFailed(id, _) if index == 0 => self.failed.push(id),
                     _ => {}
