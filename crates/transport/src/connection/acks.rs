@@ -208,6 +208,7 @@ impl Connection {
                 SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
                 SentFrame::HandshakeDone
                 | SentFrame::NewConnectionId(_)
+                | SentFrame::NewToken(_)
                 | SentFrame::Datagram
                 | SentFrame::Ping => {}
             }
@@ -338,6 +339,7 @@ impl Connection {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
+                SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
                 SentFrame::HandshakeDone => self.progress.done_due = true,
                 SentFrame::NewConnectionId(sequence) => self.local_ids.on_lost(*sequence),
                 SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_lost(*sequence),

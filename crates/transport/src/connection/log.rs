@@ -31,9 +31,6 @@ use changes::Known;
 /// RFC 9000 s.18.2: the exponent of ACK Delay where none was agreed on, and ours.
 const DEFAULT_EXPONENT: u8 = 3;
 
-/// Versions in order of preference.
-const VERSIONS: [Version; 1] = [Version::V1];
-
 /// The log of a connection.
 pub(super) struct Log {
     sink: Box<dyn QlogSink>,
@@ -80,8 +77,9 @@ impl Connection {
         let ids = [self.scid, self.remote_ids.current()];
         log.emit(key, EventKind::ConnectionStarted { local, remote, ids });
         let (client, chosen) = (self.side == Side::Client, self.version.into());
-        log.emit(key, EventKind::VersionInformation { ours: &VERSIONS, client, chosen });
-        let declared = self.declared();
+        let ours: Vec<Version> = self.start.spoken.iter().copied().map(Version::from).collect();
+        log.emit(key, EventKind::VersionInformation { ours: &ours, client, chosen });
+        let declared = self.start.declared.clone();
         if let Ok(parameters) = TransportParameters::parse(&declared, self.side) {
             let (initiator, parameters) = (Initiator::Local, &parameters);
             log.emit(key, EventKind::ParametersSet { initiator, parameters });
@@ -265,6 +263,8 @@ impl Connection {
             }
             SentFrame::Control(control) => control_frame(*control),
             SentFrame::HandshakeDone => Frame::HandshakeDone,
+            // Tokens are never in a log.
+            SentFrame::NewToken(_) => return None,
             SentFrame::NewConnectionId(sequence) => {
                 let new = self.local_ids.get(*sequence)?;
                 let (sequence, none) = (varint(new.sequence), varint(0));

@@ -189,7 +189,9 @@ impl Connection {
 
     fn has_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
         let keys = match id {
-            SpaceId::Data(_) => self.one_rtt.is_some() && self.may_send_data(),
+            SpaceId::Data(_) => {
+                self.one_rtt.is_some() && self.may_send_data() || self.may_send_early()
+            }
             _ => self.spaces[id].keys.is_some(),
         };
         if !keys {
@@ -233,6 +235,7 @@ impl Connection {
 
     fn has_data(&self) -> bool {
         self.progress.done_due
+            || self.has_token()
             || self.ping
             || !self.blocked.is_empty()
             || !self.extensions.is_empty()
@@ -342,6 +345,13 @@ impl Connection {
         Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
+    /// Whether the next packet goes without the Fixed Bit (RFC 9287 s.3.1).
+    fn greases_bit(&mut self) -> bool {
+        self.config.grease
+            && self.peer.is_some_and(|peer| peer.grease_quic_bit)
+            && self.rng.random_bool(0.5)
+    }
+
     /// The next packet number; from time to time one is left out, so that a peer that acknowledges
     /// what it has not received is found out (RFC 9000 s.21.4).
     fn next_number(&mut self, id: SpaceId) -> u64 {
@@ -369,19 +379,21 @@ impl Connection {
         let acked = self.spaces[id].loss.largest_acked().and_then(PacketNumber::new);
         let number = PacketNumber::new(number)?.truncate(acked)?;
         let dcid = self.dcid(key);
+        let fixed_bit = !self.greases_bit();
         let kind = match id {
+            SpaceId::Data(_) if self.may_send_early() => LongKind::ZeroRtt,
             SpaceId::Data(_) => {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
                 let spin = self.operate(Operation::SpinBit, key, |_, _| false);
                 let key_phase = self.one_rtt.as_ref()?.bit();
-                let header = ShortHeader { dcid, spin, key_phase, fixed_bit: true };
+                let header = ShortHeader { dcid, spin, key_phase, fixed_bit };
                 return header.open(writer, number).ok();
             }
-            SpaceId::Initial => LongKind::Initial { token: &[] },
+            SpaceId::Initial => LongKind::Initial { token: &self.start.token },
             SpaceId::Handshake => LongKind::Handshake,
         };
         let (version, scid) = (self.version, self.scid);
-        let header = LongHeader { version, kind, dcid, scid, fixed_bit: true };
+        let header = LongHeader { version, kind, dcid, scid, fixed_bit };
         header.open(writer, number, VarIntLen::Two).ok()
     }
 
@@ -398,7 +410,10 @@ impl Connection {
         let space = &self.spaces[id];
         let sealed = match (id, &mut self.one_rtt) {
             (SpaceId::Data(_), Some(keys)) => keys.seal(number, header, payload).ok()?,
-            (SpaceId::Data(_), None) => return None,
+            (SpaceId::Data(_), None) => {
+                let keys = self.early.keys.as_ref()?;
+                keys.packet.encrypt_in_place(number, header, payload).ok()?
+            }
             _ => {
                 space.keys.as_ref()?.local.packet.encrypt_in_place(number, header, payload).ok()?
             }
@@ -407,6 +422,7 @@ impl Connection {
         let sample = finished.header().sample(packet)?;
         let key = match (id, &self.one_rtt) {
             (SpaceId::Data(_), Some(keys)) => keys.local_header(),
+            (SpaceId::Data(_), None) => &*self.early.keys.as_ref()?.header,
             _ => &*space.keys.as_ref()?.local.header,
         };
         let mask = header_mask(key, sample)?;

@@ -3,6 +3,7 @@
 mod attacker;
 mod datagrams;
 mod frequency;
+mod handshake;
 mod hostile;
 mod hostile_start;
 mod migration;

@@ -70,6 +70,7 @@ impl Connection {
         if let Some(keys) = &mut self.one_rtt {
             keys.expire(now);
         }
+        self.expire_early(now);
         if self.keep_alive_timer().is_some_and(|at| at <= now) {
             self.kept_alive = now;
             self.stats.keep_alives += 1;
@@ -143,11 +144,17 @@ impl Connection {
         }
         let backoff = self.backoff();
         let ids = self.spaces.ids();
-        let complete = self.progress.complete;
+        // RFC 9002 s.6.2.1: what the handshake lacks comes first.
+        let confirmed = self.progress.confirmed;
         let probe = ids
-            .filter(|id| !id.is_data() || complete)
+            .filter(|id| !id.is_data() || confirmed)
             .filter_map(|id| {
-                let sent = self.spaces[id].loss.last_ack_eliciting()?;
+                let space = &self.spaces[id];
+                // Early data in flight can fill the window, and is not acknowledged before the
+                // handshake gets on: that must not wait for it.
+                let held = space.keys.is_some() && space.crypto_out.wants_to_send(u64::MAX);
+                let held = held.then_some(self.idle_since);
+                let sent = space.loss.last_ack_eliciting().or(held)?;
                 Some((sent + self.pto(id) * backoff, id))
             })
             .min();

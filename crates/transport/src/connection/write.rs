@@ -59,6 +59,7 @@ impl Connection {
             if id.is_data() {
                 self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
+                self.write_tokens(id, writer, frames);
                 silent += self.write_extensions(id, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);

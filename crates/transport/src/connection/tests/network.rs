@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{ConnectionId, Direction};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -58,6 +58,9 @@ impl Faults {
     }
 }
 
+/// Datagrams that arrive in the place of one.
+type Meddle = Box<dyn FnMut(bool, &[u8]) -> Vec<(bool, Vec<u8>)>>;
+
 /// Done to a connection once.
 type Prepare = Box<dyn FnOnce(&mut Connection)>;
 
@@ -101,6 +104,12 @@ pub struct Network {
     only_first: bool,
     /// What is to be done to the server's end before it sees its first datagram.
     pub on_server: Option<Prepare>,
+    /// What becomes of a datagram (whether it goes to the server, and its bytes) on arrival.
+    pub meddle: Option<Meddle>,
+    /// An Initial packet to an ID that the server's end does not know is for another one.
+    pub new_servers: bool,
+    /// What was told, but for streams: of the client, of the server.
+    pub events: [Vec<Event>; 2],
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
@@ -118,11 +127,21 @@ impl Network {
         let mut transport = TransportConfig::default();
         set(&mut transport);
         let transport = Arc::new(transport);
-        let config = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let client = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let server = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
+        Network::between(seed, faults, &client, server)
+    }
+
+    pub fn between(
+        seed: u64,
+        faults: Faults,
+        config: &ClientConfig,
+        server_config: ServerConfig,
+    ) -> Network {
         let name = ServerName::try_from("equic.test").unwrap();
         let remote = SERVER.parse().unwrap();
         let start = Timestamp::START;
-        let client = Connection::connect(start, &config, name, remote, [seed as u8; 32]).unwrap();
+        let client = Connection::connect(start, config, name, remote, [seed as u8; 32]).unwrap();
         Network {
             seed,
             faults,
@@ -133,7 +152,7 @@ impl Network {
             free_at: [start; 2],
             client,
             server: None,
-            server_config: ServerConfig { tls: server_tls, transport, preferred_addresses: None },
+            server_config,
             client_address: CLIENT.parse().expect("an address"),
             lost_addresses: Vec::new(),
             closed: [None, None],
@@ -142,6 +161,9 @@ impl Network {
             connected: [false; 2],
             only_first: false,
             on_server: None,
+            meddle: None,
+            new_servers: false,
+            events: [Vec::new(), Vec::new()],
             stuck: 0,
             trace: Vec::new(),
             sent_to: BTreeMap::new(),
@@ -217,6 +239,28 @@ impl Network {
         ends.map(of).collect()
     }
 
+    fn spaces(&self) -> String {
+        let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
+        let of = |end: &Connection| {
+            let one = |id| {
+                let space = &end.spaces[id];
+                format!(
+                    "\n{:?} {id:?}: next {}, {} in flight, probes {}, acked {:?}, received {:?}, to send {}, {}",
+                    end.side,
+                    space.next,
+                    space.loss.sent().len(),
+                    space.probes,
+                    space.loss.largest_acked(),
+                    space.received.largest(),
+                    space.crypto_out.wants_to_send(u64::MAX),
+                    if space.discarded { "discarded" } else { "in use" },
+                )
+            };
+            end.spaces.ids().map(one).collect::<String>()
+        };
+        ends.map(of).collect()
+    }
+
     pub fn describe(&self) -> String {
         format!(
             "EQUIC_SEED={} at {:?}: {:?}\nclient {:?} {:?}\nserver {:?} {:?}",
@@ -228,6 +272,7 @@ impl Network {
             self.closed[1],
             self.server.as_ref().map(Connection::stats)
         ) + &self.paths()
+            + &self.spaces()
     }
 
     /// What two well-behaved ends keep for each other stays small.
@@ -355,6 +400,9 @@ impl Network {
         for (index, end) in [Some(&mut self.client), self.server.as_mut()].into_iter().enumerate() {
             let Some(end) = end else { continue };
             while let Some(event) = end.poll_event() {
+                if !matches!(event, Event::Stream(_)) {
+                    self.events[index].push(event.clone());
+                }
                 match event {
                     Event::Closed(reason) => self.closed[index] = Some(reason),
                     Event::DatagramsReadable | Event::DatagramsWritable => {
@@ -368,7 +416,34 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, mut packet: InFlight) {
+    fn deliver(&mut self, packet: InFlight) {
+        let Some(mut meddle) = self.meddle.take() else { return self.arrive(packet) };
+        let datagrams = meddle(packet.to_server, &packet.bytes);
+        self.meddle = Some(meddle);
+        for (to_server, bytes) in datagrams {
+            let (from, to) = if to_server == packet.to_server {
+                (packet.from, packet.to)
+            } else {
+                (packet.to, packet.from)
+            };
+            self.arrive(InFlight { to_server, from, to, ecn: packet.ecn, bytes });
+        }
+    }
+
+    /// Whether this begins another connection than the server's end has.
+    fn is_another(&self, bytes: &[u8]) -> bool {
+        let Some(server) = &self.server else { return true };
+        let Some(Ok(Packet::Long(first))) = Datagram::new(bytes, ParseOptions::default()).next()
+        else {
+            return false;
+        };
+        self.new_servers
+            && matches!(first.kind(), LongKind::Initial { .. })
+            && first.dcid() != server.original_dcid
+            && !server.local_ids.contains(first.dcid())
+    }
+
+    fn arrive(&mut self, mut packet: InFlight) {
         let arrival = Arrival { remote: packet.from, local: Some(packet.to.ip()), ecn: packet.ecn };
         let reached = if packet.to_server {
             !self.lost_addresses.contains(&packet.to)
@@ -381,7 +456,7 @@ impl Network {
         if !packet.to_server {
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
-        if self.server.is_none() {
+        if self.is_another(&packet.bytes) {
             let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
             let Some(Ok(Packet::Long(first))) = packets.next() else { return };
             let remote = packet.from;
