@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use equic_wire::params::{MaxAckDelay, PreferredAddress, TransportParameters};
 use equic_wire::{
-    ConnectionId, KnownVersion, ResetToken, Side, StreamCount, TransportErrorCode, VarInt, Writer,
+    ConnectionId, KnownVersion, Side, StreamCount, TransportErrorCode, VarInt, Writer,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -21,16 +21,13 @@ use super::path::{Path, PathKey, Paths};
 use super::space::{Space, SpaceId, Spaces};
 use super::start::Start;
 use super::waiting::Waiting;
-use super::{Connection, Event, close, hello};
+use super::{Connection, Event, FirstPacket, close, hello};
 use crate::Timestamp;
-use crate::cid::{LocalIds, RemoteIds};
+use crate::cid::{ID_LEN, IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
 use crate::operation::{Extensions, Operation, Table};
 use crate::received::AckPolicy;
 use crate::stream::{FrameError, Streams};
-
-/// Bytes of the connection IDs that a connection makes for itself.
-pub const ID_LEN: usize = 8;
 
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
@@ -102,7 +99,7 @@ pub(crate) fn tls_version(version: KnownVersion) -> Version {
 }
 
 /// The suite of Initial packets (RFC 9001 s.5.2).
-pub(super) fn initial_suite(
+pub(crate) fn initial_suite(
     provider: &rustls::crypto::CryptoProvider,
 ) -> Result<Suite, StartError> {
     provider
@@ -132,7 +129,22 @@ impl Connection {
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
-        let (scid, dcid) = (random_id(&mut rng), random_id(&mut rng));
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let ids = IdSource::random(&suite, &mut rng);
+        Connection::connect_with(now, config, name, remote, ids, rng.random())
+    }
+
+    /// As [`Connection::connect`], with connection IDs of an endpoint's source.
+    pub(crate) fn connect_with(
+        now: Timestamp,
+        config: &ClientConfig,
+        name: ServerName<'static>,
+        remote: SocketAddr,
+        source: IdSource,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
         let mut start = Start::client(config, name)?;
         let parameters = declare(&config.transport, TransportParameters::client(scid));
         start.declare(parameters, config.transport.grease, &mut rng);
@@ -143,7 +155,8 @@ impl Connection {
             Side::Client,
             config.transport.clone(),
             (start, tls),
-            Ids { scid, remote: dcid, original: dcid },
+            // A client knows its server's address to be one (RFC 9000 s.8.1).
+            Ids { scid, remote: dcid, original: dcid, source, validated: true },
             remote,
             rng,
         );
@@ -169,26 +182,52 @@ impl Connection {
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
-        let scid = random_id(&mut rng);
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let source = IdSource::random(&suite, &mut rng);
+        let first = FirstPacket {
+            version,
+            original,
+            retry: None,
+            sent_to: original,
+            client,
+            remote,
+            validated: false,
+        };
+        Connection::accept_with(now, config, &first, source, rng.random())
+    }
+
+    /// As [`Connection::accept_from`], for what an endpoint knows of the first packet.
+    pub(crate) fn accept_with(
+        now: Timestamp,
+        config: &ServerConfig,
+        first: &FirstPacket,
+        source: IdSource,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
+        let scid = source.generate(&mut rng);
         let mut start = Start::server(config, version)?;
         let mut parameters = TransportParameters::server(scid, original);
         let preferred = config.preferred_addresses.and_then(|addresses| {
-            let id = random_id(&mut rng);
-            let token = ResetToken(rng.random());
+            let id = source.generate(&mut rng);
+            let token = source.reset_key().token(id);
             PreferredAddress::new(addresses.ipv4, addresses.ipv6, id, token)
         });
         if let Some(server) = &mut parameters.server {
             server.preferred_address = preferred;
+            server.retry_source_connection_id = retry;
+            server.stateless_reset_token = Some(source.reset_key().token(scid));
         }
         start.declare(declare(&config.transport, parameters), config.transport.grease, &mut rng);
         let tls = start.session()?;
-        let keys = start.initial_keys(Side::Server, version, original);
+        let keys = start.initial_keys(Side::Server, version, sent_to);
         let mut connection = Connection::new(
             now,
             Side::Server,
             config.transport.clone(),
             (start, tls),
-            Ids { scid, remote: client, original },
+            Ids { scid, remote: client, original: sent_to, source, validated },
             remote,
             rng,
         );
@@ -210,9 +249,8 @@ impl Connection {
         remote: SocketAddr,
         mut rng: StdRng,
     ) -> Connection {
-        // A client knows its server's address to be one (RFC 9000 s.8.1).
         let seed = rng.random();
-        let path = Path::new(now, PathKey(0), remote, &config, seed, side == Side::Client);
+        let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
         Connection {
             side,
             version: start.original,
@@ -235,6 +273,7 @@ impl Connection {
             local_ids: LocalIds::new(ids.scid),
             remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
             scid: ids.scid,
+            id_source: ids.source,
             original_dcid: ids.original,
             peer_id_known: false,
             peer: None,
@@ -441,22 +480,15 @@ impl Connection {
             stay: parameters.disable_active_migration,
         });
     }
-
-    /// Gives the peer as many connection IDs as it keeps.
-    pub(super) fn issue_ids(&mut self) {
-        while self.progress.complete && self.local_ids.wants_more() {
-            let id = random_id(&mut self.rng);
-            let mut token = [0; ResetToken::LEN];
-            self.rng.fill_bytes(&mut token);
-            self.local_ids.issue(id, ResetToken(token));
-        }
-    }
 }
 
 struct Ids {
     scid: ConnectionId,
     remote: ConnectionId,
+    /// What the client's first packet that we answer was sent to.
     original: ConnectionId,
+    source: IdSource,
+    validated: bool,
 }
 
 /// Our transport parameters, encoded.

@@ -7,7 +7,6 @@ use equic_wire::{
 };
 
 use super::close::CloseReason;
-use super::handshake::ID_LEN;
 use super::migration::From;
 use super::path::PathKey;
 use super::space::SpaceId;
@@ -127,7 +126,8 @@ impl Connection {
 
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
-        let options = ParseOptions { dcid_len: ID_LEN, greased_fixed_bit: self.config.grease };
+        let options =
+            ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: self.config.grease };
         let mut packets = Datagram::new(datagram, options);
         loop {
             let found = match packets.next()? {
