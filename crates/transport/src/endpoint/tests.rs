@@ -338,7 +338,7 @@ fn retry_shows_the_address() {
 #[test]
 fn tokens_for_later_are_believed_until_they_expire() {
     let mut endpoint = server();
-    let token = endpoint.future_token(NOW, client_address().ip()).unwrap();
+    let token = endpoint.future_token(NOW, client_address().ip(), KnownVersion::V1).unwrap();
     let fortnight = Duration::from_secs(14 * 24 * 60 * 60);
     let other = "192.0.2.2:4000".parse().unwrap();
     let mut response = Vec::new();
@@ -356,6 +356,10 @@ fn tokens_for_later_are_believed_until_they_expire() {
         assert_eq!((incoming.is_validated(), incoming.may_retry()), (validated, true), "{source}");
         endpoint.ignore(incoming);
     }
+    // RFC 9369 s.5.
+    let datagram = initial(KnownVersion::V2, first_id(), &token);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+    assert!(!incoming(received).is_validated(), "of another version");
 }
 
 #[test]
@@ -423,6 +427,18 @@ fn other_versions_are_told_ours() {
         assert_eq!(versions[1..], [Version::V1, Version::V2]);
         assert!(versions[0].is_reserved() && versions[0] != header.version);
     }
+    // A version that is known and not spoken.
+    let transport = TransportConfig { versions: vec![KnownVersion::V1], ..Default::default() };
+    let (tls, transport) = (configs().1, Arc::new(transport));
+    let config = ServerConfig { tls, transport, preferred_addresses: None };
+    let mut only_one = server();
+    only_one.set_server(Some(Arc::new(config)));
+    let datagram = initial(KnownVersion::V2, first_id(), &[]);
+    let received = only_one.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+    assert!(matches!(received, Received::Respond));
+    let mut packets = Datagram::new(&response, ParseOptions::default());
+    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else { panic!("no answer") };
+    assert!(told.versions().contains(Version::V1) && !told.versions().contains(Version::V2));
     // RFC 9000 s.6.1: no answer to a Version Negotiation packet.
     let mut buffer = vec![0; 1200];
     let mut writer = Writer::new(&mut buffer);
@@ -470,7 +486,7 @@ fn nothing_that_comes_does_harm() {
     println!("nothing_that_comes_does_harm: EQUIC_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let mut endpoint = server_with(|config| config.max_incoming = 16);
-    let token = endpoint.future_token(NOW, client_address().ip()).unwrap();
+    let token = endpoint.future_token(NOW, client_address().ip(), KnownVersion::V1).unwrap();
     let patterns =
         [initial(KnownVersion::V1, first_id(), &[]), initial(KnownVersion::V2, first_id(), &token)];
     let mut waiting: Vec<Incoming> = Vec::new();
