@@ -195,7 +195,6 @@ async def fetch(urls: list[str], config: QuicConfiguration, ticket_for_next: boo
         create_protocol=Client,
         session_ticket_handler=keep,
         wait_connected=not early,
-        local_host="::" if ":" in parts.hostname else "0.0.0.0",
     ) as client:
         contents = await asyncio.gather(*[client.get(url) for url in urls])
         for url, content in zip(urls, contents):

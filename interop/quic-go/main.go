@@ -165,6 +165,9 @@ func fetch() error {
 		return errors.New("there are no REQUESTS")
 	}
 	host, _, _ := strings.Cut(strings.TrimPrefix(urls[0], "https://"), "/")
+	if config.ServerName, _, err = net.SplitHostPort(host); err != nil {
+		return err
+	}
 	client := &client{host: host, tls: config}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -202,11 +205,22 @@ func (c *client) fetch(ctx context.Context, urls []string, early bool) error {
 		InitialStreamReceiveWindow:     256 << 10,
 		InitialConnectionReceiveWindow: 512 << 10,
 	}
-	dial := quic.DialAddr
-	if early {
-		dial = quic.DialAddrEarly
+	address, err := net.ResolveUDPAddr("udp", c.host)
+	if err != nil {
+		return err
 	}
-	connection, err := dial(ctx, c.host, c.tls, config)
+	socket, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return err
+	}
+	// A transport of its own has connection IDs, without which a client cannot migrate.
+	transport := &quic.Transport{Conn: socket}
+	defer transport.Close()
+	dial := transport.Dial
+	if early {
+		dial = transport.DialEarly
+	}
+	connection, err := dial(ctx, address, c.tls, config)
 	if err != nil {
 		return err
 	}

@@ -298,14 +298,14 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
 
 /// RFC 9000 s.9.5: who goes elsewhere on purpose uses an ID that was not used before.
 fn new_ids(trace: &Trace) -> Checked {
-    let mut path = None;
+    let mut paths = BTreeSet::new();
     let mut used: BTreeSet<&[u8]> = BTreeSet::new();
     for seen in trace.of(Way::ToServer, Observed::OneRtt).filter(|seen| seen.content.is_some()) {
-        if path.is_some_and(|path| path != seen.client) && used.contains(&seen.dcid[..]) {
+        // Packets of the old path may come between: it is the first of each that counts.
+        if paths.insert(seen.client) && used.contains(&seen.dcid[..]) {
             let (client, _) = seen.client;
             return Err(format!("the client's first packet from {client} has an ID used before"));
         }
-        path = Some(seen.client);
         used.insert(&seen.dcid);
     }
     Ok(())
