@@ -5,8 +5,7 @@ BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: interop interop-quick setup-interop
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading test-kernels soak setup-examples examples test-examples \
+.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading bench-operations test-kernels soak setup-examples examples test-examples \
 
 	reproduce-gateway reproduce-gateway-quick
 
@@ -16,6 +15,7 @@ help: ## this list
 setup: ## install the Debian packages that are missing
 	@scripts/setup.sh all
 
+.PHONY: setup-interop interop interop-quick
 setup-interop:
 	@scripts/setup.sh interop
 
@@ -75,6 +75,9 @@ clean: ## remove what was built
 
 bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
+
+bench-operations: setup ## what it costs that operations can be replaced, while none is
+	@scripts/bench-operations.sh $(BENCH)
 
 bench-reading: root setup ## milliseconds per look at a gateway with full tables
 	@$(CARGO) bench --quiet -p equic-lab --bench reading

@@ -1,6 +1,6 @@
 //! QUIC (RFC 9000, 9001, 9002) without I/O: bytes and moments in, bytes and moments out.
 //!
-//! [`Connection`] is where to start reading: its doc shows the order of calls.
+//! [`Connection`] is where to start reading, then [`Endpoint`]: their docs show the order of calls.
 //!
 //! No clock, thread, socket, global or random number generator inside: the same calls give the same
 //! bytes, which the simulator and the tests stand on. In the making, from the bottom up; what is
@@ -14,7 +14,9 @@
 //! * [`received`]: what to acknowledge and when (RFC 9000 s.13.2);
 //! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14);
 //! * [`cid`]: connection IDs (RFC 9000 s.5.1);
-//! * [`connection`]: all of it together.
+//! * [`operation`]: what can be observed and replaced, one connection at a time;
+//! * [`connection`]: all of it together;
+//! * [`endpoint`]: many connections on one socket (RFC 9000 s.5.2).
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,8 @@ pub mod cid;
 pub mod congestion;
 pub mod connection;
 pub mod crypto;
+pub mod endpoint;
+pub mod operation;
 pub mod path;
 pub mod ranges;
 pub mod received;
@@ -33,4 +37,5 @@ mod testing;
 mod time;
 
 pub use connection::Connection;
+pub use endpoint::Endpoint;
 pub use time::Timestamp;

@@ -147,7 +147,8 @@ impl ReceivedPackets {
             return false;
         }
         // Late, and given up by the peer already.
-        let late = self.reported.is_some_and(|reported| number + threshold <= reported);
+        let late =
+            self.reported.is_some_and(|reported| number.saturating_add(threshold) <= reported);
         let top = self.largest_eliciting.map_or(number, |largest| largest.max(number));
         // What the last ACK frame let the peer give up needs no telling again.
         let from = match self.reported {

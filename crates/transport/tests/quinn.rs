@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use equic_transport::Timestamp;
 use equic_transport::connection::{
-    ClientConfig, CloseReason, Connection, Event, ServerConfig, TransportConfig,
+    Arrival, ClientConfig, CloseReason, Connection, Event, ServerConfig, TransportConfig,
 };
 use equic_transport::received::EcnCodepoint;
 use equic_transport::stream::ReadOutcome;
@@ -90,10 +90,10 @@ impl Driver {
             let timeout = timeout.unwrap_or(LIMIT).clamp(Duration::from_micros(1), LIMIT);
             self.socket.set_read_timeout(Some(timeout)).unwrap();
             match self.socket.recv_from(&mut buffer) {
-                Ok((size, _)) => {
+                Ok((size, remote)) => {
                     let now = self.now();
                     let datagram = &mut buffer[..size];
-                    self.connection.handle_datagram(now, EcnCodepoint::NotEct, datagram);
+                    self.connection.handle_datagram(now, from(remote), datagram);
                 }
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => panic!("{error}"),
@@ -166,6 +166,10 @@ impl Exchange {
             }
         }
     }
+}
+
+fn from(remote: SocketAddr) -> Arrival {
+    Arrival { remote, local: None, ecn: EcnCodepoint::NotEct }
 }
 
 #[test]
@@ -260,7 +264,7 @@ fn quinns_client_with_our_server() {
     let start = Timestamp::START;
     let mut connection =
         Connection::accept_from(start, &config, version, original, scid, remote, [8; 32]).unwrap();
-    connection.handle_datagram(start, EcnCodepoint::NotEct, &mut first[..size]);
+    connection.handle_datagram(start, from(remote), &mut first[..size]);
     let mut driver = Driver { socket, connection, start: Instant::now(), closed: None };
     let mut streams: Vec<(StreamId, Vec<u8>, bool, bool)> = Vec::new();
     driver.run(|connection| {

@@ -218,6 +218,12 @@ impl<'b> Writer<'b> {
         self.buffer.get_mut(..self.written).unwrap_or_default()
     }
 
+    /// The room that is left, for whoever writes by other means and then takes it with
+    /// [`Writer::reserve`].
+    pub fn unwritten_mut(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(self.written..).unwrap_or_default()
+    }
+
     /// Forgets what was written from `position` on; a later position changes nothing.
     pub fn truncate(&mut self, position: usize) {
         self.written = self.written.min(position);

@@ -6,19 +6,32 @@ use equic_wire::TransportErrorCode;
 use equic_wire::frame::Ack;
 
 use super::Connection;
+use super::path::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::congestion::{AckSample, Signal};
+use crate::operation::Operation;
 use crate::received::EcnCounts;
 use crate::recovery::{
     SentPacket, Thresholds, persistent_congestion, persistent_congestion_duration,
 };
 
+/// Packets with their numbers.
+type Packets = Vec<(u64, SentPacket<Sent>)>;
+
 impl Connection {
+    /// An ACK frame.
+    pub(super) fn process_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
+        let input = (id, ack.largest().get(), ack.raw_delay().get());
+        self.operate(Operation::ProcessAck, input, |connection, _| {
+            connection.on_ack(now, id, ack);
+        });
+    }
+
     /// RFC 9002 A.7.
-    pub(super) fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
+    fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
         let largest = ack.largest().get();
-        let before = self.spaces[id as usize].loss.largest_acked();
+        let before = self.spaces[id].loss.largest_acked();
         let ranges = ack.ranges().map(|range| range.smallest().get()..=range.largest().get());
         let acked = match self.space(id).loss.on_ack(ranges) {
             Ok(acked) => acked,
@@ -29,85 +42,147 @@ impl Connection {
         };
         if acked.spurious > 0 {
             self.stats.spurious_losses += acked.spurious;
-            self.path.controller.on_spurious_loss(now);
+            self.operate(Operation::SpuriousLoss, (id, acked.spurious), |connection, _| {
+                connection.path_mut().controller.on_spurious_loss(now);
+            });
         }
         if acked.packets.is_empty() {
             return;
         }
         if let Some(sample) = acked.rtt_sample(largest) {
-            let rtt = now.since(sample.time_sent);
+            let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
             let delay = self.ack_delay(id, ack);
-            self.path.rtt.update(now, rtt, delay);
+            self.operate(Operation::UpdateRtt, (key, rtt, delay), |connection, _| {
+                if let Some(path) = connection.paths.get_mut(key) {
+                    path.rtt.update(now, rtt, delay);
+                }
+            });
         }
-        let congested =
-            before.is_none_or(|before| largest > before) && self.validate_ecn(&acked.packets, ack);
-        let in_flight = self.path.in_flight;
-        let mut bytes = 0;
+        let fresh = before.is_none_or(|before| largest > before);
+        let flights: Vec<(PathKey, u64)> =
+            self.paths.iter().map(|path| (path.key, path.in_flight)).collect();
         for (number, packet) in &acked.packets {
-            if packet.in_flight {
-                bytes += u64::from(packet.size);
-            }
             self.on_packet_acked(id, *number, packet);
         }
-        self.path.in_flight -= bytes.min(self.path.in_flight);
-        let marks = acked.packets.iter().filter(|(_, packet)| packet.in_flight);
-        let marks = marks.map(|(_, p)| (p.time_sent, u64::from(p.size), p.delivery));
-        let rate = self.path.rates.on_acked(now, marks, self.path.rtt.min());
         self.detect_lost(now, id);
-        let largest_sent = acked.packets.first().map_or(now, |(_, packet)| packet.time_sent);
-        if congested {
-            self.path.controller.on_congestion(now, largest_sent, Signal::Ecn);
+        for (key, in_flight) in flights {
+            if acked.packets.iter().any(|(_, packet)| packet.content.path == key) {
+                let congested = fresh && self.validate_ecn(key, &acked.packets, ack);
+                self.on_path_acked(now, key, in_flight, &acked.packets, congested);
+            }
         }
-        self.path.controller.on_ack(&AckSample {
-            now,
-            acked: bytes,
-            largest_sent,
-            in_flight,
-            app_limited: rate.is_some_and(|rate| rate.app_limited),
-            rtt: &self.path.rtt,
-            rate,
-        });
         if self.peer_completed_validation() {
-            self.path.pto_count = 0;
+            self.path_mut().pto_count = 0;
         }
+    }
+
+    /// What acknowledgements mean for the path that the packets went on; `in_flight` was before.
+    fn on_path_acked(
+        &mut self,
+        now: Timestamp,
+        key: PathKey,
+        in_flight: u64,
+        packets: &Packets,
+        congested: bool,
+    ) {
+        let Some(path) = self.paths.get_mut(key) else { return };
+        let counted =
+            packets.iter().filter(|(_, packet)| packet.in_flight && packet.content.path == key);
+        let marks = counted.clone().map(|(_, p)| (p.time_sent, u64::from(p.size), p.delivery));
+        let bytes: u64 = counted.map(|(_, packet)| u64::from(packet.size)).sum();
+        let rate = path.rates.on_acked(now, marks, path.rtt.min());
+        let largest = packets.iter().find(|(_, packet)| packet.content.path == key);
+        let largest_sent = largest.map_or(now, |(_, packet)| packet.time_sent);
+        if congested {
+            self.congestion_event(now, key, largest_sent, Signal::Ecn);
+        }
+        let app_limited = rate.is_some_and(|rate| rate.app_limited);
+        let input = (key, bytes, in_flight, app_limited);
+        self.operate(Operation::CongestionAcked, input, |connection, _| {
+            let Some(path) = connection.paths.get_mut(key) else { return };
+            let rtt = &path.rtt;
+            path.controller.on_ack(&AckSample {
+                now,
+                acked: bytes,
+                largest_sent,
+                in_flight,
+                app_limited,
+                rtt,
+                rate,
+            });
+        });
+    }
+
+    fn congestion_event(
+        &mut self,
+        now: Timestamp,
+        key: PathKey,
+        largest_sent: Timestamp,
+        signal: Signal,
+    ) {
+        let (marked, bytes) = match signal {
+            Signal::Ecn => (true, 0),
+            Signal::Loss { bytes } => (false, bytes),
+        };
+        let input = (key, largest_sent, marked, bytes);
+        self.operate(Operation::CongestionEvent, input, |connection, _| {
+            if let Some(path) = connection.paths.get_mut(key) {
+                path.controller.on_congestion(now, largest_sent, signal);
+            }
+        });
     }
 
     /// RFC 9002 s.5.3.
-    fn ack_delay(&self, id: SpaceId, ack: &Ack<'_>) -> Duration {
-        match (id, &self.peer) {
-            (SpaceId::Data, Some(peer)) => {
-                let delay = ack.delay(peer.ack_delay_exponent);
-                if self.progress.confirmed { delay.min(peer.max_ack_delay) } else { delay }
-            }
-            _ => Duration::ZERO,
-        }
+    fn ack_delay(&mut self, id: SpaceId, ack: &Ack<'_>) -> Duration {
+        self.operate(
+            Operation::AckDelay,
+            (id, ack.raw_delay().get()),
+            |connection, (id, _)| match (id, &connection.peer) {
+                (SpaceId::Data(_), Some(peer)) => {
+                    let delay = ack.delay(peer.ack_delay_exponent);
+                    let confirmed = connection.progress.confirmed;
+                    if confirmed { delay.min(peer.max_ack_delay) } else { delay }
+                }
+                _ => Duration::ZERO,
+            },
+        )
     }
 
     /// Whether there are new marks of congestion.
-    fn validate_ecn(&mut self, packets: &[(u64, SentPacket<Sent>)], ack: &Ack<'_>) -> bool {
-        let marked = packets.iter().filter(|(_, packet)| packet.content.marked).count();
+    fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
+        let on_path = packets.iter().filter(|(_, packet)| packet.content.path == key);
+        let marked = on_path.filter(|(_, packet)| packet.content.marked).count() as u64;
         let counts = ack.ecn().map(|ecn| EcnCounts {
             ect0: ecn.ect0.get(),
             ect1: ecn.ect1.get(),
             ce: ecn.ce.get(),
         });
-        // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
-        self.path.ecn.on_ack(marked as u64, counts)
+        let EcnCounts { ect0, ect1, ce } = counts.unwrap_or_default();
+        self.operate(Operation::ValidateEcn, (key, marked, ect0, ect1, ce), |connection, _| {
+            // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
+            connection.paths.get_mut(key).is_some_and(|path| path.ecn.on_ack(marked, counts))
+        })
     }
 
     fn on_packet_acked(&mut self, id: SpaceId, number: u64, packet: &SentPacket<Sent>) {
-        if id == SpaceId::Data
+        let key = packet.content.path;
+        let input = (id, number, packet.size, key);
+        self.operate(Operation::PacketAcked, input, |_, _| ());
+        if id.is_data()
             && let Some(keys) = &mut self.one_rtt
         {
             keys.on_acked(number);
         }
-        if packet.mtu_probe {
-            if self.path.mtu.on_probe_acked() {
-                let size = self.path.mtu.current();
-                self.path.controller.on_datagram_size(size);
+        if let Some(path) = self.paths.get_mut(key) {
+            if packet.in_flight {
+                path.landed(packet.size.into());
             }
-        } else {
-            self.path.mtu.on_acked(packet.size);
+            if !packet.mtu_probe {
+                path.mtu.on_acked(packet.size);
+            }
+        }
+        if packet.mtu_probe {
+            self.mtu_probe_done(key, true);
         }
         for frame in &packet.content.frames {
             match frame {
@@ -118,58 +193,124 @@ impl Connection {
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
                 SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_acked(*sequence),
+                SentFrame::Extension(one) => {
+                    let (operation, frame_type) = (Operation::FrameAcked, one.frame_type);
+                    self.operate_frame(operation, frame_type, one.token, |_, _| ());
+                }
                 SentFrame::HandshakeDone | SentFrame::NewConnectionId(_) | SentFrame::Ping => {}
             }
         }
     }
 
+    pub(super) fn mtu_probe_done(&mut self, key: PathKey, arrived: bool) {
+        self.operate(Operation::MtuProbeDone, (key, arrived), |connection, (key, arrived)| {
+            let Some(path) = connection.paths.get_mut(key) else { return };
+            if !arrived {
+                // RFC 9000 s.14.4: no sign of congestion.
+                path.mtu.on_probe_lost();
+            } else if path.mtu.on_probe_acked() {
+                path.controller.on_datagram_size(path.mtu.current());
+            }
+        });
+    }
+
     /// RFC 9002 A.10, B.8.
     pub(super) fn detect_lost(&mut self, now: Timestamp, id: SpaceId) {
-        let thresholds = Thresholds::of(&self.path.rtt);
+        self.operate(Operation::DetectLost, id, |connection, id| connection.give_up(now, id));
+    }
+
+    fn give_up(&mut self, now: Timestamp, id: SpaceId) {
+        let thresholds = self.loss_thresholds();
         let lost = self.space(id).loss.detect_lost(now, thresholds);
         if lost.is_empty() {
             return;
         }
-        let (mut bytes, mut largest_sent) = (0, None);
-        for (_, packet) in &lost {
-            self.stats.packets_lost += 1;
-            let size = u64::from(packet.size);
-            if packet.in_flight {
-                self.path.in_flight -= size.min(self.path.in_flight);
-            }
-            self.send_again(id, &packet.content.frames);
-            if packet.mtu_probe {
-                // RFC 9000 s.14.4: no sign of congestion.
-                self.path.mtu.on_probe_lost();
-                continue;
-            }
-            if self.path.mtu.on_lost(packet.size) {
-                let size = self.path.mtu.current();
-                self.path.controller.on_datagram_size(size);
-            }
-            if packet.content.marked {
-                self.path.ecn.on_marked_lost();
-            }
-            if packet.in_flight {
-                bytes += size;
-                largest_sent = largest_sent.max(Some(packet.time_sent));
-                self.path.rates.on_lost(size);
-                let total = self.path.rates.lost();
-                self.path.controller.on_packet_lost(now, size, &packet.delivery, total);
-            }
+        for (number, packet) in &lost {
+            self.on_packet_lost(now, id, *number, packet);
         }
-        let Some(largest_sent) = largest_sent else { return };
-        self.path.controller.on_congestion(now, largest_sent, Signal::Loss { bytes });
+        let keys: Vec<PathKey> = self.paths.iter().map(|path| path.key).collect();
+        for key in keys {
+            self.on_path_lost(now, key, &lost);
+        }
+    }
+
+    /// Of the active path; what went elsewhere is late for other reasons, and rarely.
+    fn loss_thresholds(&mut self) -> Thresholds {
+        let key = self.path().key;
+        let (packets, delay) = self.operate(Operation::LossThresholds, key, |connection, key| {
+            let Thresholds { packets, delay } =
+                Thresholds::of(&connection.paths.get_or_active(key).rtt);
+            (packets, delay)
+        });
+        Thresholds { packets, delay }
+    }
+
+    fn on_packet_lost(
+        &mut self,
+        now: Timestamp,
+        id: SpaceId,
+        number: u64,
+        packet: &SentPacket<Sent>,
+    ) {
+        self.stats.packets_lost += 1;
+        let (key, size) = (packet.content.path, packet.size);
+        self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
+        self.send_again(id, number, false, &packet.content.frames);
+        if packet.mtu_probe {
+            self.mtu_probe_done(key, false);
+        }
+        let Some(path) = self.paths.get_mut(key) else { return };
+        if packet.in_flight {
+            path.landed(size.into());
+        }
+        if packet.mtu_probe {
+            return;
+        }
+        if path.mtu.on_lost(size) {
+            path.controller.on_datagram_size(path.mtu.current());
+        }
+        if packet.content.marked {
+            path.ecn.on_marked_lost();
+        }
+        if packet.in_flight {
+            path.rates.on_lost(size.into());
+            let total = path.rates.lost();
+            path.controller.on_packet_lost(now, size.into(), &packet.delivery, total);
+        }
+    }
+
+    /// What losses mean for a path's congestion control.
+    fn on_path_lost(&mut self, now: Timestamp, key: PathKey, lost: &Packets) {
+        let counted = lost.iter().filter(|(_, packet)| {
+            packet.in_flight && !packet.mtu_probe && packet.content.path == key
+        });
+        let bytes = counted.clone().map(|(_, packet)| u64::from(packet.size)).sum();
+        let Some(largest_sent) = counted.map(|(_, packet)| packet.time_sent).max() else { return };
+        self.congestion_event(now, key, largest_sent, Signal::Loss { bytes });
         let delay = self.peer.map_or(Duration::ZERO, |peer| peer.max_ack_delay);
-        let duration = persistent_congestion_duration(&self.path.rtt, delay);
-        if persistent_congestion(&lost, self.path.rtt.first_sample(), duration) {
-            self.path.controller.on_persistent_congestion(now);
-            self.path.rtt.restart_min();
+        let Some(path) = self.paths.get(key) else { return };
+        let duration = persistent_congestion_duration(&path.rtt, delay);
+        let found = persistent_congestion(lost, path.rtt.first_sample(), duration);
+        let input = (key, found);
+        if self.operate(Operation::PersistentCongestion, input, |_, (_, found)| found)
+            && let Some(path) = self.paths.get_mut(key)
+        {
+            path.controller.on_persistent_congestion(now);
+            path.rtt.restart_min();
         }
     }
 
     /// What was in a packet and still matters is to be sent again (RFC 9000 s.13.3).
-    pub(super) fn send_again(&mut self, id: SpaceId, frames: &[SentFrame]) {
+    pub(super) fn send_again(
+        &mut self,
+        id: SpaceId,
+        number: u64,
+        probe: bool,
+        frames: &[SentFrame],
+    ) {
+        if !self.operate(Operation::SelectRetransmission, (id, number, probe), |_, _| true) {
+            return;
+        }
         for frame in frames {
             match frame {
                 SentFrame::Ack(_) | SentFrame::Ping => {}
@@ -181,6 +322,10 @@ impl Connection {
                 SentFrame::HandshakeDone => self.progress.done_due = true,
                 SentFrame::NewConnectionId(sequence) => self.local_ids.on_lost(*sequence),
                 SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_lost(*sequence),
+                SentFrame::Extension(one) => {
+                    let (operation, frame_type) = (Operation::FrameLost, one.frame_type);
+                    self.operate_frame(operation, frame_type, one.token, |_, _| ());
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use equic_wire::{TransportErrorCode, VarInt};
 
 use super::{Connection, Event};
 use crate::Timestamp;
+use crate::operation::Operation;
 
 /// Bytes of a reason phrase that are sent and kept.
 const MAX_REASON: usize = 256;
@@ -100,6 +101,8 @@ impl Connection {
         if self.closing.is_closed() {
             return;
         }
+        let input = (error.application, error.code);
+        self.operate(Operation::CloseConnection, input, |_, _| ());
         self.events.push_back(Event::Closed(CloseReason::Local(error.clone())));
         let until = now + self.close_time();
         self.closing = Closing::Telling { error, until, tell: true, heard: 0 };
@@ -114,6 +117,7 @@ impl Connection {
         let reason = &reason[..reason.len().min(MAX_REASON)];
         let reason = String::from_utf8_lossy(reason).into_owned();
         let error = ConnectionError { application, code: code.get(), reason };
+        self.operate(Operation::PeerClosed, (application, error.code), |_, _| ());
         self.drain(now, CloseReason::Peer(error));
     }
 
@@ -136,7 +140,7 @@ impl Connection {
 
     /// RFC 9000 s.10.2: three PTOs.
     fn close_time(&self) -> std::time::Duration {
-        self.path.rtt.pto_base() * 3
+        self.path().rtt.pto_base() * 3
     }
 
     /// The frame that tells of it; `protected` with 1-RTT keys, where the application's code and

@@ -7,6 +7,7 @@ use super::Connection;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::cid::{IdError, NewId};
+use crate::operation::Operation;
 use crate::stream::FrameError;
 
 impl Connection {
@@ -21,12 +22,11 @@ impl Connection {
         let outcome = match frame {
             Frame::Padding(_) | Frame::Ping => Ok(()),
             Frame::Ack(ack) => {
-                self.on_ack(now, space, ack);
+                self.process_ack(now, space, ack);
                 Ok(())
             }
             Frame::Crypto(crypto) => {
-                self.on_crypto(now, space, crypto.offset().get(), crypto.data());
-                Ok(())
+                self.on_crypto(now, space, crypto.offset().get(), crypto.data())
             }
             Frame::ConnectionClose(close) => {
                 self.on_close(now, *close);
@@ -41,6 +41,8 @@ impl Connection {
                 Ok(())
             }
             Frame::RetireConnectionId(sequence) => {
+                let input = sequence.get();
+                self.operate(Operation::RetireConnectionId, input, |_, _| ());
                 if self.local_ids.on_retire(sequence.get(), dcid).is_err() {
                     let code = TransportErrorCode::PROTOCOL_VIOLATION;
                     self.fail(now, code, "it retires a connection ID that it cannot");
@@ -61,7 +63,10 @@ impl Connection {
                 Ok(())
             }
             Frame::PathChallenge(data) => {
-                self.path_response = Some(*data);
+                let key = self.path().key;
+                if self.operate(Operation::AnswerChallenge, key, |_, _| true) {
+                    self.path_mut().response = Some(*data);
+                }
                 Ok(())
             }
             // No path is challenged yet: nothing waits for it (RFC 9000 s.19.18).
@@ -132,6 +137,6 @@ impl Connection {
     pub(super) fn peer_completed_validation(&self) -> bool {
         self.side == Side::Server
             || self.progress.confirmed
-            || self.spaces[SpaceId::Handshake as usize].loss.largest_acked().is_some()
+            || self.spaces[SpaceId::Handshake].loss.largest_acked().is_some()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use equic_wire::params::{MaxAckDelay, TransportParameters};
 use equic_wire::{
-    ConnectionId, KnownVersion, ResetToken, Side, StreamCount, TransportErrorCode, VarInt, Writer,
+    ConnectionId, KnownVersion, Side, StreamCount, TransportErrorCode, VarInt, Writer,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -14,17 +14,15 @@ use rustls::pki_types::ServerName;
 use rustls::quic::{KeyChange, Suite, Version};
 
 use super::config::{ClientConfig, ServerConfig, TransportConfig};
-use super::path::Path;
-use super::space::{Space, SpaceId};
-use super::{Connection, Event, close};
+use super::path::{Path, PathKey, Paths};
+use super::space::{Space, SpaceId, Spaces};
+use super::{Connection, Event, FirstPacket, close};
 use crate::Timestamp;
-use crate::cid::{LocalIds, RemoteIds};
+use crate::cid::{ID_LEN, IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
+use crate::operation::{Extensions, Operation, Table};
 use crate::received::AckPolicy;
-use crate::stream::{PeerLimits, Streams};
-
-/// Bytes of the connection IDs that a connection makes for itself.
-pub const ID_LEN: usize = 8;
+use crate::stream::{FrameError, PeerLimits, Streams};
 
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
@@ -85,7 +83,9 @@ pub(crate) fn tls_version(version: KnownVersion) -> Version {
 }
 
 /// The suite of Initial packets (RFC 9001 s.5.2).
-fn initial_suite(provider: &rustls::crypto::CryptoProvider) -> Result<Suite, StartError> {
+pub(crate) fn initial_suite(
+    provider: &rustls::crypto::CryptoProvider,
+) -> Result<Suite, StartError> {
     provider
         .cipher_suites
         .iter()
@@ -113,7 +113,22 @@ impl Connection {
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
-        let (scid, dcid) = (random_id(&mut rng), random_id(&mut rng));
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let ids = IdSource::random(&suite, &mut rng);
+        Connection::connect_with(now, config, name, remote, ids, rng.random())
+    }
+
+    /// As [`Connection::connect`], with connection IDs of an endpoint's source.
+    pub(crate) fn connect_with(
+        now: Timestamp,
+        config: &ClientConfig,
+        name: ServerName<'static>,
+        remote: SocketAddr,
+        source: IdSource,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
         let version = KnownVersion::V1;
         let suite = initial_suite(config.tls.crypto_provider())?;
         let parameters = TransportParameters::client(scid);
@@ -130,7 +145,8 @@ impl Connection {
             Side::Client,
             config.transport.clone(),
             tls.into(),
-            Ids { scid, remote: dcid, original: dcid },
+            // A client knows its server's address to be one (RFC 9000 s.8.1).
+            Ids { scid, remote: dcid, original: dcid, source, validated: true },
             remote,
             rng,
         );
@@ -155,22 +171,50 @@ impl Connection {
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
-        let scid = random_id(&mut rng);
         let suite = initial_suite(config.tls.crypto_provider())?;
-        let parameters = TransportParameters::server(scid, original);
+        let source = IdSource::random(&suite, &mut rng);
+        let first = FirstPacket {
+            version,
+            original,
+            retry: None,
+            sent_to: original,
+            client,
+            remote,
+            validated: false,
+        };
+        Connection::accept_with(now, config, &first, source, rng.random())
+    }
+
+    /// As [`Connection::accept_from`], for what an endpoint knows of the first packet.
+    pub(crate) fn accept_with(
+        now: Timestamp,
+        config: &ServerConfig,
+        first: &FirstPacket,
+        source: IdSource,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
+        let scid = source.generate(&mut rng);
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let mut parameters = TransportParameters::server(scid, original);
+        if let Some(server) = &mut parameters.server {
+            server.retry_source_connection_id = retry;
+            server.stateless_reset_token = Some(source.reset_key().token(scid));
+        }
         let parameters = declare(&config.transport, parameters);
         let tls = rustls::quic::ServerConnection::new(
             config.tls.clone(),
             tls_version(version),
             parameters,
         )?;
-        let keys = suite.keys(original.as_bytes(), rustls::Side::Server, tls_version(version));
+        let keys = suite.keys(sent_to.as_bytes(), rustls::Side::Server, tls_version(version));
         let mut connection = Connection::new(
             now,
             Side::Server,
             config.transport.clone(),
             tls.into(),
-            Ids { scid, remote: client, original },
+            Ids { scid, remote: client, original: sent_to, source, validated },
             remote,
             rng,
         );
@@ -189,20 +233,24 @@ impl Connection {
         remote: SocketAddr,
         mut rng: StdRng,
     ) -> Connection {
-        // A client knows its server's address to be one (RFC 9000 s.8.1).
-        let path = Path::new(now, remote, &config, rng.random(), side == Side::Client);
+        let seed = rng.random();
+        let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
         Connection {
             side,
             version: KnownVersion::V1,
+            now,
+            table: Table::default(),
+            extensions: Extensions::default(),
             tls,
             level: SpaceId::Initial,
-            spaces: [Space::new(), Space::new(), Space::new()],
+            spaces: Spaces::new(),
             one_rtt: None,
             streams: Streams::new(side, config.streams.clone()),
-            path,
+            paths: Paths::new(path),
             local_ids: LocalIds::new(ids.scid),
             remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
             scid: ids.scid,
+            id_source: ids.source,
             original_dcid: ids.original,
             peer_id_known: false,
             peer: None,
@@ -211,8 +259,6 @@ impl Connection {
             ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
             idle_since: now,
             sent_since_received: false,
-            paced_until: None,
-            path_response: None,
             ping: false,
             blocked: Vec::new(),
             events: std::collections::VecDeque::new(),
@@ -223,19 +269,26 @@ impl Connection {
     }
 
     /// Hands TLS what came in order, and takes what it gives: bytes and keys.
-    pub(super) fn on_crypto(&mut self, now: Timestamp, id: SpaceId, offset: u64, data: &[u8]) {
+    ///
+    /// # Errors
+    /// Too much at once, or in too many pieces.
+    pub(super) fn on_crypto(
+        &mut self,
+        now: Timestamp,
+        id: SpaceId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FrameError> {
         let space = self.space(id);
         let end = offset.saturating_add(data.len() as u64);
         // RFC 9000 s.7.5.
         if end > space.crypto_in.read_offset() + MAX_CRYPTO {
-            return self.fail(now, TransportErrorCode::CRYPTO_BUFFER_EXCEEDED, "too much at once");
+            return Err(FrameError::Close(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED));
         }
-        if space.crypto_in.insert(offset, data).is_err() {
-            return;
-        }
+        space.crypto_in.insert(offset, data).map_err(|_| FrameError::TooFragmented)?;
         let mut read = false;
         loop {
-            let chunk = self.spaces[id as usize].crypto_in.chunk();
+            let chunk = self.spaces[id].crypto_in.chunk();
             if chunk.is_empty() {
                 break;
             }
@@ -247,12 +300,14 @@ impl Connection {
                     Some(alert) => TransportErrorCode::crypto(alert.into()),
                     None => TransportErrorCode::PROTOCOL_VIOLATION,
                 };
-                return self.fail(now, code, &error.to_string());
+                self.fail(now, code, &error.to_string());
+                return Ok(());
             }
         }
         if read {
             self.drive_tls(now);
         }
+        Ok(())
     }
 
     pub(super) fn drive_tls(&mut self, now: Timestamp) {
@@ -265,10 +320,12 @@ impl Connection {
                 Some(KeyChange::Handshake { keys }) => {
                     self.space(SpaceId::Handshake).keys = Some(keys);
                     self.level = SpaceId::Handshake;
+                    self.operate(Operation::KeysReady, SpaceId::Handshake, |_, _| ());
                 }
                 Some(KeyChange::OneRtt { keys, next }) => {
                     self.one_rtt = Some(OneRttKeys::new(keys, next));
-                    self.level = SpaceId::Data;
+                    self.level = SpaceId::DATA;
+                    self.operate(Operation::KeysReady, SpaceId::DATA, |_, _| ());
                 }
                 None if empty => break,
                 None => {}
@@ -278,6 +335,7 @@ impl Connection {
         if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
             self.progress.complete = true;
             self.events.push_back(Event::Connected);
+            self.operate(Operation::HandshakeComplete, (), |_, ()| ());
             if self.side == Side::Server {
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
                 self.progress.done_due = true;
@@ -291,32 +349,41 @@ impl Connection {
         if !self.progress.confirmed {
             self.progress.confirmed = true;
             self.events.push_back(Event::Confirmed);
+            self.operate(Operation::HandshakeConfirmed, (), |_, ()| ());
             self.discard(now, SpaceId::Handshake);
         }
     }
 
     /// The keys of a space are not needed any more (RFC 9001 s.4.9).
     pub(super) fn discard(&mut self, _now: Timestamp, id: SpaceId) {
-        let space = self.space(id);
-        if space.discarded {
+        if self.spaces[id].discarded {
             return;
         }
+        self.operate(Operation::DiscardKeys, id, |_, _| ());
+        let space = self.space(id);
         let given_up = space.loss.give_up_all();
         *space = Space { discarded: true, ..Space::new() };
         // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
-        let bytes: u64 =
-            given_up.iter().filter(|(_, p)| p.in_flight).map(|(_, p)| u64::from(p.size)).sum();
-        self.path.in_flight -= bytes.min(self.path.in_flight);
-        self.path.pto_count = 0;
+        for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
+            if let Some(path) = self.paths.get_mut(packet.content.path) {
+                path.landed(packet.size.into());
+            }
+        }
+        self.path_mut().pto_count = 0;
     }
 
     /// RFC 9000 s.7.3, s.7.4.
     fn read_parameters(&mut self, now: Timestamp) {
-        if self.peer.is_some() {
+        // Until the end of a resumed handshake a client's TLS shows what it remembers of the last one.
+        if self.peer.is_some() || self.side == Side::Client && self.tls.is_handshaking() {
             return;
         }
         let Some(bytes) = self.tls.quic_transport_parameters() else { return };
         let bytes = bytes.to_vec();
+        if !self.operate_on(Operation::ReadParameters, 0, (), &bytes, |_, ()| true) {
+            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
+            return self.fail(now, code, "its transport parameters do not do");
+        }
         let parameters = match TransportParameters::parse(&bytes, !self.side) {
             Ok(parameters) => parameters,
             Err(error) => return self.fail(now, error.code(), &error.to_string()),
@@ -339,8 +406,11 @@ impl Connection {
             max_streams_uni: parameters.initial_max_streams_uni.get(),
         });
         let limit = parameters.active_connection_id_limit.get().get();
-        self.local_ids.set_limit(limit, self.config.connection_ids);
-        self.path.mtu.on_peer_limit(parameters.max_udp_payload_size.get().get());
+        let most = limit.min(self.config.connection_ids);
+        let count = self.operate(Operation::ConnectionIdCount, most, |_, most| most);
+        self.local_ids.set_limit(limit, count);
+        let size = parameters.max_udp_payload_size.get().get();
+        self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
         if let Some(token) = parameters.server.and_then(|server| server.stateless_reset_token) {
             self.remote_ids.set_handshake_token(token);
         }
@@ -350,22 +420,15 @@ impl Connection {
             max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
         });
     }
-
-    /// Gives the peer as many connection IDs as it keeps.
-    pub(super) fn issue_ids(&mut self) {
-        while self.progress.complete && self.local_ids.wants_more() {
-            let id = random_id(&mut self.rng);
-            let mut token = [0; ResetToken::LEN];
-            self.rng.fill_bytes(&mut token);
-            self.local_ids.issue(id, ResetToken(token));
-        }
-    }
 }
 
 struct Ids {
     scid: ConnectionId,
     remote: ConnectionId,
+    /// What the client's first packet that we answer was sent to.
     original: ConnectionId,
+    source: IdSource,
+    validated: bool,
 }
 
 /// Our transport parameters, encoded.

@@ -1,7 +1,7 @@
 //! A connection (RFC 9000), sans I/O.
 //!
 //! ```text
-//! handle_datagram(now, ecn, &mut bytes)   a datagram came
+//! handle_datagram(now, arrival, &mut bytes) a datagram came
 //! handle_timeout(now)                     poll_timeout's moment has come
 //! poll_event()      -> connected, stream readable, ...      until none
 //! poll_transmit(now, &mut buffer) -> a datagram to send     until none
@@ -15,6 +15,8 @@
 //!   and loss;
 //! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
+//! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
+//! * `operate.rs`: calls of operations, with the hooks that are attached to them;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
 mod acks;
@@ -22,25 +24,29 @@ mod close;
 mod config;
 mod frames;
 mod handshake;
-mod path;
+mod ids;
+mod operate;
+pub(crate) mod path;
 mod receive;
 mod send;
-mod space;
+pub(crate) mod space;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod write;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
-use crate::cid::{LocalIds, RemoteIds};
+use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
+use crate::operation::{Extensions, HookError, HookId, Operation, Table};
 use crate::received::{AckPolicy, EcnCodepoint};
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
 
@@ -48,8 +54,10 @@ pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, ServerConfig, TransportConfig};
 use handshake::Peer;
 pub use handshake::StartError;
-use path::Path;
-use space::{Space, SpaceId};
+pub(crate) use handshake::{initial_suite, tls_version};
+pub(crate) use ids::FirstPacket;
+use path::{Path, Paths};
+use space::{Space, SpaceId, Spaces};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +70,19 @@ pub enum Event {
     Stream(StreamEvent),
     /// The connection is over.
     Closed(CloseReason),
+    /// A hook has failed and was taken off.
+    HookFailed(HookId, HookError),
+}
+
+/// How a datagram came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// From where.
+    pub remote: SocketAddr,
+    /// To which of our addresses, if that is known.
+    pub local: Option<IpAddr>,
+    /// How it was marked.
+    pub ecn: EcnCodepoint,
 }
 
 /// A datagram to send.
@@ -69,6 +90,8 @@ pub enum Event {
 pub struct Transmit {
     /// Where to.
     pub destination: SocketAddr,
+    /// From which of our addresses; none: any.
+    pub source: Option<IpAddr>,
     /// How to mark it.
     pub ecn: EcnCodepoint,
     /// Bytes of the buffer.
@@ -105,18 +128,24 @@ pub struct Connection {
     side: Side,
     config: Arc<TransportConfig>,
     version: KnownVersion,
+    /// The moment of the last call that gave one.
+    pub(crate) now: Timestamp,
+    table: Table,
+    /// Frames that hooks want sent.
+    pub(crate) extensions: Extensions,
     rng: StdRng,
     tls: rustls::quic::Connection,
     /// Where TLS writes now.
     level: SpaceId,
-    spaces: [Space; 3],
+    spaces: Spaces,
     one_rtt: Option<OneRttKeys>,
     streams: Streams,
-    path: Path,
+    paths: Paths,
     local_ids: LocalIds,
     remote_ids: RemoteIds,
     /// Our ID of the handshake, on long headers.
     scid: ConnectionId,
+    id_source: IdSource,
     /// What the client put on its first packet.
     original_dcid: ConnectionId,
     /// Whether the peer's first ID is known (RFC 9000 s.7.2).
@@ -128,9 +157,6 @@ pub struct Connection {
     idle_since: Timestamp,
     /// Whether something ack-eliciting was sent since the last packet came.
     sent_since_received: bool,
-    paced_until: Option<Timestamp>,
-    /// To be echoed (RFC 9000 s.8.2.2); the last one is enough.
-    path_response: Option<[u8; 8]>,
     ping: bool,
     blocked: Vec<Control>,
     events: VecDeque<Event>,
@@ -151,6 +177,16 @@ impl Connection {
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// Where datagrams go.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.path().remote
+    }
+
+    /// The round-trip time as it is estimated now.
+    pub fn rtt(&self) -> Duration {
+        self.path().rtt.smoothed()
     }
 
     /// Whether the handshake is complete.
@@ -181,7 +217,11 @@ impl Connection {
         if self.closing.is_closed() {
             return None;
         }
-        let id = self.streams.open(direction);
+        let input = u64::from(direction == Direction::Unidirectional);
+        let id = self
+            .operate(Operation::OpenStream, input, |_, _| true)
+            .then(|| self.streams.open(direction))
+            .flatten();
         if id.is_none() && self.progress.complete {
             self.blocked.extend(self.streams.streams_blocked(direction));
         }
@@ -221,7 +261,9 @@ impl Connection {
 
     /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; whether it was.
     pub fn update_keys(&mut self) -> bool {
-        self.progress.confirmed && self.one_rtt.as_mut().is_some_and(OneRttKeys::update)
+        self.operate(Operation::UpdateKeys, (), |connection, ()| connection.progress.confirmed)
+            && self.progress.confirmed
+            && self.one_rtt.as_mut().is_some_and(OneRttKeys::update)
     }
 
     /// How often the keys were updated, by either side.
@@ -230,7 +272,15 @@ impl Connection {
     }
 
     fn space(&mut self, id: SpaceId) -> &mut Space {
-        &mut self.spaces[id as usize]
+        &mut self.spaces[id]
+    }
+
+    fn path(&self) -> &Path {
+        self.paths.active()
+    }
+
+    fn path_mut(&mut self) -> &mut Path {
+        self.paths.active_mut()
     }
 
     fn fail(&mut self, now: Timestamp, code: TransportErrorCode, reason: &str) {

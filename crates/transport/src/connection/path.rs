@@ -1,21 +1,92 @@
-//! What a connection knows of a path.
+//! What a connection knows of its paths: a path is a pair of addresses.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 
 use crate::Timestamp;
 use crate::congestion::{Controller, DeliveryRate, Pacer, initial_window};
+use crate::operation::Words;
 use crate::path::{BASE_SIZE, EcnValidation, MtuDiscovery};
 use crate::recovery::RttEstimator;
 
 use super::config::TransportConfig;
+use super::space::PathId;
 
 /// How many times what came an address gets that is not validated (RFC 9000 s.8.1).
 const AMPLIFICATION: u64 = 3;
 
+/// Names a path of a connection; never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PathKey(pub u32);
+
+impl Words for PathKey {
+    const COUNT: usize = 1;
+
+    fn store(self, words: &mut [u64]) {
+        self.0.store(words);
+    }
+
+    fn load(words: &[u64]) -> Option<PathKey> {
+        u32::load(words).map(PathKey)
+    }
+}
+
+/// All paths; there is always an active one.
+pub(super) struct Paths {
+    list: Vec<Path>,
+    /// Where the active one is in the list.
+    active: usize,
+}
+
+impl Paths {
+    pub fn new(first: Path) -> Paths {
+        Paths { list: vec![first], active: 0 }
+    }
+
+    pub fn active(&self) -> &Path {
+        &self.list[self.active]
+    }
+
+    pub fn active_mut(&mut self) -> &mut Path {
+        &mut self.list[self.active]
+    }
+
+    /// None: it is gone.
+    pub fn get(&self, key: PathKey) -> Option<&Path> {
+        self.list.iter().find(|path| path.key == key)
+    }
+
+    pub fn get_mut(&mut self, key: PathKey) -> Option<&mut Path> {
+        self.list.iter_mut().find(|path| path.key == key)
+    }
+
+    /// This one, or, if it is gone, the active one.
+    pub fn get_or_active(&self, key: PathKey) -> &Path {
+        self.get(key).unwrap_or_else(|| self.active())
+    }
+
+    pub fn get_or_active_mut(&mut self, key: PathKey) -> &mut Path {
+        let at = self.list.iter().position(|path| path.key == key).unwrap_or(self.active);
+        &mut self.list[at]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.list.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+        self.list.iter_mut()
+    }
+}
+
 pub(super) struct Path {
+    pub key: PathKey,
+    /// Whose packet numbers and connection IDs it uses (RFC 10069).
+    pub id: PathId,
     pub remote: SocketAddr,
+    /// Our address, as far as it is known.
+    pub local: Option<IpAddr>,
     pub rtt: RttEstimator,
     pub controller: Box<dyn Controller>,
     pub pacer: Pacer,
@@ -26,7 +97,10 @@ pub(super) struct Path {
     pub ecn: EcnValidation,
     /// Probe timeouts in a row.
     pub pto_count: u32,
+    pub paced_until: Option<Timestamp>,
     pub validated: bool,
+    /// To be echoed (RFC 9000 s.8.2.2); the last one is enough.
+    pub response: Option<[u8; 8]>,
     received: u64,
     sent: u64,
 }
@@ -34,13 +108,17 @@ pub(super) struct Path {
 impl Path {
     pub fn new(
         now: Timestamp,
+        key: PathKey,
         remote: SocketAddr,
         config: &TransportConfig,
         seed: u64,
         validated: bool,
     ) -> Path {
         Path {
+            key,
+            id: PathId(0),
             remote,
+            local: None,
             rtt: RttEstimator::new(config.initial_rtt),
             controller: config.congestion.start(BASE_SIZE, seed),
             pacer: Pacer::new(now, initial_window(BASE_SIZE)),
@@ -49,7 +127,9 @@ impl Path {
             mtu: MtuDiscovery::new(config.max_datagram_size),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             pto_count: 0,
+            paced_until: None,
             validated,
+            response: None,
             received: 0,
             sent: 0,
         }
@@ -63,6 +143,11 @@ impl Path {
         self.sent += bytes as u64;
     }
 
+    /// A packet of so many bytes is in flight no more.
+    pub fn landed(&mut self, bytes: u64) {
+        self.in_flight -= bytes.min(self.in_flight);
+    }
+
     /// Bytes that may be sent before the address is validated; none: no limit.
     pub fn credit(&self) -> Option<u64> {
         (!self.validated).then(|| (self.received * AMPLIFICATION).saturating_sub(self.sent))
@@ -71,10 +156,5 @@ impl Path {
     /// Whether there is credit for a datagram as large as they must be (RFC 9000 s.14.1).
     pub fn may_send(&self) -> bool {
         self.credit().is_none_or(|credit| credit >= MIN_INITIAL_DATAGRAM as u64)
-    }
-
-    /// Bytes that the congestion window has left.
-    pub fn room(&self) -> u64 {
-        self.controller.window().saturating_sub(self.in_flight)
     }
 }

@@ -1,16 +1,41 @@
 //! From datagrams to frames (RFC 9000 s.12.2, RFC 9001 s.5).
 
-use equic_wire::frame::Frames;
+use equic_wire::frame::{Frame, FrameType, Frames};
 use equic_wire::packet::{Datagram, LongKind, Packet, PacketType, ParseOptions, Protected};
-use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side, TransportErrorCode};
+use equic_wire::{ConnectionId, PacketNumber, Reader, ResetToken, Side, TransportErrorCode};
 
-use super::Connection;
 use super::close::CloseReason;
-use super::handshake::ID_LEN;
 use super::space::SpaceId;
+use super::{Arrival, Connection};
 use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
+use crate::operation::{Operation, Words};
 use crate::received::{AckPolicy, EcnCodepoint};
+
+impl Words for EcnCodepoint {
+    const COUNT: usize = 1;
+
+    fn store(self, words: &mut [u64]) {
+        // As in the IP header (RFC 3168 s.5).
+        match self {
+            EcnCodepoint::NotEct => 0u64,
+            EcnCodepoint::Ect1 => 1,
+            EcnCodepoint::Ect0 => 2,
+            EcnCodepoint::Ce => 3,
+        }
+        .store(words);
+    }
+
+    fn load(words: &[u64]) -> Option<EcnCodepoint> {
+        Some(match u64::load(words)? {
+            0 => EcnCodepoint::NotEct,
+            1 => EcnCodepoint::Ect1,
+            2 => EcnCodepoint::Ect0,
+            3 => EcnCodepoint::Ce,
+            _ => return None,
+        })
+    }
+}
 
 /// A packet whose place in the datagram is known.
 struct Found {
@@ -34,10 +59,17 @@ struct Opened {
 
 impl Connection {
     /// A datagram came. It is decrypted in place.
-    pub fn handle_datagram(&mut self, now: Timestamp, ecn: EcnCodepoint, datagram: &mut [u8]) {
+    pub fn handle_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
+        self.now = now;
+        let (key, ecn) = (self.path().key, arrival.ecn);
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
-        self.path.on_datagram_received(datagram.len());
+        let path = self.path_mut();
+        path.on_datagram_received(datagram.len());
+        path.local = path.local.or(arrival.local);
+        if !self.operate_on(Operation::HandleDatagram, 0, (key, ecn), datagram, |_, _| true) {
+            return;
+        }
         if self.closing.is_closed() {
             self.closing.on_datagram();
         }
@@ -56,7 +88,9 @@ impl Connection {
         if !opened
             && let Some(token) = last
             && datagram[0] & 0x80 == 0
-            && self.remote_ids.is_reset(ResetToken(token))
+            && self.operate_on(Operation::IsStatelessReset, 0, (), datagram, |connection, ()| {
+                connection.remote_ids.is_reset(ResetToken(token))
+            })
         {
             self.drain(now, CloseReason::StatelessReset);
         }
@@ -64,7 +98,7 @@ impl Connection {
 
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
-        let options = ParseOptions { dcid_len: ID_LEN, greased_fixed_bit: false };
+        let options = ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: false };
         let mut packets = Datagram::new(datagram, options);
         loop {
             let found = match packets.next()? {
@@ -84,7 +118,7 @@ impl Connection {
                     len: datagram.len() - packets.rest().len(),
                 },
                 Ok(Packet::Short(short)) => Found {
-                    space: SpaceId::Data,
+                    space: SpaceId::DATA,
                     kind: PacketType::OneRtt,
                     dcid: short.dcid(),
                     scid: None,
@@ -116,7 +150,10 @@ impl Connection {
             self.stats.packets_dropped += 1;
             return false;
         };
-        if self.spaces[found.space as usize].received.is_duplicate(opened.number) {
+        let input = (found.space, opened.number);
+        if self.operate(Operation::IsDuplicate, input, |connection, (id, number)| {
+            connection.spaces[id].received.is_duplicate(number)
+        }) {
             self.stats.packets_dropped += 1;
             return true;
         }
@@ -127,33 +164,47 @@ impl Connection {
             self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, "reserved bits are set");
             return true;
         }
-        let payload = packet[opened.payload.clone()].to_vec();
-        self.handle_payload(now, ecn, found, opened.number, &payload);
+        let payload = &packet[opened.payload.clone()];
+        let number = opened.number;
+        let input = (found.space, number, self.path().key, ecn);
+        self.operate_on(Operation::AfterPacketRead, 0, input, payload, |_, _| ());
+        let input = (found.space, number, self.path().key);
+        if !self.operate_on(Operation::ParseFrames, 0, input, payload, |connection, _| {
+            connection.handle_payload(now, ecn, found, number, payload)
+        }) {
+            // As if it had been lost: the peer will send it again.
+            self.stats.packets_dropped += 1;
+        }
         true
     }
 
     /// Removes header and packet protection; none: it is to be dropped.
     fn open_packet(&mut self, now: Timestamp, found: &Found, packet: &mut [u8]) -> Option<Opened> {
         let sample = *found.protected.sample(packet)?;
-        let space = &mut self.spaces[found.space as usize];
+        let space = &self.spaces[found.space];
         let largest = space.received.largest().map(|(number, _)| number);
         let header_key = match (found.space, &self.one_rtt) {
-            (SpaceId::Data, Some(keys)) => keys.remote_header(),
-            (SpaceId::Data, None) => return None,
+            (SpaceId::Data(_), Some(keys)) => keys.remote_header(),
+            (SpaceId::Data(_), None) => return None,
             _ => &*space.keys.as_ref()?.remote.header,
         };
         let mask = header_mask(header_key, &sample)?;
         let header = found.protected.remove(packet, &mask)?;
-        let number = header.packet_number().restore(largest.and_then(PacketNumber::new))?.get();
+        let truncated = header.packet_number();
+        let length = truncated.len().bytes();
+        let input = (found.space, truncated.bits(), length, largest);
+        let number = self.operate(Operation::RestorePacketNumber, input, |_, _| {
+            Some(truncated.restore(largest.and_then(PacketNumber::new))?.get())
+        })?;
+        let retain = now + self.path().rtt.pto_base() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let len = match (found.space, &mut self.one_rtt) {
-            (SpaceId::Data, Some(keys)) => {
+            (SpaceId::Data(_), Some(keys)) => {
                 // Server data may come before the client's Finished; not the other way round
                 // (RFC 9001 s.5.7).
                 if self.side == Side::Server && !self.progress.complete {
                     return None;
                 }
-                let retain = now + self.path.rtt.pto_base() * 3;
                 let bit = header.key_phase()?;
                 match keys.open(number, bit, head, payload, largest, retain) {
                     Ok((opened, _)) => opened.len(),
@@ -171,7 +222,7 @@ impl Connection {
                 }
             }
             _ => {
-                let key = &space.keys.as_ref()?.remote.packet;
+                let key = &self.spaces[found.space].keys.as_ref()?.remote.packet;
                 key.decrypt_in_place(number, head, payload).ok()?.len()
             }
         };
@@ -193,13 +244,14 @@ impl Connection {
         }
         if found.space == SpaceId::Handshake {
             // RFC 9000 s.8.1: whoever has Handshake keys has our Initial.
-            self.path.validated = true;
+            self.path_mut().validated = true;
             if self.side == Side::Server {
                 self.discard(now, SpaceId::Initial);
             }
         }
     }
 
+    /// False: the packet is to be treated as lost.
     fn handle_payload(
         &mut self,
         now: Timestamp,
@@ -207,37 +259,124 @@ impl Connection {
         found: &Found,
         number: u64,
         payload: &[u8],
-    ) {
-        let frames = match Frames::new(payload) {
-            Ok(frames) => frames,
-            Err(error) => return self.fail(now, error.code(), "a packet without frames"),
-        };
-        let mut eliciting = false;
-        for frame in frames {
-            let frame = match frame {
-                Ok(frame) => frame,
-                Err(error) => return self.fail(now, error.code(), &error.to_string()),
+    ) -> bool {
+        let id = found.space;
+        if let Err(error) = Frames::new(payload) {
+            self.fail(now, error.code(), "a packet without frames");
+            return true;
+        }
+        let (mut rest, mut eliciting) = (payload, false);
+        while !rest.is_empty() {
+            let mut reader = Reader::new(rest);
+            let kind = match FrameType::read(&mut reader) {
+                Ok(kind) => kind,
+                Err(error) => {
+                    self.fail(now, error.code(), &error.to_string());
+                    return true;
+                }
             };
-            if let Err(error) = frame.check_allowed(found.kind, !self.side) {
-                return self.fail(now, error.code(), &error.to_string());
-            }
-            eliciting |= frame.frame_type().is_ack_eliciting();
-            if !self.handle_frame(now, found.space, found.dcid, &frame) {
-                // As if it had been lost: the peer will send it again.
-                self.stats.packets_dropped += 1;
-                return;
+            let Some(accepted) = self.handle_one(now, found, number, kind, &mut rest) else {
+                return true;
+            };
+            eliciting |= kind.is_ack_eliciting();
+            if !accepted {
+                return false;
             }
             if self.closing.is_closed() {
-                return;
+                return true;
             }
         }
-        let policy = match found.space {
-            SpaceId::Data => self.ack_policy,
-            _ => AckPolicy::IMMEDIATE,
+        let input = (id, number, eliciting);
+        self.operate(Operation::AfterParseFrames, input, |_, _| ());
+        let input = (id, number, eliciting, ecn);
+        self.operate(Operation::RecordPacket, input, |connection, _| {
+            connection.record_packet(now, id, number, eliciting, ecn);
+        });
+        true
+    }
+
+    /// The frame at the start of `rest`, which is moved on; none: the connection has failed.
+    fn handle_one(
+        &mut self,
+        now: Timestamp,
+        found: &Found,
+        number: u64,
+        kind: FrameType,
+        rest: &mut &[u8],
+    ) -> Option<bool> {
+        let (id, frame_type, all) = (found.space, kind.0.get(), *rest);
+        let mut parsed = None;
+        let length = self.operate_on(Operation::ParseFrame, frame_type, id, all, |_, _| {
+            let mut reader = Reader::new(all);
+            let frame = Frame::read(&mut reader);
+            let length = if frame.is_ok() { all.len() - reader.rest().len() } else { 0 };
+            parsed = Some(frame);
+            length
+        });
+        let foreign = parsed.is_none();
+        let frame = match parsed {
+            None if length > 0 && length <= all.len() => None,
+            None => {
+                let code = TransportErrorCode::FRAME_ENCODING_ERROR;
+                self.fail(now, code, "a malformed frame, says an extension");
+                return None;
+            }
+            Some(Ok(frame)) => Some(frame),
+            Some(Err(error)) => {
+                self.fail(now, error.code(), &error.to_string());
+                return None;
+            }
         };
-        let space = self.space(found.space);
+        let (bytes, others) = all.split_at(length);
+        *rest = others;
+        let allowed = self.operate_frame(Operation::CheckFrame, frame_type, id, |connection, _| {
+            let sender = !connection.side;
+            kind.allowed_in(found.kind) != Some(false) && kind.may_be_sent_by(sender)
+        });
+        if !allowed {
+            let code = TransportErrorCode::PROTOCOL_VIOLATION;
+            self.fail(now, code, "a frame where it may not be");
+            return None;
+        }
+        let input = (id, number, self.path().key);
+        let accepted =
+            self.operate_on(Operation::ProcessFrame, frame_type, input, bytes, |connection, _| {
+                // Parsed by a hook and not processed by one: it must be as the RFC has it.
+                let read = || Frame::read(&mut Reader::new(bytes)).ok();
+                match frame.or_else(|| foreign.then(read).flatten()) {
+                    Some(frame) => connection.handle_frame(now, id, found.dcid, &frame),
+                    None => {
+                        let code = TransportErrorCode::FRAME_ENCODING_ERROR;
+                        connection.fail(now, code, "a frame that nobody knows");
+                        true
+                    }
+                }
+            });
+        Some(accepted)
+    }
+
+    fn record_packet(
+        &mut self,
+        now: Timestamp,
+        id: SpaceId,
+        number: u64,
+        eliciting: bool,
+        ecn: EcnCodepoint,
+    ) {
+        let policy = self.ack_policy(id);
+        let space = self.space(id);
         if !space.discarded {
             space.received.on_received(now, number, eliciting, ecn, &policy);
         }
+    }
+
+    fn ack_policy(&mut self, id: SpaceId) -> AckPolicy {
+        let (ack_eliciting_threshold, max_ack_delay, reordering_threshold) =
+            self.operate(Operation::AckPolicy, id, |connection, id| {
+                let policy =
+                    if id.is_data() { connection.ack_policy } else { AckPolicy::IMMEDIATE };
+                (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
+            });
+        AckPolicy { ack_eliciting_threshold, max_ack_delay, reordering_threshold }
     }
 }

@@ -6,10 +6,13 @@ use equic_wire::packet::{
 use equic_wire::{PacketNumber, Side, VarIntLen, Writer};
 
 use super::close::Closing;
+use super::path::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use super::{Connection, Transmit};
 use crate::Timestamp;
+use crate::congestion::Rate;
 use crate::crypto::header_mask;
+use crate::operation::Operation;
 use crate::received::EcnCodepoint;
 use crate::recovery::{DeliveryMark, SentPacket};
 
@@ -19,9 +22,17 @@ const TAG_LEN: usize = 16;
 /// Fewer bytes are not worth another packet in a datagram.
 const MIN_PACKET: usize = 64;
 
+/// A datagram has one packet at most of each space; application data of one path ID is enough.
+const MAX_PACKETS: usize = 3;
+
+/// How many packet numbers may be left out at once.
+const MAX_SKIP: u64 = 64;
+
 /// What a datagram may hold.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
+    /// The way it goes.
+    pub path: PathKey,
     /// Bytes.
     pub size: usize,
     /// Whether packets that count toward congestion may go: window and pace have room.
@@ -36,110 +47,159 @@ struct Built {
     number: u64,
     frames: Vec<SentFrame>,
     eliciting: bool,
+    padded: bool,
 }
 
 impl Connection {
     /// The next datagram to send, written into `buffer`, which should have room for 65,527 bytes or
     /// as many as `max_datagram_size` says; none: nothing now.
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
+        self.now = now;
         if self.closing.is_closed() {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        let allowance = self.allowance(now, buffer.len())?;
-        let wanted: Vec<SpaceId> =
-            SpaceId::ALL.into_iter().filter(|id| self.has_content(now, *id, allowance)).collect();
-        if wanted.is_empty() {
+        let active = self.path().key;
+        let key = self.operate(Operation::SelectPath, (), |_, ()| active);
+        let key = self.paths.get_or_active(key).key;
+        let allowance = self.allowance(now, key, buffer.len())?;
+        let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
+        // Application data in the packet numbers of this path.
+        let data = SpaceId::Data(self.paths.get_or_active(key).id);
+        let ids = self
+            .spaces
+            .ids()
+            .filter(|id| (!id.is_data() || *id == data) && self.has_content(now, *id, allowance));
+        for (place, id) in wanted.iter_mut().zip(ids) {
+            *place = Some(id);
+        }
+        let last = wanted.iter().flatten().last().copied();
+        let Some(last) = last else {
             self.note_app_limited(allowance);
             return None;
-        }
+        };
         let size = allowance.size.min(buffer.len());
         let mut writer = Writer::new(&mut buffer[..size]);
-        let mut initial = false;
-        let mut marked = false;
-        for (index, id) in wanted.iter().enumerate() {
+        let (mut initial, mut marked) = (false, false);
+        for id in wanted.into_iter().flatten() {
             if writer.remaining() < MIN_PACKET {
                 break;
             }
-            initial |= *id == SpaceId::Initial;
+            initial |= id == SpaceId::Initial;
             // RFC 9000 s.14.1: a datagram with an Initial packet has 1,200 bytes.
-            let last = index + 1 == wanted.len();
-            let pad = match (allowance.mtu_probe, initial && last) {
+            let pad = match (allowance.mtu_probe, initial && id == last) {
                 (true, _) => size,
                 (false, true) => MIN_INITIAL_DATAGRAM.min(size),
                 (false, false) => 0,
             };
-            marked |= self.transmit_packet(now, *id, allowance, &mut writer, pad)?;
+            marked |= self.transmit_packet(now, id, allowance, &mut writer, pad)?;
         }
         let size = writer.position();
-        self.on_datagram_sent(size);
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
-        Some(Transmit { destination: self.path.remote, ecn, size })
+        let bytes = writer.written();
+        self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
+        self.on_datagram_sent(key, size);
+        let path = self.paths.get_or_active(key);
+        Some(Transmit { destination: path.remote, source: path.local, ecn, size })
     }
 
-    fn on_datagram_sent(&mut self, size: usize) {
-        self.path.on_datagram_sent(size);
+    fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
+        self.paths.get_or_active_mut(key).on_datagram_sent(size);
         self.stats.datagrams_sent += 1;
         self.stats.bytes_sent += size as u64;
     }
 
     /// None: nothing at all may be sent.
-    fn allowance(&mut self, now: Timestamp, buffer: usize) -> Option<Allowance> {
-        let mtu = self.path.mtu.current();
-        let mut size = usize::from(mtu).min(buffer);
-        if !self.path.may_send() {
+    fn allowance(&mut self, now: Timestamp, key: PathKey, buffer: usize) -> Option<Allowance> {
+        let path = self.paths.get_or_active(key);
+        let (mtu, credit) = (path.mtu.current(), path.credit());
+        if !path.may_send() {
             return None;
         }
-        if let Some(credit) = self.path.credit() {
+        let size = self.operate(Operation::DatagramSize, key, |_, _| mtu);
+        let mut size = usize::from(size).clamp(1, buffer);
+        if let Some(credit) = credit {
             // RFC 9000 s.8.1.
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));
         }
-        let room = self.path.room() >= u64::from(mtu);
-        let rate = self.path.controller.pacing_rate(&self.path.rtt);
-        self.paced_until = if room { self.path.pacer.next(now, rate, mtu) } else { None };
-        let in_flight = room && self.paced_until.is_none();
-        let mut allowance = Allowance { size, in_flight, mtu_probe: false };
+        let window = self.operate(Operation::CongestionWindow, key, |connection, key| {
+            connection.paths.get_or_active(key).controller.window()
+        });
+        let in_flight = self.paths.get_or_active(key).in_flight;
+        let room = window.saturating_sub(in_flight) >= u64::from(mtu);
+        let until = if room { self.pace(now, key, mtu) } else { None };
+        self.paths.get_or_active_mut(key).paced_until = until;
+        let in_flight = room && until.is_none();
+        let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false };
         if in_flight && self.progress.confirmed && self.is_quiet() {
             allowance = self.probe_mtu(now, buffer, allowance);
         }
         Some(allowance)
     }
 
+    /// When a datagram may leave; none: now.
+    fn pace(&mut self, now: Timestamp, key: PathKey, size: u16) -> Option<Timestamp> {
+        let rate = self.operate(Operation::PacingRate, key, |connection, key| {
+            let path = connection.paths.get_or_active(key);
+            path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
+        });
+        self.operate(Operation::PaceUntil, (key, rate, size), |connection, (key, rate, size)| {
+            let rate = Rate::bytes_per_second(rate as f64);
+            connection.paths.get_or_active_mut(key).pacer.next(now, rate, size)
+        })
+    }
+
     /// Whether no probe of another kind is due.
     fn is_quiet(&self) -> bool {
-        self.spaces[SpaceId::Data as usize].probes == 0
+        self.spaces[SpaceId::DATA].probes == 0
     }
 
     fn probe_mtu(&mut self, now: Timestamp, buffer: usize, allowance: Allowance) -> Allowance {
-        match self.path.mtu.next_probe(now) {
-            Some(size) if usize::from(size) <= buffer => {
-                Allowance { size: size.into(), mtu_probe: true, ..allowance }
-            }
-            Some(_) => {
-                self.path.mtu.on_probe_lost();
+        let size = self.operate(Operation::ProbeMtu, allowance.path, |connection, key| {
+            connection.paths.get_or_active_mut(key).mtu.next_probe(now).unwrap_or(0)
+        });
+        match usize::from(size) {
+            0 => allowance,
+            size if size <= buffer => Allowance { size, mtu_probe: true, ..allowance },
+            _ => {
+                self.mtu_probe_done(allowance.path, false);
                 allowance
             }
-            None => allowance,
         }
     }
 
-    fn has_content(&self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
-        let space = &self.spaces[id as usize];
+    fn has_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
         let keys = match id {
-            SpaceId::Data => self.one_rtt.is_some() && self.may_send_data(),
-            _ => space.keys.is_some(),
+            SpaceId::Data(_) => self.one_rtt.is_some() && self.may_send_data(),
+            _ => self.spaces[id].keys.is_some(),
         };
         if !keys {
             return false;
         }
-        if allowance.mtu_probe {
-            return id == SpaceId::Data;
-        }
-        space.probes > 0
-            || space.received.is_due(now)
-            || allowance.in_flight
-                && (space.crypto_out.wants_to_send(u64::MAX)
-                    || id == SpaceId::Data && self.has_data())
+        let input = (id, allowance.path, allowance.in_flight);
+        self.operate(Operation::HasContent, input, |connection, (id, _, _)| {
+            if allowance.mtu_probe {
+                return id.is_data();
+            }
+            let space = &connection.spaces[id];
+            space.probes > 0
+                || allowance.in_flight
+                    && (space.crypto_out.wants_to_send(u64::MAX)
+                        || id.is_data() && connection.has_data(allowance.path))
+                || connection.ack_is_due(now, id, allowance.path)
+        })
+    }
+
+    fn ack_is_due(&mut self, now: Timestamp, id: SpaceId, path: PathKey) -> bool {
+        self.operate(Operation::AckIsDue, id, |connection, id| {
+            connection.spaces[id].received.is_due(now)
+        }) && self.acks_go(id, path)
+    }
+
+    /// Whether acknowledgements of a space go this way.
+    pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
+        let chosen = self.operate(Operation::SelectACKPath, (id, path), |_, (_, path)| path);
+        chosen == path || self.paths.get(chosen).is_none()
     }
 
     /// A server may answer before the client's Finished came (RFC 9001 s.5.7).
@@ -147,11 +207,12 @@ impl Connection {
         self.side == Side::Server || self.progress.complete
     }
 
-    fn has_data(&self) -> bool {
+    fn has_data(&self, path: PathKey) -> bool {
         self.progress.done_due
             || self.ping
-            || self.path_response.is_some()
+            || self.paths.get_or_active(path).response.is_some()
             || !self.blocked.is_empty()
+            || !self.extensions.is_empty()
             || self.local_ids.has_news()
             || self.remote_ids.has_news()
             || self.streams.has_control()
@@ -160,9 +221,14 @@ impl Connection {
 
     /// There is room and nothing to fill it with: what is in flight says nothing of the path.
     fn note_app_limited(&mut self, allowance: Allowance) {
-        if allowance.in_flight {
-            self.path.rates.on_app_limited(self.path.in_flight);
+        if !allowance.in_flight {
+            return;
         }
+        let key = allowance.path;
+        let in_flight = self.paths.get_or_active(key).in_flight;
+        self.operate(Operation::AppLimited, (key, in_flight), |connection, (key, in_flight)| {
+            connection.paths.get_or_active_mut(key).rates.on_app_limited(in_flight);
+        });
     }
 
     /// Writes a packet; whether it is marked. None: it could not be protected.
@@ -174,30 +240,30 @@ impl Connection {
         writer: &mut Writer<'_>,
         pad: usize,
     ) -> Option<bool> {
+        let key = allowance.path;
         let built = self.build_packet(now, id, allowance, writer, pad)?;
-        let Built { open, number, frames, eliciting } = built;
-        let padded = pad > 0;
+        let Built { open, number, frames, eliciting, padded } = built;
         let finished = open.finish(writer, TAG_LEN).ok()?;
         let size = finished.packet.len();
         let bytes = writer.written_mut().get_mut(finished.packet.clone())?;
         self.protect(id, number, &finished, bytes)?;
         let in_flight = eliciting || padded;
-        let marked = id == SpaceId::Data && in_flight && self.path.ecn.marks();
+        let marked = self.operate(Operation::MarkEcn, (key, id), |connection, (key, id)| {
+            id.is_data() && in_flight && connection.paths.get_or_active(key).ecn.marks()
+        });
         if marked {
-            self.path.ecn.on_marked_sent();
+            self.paths.get_or_active_mut(key).ecn.on_marked_sent();
         }
-        self.on_packet_sent(
-            now,
-            id,
-            number,
-            size,
-            SentPacketKind {
-                eliciting,
-                in_flight,
-                mtu_probe: allowance.mtu_probe,
-                content: Sent { frames, marked },
-            },
-        );
+        let kind = SentPacketKind {
+            eliciting,
+            in_flight,
+            mtu_probe: allowance.mtu_probe,
+            content: Sent { frames, marked, path: key },
+        };
+        let input = (id, number, size, eliciting, key);
+        self.operate(Operation::SendPacket, input, |connection, _| {
+            connection.on_packet_sent(now, id, number, size, kind);
+        });
         if id == SpaceId::Handshake && self.side == Side::Client {
             // RFC 9001 s.4.9.1.
             self.discard(now, SpaceId::Initial);
@@ -214,37 +280,54 @@ impl Connection {
         pad: usize,
     ) -> Option<Built> {
         let start = writer.position();
-        let number = self.spaces[id as usize].next;
-        self.space(id).next += 1;
-        let open = self.open_header(id, number, writer)?;
+        let next = self.spaces[id].next;
+        let number = self.operate(Operation::NextPacketNumber, (id, next), |_, (_, next)| next);
+        // Never one that was used; those skipped are remembered, so they are few.
+        let number = number.clamp(next, next + MAX_SKIP);
+        self.space(id).next = number + 1;
+        let open = self.open_header(id, number, allowance.path, writer)?;
+        self.operate(Operation::GenerateHeader, (id, number, allowance.path), |_, _| ());
         // Room for the tag is kept by a writer that ends before it.
-        let limit = writer.remaining().checked_sub(TAG_LEN)?;
+        let room = writer.remaining().checked_sub(TAG_LEN)?;
         let mut frames = Vec::new();
-        let mut payload = vec![0; limit];
-        let mut inner = Writer::new(&mut payload);
-        let eliciting = if allowance.mtu_probe {
-            inner.u8(1).ok()?;
-            frames.push(SentFrame::Ping);
-            true
-        } else {
-            self.write_frames(now, id, allowance, &mut inner, &mut frames)
-        };
-        writer.bytes(inner.written()).ok()?;
+        let mut inner = Writer::new(writer.unwritten_mut().get_mut(..room)?);
+        let input = (id, number, room);
+        let eliciting = self.operate(Operation::GenerateFrames, input, |connection, _| {
+            if allowance.mtu_probe && inner.u8(1).is_ok() {
+                frames.push(SentFrame::Ping);
+                return true;
+            }
+            connection.write_frames(now, id, allowance, &mut inner, &mut frames)
+        });
+        let written = inner.position();
+        writer.reserve(written).ok()?;
         let total = writer.position() - start + TAG_LEN;
-        let padding = pad.saturating_sub(start + total).max(open.padding_needed(writer, TAG_LEN));
-        writer.zeros(padding.min(writer.remaining() - TAG_LEN)).ok()?;
-        self.space(id).probes = self.spaces[id as usize].probes.saturating_sub(u8::from(eliciting));
-        Some(Built { open, number, frames, eliciting })
+        let needed = open.padding_needed(writer, TAG_LEN);
+        let wanted = pad.saturating_sub(start + total).max(needed);
+        let padding = self.operate(Operation::PadPacket, (id, wanted), |_, (_, wanted)| wanted);
+        let most = writer.remaining().saturating_sub(TAG_LEN);
+        writer.zeros(padding.max(needed).min(most)).ok()?;
+        let space = self.space(id);
+        space.probes = space.probes.saturating_sub(u8::from(eliciting));
+        Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
-    fn open_header(&self, id: SpaceId, number: u64, writer: &mut Writer<'_>) -> Option<OpenPacket> {
-        let acked = self.spaces[id as usize].loss.largest_acked().and_then(PacketNumber::new);
+    fn open_header(
+        &mut self,
+        id: SpaceId,
+        number: u64,
+        key: PathKey,
+        writer: &mut Writer<'_>,
+    ) -> Option<OpenPacket> {
+        let acked = self.spaces[id].loss.largest_acked().and_then(PacketNumber::new);
         let number = PacketNumber::new(number)?.truncate(acked)?;
         let dcid = self.remote_ids.current();
         let kind = match id {
-            SpaceId::Data => {
+            SpaceId::Data(_) => {
+                // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
+                let spin = self.operate(Operation::SpinBit, key, |_, _| false);
                 let key_phase = self.one_rtt.as_ref()?.bit();
-                let header = ShortHeader { dcid, spin: false, key_phase, fixed_bit: true };
+                let header = ShortHeader { dcid, spin, key_phase, fixed_bit: true };
                 return header.open(writer, number).ok();
             }
             SpaceId::Initial => LongKind::Initial { token: &[] },
@@ -265,10 +348,10 @@ impl Connection {
     ) -> Option<()> {
         let (header, body) = packet.split_at_mut(finished.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
-        let space = &self.spaces[id as usize];
+        let space = &self.spaces[id];
         let sealed = match (id, &mut self.one_rtt) {
-            (SpaceId::Data, Some(keys)) => keys.seal(number, header, payload).ok()?,
-            (SpaceId::Data, None) => return None,
+            (SpaceId::Data(_), Some(keys)) => keys.seal(number, header, payload).ok()?,
+            (SpaceId::Data(_), None) => return None,
             _ => {
                 space.keys.as_ref()?.local.packet.encrypt_in_place(number, header, payload).ok()?
             }
@@ -276,7 +359,7 @@ impl Connection {
         tag.copy_from_slice(sealed.as_ref());
         let sample = finished.header().sample(packet)?;
         let key = match (id, &self.one_rtt) {
-            (SpaceId::Data, Some(keys)) => keys.local_header(),
+            (SpaceId::Data(_), Some(keys)) => keys.local_header(),
             _ => &*space.keys.as_ref()?.local.header,
         };
         let mask = header_mask(key, sample)?;
@@ -293,12 +376,18 @@ impl Connection {
     ) {
         let bytes = size as u64;
         self.stats.packets_sent += 1;
+        let key = kind.content.path;
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
-            delivery = self.path.rates.on_sent(now, bytes, self.path.in_flight);
-            self.path.in_flight += bytes;
-            self.path.controller.on_sent(now, bytes, self.path.in_flight);
-            self.path.pacer.on_sent(bytes);
+            let path = self.paths.get_or_active_mut(key);
+            delivery = path.rates.on_sent(now, bytes, path.in_flight);
+            path.in_flight += bytes;
+            path.pacer.on_sent(bytes);
+            let in_flight = path.in_flight;
+            self.operate(Operation::CongestionSent, (key, bytes, in_flight), |connection, _| {
+                let path = connection.paths.get_or_active_mut(key);
+                path.controller.on_sent(now, bytes, in_flight);
+            });
         }
         if kind.eliciting && !self.sent_since_received {
             // RFC 9000 s.10.1: the first after something came starts the idle timer anew.
@@ -326,21 +415,22 @@ impl Connection {
             return None;
         }
         let error = error.clone();
-        let credit = self.path.credit().map_or(usize::MAX, |credit| credit as usize);
+        let key = self.path().key;
+        let credit = self.path().credit().map_or(usize::MAX, |credit| credit as usize);
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
-        let spaces: Vec<SpaceId> = SpaceId::ALL
+        let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
             .into_iter()
             .filter(|id| match id {
-                SpaceId::Data => self.one_rtt.is_some() && self.progress.complete,
-                _ => self.spaces[*id as usize].keys.is_some(),
+                SpaceId::Data(_) => self.one_rtt.is_some() && self.progress.complete,
+                _ => self.spaces[*id].keys.is_some(),
             })
             .collect();
         for (index, id) in spaces.iter().enumerate() {
-            let number = self.spaces[*id as usize].next;
+            let number = self.spaces[*id].next;
             let start = writer.position();
-            let open = self.open_header(*id, number, &mut writer)?;
-            Connection::close_frame(&error, *id == SpaceId::Data).write(&mut writer).ok()?;
+            let open = self.open_header(*id, number, key, &mut writer)?;
+            Connection::close_frame(&error, id.is_data()).write(&mut writer).ok()?;
             let needed = open.padding_needed(&writer, TAG_LEN);
             let initial = spaces[0] == SpaceId::Initial && index + 1 == spaces.len();
             let whole = if initial { size - TAG_LEN } else { 0 };
@@ -352,9 +442,10 @@ impl Connection {
             self.protect(*id, number, &finished, bytes)?;
         }
         let size = writer.position();
-        self.on_datagram_sent(size);
-        let ecn = EcnCodepoint::NotEct;
-        (size > 0).then_some(Transmit { destination: self.path.remote, ecn, size })
+        self.on_datagram_sent(key, size);
+        let (path, ecn) = (self.path(), EcnCodepoint::NotEct);
+        let (destination, source) = (path.remote, path.local);
+        (size > 0).then_some(Transmit { destination, source, ecn, size })
     }
 }
 

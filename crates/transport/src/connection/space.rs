@@ -1,24 +1,101 @@
 //! A packet number space, and what is remembered of a packet in flight.
 
-use std::ops::Range;
+use std::ops::{Index, IndexMut, Range};
 
 use equic_wire::StreamId;
 use rustls::quic::Keys;
 
+use super::path::PathKey;
+use crate::operation::{Extension, Words};
 use crate::received::ReceivedPackets;
 use crate::recovery::LossDetector;
 use crate::stream::{Assembler, Control, SendBuffer};
 
+/// A path identifier of RFC 10069: whose packet numbers and connection IDs. Without that extension
+/// there is 0 alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PathId(pub u32);
+
 /// The packet number spaces (RFC 9000 s.12.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum SpaceId {
+pub(crate) enum SpaceId {
     Initial,
     Handshake,
-    Data,
+    Data(PathId),
 }
 
 impl SpaceId {
-    pub const ALL: [SpaceId; 3] = [SpaceId::Initial, SpaceId::Handshake, SpaceId::Data];
+    /// Application data of path ID 0.
+    pub const DATA: SpaceId = SpaceId::Data(PathId(0));
+
+    pub const fn is_data(self) -> bool {
+        matches!(self, SpaceId::Data(_))
+    }
+}
+
+impl Words for SpaceId {
+    const COUNT: usize = 1;
+
+    fn store(self, words: &mut [u64]) {
+        match self {
+            SpaceId::Initial => 0u64,
+            SpaceId::Handshake => 1,
+            SpaceId::Data(PathId(id)) => 2 + u64::from(id),
+        }
+        .store(words);
+    }
+
+    fn load(words: &[u64]) -> Option<SpaceId> {
+        Some(match u64::load(words)? {
+            0 => SpaceId::Initial,
+            1 => SpaceId::Handshake,
+            other => SpaceId::Data(PathId(u32::try_from(other - 2).ok()?)),
+        })
+    }
+}
+
+/// All spaces of a connection.
+pub(super) struct Spaces {
+    initial: Space,
+    handshake: Space,
+    /// By path ID.
+    data: Vec<Space>,
+}
+
+impl Spaces {
+    pub fn new() -> Spaces {
+        Spaces { initial: Space::new(), handshake: Space::new(), data: vec![Space::new()] }
+    }
+
+    /// In the order in which their packets stand in a datagram.
+    pub fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
+        let data = 0..u32::try_from(self.data.len()).unwrap_or(u32::MAX);
+        [SpaceId::Initial, SpaceId::Handshake]
+            .into_iter()
+            .chain(data.map(|id| SpaceId::Data(PathId(id))))
+    }
+}
+
+impl Index<SpaceId> for Spaces {
+    type Output = Space;
+
+    fn index(&self, id: SpaceId) -> &Space {
+        match id {
+            SpaceId::Initial => &self.initial,
+            SpaceId::Handshake => &self.handshake,
+            SpaceId::Data(PathId(id)) => &self.data[id as usize],
+        }
+    }
+}
+
+impl IndexMut<SpaceId> for Spaces {
+    fn index_mut(&mut self, id: SpaceId) -> &mut Space {
+        match id {
+            SpaceId::Initial => &mut self.initial,
+            SpaceId::Handshake => &mut self.handshake,
+            SpaceId::Data(PathId(id)) => &mut self.data[id as usize],
+        }
+    }
 }
 
 /// A frame of a packet in flight, as far as its loss or acknowledgement matters.
@@ -37,6 +114,8 @@ pub(super) enum SentFrame {
     NewConnectionId(u64),
     RetireConnectionId(u64),
     Ping,
+    /// A hook's.
+    Extension(Extension),
 }
 
 /// A packet in flight.
@@ -45,6 +124,8 @@ pub(super) struct Sent {
     pub frames: Vec<SentFrame>,
     /// Marked ECT(0).
     pub marked: bool,
+    /// Which way it went.
+    pub path: PathKey,
 }
 
 pub(super) struct Space {

@@ -1,6 +1,7 @@
 //! Two connections in one thread and virtual time, over a network that does what networks do.
 
 mod network;
+mod operations;
 
 use std::time::Duration;
 
@@ -196,7 +197,7 @@ fn a_path_with_a_small_mtu_works() {
         for _ in 0..20 {
             echo(&mut network, 20_000);
         }
-        let found = network.client.path.mtu.current();
+        let found = network.client.path().mtu.current();
         assert!(found <= mtu && mtu - found < 20, "{mtu}: {found}, {}", network.describe());
     }
 }

@@ -8,24 +8,47 @@ use super::Connection;
 use super::close::CloseReason;
 use super::space::SpaceId;
 use crate::Timestamp;
+use crate::operation::Operation;
 
 /// The backoff ends here: 2^10 round trips are long beyond any idle timeout.
 const MAX_BACKOFF: u32 = 10;
 
 impl Connection {
     /// When to call [`Connection::handle_timeout`]; none: nothing is waited for.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
+    pub fn poll_timeout(&mut self) -> Option<Timestamp> {
         if self.closing.is_closed() {
             return self.closing.deadline();
         }
-        let loss = self.loss_timer().map(|(at, _)| at);
-        let acks = self.spaces.iter().filter_map(|space| space.received.deadline()).min();
-        let acks = acks.filter(|_| self.path.may_send());
-        [loss, acks, self.paced_until, self.idle_timer()].into_iter().flatten().min()
+        let loss = self.set_timer();
+        let acks = self.ack_deadline().filter(|_| self.path().may_send());
+        let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
+        [loss, acks, paced, self.idle_timer()].into_iter().flatten().min()
+    }
+
+    /// The timer of loss detection, as whoever is attached to it wants it.
+    fn set_timer(&mut self) -> Option<Timestamp> {
+        self.operate(Operation::SetTimer, (), |connection, ()| {
+            connection.loss_timer().map(|(at, _)| at)
+        })
+    }
+
+    fn ack_deadline(&mut self) -> Option<Timestamp> {
+        let ids = self.spaces.ids();
+        ids.filter_map(|id| {
+            self.operate(Operation::AckDeadline, id, |connection, id| {
+                connection.spaces[id].received.deadline()
+            })
+        })
+        .min()
     }
 
     /// A moment of [`Connection::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.now = now;
+        self.operate(Operation::OnTimer, (), |connection, ()| connection.on_timer(now));
+    }
+
+    fn on_timer(&mut self, now: Timestamp) {
         if let Some(until) = self.closing.deadline() {
             if until <= now {
                 self.forget(CloseReason::IdleTimeout);
@@ -36,59 +59,70 @@ impl Connection {
             // RFC 9000 s.10.1: without a word.
             return self.forget(CloseReason::IdleTimeout);
         }
-        if self.paced_until.is_some_and(|at| at <= now) {
-            self.paced_until = None;
+        for path in self.paths.iter_mut() {
+            path.paced_until = path.paced_until.filter(|at| *at > now);
         }
         if let Some(keys) = &mut self.one_rtt {
             keys.expire(now);
         }
-        if let Some((at, _)) = self.loss_timer()
-            && at <= now
-        {
+        if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
         }
     }
 
-    fn idle_timer(&self) -> Option<Timestamp> {
-        let peer = self.peer.map_or(Duration::ZERO, |peer| peer.max_idle_timeout);
-        let timeout = match (self.config.max_idle_timeout, peer) {
-            (Duration::ZERO, Duration::ZERO) => return None,
-            (Duration::ZERO, other) | (other, Duration::ZERO) => other,
-            (ours, theirs) => ours.min(theirs),
-        };
+    fn idle_timer(&mut self) -> Option<Timestamp> {
+        let timeout = self.operate(Operation::IdleTimeout, (), |connection, ()| {
+            connection.idle_timeout().map(|timeout| timeout.as_nanos() as u64)
+        })?;
         // RFC 9000 s.10.1: three PTOs at least.
-        Some(self.idle_since + timeout.max(self.pto(SpaceId::Data) * 3))
+        let least = self.pto(SpaceId::DATA) * 3;
+        Some(self.idle_since + Duration::from_nanos(timeout).max(least))
+    }
+
+    fn idle_timeout(&self) -> Option<Duration> {
+        let peer = self.peer.map_or(Duration::ZERO, |peer| peer.max_idle_timeout);
+        match (self.config.max_idle_timeout, peer) {
+            (Duration::ZERO, Duration::ZERO) => None,
+            (Duration::ZERO, other) | (other, Duration::ZERO) => Some(other),
+            (ours, theirs) => Some(ours.min(theirs)),
+        }
     }
 
     /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).
-    fn pto(&self, id: SpaceId) -> Duration {
-        let delay = match (id, &self.peer) {
-            (SpaceId::Data, Some(peer)) => peer.max_ack_delay,
-            _ => Duration::ZERO,
-        };
-        self.path.rtt.pto_base() + delay
+    pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
+        let key = self.path().key;
+        self.operate(Operation::ProbeTimeout, (id, key), |connection, (id, key)| {
+            let delay = match (id, &connection.peer) {
+                (SpaceId::Data(_), Some(peer)) => peer.max_ack_delay,
+                _ => Duration::ZERO,
+            };
+            connection.paths.get_or_active(key).rtt.pto_base() + delay
+        })
     }
 
-    /// When something counts as lost, or a probe is due, and in which space (RFC 9002 A.8). The
-    /// latter has no loss time.
-    fn loss_timer(&self) -> Option<(Timestamp, SpaceId)> {
-        let lost = SpaceId::ALL
-            .into_iter()
-            .filter_map(|id| Some((self.spaces[id as usize].loss.loss_time()?, id)))
-            .min();
+    fn backoff(&mut self) -> u32 {
+        let count = self.path().pto_count;
+        self.operate(Operation::PtoBackoff, count, |_, count| 1u32 << count.min(MAX_BACKOFF))
+    }
+
+    /// When something counts as lost, or a probe is due, and in which space (RFC 9002 A.8).
+    fn loss_timer(&mut self) -> Option<(Timestamp, SpaceId)> {
+        let ids = self.spaces.ids();
+        let lost = ids.filter_map(|id| Some((self.spaces[id].loss.loss_time()?, id))).min();
         if lost.is_some() {
             return lost;
         }
         // RFC 9002 s.6.2.2.1: who may not send at all needs no timer; the next datagram is credit.
-        if !self.path.may_send() {
+        if !self.path().may_send() {
             return None;
         }
-        let backoff = 1 << self.path.pto_count.min(MAX_BACKOFF);
-        let probe = SpaceId::ALL
-            .into_iter()
-            .filter(|id| *id != SpaceId::Data || self.progress.complete)
+        let backoff = self.backoff();
+        let ids = self.spaces.ids();
+        let complete = self.progress.complete;
+        let probe = ids
+            .filter(|id| !id.is_data() || complete)
             .filter_map(|id| {
-                let sent = self.spaces[id as usize].loss.last_ack_eliciting()?;
+                let sent = self.spaces[id].loss.last_ack_eliciting()?;
                 Some((sent + self.pto(id) * backoff, id))
             })
             .min();
@@ -96,7 +130,7 @@ impl Connection {
             return probe;
         }
         // RFC 9002 s.6.2.2.1: the client keeps a server alive that may not send.
-        let handshake = self.spaces[SpaceId::Handshake as usize].keys.is_some();
+        let handshake = self.spaces[SpaceId::Handshake].keys.is_some();
         let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
         Some((self.idle_since + self.pto(id) * backoff, id))
     }
@@ -104,21 +138,26 @@ impl Connection {
     /// RFC 9002 A.9.
     fn on_loss_timer(&mut self, now: Timestamp) {
         let Some((_, id)) = self.loss_timer() else { return };
-        if self.spaces[id as usize].loss.loss_time().is_some() {
+        if self.spaces[id].loss.loss_time().is_some() {
             return self.detect_lost(now, id);
         }
         self.stats.probe_timeouts += 1;
-        self.path.pto_count += 1;
+        self.path_mut().pto_count += 1;
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
-        let frames: Vec<_> = self.spaces[id as usize]
+        let oldest: Vec<_> = self.spaces[id]
             .loss
             .sent()
             .iter()
             .filter(|(_, packet)| packet.ack_eliciting)
             .take(2)
-            .flat_map(|(_, packet)| packet.content.frames.clone())
+            .map(|(number, packet)| (number, packet.content.frames.clone()))
             .collect();
-        self.send_again(id, &frames);
-        self.space(id).probes = if frames.is_empty() { 1 } else { 2 };
+        let probes: u8 = if oldest.is_empty() { 1 } else { 2 };
+        for (number, frames) in oldest {
+            self.send_again(id, number, true, &frames);
+        }
+        let count = self.path().pto_count;
+        let probes = self.operate(Operation::ProbeCount, (id, count), |_, _| probes);
+        self.space(id).probes = probes;
     }
 }

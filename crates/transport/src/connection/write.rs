@@ -1,15 +1,17 @@
 //! The frames of a packet, in the order of their urgency.
 
 use equic_wire::frame::{
-    AckRange, Crypto, EcnCounts, Frame, NewConnectionId, ResetStream, StopSending, Stream,
-    StreamLimit, write_ack,
+    AckRange, Crypto, EcnCounts, Frame, FrameType, NewConnectionId, ResetStream, StopSending,
+    Stream, StreamLimit, write_ack,
 };
-use equic_wire::{BufferFull, PacketNumber, StreamCount, StreamId, VarInt, Writer};
+use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
+use super::path::PathKey;
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
+use crate::operation::Operation;
 use crate::stream::Control;
 
 /// RFC 9000 s.18.2: the exponent of our ACK Delay fields.
@@ -17,6 +19,9 @@ const ACK_DELAY_EXPONENT: u32 = 3;
 
 /// Bytes below which a STREAM or CRYPTO frame is left for the next packet.
 const MIN_DATA: usize = 16;
+
+/// The room that a hook's frame is sure to get; one that needs more is dropped.
+const MAX_EXTENSION: usize = 1000;
 
 fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
@@ -32,23 +37,103 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
-        self.write_ack(now, id, writer, frames);
+        if self.acks_go(id, allowance.path) {
+            self.write_ack(now, id, writer, frames);
+        }
         let acks = frames.len();
-        let probing = self.spaces[id as usize].probes > 0;
+        let probing = self.spaces[id].probes > 0;
+        let mut silent = 0;
         if allowance.in_flight || probing {
             self.write_crypto(id, writer, frames);
-            if id == SpaceId::Data {
-                self.write_done(writer, frames);
-                self.write_ids(writer, frames);
-                self.write_control(now, writer, frames);
-                self.write_streams(writer, frames);
+            if id.is_data() {
+                self.write_done(id, allowance.path, writer, frames);
+                self.write_ids(id, writer, frames);
+                silent = self.write_extensions(id, writer, frames);
+                self.write_control(now, id, writer, frames);
+                self.write_streams(id, writer, frames);
             }
             let ping = probing || std::mem::take(&mut self.ping);
-            if frames.len() == acks && ping && Frame::Ping.write(writer).is_ok() {
+            if frames.len() == acks + silent
+                && ping
+                && self.write_frame(id, &Frame::Ping, writer).is_ok()
+            {
                 frames.push(SentFrame::Ping);
             }
         }
-        frames.len() > acks
+        frames.len() > acks + silent
+    }
+
+    /// Writes a frame, as whoever is attached to its type wants it.
+    fn write_frame(
+        &mut self,
+        id: SpaceId,
+        frame: &Frame<'_>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), BufferFull> {
+        let start = writer.position();
+        frame.write(writer)?;
+        self.frame_written(id, frame.frame_type(), start, writer);
+        Ok(())
+    }
+
+    /// A frame stands in the writer from `start` on.
+    #[inline]
+    fn frame_written(
+        &mut self,
+        id: SpaceId,
+        frame_type: FrameType,
+        start: usize,
+        writer: &mut Writer<'_>,
+    ) {
+        if self.table.is_hooked(Operation::WriteFrame) {
+            self.rewrite_frame(id, frame_type, start, writer);
+        }
+    }
+
+    #[cold]
+    fn rewrite_frame(
+        &mut self,
+        id: SpaceId,
+        frame_type: FrameType,
+        start: usize,
+        writer: &mut Writer<'_>,
+    ) {
+        let length = writer.position() - start;
+        writer.truncate(start);
+        let room = writer.unwritten_mut();
+        let most = room.len();
+        let (operation, frame_type) = (Operation::WriteFrame, frame_type.0.get());
+        let input = (id, 0u64, length);
+        let new = self.operate_into(operation, frame_type, input, room, |_, (_, _, length)| length);
+        // What stands there was written within the same room.
+        let _ = writer.reserve(if new <= most { new } else { length });
+    }
+
+    /// Frames that hooks have queued; how many of them are not ack-eliciting.
+    fn write_extensions(
+        &mut self,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) -> usize {
+        let (start, mut silent) = (writer.position(), 0);
+        while let Some(one) = self.extensions.pop() {
+            let room = writer.unwritten_mut();
+            let most = room.len();
+            let (operation, frame_type) = (Operation::WriteFrame, one.frame_type);
+            let input = (id, one.token, 0usize);
+            let length = self.operate_into(operation, frame_type, input, room, |_, _| 0usize);
+            if length == 0 && start > 0 && writer.position() > 0 && most < MAX_EXTENSION {
+                // It may need a packet of its own.
+                self.extensions.put_back(one);
+                break;
+            }
+            if length > 0 && length <= most && writer.reserve(length).is_ok() {
+                silent += usize::from(!one.eliciting);
+                frames.push(SentFrame::Extension(one));
+            }
+        }
+        silent
     }
 
     fn write_ack(
@@ -58,7 +143,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let received = &self.spaces[id as usize].received;
+        let received = &self.spaces[id].received;
         if !received.has_news() {
             return;
         }
@@ -67,15 +152,24 @@ impl Connection {
             let smallest = PacketNumber::new(range.start)?;
             AckRange::new(smallest, PacketNumber::new(range.end - 1)?)
         });
-        let ranges: Vec<AckRange> = ranges.collect();
-        let delay = now.since(at).as_micros() as u64 >> ACK_DELAY_EXPONENT;
+        let mut ranges: Vec<AckRange> = ranges.collect();
         let counts = received.ecn();
+        let available = ranges.len();
+        let count = self.operate(Operation::AckRangeCount, (id, available), |_, (_, all)| all);
+        ranges.truncate(count.max(1));
+        let input = (id, now.since(at));
+        let delay = self.operate(Operation::EncodeAckDelay, input, |_, (_, waited)| {
+            waited.as_micros() as u64 >> ACK_DELAY_EXPONENT
+        });
         let ecn = (!counts.is_zero()).then(|| EcnCounts {
             ect0: varint(counts.ect0),
             ect1: varint(counts.ect1),
             ce: varint(counts.ce),
         });
+        let start = writer.position();
         if write_ack(writer, ranges, varint(delay), ecn).is_ok() {
+            let kind = if ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK };
+            self.frame_written(id, kind, start, writer);
             frames.push(SentFrame::Ack(largest));
             self.space(id).received.on_ack_sent();
         }
@@ -93,7 +187,7 @@ impl Connection {
             let mut data = vec![0; (range.end - range.start) as usize];
             out.copy(range.start, &mut data);
             let frame = Crypto::new(varint(range.start), &data).map(Frame::Crypto);
-            let Some(Ok(())) = frame.map(|frame| frame.write(writer)) else {
+            let Some(Ok(())) = frame.map(|frame| self.write_frame(id, &frame, writer)) else {
                 self.space(id).crypto_out.on_lost(range);
                 return;
             };
@@ -101,26 +195,33 @@ impl Connection {
         }
     }
 
-    fn write_done(&mut self, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
-        if self.progress.done_due && Frame::HandshakeDone.write(writer).is_ok() {
+    fn write_done(
+        &mut self,
+        id: SpaceId,
+        path: PathKey,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        if self.progress.done_due && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok() {
             self.progress.done_due = false;
             frames.push(SentFrame::HandshakeDone);
         }
-        if let Some(data) = self.path_response
-            && Frame::PathResponse(data).write(writer).is_ok()
+        if let Some(data) = self.paths.get_or_active(path).response
+            && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
             // Sent once; a lost one is asked for again (RFC 9000 s.13.3).
-            self.path_response = None;
+            self.paths.get_or_active_mut(path).response = None;
             frames.push(SentFrame::Ping);
         }
     }
 
-    fn write_ids(&mut self, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+    fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         while self.local_ids.has_news() {
             let Some(new) = self.local_ids.next_to_tell() else { break };
             let (sequence, none) = (varint(new.sequence), VarInt::ZERO);
             let frame = NewConnectionId::new(sequence, none, new.id, new.token);
-            let written = frame.map(|frame| Frame::NewConnectionId(frame).write(writer));
+            let written =
+                frame.map(|frame| self.write_frame(id, &Frame::NewConnectionId(frame), writer));
             if !matches!(written, Some(Ok(()))) {
                 self.local_ids.on_lost(new.sequence);
                 break;
@@ -129,7 +230,8 @@ impl Connection {
         }
         while self.remote_ids.has_news() {
             let Some(sequence) = self.remote_ids.next_to_retire() else { break };
-            if Frame::RetireConnectionId(varint(sequence)).write(writer).is_err() {
+            let frame = Frame::RetireConnectionId(varint(sequence));
+            if self.write_frame(id, &frame, writer).is_err() {
                 self.remote_ids.on_lost(sequence);
                 break;
             }
@@ -140,16 +242,18 @@ impl Connection {
     fn write_control(
         &mut self,
         now: Timestamp,
+        id: SpaceId,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        let rtt = self.path.rtt.smoothed();
+        let rtt = self.path().rtt.smoothed();
         loop {
             let waiting = self.blocked.pop();
             let Some(control) = waiting.or_else(|| self.streams.next_control(now, rtt)) else {
                 return;
             };
-            if control_frame(control).write(writer).is_err() {
+            let control = self.window_update(control);
+            if self.write_frame(id, &control_frame(control), writer).is_err() {
                 self.streams.on_control_lost(control);
                 return;
             }
@@ -157,14 +261,34 @@ impl Connection {
         }
     }
 
-    fn write_streams(&mut self, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+    /// The limit that the peer is told; it can be raised, not lowered (RFC 9000 s.4.1).
+    fn window_update(&mut self, control: Control) -> Control {
+        let (stream, limit) = match control {
+            Control::MaxData(limit) => (None, limit),
+            Control::MaxStreamData(id, limit) => (Some(id), limit),
+            _ => return control,
+        };
+        let input = (stream.map(|id| id.as_varint().get()), limit);
+        let new = self.operate(Operation::WindowUpdate, input, |_, (_, limit)| limit);
+        if new > limit { self.streams.raise_limit(stream, new) } else { control }
+    }
+
+    fn write_streams(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+        let space = id;
         loop {
             let remaining = writer.remaining();
             let room = |id: StreamId, offset: u64| {
                 let header = Stream::header_len(id, varint(offset), Some(remaining));
                 remaining.checked_sub(header).filter(|room| *room >= MIN_DATA).unwrap_or(0)
             };
-            let Some((id, piece)) = self.streams.next_piece(room) else { return };
+            let chosen = self.operate(Operation::ScheduleStream, remaining, |_, _| None::<u64>);
+            let piece = chosen
+                .and_then(|id| VarInt::new(id).ok())
+                .map(StreamId::from)
+                .and_then(|id| self.streams.next_piece_of(id, room))
+                .or_else(|| self.streams.next_piece(room));
+            let Some((id, piece)) = piece else { return };
+            let start = writer.position();
             let len = (piece.range.end - piece.range.start) as usize;
             let offset = varint(piece.range.start);
             let written = Stream::write_header(writer, id, offset, Some(len), piece.fin)
@@ -173,6 +297,10 @@ impl Connection {
                 // `room` has seen to it; if it was wrong, the data goes later.
                 self.streams.on_piece_lost(id, piece.range, piece.fin);
                 return;
+            }
+            if self.table.is_hooked(Operation::WriteFrame) {
+                let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
+                self.rewrite_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
             }
             frames.push(SentFrame::Stream { id, range: piece.range, fin: piece.fin });
         }

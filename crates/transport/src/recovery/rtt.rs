@@ -62,6 +62,16 @@ impl RttEstimator {
         self.min = self.latest;
     }
 
+    /// For whoever estimates by other means.
+    pub fn set_smoothed(&mut self, smoothed: Duration) {
+        self.smoothed = smoothed;
+    }
+
+    /// For whoever estimates by other means.
+    pub fn set_variation(&mut self, variation: Duration) {
+        self.variation = variation;
+    }
+
     /// The last sample; zero before the first.
     pub fn latest(&self) -> Duration {
         self.latest

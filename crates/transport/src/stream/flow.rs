@@ -61,7 +61,12 @@ impl ReceiveWindow {
         }
         self.epoch = Some((now, self.read));
         // Never back (RFC 9000 s.4.1), never beyond a variable-length integer.
-        self.limit = self.limit.max(self.read.saturating_add(self.size).min((1 << 62) - 1));
+        self.raise(self.read.saturating_add(self.size))
+    }
+
+    /// Moves the limit on to this, if it is further; what it is now.
+    pub fn raise(&mut self, limit: u64) -> u64 {
+        self.limit = self.limit.max(limit.min((1 << 62) - 1));
         self.limit
     }
 }

@@ -262,6 +262,11 @@ impl ReceiveHalf {
         self.window.update(now, rtt)
     }
 
+    /// Lets the peer send up to this, if that is further than it may.
+    pub fn raise(&mut self, limit: u64) -> u64 {
+        self.window.raise(limit)
+    }
+
     /// A MAX_STREAM_DATA frame with this value did not get there.
     pub fn on_update_lost(&mut self, limit: u64) {
         self.update_lost |= limit == self.window.limit();

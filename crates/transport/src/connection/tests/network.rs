@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::ConnectionId;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::{ConnectionId, Direction};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustls::pki_types::ServerName;
@@ -58,6 +58,9 @@ impl Faults {
     }
 }
 
+/// Done to a connection once.
+type Prepare = Box<dyn FnOnce(&mut Connection)>;
+
 const DELAY: Duration = Duration::from_millis(10);
 /// The queue of a limited path, as time.
 const QUEUE: Duration = Duration::from_millis(60);
@@ -80,8 +83,12 @@ pub struct Network {
     server: Option<Connection>,
     server_config: ServerConfig,
     closed: [Option<CloseReason>; 2],
+    /// Hooks of the client that were taken off.
+    pub failed: Vec<HookId>,
     connected: [bool; 2],
     only_first: bool,
+    /// What is to be done to the server's end before it sees its first datagram.
+    pub on_server: Option<Prepare>,
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
@@ -114,8 +121,10 @@ impl Network {
             server: None,
             server_config: ServerConfig { tls: server_tls, transport },
             closed: [None, None],
+            failed: Vec::new(),
             connected: [false; 2],
             only_first: false,
+            on_server: None,
             stuck: 0,
             trace: Vec::new(),
         }
@@ -127,6 +136,17 @@ impl Network {
 
     pub fn server(&self) -> &Connection {
         self.server.as_ref().expect("the first packet arrived")
+    }
+
+    pub fn server_mut(&mut self) -> &mut Connection {
+        self.server.as_mut().expect("the first packet arrived")
+    }
+
+    /// Hands the client a datagram that nobody sent.
+    pub fn forge_to_client(&mut self, mut bytes: Vec<u8>) {
+        let remote = "192.0.2.1:443".parse().expect("an address");
+        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        self.client.handle_datagram(self.now, arrival, &mut bytes);
     }
 
     pub fn closed(&self) -> [Option<CloseReason>; 2] {
@@ -157,8 +177,8 @@ impl Network {
     /// What two well-behaved ends keep for each other stays small.
     pub fn within_limits(&self) -> bool {
         [&self.client, self.server()].into_iter().all(|end| {
-            end.path.in_flight <= end.path.controller.window() + 10 * 1500
-                && end.spaces.iter().all(|space| space.loss.sent().len() < 10_000)
+            end.path().in_flight <= end.path().controller.window() + 10 * 1500
+                && end.spaces.ids().all(|id| end.spaces[id].loss.sent().len() < 10_000)
         })
     }
 
@@ -202,6 +222,36 @@ impl Network {
         }
     }
 
+    /// Runs so many steps with a stream's worth of data, whatever comes of it.
+    pub fn run_some(&mut self, steps: usize) {
+        let end = self.now + Duration::from_secs(120);
+        for _ in 0..steps {
+            self.tolerant_transmit();
+            if let Some(id) = self.client.open(Direction::Unidirectional) {
+                let _ = self.client.write(id, &[1; 3000]);
+                let _ = self.client.streams().finish(id);
+            }
+            self.stuck = 0;
+            if self.now < end {
+                self.step(end);
+            }
+        }
+    }
+
+    /// As [`Network::transmit`], of ends that may send without end: a hook can have them do so.
+    fn tolerant_transmit(&mut self) {
+        let mut buffer = vec![0; 1500];
+        for to_server in [true, false] {
+            for _ in 0..20 {
+                let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
+                let Some(end) = end else { break };
+                let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
+                self.send(to_server, sent.ecn, buffer[..sent.size].to_vec());
+            }
+        }
+        self.listen();
+    }
+
     fn nobody(&self) -> Connection {
         let id = ConnectionId::cut(&[0; 8]);
         let remote = "192.0.2.9:9".parse().unwrap();
@@ -212,8 +262,8 @@ impl Network {
 
     fn step(&mut self, end: Timestamp) {
         let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
-        let timers = [Some(&self.client), self.server.as_ref()];
-        let timer = timers.into_iter().flatten().filter_map(Connection::poll_timeout).min();
+        let ends = [Some(&mut self.client), self.server.as_mut()];
+        let timer = ends.into_iter().flatten().filter_map(Connection::poll_timeout).min();
         let still =
             timer.is_some_and(|at| at <= self.now) && arrival.is_none_or(|at| at > self.now);
         self.stuck = if still { self.stuck + 1 } else { 0 };
@@ -242,6 +292,7 @@ impl Network {
                 match event {
                     Event::Closed(reason) => self.closed[index] = Some(reason),
                     Event::Connected => self.connected[index] = true,
+                    Event::HookFailed(id, _) if index == 0 => self.failed.push(id),
                     _ => {}
                 }
             }
@@ -249,8 +300,14 @@ impl Network {
     }
 
     fn deliver(&mut self, mut packet: InFlight) {
+        let arrival = |remote: &str| Arrival {
+            remote: remote.parse().expect("an address"),
+            local: None,
+            ecn: packet.ecn,
+        };
         if !packet.to_server {
-            return self.client.handle_datagram(self.now, packet.ecn, &mut packet.bytes);
+            let arrival = arrival("192.0.2.1:443");
+            return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
         if self.server.is_none() {
             let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
@@ -265,10 +322,15 @@ impl Network {
                 remote,
                 [self.seed as u8 ^ 0xff; 32],
             );
-            self.server = Some(made.unwrap());
+            let mut made = made.unwrap();
+            if let Some(prepare) = self.on_server.take() {
+                prepare(&mut made);
+            }
+            self.server = Some(made);
         }
         if let Some(server) = &mut self.server {
-            server.handle_datagram(self.now, packet.ecn, &mut packet.bytes);
+            let arrival = arrival("198.51.100.1:4433");
+            server.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
     }
 

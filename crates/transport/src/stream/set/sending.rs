@@ -70,6 +70,32 @@ impl Streams {
         None
     }
 
+    /// As [`Streams::next_piece`], of this stream; none: it has nothing that may go.
+    pub fn next_piece_of(
+        &mut self,
+        id: StreamId,
+        max: impl Fn(StreamId, u64) -> usize,
+    ) -> Option<(StreamId, Piece)> {
+        let room = self.send_window.room();
+        let half = self.streams.get_mut(&id)?.send.as_mut()?;
+        let space = max(id, half.next_offset());
+        let piece = if space > 0 { half.next(space, room)? } else { return None };
+        self.send_window.on_sent(piece.fresh);
+        // It keeps its place among those that wait; an empty one is passed over there.
+        Some((id, piece))
+    }
+
+    /// Lets the peer send more than its window would: on a stream, or on all together.
+    pub fn raise_limit(&mut self, stream: Option<StreamId>, limit: u64) -> Control {
+        match stream {
+            None => Control::MaxData(self.receive_window.raise(limit)),
+            Some(id) => {
+                let raised = self.receive_half(id).map_or(limit, |half| half.raise(limit));
+                Control::MaxStreamData(id, raised)
+            }
+        }
+    }
+
     /// Copies the bytes of a piece.
     pub fn copy(&self, id: StreamId, offset: u64, buffer: &mut [u8]) -> usize {
         let half = self.streams.get(&id).and_then(|stream| stream.send.as_ref());

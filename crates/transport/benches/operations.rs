@@ -1,0 +1,220 @@
+//! What it costs that every operation can be replaced, where none is: `make bench-operations`.
+//!
+//! Two builds of this program, one in which no hook can be attached (the feature
+//! `bench-without-operations`), take turns to move data between two connections in memory, with real
+//! packet protection and no sockets. `--against OTHER` runs both and compares CPU time.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use equic_report::stats::Sample;
+use equic_transport::connection::{Arrival, ClientConfig, Event, ServerConfig, TransportConfig};
+use equic_transport::operation::{Hook, Operation, Point};
+use equic_transport::stream::ReadOutcome;
+use equic_transport::{Connection, Timestamp};
+use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::{Direction, StreamId};
+use rand::SeedableRng;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+const BYTES: u64 = 100_000_000;
+const CLIENT: &str = "198.51.100.1:4433";
+const SERVER: &str = "192.0.2.1:443";
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let value = |name: &str| {
+        args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned()
+    };
+    if args.iter().any(|arg| arg == "--measure") {
+        println!("{}", transfer(args.iter().any(|arg| arg == "--watched")).as_nanos());
+        return;
+    }
+    let rounds = value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(30);
+    let this = std::env::current_exe().expect("a program has a path");
+    let this = this.to_str().expect("a path in UTF-8").to_owned();
+    let Some(other) = value("--against") else {
+        println!("{:.2} s for 100 MB; --against OTHER compares", transfer(false).as_secs_f64());
+        return;
+    };
+    compare("a table, no hook attached / no table", &[&this], &[&other], rounds);
+    compare("a hook watches SendPacket / none", &[&this, "--watched"], &[&this], rounds);
+}
+
+/// Runs both in turn and prints how many times as long the first takes.
+fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
+    let run = |command: &[&str]| {
+        let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
+        let out = out.expect("it runs");
+        let text = String::from_utf8(out.stdout).expect("a number");
+        text.trim().parse::<f64>().expect("nanoseconds")
+    };
+    let mut ratios = Vec::new();
+    for round in 0..rounds {
+        // Neither is always the one that comes second.
+        let (one, other) = if round % 2 == 0 {
+            let one = run(first);
+            (one, run(second))
+        } else {
+            let other = run(second);
+            (run(first), other)
+        };
+        ratios.push(one / other);
+    }
+    let sample: Sample = ratios.into_iter().collect();
+    let mut rng = rand::rngs::StdRng::seed_from_u64(1);
+    let (Some(median), Some(interval)) =
+        (sample.median(), sample.bootstrap_95(&mut rng, 10_000, Sample::median))
+    else {
+        return println!("{what}: no round");
+    };
+    println!(
+        "{what}: {median:.3} times as long, 95 % interval {:.3} to {:.3}, {rounds} rounds",
+        interval.low, interval.high
+    );
+}
+
+/// Watches what happens for every packet.
+struct Watch(u64);
+
+impl Hook for Watch {
+    fn after(
+        &mut self,
+        _host: &mut equic_transport::operation::Host<'_>,
+        _call: &equic_transport::operation::Call<'_>,
+        _outputs: &[u64],
+    ) -> Result<(), equic_transport::operation::HookError> {
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+fn configs() -> (ClientConfig, ServerConfig) {
+    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).expect("a name");
+    let certificate = CertificateDer::from(made.cert.der().to_vec());
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.clone()).expect("a certificate");
+    let versions = [&rustls::version::TLS13];
+    let client = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&versions)
+        .expect("TLS 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .expect("TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .expect("they fit");
+    let transport = Arc::new(TransportConfig::default());
+    (
+        ClientConfig { tls: Arc::new(client), transport: transport.clone() },
+        ServerConfig { tls: Arc::new(server), transport },
+    )
+}
+
+/// Two ends and no network between them.
+struct Pair {
+    now: Timestamp,
+    client: Connection,
+    server: Option<Connection>,
+    config: ServerConfig,
+    buffer: Vec<u8>,
+}
+
+impl Pair {
+    /// Moves what both have to send; whether there was anything.
+    fn exchange(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(sent) = self.client.poll_transmit(self.now, &mut self.buffer) {
+            moved = true;
+            self.now += Duration::from_micros(1);
+            if self.server.is_none() {
+                let mut packets = Datagram::new(&self.buffer[..sent.size], ParseOptions::default());
+                let Some(Ok(Packet::Long(first))) = packets.next() else { continue };
+                let remote = CLIENT.parse().expect("an address");
+                let made = Connection::accept_from(
+                    self.now,
+                    &self.config,
+                    first.version(),
+                    first.dcid(),
+                    first.scid(),
+                    remote,
+                    [2; 32],
+                );
+                self.server = Some(made.expect("a provider"));
+            }
+            let remote = CLIENT.parse().expect("an address");
+            let arrival = Arrival { remote, local: None, ecn: sent.ecn };
+            if let Some(server) = &mut self.server {
+                server.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
+            }
+        }
+        let Some(server) = &mut self.server else { return moved };
+        while let Some(sent) = server.poll_transmit(self.now, &mut self.buffer) {
+            moved = true;
+            self.now += Duration::from_micros(1);
+            let remote = SERVER.parse().expect("an address");
+            let arrival = Arrival { remote, local: None, ecn: sent.ecn };
+            self.client.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
+        }
+        moved
+    }
+
+    fn wait(&mut self) {
+        let ends = [Some(&mut self.client), self.server.as_mut()];
+        let next = ends.into_iter().flatten().filter_map(Connection::poll_timeout).min();
+        self.now = self.now.max(next.unwrap_or(self.now)) + Duration::from_nanos(1);
+        self.client.handle_timeout(self.now);
+        if let Some(server) = &mut self.server {
+            server.handle_timeout(self.now);
+        }
+    }
+}
+
+/// Moves [`BYTES`] from the client to the server; the time it took after the handshake.
+fn transfer(watched: bool) -> Duration {
+    let (client, config) = configs();
+    let (now, name) = (Timestamp::START, ServerName::try_from("equic.test").expect("a name"));
+    let remote = SERVER.parse().expect("an address");
+    let client = Connection::connect(now, &client, name, remote, [1; 32]).expect("a provider");
+    let mut pair = Pair { now, client, server: None, config, buffer: vec![0; 2048] };
+    if watched {
+        let points = [Point::observe(Operation::SendPacket)];
+        pair.client.attach(Box::new(Watch(0)), &points).expect("nobody else is there");
+    }
+    let mut connected = false;
+    while !connected {
+        if !pair.exchange() {
+            pair.wait();
+        }
+        while let Some(event) = pair.client.poll_event() {
+            connected |= event == Event::Confirmed;
+        }
+    }
+    let id = pair.client.open(Direction::Unidirectional).expect("streams are allowed");
+    let (chunk, start) = ([7; 65536], Instant::now());
+    let (mut written, mut read, mut incoming) = (0u64, 0u64, None::<StreamId>);
+    let mut buffer = [0; 65536];
+    while read < BYTES {
+        let left = usize::try_from(BYTES - written).unwrap_or(usize::MAX).min(chunk.len());
+        written += pair.client.write(id, &chunk[..left]).unwrap_or(0) as u64;
+        let moved = pair.exchange();
+        let Some(server) = &mut pair.server else { continue };
+        incoming = incoming.or_else(|| server.accept(Direction::Unidirectional));
+        let before = read;
+        while let Some(Ok(ReadOutcome::Bytes(count))) =
+            incoming.map(|id| server.read(id, &mut buffer))
+        {
+            read += count as u64;
+        }
+        if !moved && before == read {
+            pair.wait();
+        }
+    }
+    start.elapsed()
+}

@@ -1,0 +1,297 @@
+//! Other addresses: whose packets come from where, and whether one can be sent to there
+//! (RFC 9000 s.8.2, s.9).
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use equic_wire::Side;
+use equic_wire::frame::FrameType;
+use rand::{Rng, RngCore};
+
+use super::path::{Challenge, MAX_PATHS, Path, PathKey};
+use super::{Arrival, Connection, Event};
+use crate::Timestamp;
+use crate::operation::Operation;
+use crate::recovery::INITIAL_RTT;
+
+/// Why a connection cannot move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrateError {
+    /// Not before the handshake is confirmed (RFC 9000 s.9).
+    NotConfirmed,
+    /// The peer has forbidden it (`disable_active_migration`).
+    Forbidden,
+    /// A server stays where it is.
+    Server,
+    /// The peer has given no connection ID to use on the new path (RFC 9000 s.9.5).
+    NoConnectionId,
+}
+
+impl std::fmt::Display for MigrateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            MigrateError::NotConfirmed => "the handshake is not confirmed yet",
+            MigrateError::Forbidden => "the peer has forbidden to migrate",
+            MigrateError::Server => "servers do not migrate",
+            MigrateError::NoConnectionId => "the peer has given no connection ID for another path",
+        })
+    }
+}
+
+impl std::error::Error for MigrateError {}
+
+/// Where a datagram belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    Known(PathKey),
+    /// From addresses that no path has; nothing is kept of them until a packet proves to be the
+    /// peer's.
+    New(SocketAddr, Option<IpAddr>),
+}
+
+impl Connection {
+    /// A client goes on from another of its addresses, at once (RFC 9000 s.9.2); `local` is the new
+    /// one if it is known. The socket is the caller's affair.
+    ///
+    /// # Errors
+    /// [`MigrateError`]; nothing has changed then.
+    pub fn migrate(&mut self, now: Timestamp, local: Option<IpAddr>) -> Result<(), MigrateError> {
+        if self.side == Side::Server {
+            return Err(MigrateError::Server);
+        }
+        if !self.progress.confirmed {
+            return Err(MigrateError::NotConfirmed);
+        }
+        if self.peer.is_some_and(|peer| peer.stay) {
+            return Err(MigrateError::Forbidden);
+        }
+        let remote = self.path().remote;
+        let id = self.unused_id().ok_or(MigrateError::NoConnectionId)?;
+        let key = self.add_path(now, remote, local);
+        if let Some(path) = self.paths.get_mut(key) {
+            path.remote_id = id;
+        }
+        self.move_to(now, key);
+        Ok(())
+    }
+
+    /// A sequence number of the peer's that no path uses.
+    fn unused_id(&self) -> Option<u64> {
+        self.remote_ids
+            .sequences()
+            .find(|sequence| self.paths.iter().all(|path| path.remote_id != *sequence))
+    }
+
+    /// Where a datagram comes from; none: it is to be dropped.
+    pub(super) fn find_path(&mut self, arrival: &Arrival) -> Option<From> {
+        let found = self.paths.find(arrival.remote, arrival.local, self.side == Side::Server);
+        match found {
+            Some(key) => Some(From::Known(key)),
+            // RFC 9000 s.9: a client knows where its server is, and nobody moves before the
+            // handshake is confirmed.
+            None if self.side == Side::Client || !self.progress.confirmed => None,
+            None => Some(From::New(arrival.remote, arrival.local)),
+        }
+    }
+
+    /// A packet from new addresses proved to be the peer's: they are a path, if there is room.
+    pub(super) fn settle(&mut self, now: Timestamp, from: From, datagram: usize) -> PathKey {
+        match from {
+            From::Known(key) => key,
+            From::New(remote, local) => {
+                let key = self.add_path(now, remote, local);
+                let remote_id = self.path().remote_id;
+                if let Some(path) = self.paths.get_mut(key) {
+                    path.on_datagram_received(datagram);
+                    path.remote_id = remote_id;
+                }
+                key
+            }
+        }
+    }
+
+    fn add_path(&mut self, now: Timestamp, remote: SocketAddr, local: Option<IpAddr>) -> PathKey {
+        let key = self.paths.next_key();
+        let seed = self.rng.random();
+        let mut path = Path::new(now, key, remote, &self.config, seed, false);
+        path.local = local;
+        path.ecn = self.path().ecn.restart(self.config.ecn);
+        if let Some(peer) = &self.peer {
+            path.mtu.on_peer_limit(peer.max_udp_payload_size);
+        }
+        if let Some(gone) = self.paths.add(path) {
+            self.release_id(gone.remote_id);
+        }
+        debug_assert!(self.paths.iter().count() <= MAX_PATHS);
+        key
+    }
+
+    /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
+    fn release_id(&mut self, sequence: u64) {
+        if self.paths.iter().all(|path| path.remote_id != sequence) {
+            self.remote_ids.retire(sequence);
+        }
+    }
+
+    /// All frames of a packet are processed; it had others than probing ones, and no later packet has
+    /// come yet: the peer has moved (RFC 9000 s.9.3).
+    pub(super) fn on_peer_packet(&mut self, now: Timestamp, key: PathKey) {
+        if key == self.path().key || self.side == Side::Client {
+            return;
+        }
+        let input = (key, self.path().key);
+        if !self.operate(Operation::FollowPeer, input, |_, _| true) {
+            return;
+        }
+        // RFC 9000 s.9.5: who uses a new connection ID does not want to be followed; nor do we.
+        if let Some(id) = self.unused_id()
+            && let Some(path) = self.paths.get_mut(key)
+        {
+            path.remote_id = id;
+        }
+        let before = self.path().key;
+        self.move_to(now, key);
+        // RFC 9000 s.9.3.3: if the peer is still there, someone has copied its packets.
+        if self.paths.get(before).is_some_and(|path| path.validated) {
+            self.challenge(now, before);
+        }
+    }
+
+    /// Makes a path the active one, and finds out whether the peer is there.
+    fn move_to(&mut self, now: Timestamp, key: PathKey) {
+        self.paths.set_active(key);
+        let path = self.path();
+        let (remote, validated) = (path.remote, path.validated);
+        self.events.push_back(Event::Moved(remote));
+        if !validated {
+            self.challenge(now, key);
+        }
+    }
+
+    /// Starts, or goes on with, the validation of a path.
+    pub(super) fn challenge(&mut self, now: Timestamp, key: PathKey) {
+        let mut data = [0; 8];
+        self.rng.fill_bytes(&mut data);
+        // RFC 9000 s.8.2.4: three times the larger of the PTO now and that of a new path.
+        let patience = self.path().rtt.pto_base().max(INITIAL_RTT * 3) * 3;
+        self.operate(Operation::ChallengePath, key, |connection, key| {
+            let Some(path) = connection.paths.get_mut(key) else { return };
+            let until = path.challenge.as_ref().map_or(now + patience, |old| old.until);
+            path.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
+        });
+    }
+
+    /// PATH_CHALLENGE came on a path; the last one is enough (RFC 9000 s.8.2.2).
+    pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
+        if self.operate(Operation::AnswerChallenge, key, |_, _| true)
+            && let Some(path) = self.paths.get_mut(key)
+        {
+            path.response = Some(data);
+        }
+    }
+
+    /// PATH_RESPONSE came, on whatever path: it is for the one that asked (RFC 9000 s.8.2.3).
+    pub(super) fn on_path_response(&mut self, data: [u8; 8]) {
+        let asked = |path: &&mut Path| {
+            path.challenge.as_ref().is_some_and(|asked| asked.sent > 0 && asked.data == data)
+        };
+        let Some(path) = self.paths.iter_mut().find(asked) else { return };
+        let (key, remote) = (path.key, path.remote);
+        (path.challenge, path.validated) = (None, true);
+        self.operate(Operation::PathValidated, key, |_, _| ());
+        self.events.push_back(Event::PathValidated(remote));
+        if self.preferred == Some(key) {
+            // RFC 9000 s.9.6.1.
+            self.preferred = None;
+            let now = self.now;
+            self.move_to(now, key);
+        }
+    }
+
+    /// When a challenge is to be sent again or given up.
+    pub(super) fn challenge_timer(&self) -> Option<Timestamp> {
+        let timers = self.paths.iter().filter_map(|path| {
+            let asked = path.challenge.as_ref()?;
+            Some(asked.again.filter(|_| !asked.due).map_or(asked.until, |at| at.min(asked.until)))
+        });
+        timers.min()
+    }
+
+    /// Challenges whose time has come.
+    pub(super) fn on_challenge_timer(&mut self, now: Timestamp) {
+        let mut failed = Vec::new();
+        for path in self.paths.iter_mut() {
+            let Some(asked) = &mut path.challenge else { continue };
+            if asked.until <= now {
+                path.challenge = None;
+                failed.push(path.key);
+            } else if asked.again.is_some_and(|at| at <= now) {
+                // RFC 9000 s.8.2.1: each with other data; the time it was first asked counts.
+                asked.due = true;
+                asked.again = None;
+            }
+        }
+        for key in failed {
+            self.on_validation_failed(now, key);
+        }
+    }
+
+    /// Nobody answers there (RFC 9000 s.9.3.2): back to where somebody did.
+    fn on_validation_failed(&mut self, now: Timestamp, key: PathKey) {
+        if self.preferred == Some(key) {
+            self.preferred = None;
+        }
+        if key != self.path().key {
+            if let Some(gone) = self.paths.remove(key) {
+                self.release_id(gone.remote_id);
+            }
+            return;
+        }
+        if let Some(other) = self.paths.last_validated() {
+            self.move_to(now, other);
+            if let Some(gone) = self.paths.remove(key) {
+                self.release_id(gone.remote_id);
+            }
+        }
+        // With no other, the idle timeout decides: the peer may yet be heard.
+    }
+
+    /// A client tries the address that the server would rather be at (RFC 9000 s.9.6).
+    pub(super) fn try_preferred(&mut self, now: Timestamp) {
+        let Some(preferred) = self.preferred_address.take() else { return };
+        if !self.config.follow_preferred_address {
+            return;
+        }
+        let remote = if self.path().remote.is_ipv4() {
+            preferred.ipv4().map(SocketAddr::V4)
+        } else {
+            preferred.ipv6().map(SocketAddr::V6)
+        };
+        let Some(remote) = remote else { return };
+        let local = self.path().local;
+        let key = self.add_path(now, remote, local);
+        if let Some(path) = self.paths.get_mut(key) {
+            // RFC 9000 s.5.1.1: its sequence number is 1.
+            path.remote_id = 1;
+        }
+        self.preferred = Some(key);
+        self.challenge(now, key);
+    }
+
+    /// The path that has something to send which can go nowhere else, if there is one.
+    pub(super) fn probing_path(&self) -> Option<PathKey> {
+        let active = self.path().key;
+        let probing = |path: &&Path| path.key != active && path.may_probe();
+        self.paths.iter().find(probing).map(|path| path.key)
+    }
+
+    /// How long to wait for an answer to a challenge before the next.
+    pub(super) fn challenge_pause(&self) -> Duration {
+        self.path().rtt.pto_base()
+    }
+}
+
+/// Whether a packet with nothing but such frames only probes (RFC 9000 s.9.1).
+pub(super) fn is_probing(kind: FrameType) -> bool {
+    kind.is_probing()
+}

@@ -1,0 +1,399 @@
+//! Every operation can be watched and replaced, by a hook in Rust.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use equic_wire::{Reader, Writer};
+
+use super::*;
+use crate::operation::{
+    Bytes, Call, Carries, Decision, Denied, Field, Hook, HookError, Host, Operation, Point,
+};
+
+type Calls = Arc<Mutex<BTreeMap<Operation, Vec<(u64, Vec<u64>, Vec<u64>)>>>>;
+
+/// Remembers what it sees.
+struct Witness(Calls);
+
+impl Hook for Witness {
+    fn after(
+        &mut self,
+        _host: &mut Host<'_>,
+        call: &Call<'_>,
+        outputs: &[u64],
+    ) -> Result<(), HookError> {
+        let described = call.operation.describe();
+        assert_eq!(call.inputs.len(), described.inputs.len(), "{}", call.operation);
+        assert_eq!(outputs.len(), described.outputs.len(), "{}", call.operation);
+        if described.carries == Carries::Words {
+            assert!(call.bytes.as_slice().is_empty());
+        }
+        let mut calls = self.0.lock().unwrap();
+        let seen = (call.parameter, call.inputs.to_vec(), outputs.to_vec());
+        calls.entry(call.operation).or_default().push(seen);
+        Ok(())
+    }
+}
+
+fn watch_all(connection: &mut Connection, calls: &Calls) {
+    let points: Vec<Point> = Operation::ALL.iter().map(|one| Point::observe(*one)).collect();
+    connection.attach(Box::new(Witness(calls.clone())), &points).unwrap();
+}
+
+/// A hook that is a function.
+struct Doing<F>(F);
+
+impl<F> Hook for Doing<F>
+where
+    F: FnMut(&mut Host<'_>, &mut Call<'_>, &mut [u64]) -> Result<Decision, HookError> + Send,
+{
+    fn replace(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        (self.0)(host, call, outputs)
+    }
+}
+
+fn doing(
+    does: impl FnMut(&mut Host<'_>, &mut Call<'_>, &mut [u64]) -> Result<Decision, HookError>
+    + Send
+    + 'static,
+) -> Box<dyn Hook> {
+    Box::new(Doing(does))
+}
+
+/// Always these outputs.
+fn always(words: &'static [u64]) -> Box<dyn Hook> {
+    doing(move |_, _, outputs| {
+        outputs.copy_from_slice(words);
+        Ok(Decision::Done)
+    })
+}
+
+fn replace(connection: &mut Connection, operation: Operation, hook: Box<dyn Hook>) {
+    connection.attach(hook, &[Point::replace(operation)]).unwrap();
+}
+
+/// A frame that only hooks know: its type, and 8 bytes.
+const STAMP: u64 = 0x2f5a;
+
+/// Writes one with its token, or another frame of eight bytes or fewer.
+fn write_stamp(call: &mut Call<'_>, outputs: &mut [u64]) -> Result<Decision, HookError> {
+    let Bytes::Out(room) = &mut call.bytes else { return Err(HookError("no room".into())) };
+    let mut writer = Writer::new(room);
+    let kind = VarInt::new(call.parameter).unwrap();
+    if writer.varint(kind).and_then(|()| writer.bytes(&call.inputs[1].to_be_bytes())).is_ok() {
+        outputs[0] = writer.position() as u64;
+    }
+    Ok(Decision::Done)
+}
+
+/// One end that sends stamps with a token each, the other that takes them.
+fn with_stamps(network: &mut Network) -> Arc<Mutex<Vec<u64>>> {
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let list = taken.clone();
+    network.on_server = Some(Box::new(move |server| {
+        let parse = doing(|_, _, outputs| {
+            outputs[0] = 2 + 8;
+            Ok(Decision::Done)
+        });
+        let process = doing(move |_, call, outputs| {
+            let mut reader = Reader::new(call.bytes.as_slice());
+            assert_eq!(reader.varint().unwrap().get(), STAMP);
+            list.lock().unwrap().push(u64::from_be_bytes(*reader.array().unwrap()));
+            outputs[0] = 1;
+            Ok(Decision::Done)
+        });
+        let point = Point::replace(Operation::ParseFrame).of_frame(STAMP);
+        server.attach(parse, &[point]).unwrap();
+        let point = Point::replace(Operation::ProcessFrame).of_frame(STAMP);
+        server.attach(process, &[point]).unwrap();
+    }));
+    let write = doing(|_, call, outputs| write_stamp(call, outputs));
+    let point = Point::replace(Operation::WriteFrame).of_frame(STAMP);
+    network.client.attach(write, &[point]).unwrap();
+    taken
+}
+
+/// Has the client's next looks at its timers queue frames of this type.
+fn queue(network: &mut Network, frame_type: u64, tokens: std::ops::Range<u64>) {
+    let mut waiting: Vec<u64> = tokens.rev().collect();
+    let hook = doing(move |host, _, _| {
+        while let Some(token) = waiting.pop() {
+            if host.queue_frame(frame_type, token, true).is_err() {
+                waiting.push(token);
+                break;
+            }
+        }
+        Ok(Decision::Default)
+    });
+    network.client.attach(hook, &[Point::replace(Operation::SelectPath)]).unwrap();
+}
+
+#[test]
+fn every_operation_is_called_and_can_be_watched() {
+    let calls = Calls::default();
+    let faults = Faults { loss: 0.08, jitter: Duration::from_millis(40), ..Faults::none() };
+    for (seed, faults) in [(1, Faults::none()), (2, faults)] {
+        let mut network = Network::new(seed, faults);
+        watch_all(&mut network.client, &calls);
+        let taken = with_stamps(&mut network);
+        network.connect();
+        queue(&mut network, STAMP, 0..200);
+        echo(&mut network, 600_000);
+        network.client.update_keys();
+        echo(&mut network, 100_000);
+        network.forge_to_client(vec![0x40; 60]);
+        let taken: BTreeSet<u64> = taken.lock().unwrap().iter().copied().collect();
+        assert!(taken.len() > 150, "{}", taken.len());
+        let now = network.now();
+        network.server_mut().close(now, VarInt::from_u32(1), "enough");
+        network.run_until(Duration::from_secs(10), |client, _| client.is_drained());
+    }
+    // The other end of what has two.
+    let mut network = Network::new(3, Faults::none());
+    let seen = calls.clone();
+    network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
+    network.connect();
+    echo(&mut network, 10_000);
+    let now = network.now();
+    network.client.close(now, VarInt::from_u32(1), "enough");
+    network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
+    let now = network.now();
+    network.server_mut().handle_timeout(now);
+
+    let mut network = Network::new(4, Faults::none());
+    watch_all(&mut network.client, &calls);
+    network.connect();
+    let now = network.now();
+    network.client.close(now, VarInt::from_u32(1), "enough");
+
+    let mut network = Network::new(5, Faults::none());
+    let seen = calls.clone();
+    network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
+    challenge_and_retire(&mut network);
+    network.run_until(Duration::from_secs(10), |_, _| {
+        let calls = calls.lock().unwrap();
+        calls.contains_key(&Operation::AnswerChallenge)
+            && calls.contains_key(&Operation::RetireConnectionId)
+    });
+
+    let calls = calls.lock().unwrap();
+    let missed: Vec<_> = Operation::ALL.iter().filter(|one| !calls.contains_key(one)).collect();
+    assert!(missed.is_empty(), "never called: {missed:?}");
+    let frame_types: BTreeSet<u64> =
+        calls[&Operation::ProcessFrame].iter().map(|(frame_type, ..)| *frame_type).collect();
+    // CRYPTO, ACK, HANDSHAKE_DONE, MAX_STREAM_DATA, NEW_CONNECTION_ID, STREAM, CONNECTION_CLOSE.
+    for frame_type in [0x06, 0x02, 0x1e, 0x11, 0x18, 0x0a, 0x1d] {
+        assert!(frame_types.contains(&frame_type), "{frame_type:#x} not in {frame_types:x?}");
+    }
+}
+
+/// A hook of the client writes a PATH_CHALLENGE and a RETIRE_CONNECTION_ID.
+fn challenge_and_retire(network: &mut Network) {
+    let write = doing(|_, call, outputs| write_stamp(call, outputs));
+    let point = Point::replace(Operation::WriteFrame).of_frame(0x1a);
+    network.client.attach(write, &[point]).unwrap();
+    let write = doing(|_, call, outputs| {
+        let Bytes::Out(room) = &mut call.bytes else { return Ok(Decision::Default) };
+        room[..2].copy_from_slice(&[0x19, 1]);
+        outputs[0] = 2;
+        Ok(Decision::Done)
+    });
+    let point = Point::replace(Operation::WriteFrame).of_frame(0x19);
+    network.client.attach(write, &[point]).unwrap();
+    let mut once = true;
+    let hook = doing(move |host, _, _| {
+        if std::mem::take(&mut once) {
+            host.queue_frame(0x1a, 0x1122_3344, true).unwrap();
+            host.queue_frame(0x19, 0, true).unwrap();
+        }
+        Ok(Decision::Default)
+    });
+    let point = Point::replace(Operation::HandshakeConfirmed);
+    network.client.attach(hook, &[point]).unwrap();
+}
+
+#[test]
+fn frames_that_only_hooks_know_get_there() {
+    let faults = Faults { loss: 0.2, ..Faults::none() };
+    let mut network = Network::new(5, faults);
+    let taken = with_stamps(&mut network);
+    // A lost one goes again, by the hook's own doing.
+    let again = doing(|host, call, _| {
+        host.queue_frame(STAMP, call.inputs[0], true).unwrap();
+        Ok(Decision::Done)
+    });
+    let point = Point::replace(Operation::FrameLost).of_frame(STAMP);
+    network.client.attach(again, &[point]).unwrap();
+    network.connect();
+    queue(&mut network, STAMP, 0..50);
+    let all: BTreeSet<u64> = (0..50).collect();
+    network.run_until(Duration::from_secs(60), |_, _| {
+        taken.lock().unwrap().iter().copied().collect::<BTreeSet<_>>() == all
+    });
+}
+
+#[test]
+fn an_unknown_frame_without_a_hook_ends_the_connection() {
+    let mut network = Network::new(5, Faults::none());
+    let write = doing(|_, call, outputs| write_stamp(call, outputs));
+    let point = Point::replace(Operation::WriteFrame).of_frame(STAMP);
+    network.client.attach(write, &[point]).unwrap();
+    queue(&mut network, STAMP, 0..1);
+    network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
+    let code = equic_wire::TransportErrorCode::FRAME_ENCODING_ERROR.0.get();
+    let closed = network.closed();
+    assert!(
+        matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code),
+        "{closed:?}"
+    );
+}
+
+#[test]
+fn replaced_operations_are_replaced() {
+    // Acknowledgements wait for a hundred packets and 20 ms, and the sender does not mind.
+    let acks = |policy: Option<&'static [u64]>| {
+        let mut network = Network::new(6, Faults::none());
+        if let Some(policy) = policy {
+            replace(&mut network.client, Operation::AckPolicy, always(policy));
+        }
+        let calls = Calls::default();
+        let seen = calls.clone();
+        network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
+        network.connect();
+        echo(&mut network, 400_000);
+        calls.lock().unwrap()[&Operation::ProcessAck].len()
+    };
+    let (usual, rare) = (acks(None), acks(Some(&[100, 20_000_000, 0])));
+    assert!(rare * 2 < usual, "{rare} of {usual}");
+
+    // A window of three datagrams.
+    let mut network = Network::new(6, Faults::none());
+    replace(&mut network.client, Operation::CongestionWindow, always(&[3 * 1472]));
+    network.connect();
+    let took = echo(&mut network, 100_000);
+    // 100,000 bytes by three datagrams a round trip of 20 ms.
+    assert!(took > Duration::from_millis(400), "{took:?}");
+    assert!(network.client.path().in_flight <= 3 * 1472);
+
+    // 50,000 bytes a second.
+    let mut network = Network::new(6, Faults::none());
+    replace(&mut network.client, Operation::PacingRate, always(&[50_000]));
+    network.connect();
+    let took = echo(&mut network, 100_000);
+    assert!(took > Duration::from_millis(1500), "{took:?}");
+
+    // A round-trip time that a hook makes up.
+    let mut network = Network::new(6, Faults::none());
+    let hook = doing(|host, call, _| {
+        assert_eq!(
+            host.set(Field::CongestionWindow, 1),
+            Err(Denied::ReadOnly(Field::CongestionWindow))
+        );
+        host.set(Field::SmoothedRtt, call.inputs[1] * 2).unwrap();
+        Ok(Decision::Done)
+    });
+    replace(&mut network.client, Operation::UpdateRtt, hook);
+    network.connect();
+    echo(&mut network, 10_000);
+    let rtt = network.client.path().rtt.smoothed();
+    assert!((40..60).contains(&rtt.as_millis()), "{rtt:?}");
+
+    // Datagrams of another size, and none larger are looked for.
+    let mut network = Network::new(6, Faults::none());
+    replace(&mut network.client, Operation::DatagramSize, always(&[1230]));
+    replace(&mut network.client, Operation::ProbeMtu, always(&[0]));
+    network.connect();
+    echo(&mut network, 50_000);
+    let sizes: BTreeSet<usize> =
+        network.trace().iter().filter(|(_, to, _)| *to).map(|(.., size)| *size).collect();
+    assert_eq!(sizes.last(), Some(&1230));
+
+    // No streams.
+    let mut network = Network::new(6, Faults::none());
+    network.connect();
+    replace(&mut network.client, Operation::OpenStream, always(&[0]));
+    assert_eq!(network.client.open(Direction::Bidirectional), None);
+}
+
+#[test]
+fn the_schedule_of_streams_can_be_replaced() {
+    let mut network = Network::new(7, Faults::none());
+    network.connect();
+    let ids: Vec<StreamId> =
+        (0..4).filter_map(|_| network.client.open(Direction::Unidirectional)).collect();
+    let last = ids[3].as_varint().get();
+    let hook = doing(move |_, _, outputs| {
+        outputs[0] = last;
+        Ok(Decision::Done)
+    });
+    replace(&mut network.client, Operation::ScheduleStream, hook);
+    for id in &ids {
+        network.client.write(*id, &[7; 5000]).unwrap();
+        network.client.streams().finish(*id).unwrap();
+    }
+    // The one opened last is there first, as a whole.
+    let mut arrived = Vec::new();
+    network.run_until(Duration::from_secs(10), |_, server| {
+        while server.accept(Direction::Unidirectional).is_some() {}
+        for id in &ids {
+            let mut buffer = [0; 8192];
+            while let Ok(outcome) = server.read(*id, &mut buffer) {
+                match outcome {
+                    ReadOutcome::Finished => arrived.push(*id),
+                    ReadOutcome::Bytes(_) => continue,
+                    _ => {}
+                }
+                break;
+            }
+        }
+        arrived.len() == 4
+    });
+    assert_eq!(arrived[0].as_varint().get(), last, "{arrived:?}");
+}
+
+#[test]
+fn a_hook_that_fails_is_taken_off() {
+    let mut network = Network::new(8, Faults::none());
+    let hook = doing(|_, _, _| Err(HookError("broken".into())));
+    let failing = network.client.attach(hook, &[Point::replace(Operation::UpdateRtt)]).unwrap();
+    // Neither true nor false is no answer.
+    let lying =
+        network.client.attach(always(&[2]), &[Point::replace(Operation::IsDuplicate)]).unwrap();
+    let taken = network.client.attach(always(&[0]), &[Point::replace(Operation::IsDuplicate)]);
+    assert_eq!(taken, Err(crate::operation::AttachError::Taken(Operation::IsDuplicate)));
+    network.connect();
+    echo(&mut network, 1000);
+    network.failed.sort();
+    assert_eq!(network.failed, [failing, lying]);
+    assert!(network.client.detach(failing).is_none(), "it is off already");
+}
+
+/// Whatever a hook answers, and to whatever question, nothing panics and nothing goes on for ever.
+#[test]
+fn no_answer_breaks_a_connection_from_within() {
+    let answers: [&'static [u64]; 4] = [&[0; 8], &[1; 8], &[u64::MAX; 8], &[1200; 8]];
+    for operation in Operation::ALL {
+        for words in answers {
+            let count = operation.describe().outputs.len();
+            let hook = move || {
+                doing(move |_, call: &mut Call<'_>, outputs: &mut [u64]| {
+                    outputs.copy_from_slice(&words[..count]);
+                    if let Bytes::Out(room) = &mut call.bytes {
+                        room.fill(words[0] as u8);
+                    }
+                    Ok(Decision::Done)
+                })
+            };
+            let mut network = Network::new(9, Faults { loss: 0.05, ..Faults::none() });
+            replace(&mut network.client, *operation, hook());
+            let id = *operation;
+            network.on_server = Some(Box::new(move |server| replace(server, id, hook())));
+            network.run_some(2000);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Every operation: what it decides or does, what goes in, what comes out, and where its default is
+//! specified.
+//!
+//! Words are 64 bits. Moments and durations are in nanoseconds on the connection's clock; all ones
+//! mean "none" where an output may be none. `space` is 0 for Initial, 1 for Handshake, 2 and up for
+//! application data of path ID 0 and up; `path` is the number of a 4-tuple, never used again.
+//!
+//! Numbers are part of the interface to plugins: one is never given to another operation.
+
+/// What a call carries beside its words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carries {
+    /// Nothing.
+    Words,
+    /// Bytes to read.
+    Bytes,
+    /// A buffer to write to.
+    Buffer,
+    /// One operation for each frame type; bytes to read or write where the inputs say so.
+    Frame,
+}
+
+/// What the catalogue says of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Description {
+    /// Its name.
+    pub name: &'static str,
+    /// Its number.
+    pub id: u8,
+    /// Where its default is specified.
+    pub section: &'static str,
+    /// What it carries beside words.
+    pub carries: Carries,
+    /// What goes in.
+    pub inputs: &'static [&'static str],
+    /// What comes out.
+    pub outputs: &'static [&'static str],
+    /// What it does.
+    pub does: &'static str,
+}
+
+macro_rules! operations {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident = $id:literal, $section:literal,
+        $carries:ident($($input:ident),*) -> ($($output:ident),*);
+    )+) => {
+        /// An operation of a connection.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Operation {
+            $($(#[doc = $doc])+ $name = $id,)+
+        }
+
+        impl Operation {
+            /// All of them.
+            pub const ALL: &[Operation] = &[$(Operation::$name),+];
+
+            /// What the catalogue says.
+            pub const fn describe(self) -> Description {
+                match self {
+                    $(Operation::$name => Description {
+                        name: stringify!($name),
+                        id: $id,
+                        section: $section,
+                        carries: Carries::$carries,
+                        inputs: &[$(stringify!($input)),*],
+                        outputs: &[$(stringify!($output)),*],
+                        does: concat!($($doc),+),
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    // Receiving.
+    /// A datagram came. Output 0: it is dropped unread.
+    HandleDatagram = 1, "RFC 9000 s.12.2", Bytes(path, ecn) -> (accept);
+    /// The whole packet number from its truncated form.
+    RestorePacketNumber = 2, "RFC 9000 A.3", Words(space, truncated, length, largest) -> (number);
+    /// Whether a packet was received before.
+    IsDuplicate = 3, "RFC 9000 s.12.3", Words(space, number) -> (duplicate);
+    /// A packet is opened; its payload has not been looked at.
+    AfterPacketRead = 4, "RFC 9000 s.12.3", Bytes(space, number, path, ecn) -> ();
+    /// All frames of a packet. Output 0: it is treated as lost.
+    ParseFrames = 5, "RFC 9000 s.12.4", Bytes(space, number, path) -> (accept);
+    /// How many bytes a frame takes, of those given, its type included; 0: it is malformed.
+    ParseFrame = 6, "RFC 9000 s.19", Frame(space) -> (length);
+    /// Whether such a frame may come in this space.
+    CheckFrame = 7, "RFC 9000 s.12.4 table 3", Frame(space) -> (allowed);
+    /// What a frame does. Output 0: its packet is treated as lost.
+    ProcessFrame = 8, "RFC 9000 s.19", Frame(space, number, path) -> (accept);
+    /// All frames of a packet are processed.
+    AfterParseFrames = 9, "RFC 9000 s.13.1", Words(space, number, ack_eliciting) -> ();
+    /// Remembers a packet for acknowledgement.
+    RecordPacket = 10, "RFC 9000 s.13.2", Words(space, number, ack_eliciting, ecn) -> ();
+    /// Whether a datagram that opened nothing is a stateless reset.
+    IsStatelessReset = 11, "RFC 9000 s.10.3.1", Bytes() -> (reset);
+
+    // Acknowledgements.
+    /// An ACK frame: what is acknowledged, lost, and what follows for the path.
+    ProcessAck = 12, "RFC 9002 A.7", Words(space, largest, raw_delay) -> ();
+    /// What the peer waited before it acknowledged, from the field of the frame.
+    AckDelay = 13, "RFC 9002 s.5.3", Words(space, raw_delay) -> (delay);
+    /// Takes a sample of the round-trip time.
+    UpdateRtt = 14, "RFC 9002 s.5.3", Words(path, sample, ack_delay) -> ();
+    /// Whether counts of marked packets are new congestion; checks that they can be.
+    ValidateEcn = 15, "RFC 9000 s.13.4.2", Words(path, marked, ect0, ect1, ce) -> (congested);
+    /// A packet is acknowledged.
+    PacketAcked = 16, "RFC 9002 A.7", Words(space, number, size, path) -> ();
+    /// A frame that a hook wrote is acknowledged.
+    FrameAcked = 17, "RFC 9000 s.13.3", Frame(token) -> ();
+    /// Whether an ACK frame must be sent now.
+    AckIsDue = 18, "RFC 9000 s.13.2.1", Words(space) -> (due);
+    /// When one must be.
+    AckDeadline = 19, "RFC 9000 s.13.2.1", Words(space) -> (at);
+    /// On which path acknowledgements of a space go.
+    SelectACKPath = 20, "RFC 9000 s.9.3", Words(space, path) -> (path);
+    /// How many ranges an ACK frame has, of those there are.
+    AckRangeCount = 21, "RFC 9000 s.13.2.3", Words(space, available) -> (count);
+    /// The ACK Delay field, from the time waited.
+    EncodeAckDelay = 22, "RFC 9000 s.19.3", Words(space, waited) -> (raw_delay);
+    /// How often to acknowledge.
+    AckPolicy = 23, "RFC 9000 s.13.2.2", Words(space) -> (threshold, max_delay, reordering);
+
+    // Loss.
+    /// When a packet counts as lost.
+    LossThresholds = 24, "RFC 9002 s.6.1", Words(path) -> (packets, delay);
+    /// Gives up what is lost by now.
+    DetectLost = 25, "RFC 9002 A.10", Words(space) -> ();
+    /// A packet is given up.
+    PacketLost = 26, "RFC 9002 s.6.1", Words(space, number, size, path) -> ();
+    /// Whether what was in a lost or probed packet is sent again.
+    SelectRetransmission = 27, "RFC 9000 s.13.3", Words(space, number, probe) -> (again);
+    /// A frame that a hook wrote is given up.
+    FrameLost = 28, "RFC 9000 s.13.3", Frame(token) -> ();
+    /// The probe timeout, without backoff.
+    ProbeTimeout = 29, "RFC 9002 s.6.2.1", Words(space, path) -> (duration);
+    /// How many times as long it is after so many in a row.
+    PtoBackoff = 30, "RFC 9002 s.6.2.1", Words(count) -> (factor);
+    /// When loss detection is to look again.
+    SetTimer = 31, "RFC 9002 A.8", Words() -> (at);
+    /// A timer has run out.
+    OnTimer = 32, "RFC 9002 A.9", Words() -> ();
+    /// How many probes a probe timeout sends.
+    ProbeCount = 33, "RFC 9002 s.6.2.4", Words(space, count) -> (probes);
+    /// Whether losses so far apart are persistent congestion.
+    PersistentCongestion = 34, "RFC 9002 s.7.6", Words(path, found) -> (persistent);
+    /// Packets given up turned out to have arrived.
+    SpuriousLoss = 35, "RFC 9002 s.6.1", Words(space, packets) -> ();
+
+    // Congestion control.
+    /// The congestion window in bytes.
+    CongestionWindow = 36, "RFC 9002 s.7", Words(path) -> (bytes);
+    /// Bytes that count were sent.
+    CongestionSent = 37, "RFC 9002 B.4", Words(path, bytes, in_flight) -> ();
+    /// Bytes that count were acknowledged.
+    CongestionAcked = 38, "RFC 9002 B.5", Words(path, bytes, in_flight, app_limited) -> ();
+    /// Loss or marks.
+    CongestionEvent = 39, "RFC 9002 B.6", Words(path, largest_sent, marked, bytes) -> ();
+    /// Bytes a second to send at.
+    PacingRate = 40, "RFC 9002 s.7.7", Words(path) -> (rate);
+    /// When a datagram may leave at that rate; none: now.
+    PaceUntil = 41, "RFC 9002 s.7.7", Words(path, rate, size) -> (at);
+    /// There was too little to send to fill the window.
+    AppLimited = 42, "RFC 9002 s.7.8", Words(path, in_flight) -> ();
+
+    // Sending.
+    /// On which path the next datagram goes: the packet scheduler.
+    SelectPath = 43, "RFC 9000 s.9", Words() -> (path);
+    /// Whether a packet of a space is to be sent now.
+    HasContent = 44, "RFC 9000 s.12.2", Words(space, path, may_count) -> (yes);
+    /// How large the datagram may be.
+    DatagramSize = 45, "RFC 9000 s.14", Words(path) -> (bytes);
+    /// The number of the next packet; not below `next`, and at most 64 above.
+    NextPacketNumber = 46, "RFC 9000 s.17.1", Words(space, next) -> (number);
+    /// The value of the spin bit.
+    SpinBit = 47, "RFC 9000 s.17.4", Words(path) -> (bit);
+    /// The header of a packet is written, its payload not yet.
+    GenerateHeader = 48, "RFC 9000 s.17", Words(space, number, path) -> ();
+    /// The frames of a packet. Output 0: nothing in it is ack-eliciting.
+    GenerateFrames = 49, "RFC 9000 s.12.4", Words(space, number, room) -> (ack_eliciting);
+    /// A frame as it goes out: bytes written so far in the buffer, and how many they are. For types
+    /// that only a hook knows, there are none yet, and `token` is the one it queued the frame with.
+    WriteFrame = 50, "RFC 9000 s.19", Frame(space, token, length) -> (length);
+    /// Bytes of PADDING at the end of a packet.
+    PadPacket = 51, "RFC 9000 s.14.1", Words(space, wanted) -> (bytes);
+    /// A packet was sent.
+    SendPacket = 52, "RFC 9002 A.5", Words(space, number, size, ack_eliciting, path) -> ();
+    /// A datagram is about to leave, as it is on the wire.
+    SendDatagram = 53, "RFC 9000 s.12.2", Bytes(path, ecn) -> ();
+    /// Whether a packet is marked ECT(0).
+    MarkEcn = 54, "RFC 9000 s.13.4", Words(path, space) -> (mark);
+    /// Which stream goes next; none: whose turn it is.
+    ScheduleStream = 55, "RFC 9000 s.2.3", Words(room) -> (stream);
+    /// The limit to tell the peer for a stream, or, where that is none, for the connection.
+    WindowUpdate = 56, "RFC 9000 s.4.2", Words(stream, limit) -> (limit);
+    /// Whether the application may open a stream now: 0 bidirectional, 1 unidirectional.
+    OpenStream = 57, "RFC 9000 s.4.6", Words(direction) -> (allowed);
+
+    // Connection IDs.
+    /// How many connection IDs the peer is given, of what it and we keep.
+    ConnectionIdCount = 58, "RFC 9000 s.5.1.1", Words(limit) -> (count);
+    /// The peer retires one of ours.
+    RetireConnectionId = 59, "RFC 9000 s.5.1.2", Words(sequence) -> ();
+
+    // Paths.
+    /// The size of a probe for larger datagrams, if one is due; 0: none.
+    ProbeMtu = 60, "RFC 9000 s.14.3", Words(path) -> (size);
+    /// A probe arrived (1) or was lost (0).
+    MtuProbeDone = 61, "RFC 8899 s.4", Words(path, arrived) -> ();
+    /// PATH_CHALLENGE came. Output 0: it is not answered.
+    AnswerChallenge = 62, "RFC 9000 s.8.2.2", Words(path) -> (answer);
+
+    // Life.
+    /// The connection begins: what a plugin keeps is set up.
+    InitOpaqueData = 63, "The Case for Protocol Plugins s.3", Words(side) -> ();
+    /// The peer's transport parameters. Output 0: they do not do.
+    ReadParameters = 64, "RFC 9000 s.7.4", Bytes() -> (accept);
+    /// Keys of a space are there.
+    KeysReady = 65, "RFC 9001 s.4.1.4", Words(space) -> ();
+    /// Keys of a space are thrown away.
+    DiscardKeys = 66, "RFC 9001 s.4.9", Words(space) -> ();
+    /// Whether the application's wish to update keys is followed.
+    UpdateKeys = 67, "RFC 9001 s.6", Words() -> (allowed);
+    /// The handshake is complete.
+    HandshakeComplete = 68, "RFC 9001 s.4.1.1", Words() -> ();
+    /// It is confirmed.
+    HandshakeConfirmed = 69, "RFC 9001 s.4.1.2", Words() -> ();
+    /// How long nothing may come before the connection is dropped; none: for ever.
+    IdleTimeout = 70, "RFC 9000 s.10.1", Words() -> (duration);
+    /// We close the connection.
+    CloseConnection = 71, "RFC 9000 s.10.2", Words(application, code) -> ();
+    /// The peer has closed it.
+    PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
+}
+
+impl Operation {
+    /// The operation with this number.
+    pub fn of(id: u64) -> Option<Operation> {
+        Operation::ALL.iter().copied().find(|operation| u64::from(*operation as u8) == id)
+    }
+
+    /// Its bit in a set of operations.
+    pub(crate) const fn bit(self) -> u128 {
+        1 << (self as u8)
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.describe().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_catalogue_is_sound() {
+        assert!(Operation::ALL.len() >= 60);
+        let ids: BTreeSet<u8> = Operation::ALL.iter().map(|one| one.describe().id).collect();
+        assert_eq!(ids.len(), Operation::ALL.len());
+        for operation in Operation::ALL {
+            let described = operation.describe();
+            assert!(described.id < 128, "{operation}: a set of them is 128 bits");
+            assert_eq!(Operation::of(described.id.into()), Some(*operation));
+            assert!(described.inputs.len() <= super::super::MAX_WORDS, "{operation}");
+            assert!(
+                described.section.contains(" s.")
+                    || described.section.contains(" A.")
+                    || described.section.contains(" B."),
+                "{operation}"
+            );
+            assert!(described.does.trim().ends_with('.'), "{operation}");
+        }
+    }
+
+    /// What the plugin paper names is there under its names, or under RFC 9002's.
+    #[test]
+    fn the_papers_operations_are_there() {
+        for name in [
+            "SetTimer",
+            "SelectRetransmission",
+            "GenerateHeader",
+            "GenerateFrames",
+            "SendPacket",
+            "AfterPacketRead",
+            "ParseFrames",
+            "AfterParseFrames",
+            "InitOpaqueData",
+            "SelectACKPath",
+            "PacingRate",
+            "SelectPath",
+            "CongestionWindow",
+            "UpdateRtt",
+            "ParseFrame",
+            "ProcessFrame",
+            "WriteFrame",
+        ] {
+            assert!(Operation::ALL.iter().any(|one| one.describe().name == name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What a hook sees of its connection, and what it may ask of it.
+
+use std::collections::VecDeque;
+
+use super::HookId;
+use crate::{Connection, Timestamp};
+
+/// Frames of hooks that may wait to be sent, on one connection.
+const MAX_WAITING: usize = 64;
+
+/// A value of the connection, by a number that never changes. Durations and moments are in
+/// nanoseconds, sizes in bytes; those of a path are the active one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Field {
+    /// The smoothed round-trip time (RFC 9002 s.5.3); may be set.
+    SmoothedRtt = 1,
+    /// Its variation; may be set.
+    RttVariation = 2,
+    /// The least round-trip time.
+    MinRtt = 3,
+    /// The latest sample.
+    LatestRtt = 4,
+    /// The congestion window.
+    CongestionWindow = 5,
+    /// Bytes in flight.
+    BytesInFlight = 6,
+    /// Probe timeouts in a row.
+    PtoCount = 7,
+    /// The size of datagrams.
+    DatagramSize = 8,
+    /// The slow start threshold; all ones: still in slow start.
+    SlowStartThreshold = 9,
+    /// Datagrams received.
+    DatagramsReceived = 16,
+    /// Datagrams sent.
+    DatagramsSent = 17,
+    /// Bytes received.
+    BytesReceived = 18,
+    /// Bytes sent.
+    BytesSent = 19,
+    /// Packets received.
+    PacketsReceived = 20,
+    /// Packets sent.
+    PacketsSent = 21,
+    /// Packets given up as lost.
+    PacketsLost = 22,
+    /// 0: the client; 1: the server.
+    Side = 32,
+    /// 1: the handshake is complete.
+    Connected = 33,
+    /// 1: it is confirmed.
+    Confirmed = 34,
+    /// The active path.
+    ActivePath = 35,
+    /// The largest packet number acknowledged by the peer in 1-RTT packets; all ones: none.
+    LargestAcked = 36,
+    /// The peer's `max_ack_delay`.
+    PeerMaxAckDelay = 37,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: &[Field] = &[
+        Field::SmoothedRtt,
+        Field::RttVariation,
+        Field::MinRtt,
+        Field::LatestRtt,
+        Field::CongestionWindow,
+        Field::BytesInFlight,
+        Field::PtoCount,
+        Field::DatagramSize,
+        Field::SlowStartThreshold,
+        Field::DatagramsReceived,
+        Field::DatagramsSent,
+        Field::BytesReceived,
+        Field::BytesSent,
+        Field::PacketsReceived,
+        Field::PacketsSent,
+        Field::PacketsLost,
+        Field::Side,
+        Field::Connected,
+        Field::Confirmed,
+        Field::ActivePath,
+        Field::LargestAcked,
+        Field::PeerMaxAckDelay,
+    ];
+
+    /// The field with this number.
+    pub fn of(number: u64) -> Option<Field> {
+        Field::ALL.iter().copied().find(|field| u64::from(*field as u16) == number)
+    }
+}
+
+/// What a hook asked for and did not get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// The field cannot be set.
+    ReadOnly(Field),
+    /// Too many of its frames are waiting.
+    Full,
+    /// No such frame type: above 2^62.
+    FrameType,
+}
+
+/// A frame that a hook wants sent. When its turn comes, [`Operation::WriteFrame`] is called for its
+/// type.
+///
+/// [`Operation::WriteFrame`]: super::Operation::WriteFrame
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extension {
+    pub frame_type: u64,
+    pub token: u64,
+    pub eliciting: bool,
+}
+
+/// Those that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Extensions {
+    waiting: VecDeque<Extension>,
+}
+
+impl Extensions {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn pop(&mut self) -> Option<Extension> {
+        self.waiting.pop_front()
+    }
+
+    pub fn put_back(&mut self, extension: Extension) {
+        self.waiting.push_front(extension);
+    }
+}
+
+/// The connection, as a hook sees it while it is called.
+pub struct Host<'a> {
+    pub(crate) connection: &'a mut Connection,
+    pub(crate) hook: HookId,
+}
+
+impl Host<'_> {
+    /// The moment of the call.
+    pub fn now(&self) -> Timestamp {
+        self.connection.now
+    }
+
+    /// The hook that is called.
+    pub fn hook(&self) -> HookId {
+        self.hook
+    }
+
+    /// Reads a field.
+    pub fn get(&self, field: Field) -> u64 {
+        self.connection.field(field)
+    }
+
+    /// Sets a field.
+    ///
+    /// # Errors
+    /// [`Denied::ReadOnly`].
+    pub fn set(&mut self, field: Field, value: u64) -> Result<(), Denied> {
+        if self.connection.set_field(field, value) { Ok(()) } else { Err(Denied::ReadOnly(field)) }
+    }
+
+    /// Asks for a frame of this type to be sent: [`Operation::WriteFrame`] will be called for it, with
+    /// `token`, when there is room. `eliciting`: the peer must acknowledge it, and the hook is told
+    /// whether it did ([`Operation::FrameAcked`], [`Operation::FrameLost`]).
+    ///
+    /// # Errors
+    /// [`Denied::Full`], [`Denied::FrameType`].
+    ///
+    /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
+    /// [`Operation::FrameAcked`]: super::Operation::FrameAcked
+    /// [`Operation::FrameLost`]: super::Operation::FrameLost
+    pub fn queue_frame(
+        &mut self,
+        frame_type: u64,
+        token: u64,
+        eliciting: bool,
+    ) -> Result<(), Denied> {
+        if equic_wire::VarInt::new(frame_type).is_err() {
+            return Err(Denied::FrameType);
+        }
+        let waiting = &mut self.connection.extensions.waiting;
+        if waiting.len() >= MAX_WAITING {
+            return Err(Denied::Full);
+        }
+        waiting.push_back(Extension { frame_type, token, eliciting });
+        Ok(())
+    }
+
+    /// All that can be read of it.
+    pub fn connection(&self) -> &Connection {
+        self.connection
+    }
+}

@@ -1,0 +1,125 @@
+//! The operations of a connection: what can be observed and replaced, one connection at a time.
+//!
+//! An operation is one decision or action, with a number that never changes, inputs and outputs as
+//! 64-bit words, sometimes bytes, and the section that its default follows. [`catalogue`] is the
+//! list, and the page that the author of a plugin reads.
+//!
+//! A [`Hook`] is attached to some of them with [`Connection::attach`]: it looks on before or after,
+//! or does it itself. Hooks are out of the connection while one of them runs, so what a hook causes
+//! takes its defaults: there is no recursion. A hook that fails is taken off, and the default runs.
+//!
+//! * `table.rs`: which hooks are attached to what; one test of one bit where there is none;
+//! * `words.rs`: typed values as words and back;
+//! * `host.rs`: what a hook sees of the connection and may ask of it.
+//!
+//! The operations are called, and their defaults written, in [`crate::connection`].
+//!
+//! [`Connection::attach`]: crate::Connection::attach
+
+pub mod catalogue;
+mod host;
+mod table;
+mod words;
+
+pub use catalogue::{Carries, Description, Operation};
+pub use host::{Denied, Field, Host};
+pub(crate) use host::{Extension, Extensions};
+pub use table::{AttachError, HookId, Point};
+pub(crate) use table::{Attached, Table};
+pub(crate) use words::{MAX_WORDS, Words};
+
+/// The bytes of a call.
+#[derive(Debug)]
+pub enum Bytes<'a> {
+    /// It has none.
+    None,
+    /// To be read.
+    In(&'a [u8]),
+    /// To be written; what the default wrote already, if it goes first, stands at the start.
+    Out(&'a mut [u8]),
+}
+
+impl Bytes<'_> {
+    /// Whatever they are for.
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::None => &[],
+            Bytes::In(bytes) => bytes,
+            Bytes::Out(bytes) => bytes,
+        }
+    }
+}
+
+/// One call of an operation.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Which.
+    pub operation: Operation,
+    /// What it is called for: the frame type where the operation has one for each, else 0.
+    pub parameter: u64,
+    /// As the catalogue names them.
+    pub inputs: &'a [u64],
+    /// As the catalogue says.
+    pub bytes: Bytes<'a>,
+}
+
+/// What a hook made of a call that it was to replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It is done; the outputs are written.
+    Done,
+    /// Not this time: the default is to do it.
+    Default,
+}
+
+/// Why a hook gave up; it is taken off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookError(pub String);
+
+impl std::fmt::Display for HookError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for HookError {}
+
+/// Something that changes or watches a connection: native, as here, or a sandbox with bytecode in it.
+pub trait Hook: Send {
+    /// The operation is about to run.
+    ///
+    /// # Errors
+    /// It is broken, and taken off.
+    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+        let _ = (host, call);
+        Ok(())
+    }
+
+    /// In the default's place. `outputs` has a word for each that the catalogue names.
+    ///
+    /// # Errors
+    /// It is broken, and taken off; the default runs.
+    fn replace(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        let _ = (host, call, outputs);
+        Ok(Decision::Default)
+    }
+
+    /// The operation has run, and this came of it.
+    ///
+    /// # Errors
+    /// It is broken, and taken off.
+    fn after(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &Call<'_>,
+        outputs: &[u64],
+    ) -> Result<(), HookError> {
+        let _ = (host, call, outputs);
+        Ok(())
+    }
+}
