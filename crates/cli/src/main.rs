@@ -58,6 +58,8 @@ enum Command {
     Reproduce(reproduce::Command),
     /// Run the QUIC Interop Runner's cases between implementations
     Interop(Box<interop::Args>),
+    /// Be an endpoint of the QUIC Interop Runner
+    InteropEndpoint(interop::endpoint::Args),
     /// Print the man page of a command, or write all of them
     Man(manual::Pages),
     /// Print completions for a shell
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Reproduce(command) => reproduce::run(command),
         Command::Interop(args) => interop::run(&args),
+        Command::InteropEndpoint(args) => interop::endpoint::run(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),
     };

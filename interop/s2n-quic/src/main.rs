@@ -97,7 +97,7 @@ async fn fetch(contract: &Contract) -> Result<()> {
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
     let first = contract.first()?;
-    let client = Client::builder()
+    let mut client = Client::builder()
         .with_tls(ClientTls::from(tls))?
         .with_io(any(first.address))?
         .start()
