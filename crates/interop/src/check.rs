@@ -310,3 +310,7 @@ fn new_ids(trace: &Trace) -> Checked {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;
