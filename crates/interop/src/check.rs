@@ -267,6 +267,8 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     let first_path = trace.packets.first().map(|seen| seen.seen_as);
     let mut first_on: BTreeMap<_, (usize, bool)> = BTreeMap::new();
     let mut challenges: BTreeMap<[u8; 8], bool> = BTreeMap::new();
+    // What comes when the client has said its last word is not answered.
+    let last = trace.going(Way::ToServer).map(|seen| seen.sent).max();
     for seen in trace.going(Way::ToClient) {
         if Some(seen.seen_as) == first_path {
             continue;
@@ -277,7 +279,8 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
         if first.0 == seen.datagram {
             first.1 |= challenged;
             for challenge in content.iter().flat_map(|content| &content.challenges) {
-                *challenges.entry(*challenge).or_default() |= seen.arrived.is_some();
+                let in_time = seen.arrived.is_some_and(|at| last.is_some_and(|last| at < last));
+                *challenges.entry(*challenge).or_default() |= in_time;
             }
         }
     }

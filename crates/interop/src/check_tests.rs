@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
+use equic_lab::relay::Fate;
+
 use crate::trace::{ClientHello, Content, Handshake};
 
 const V1: u32 = 1;
@@ -22,6 +24,7 @@ fn seen(way: Way, kind: Observed) -> Seen {
         seen_as: client(),
         datagram: 0,
         datagram_len: 1200,
+        fate: Fate::Delivered,
         ecn: 2,
         kind,
         version: (kind != Observed::OneRtt).then_some(V1),
@@ -217,7 +220,7 @@ fn three_times_and_no_more() {
 
 /// The client is seen elsewhere, the server's first packet there carries a challenge.
 fn moved(answered: bool, same_id: bool) -> Trace {
-    changed(|trace| {
+    let mut moved = changed(|trace| {
         let elsewhere: SocketAddr = "127.0.1.1:2000".parse().expect("an address");
         let place = |seen: Seen, number: usize, content: Content| Seen {
             seen_as: elsewhere,
@@ -236,7 +239,11 @@ fn moved(answered: bool, same_id: bool) -> Trace {
             let answer = Seen { dcid: vec![7], ..seen(Way::ToServer, Observed::OneRtt) };
             trace.packets.push(place(answer, 12, response));
         }
-    })
+    });
+    let last = seen(Way::ToServer, Observed::Initial);
+    let at = Duration::from_secs(1);
+    moved.packets.push(Seen { datagram: 20, sent: at, arrived: None, ..last });
+    moved
 }
 
 #[test]
