@@ -77,6 +77,8 @@ pub struct Content {
     pub responses: Vec<[u8; 8]>,
     /// Offsets of CRYPTO frames.
     pub crypto: Vec<u64>,
+    /// Bytes in STREAM frames.
+    pub stream_bytes: usize,
     /// All frames, for a person to read.
     pub frames: String,
 }
@@ -297,6 +299,7 @@ fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64
             Frame::Ack(ack) => content.ack_ecn |= ack.ecn().is_some(),
             Frame::PathChallenge(data) => content.challenges.push(data),
             Frame::PathResponse(data) => content.responses.push(data),
+            Frame::Stream(stream) => content.stream_bytes += stream.data().len(),
             Frame::Crypto(frame) => {
                 content.crypto.push(frame.offset().get());
                 crypto(frame.offset().get(), frame.data());
