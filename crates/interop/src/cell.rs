@@ -292,6 +292,7 @@ impl Stage<'_> {
             case: self.case,
             size: self.settings.size,
             browser: self.client.browser,
+            strict: self.server.strict,
             trace,
         };
         check::check(&evidence).map_err(End::Failed)

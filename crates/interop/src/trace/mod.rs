@@ -75,6 +75,8 @@ pub struct Content {
     pub challenges: Vec<[u8; 8]>,
     /// PATH_RESPONSE frames.
     pub responses: Vec<[u8; 8]>,
+    /// Whether all its frames are probing ones (RFC 9000 s.9.1).
+    pub probing: bool,
     /// Offsets of CRYPTO frames.
     pub crypto: Vec<u64>,
     /// Bytes in STREAM frames.
@@ -293,8 +295,16 @@ impl Reading<'_> {
 /// Notes what the checks ask about; frames behind one that does not parse are not read.
 fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64, &[u8])) {
     let mut reader = Reader::new(payload);
+    content.probing = true;
     while let Ok(frame) = Frame::read(&mut reader) {
         text::add(&mut content.frames, &frame);
+        content.probing &= matches!(
+            frame,
+            Frame::PathChallenge(_)
+                | Frame::PathResponse(_)
+                | Frame::NewConnectionId(_)
+                | Frame::Padding(_)
+        );
         match frame {
             Frame::Ack(ack) => content.ack_ecn |= ack.ecn().is_some(),
             Frame::PathChallenge(data) => content.challenges.push(data),

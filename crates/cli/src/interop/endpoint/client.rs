@@ -15,26 +15,32 @@ use crate::failure::{Done, Failure};
 const H3_NO_ERROR: u32 = 0x100;
 /// How long the last packets have to leave.
 const LEAVING: Duration = Duration::from_secs(3);
-/// How often it is seen whether keys may be updated.
+/// What is loaded before the migration, in bytes.
+const FIRST: u64 = 100_000;
+/// How often it is seen whether keys may be updated, or how much is loaded.
 const LOOK: Duration = Duration::from_millis(5);
 
 pub async fn fetch(contract: &Contract) -> Done {
     let first = contract.requests.first();
     let first = first.ok_or_else(|| Failure::usage("there are no REQUESTS"))?;
-    let any: SocketAddr = match first.address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
     let client = Client {
         contract,
         first,
-        endpoint: Endpoint::client(UdpSocket::bind(any)?, tls::settings()?)?,
+        endpoint: Endpoint::client(UdpSocket::bind(any(first.address))?, tls::settings()?)?,
         config: tls::client(contract)?,
     };
     let done = client.cases().await;
     // Whether they were received is not the case's business.
     let _ = tokio::time::timeout(LEAVING, client.endpoint.wait_idle()).await;
     done
+}
+
+/// Any address of the family of `other`.
+fn any(other: SocketAddr) -> SocketAddr {
+    match other {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
 }
 
 struct Client<'a> {
@@ -65,6 +71,16 @@ impl Client<'_> {
                 let updating = tokio::spawn(update_keys(connection.clone()));
                 self.hq(&connection, all).await?;
                 updating.await.map_err(|error| Failure::because("the key update", error))
+            }
+            "connectionmigration" => {
+                let connection = self.connect().await?;
+                let moving = tokio::spawn(go_elsewhere(
+                    self.endpoint.clone(),
+                    connection.clone(),
+                    self.first.address,
+                ));
+                self.hq(&connection, all).await?;
+                moving.await.map_err(|error| Failure::because("the migration", error))?
             }
             _ => self.hq(&self.connect().await?, all).await,
         }
@@ -130,6 +146,17 @@ impl Client<'_> {
         connection.close(VarInt::from_u32(H3_NO_ERROR), "");
         Ok(())
     }
+}
+
+/// In the middle of the transfer, unless the connection is at the server's preferred address by then.
+async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: SocketAddr) -> Done {
+    while connection.stats().bytes_received < FIRST && connection.close_reason().is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
+    if connection.remote_address() == server {
+        endpoint.rebind(UdpSocket::bind(any(server))?)?;
+    }
+    Ok(())
 }
 
 /// As soon as that is allowed: once the handshake is confirmed (RFC 9001 s.6.1).

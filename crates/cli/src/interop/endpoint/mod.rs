@@ -2,7 +2,7 @@
 //!
 //! Everything is in the environment, as the runner has it: ROLE, TESTCASE, REQUESTS, SERVER_PARAMS,
 //! CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR; /www, /downloads, /certs and port 443 unless WWW, DOWNLOADS,
-//! CERTS and PORT say otherwise. [`client`] and [`server`] carry it out; [`tls`] makes their
+//! CERTS and PORT say otherwise; PREFERRED_ADDRESS is what the server offers. [`client`] and [`server`] carry it out; [`tls`] makes their
 //! configurations.
 
 mod client;
@@ -22,7 +22,7 @@ const MAX_REQUEST: usize = 4096;
 /// What each end does. A client is told `transfer` where the server moves or the network misbehaves.
 const BOTH: [&str; 8] =
     ["handshake", "transfer", "chacha20", "retry", "resumption", "multiconnect", "http3", "ecn"];
-const CLIENT: [&str; 1] = ["keyupdate"];
+const CLIENT: [&str; 2] = ["keyupdate", "connectionmigration"];
 const SERVER: [&str; 2] = ["versionnegotiation", "connectionmigration"];
 
 /// Be an endpoint of the QUIC Interop Runner: what to do is in ROLE, TESTCASE, REQUESTS and so on.
@@ -38,6 +38,8 @@ struct Contract {
     downloads: PathBuf,
     certs: PathBuf,
     port: u16,
+    /// Where the server would rather be talked to.
+    preferred: Option<SocketAddr>,
 }
 
 /// A URL to fetch.
@@ -63,6 +65,7 @@ pub fn run(_: &Args) -> Done {
         return Err(Failure::Unsupported(testcase));
     }
     let port = var("PORT").map_or(Ok(443), |port| port.parse());
+    let preferred = var("PREFERRED_ADDRESS").map(|address| address.parse()).transpose();
     let contract = Contract {
         testcase,
         requests: if server {
@@ -74,6 +77,7 @@ pub fn run(_: &Args) -> Done {
         downloads: folder("DOWNLOADS", "/downloads"),
         certs: folder("CERTS", "/certs"),
         port: port.map_err(|_| Failure::usage("PORT is no port"))?,
+        preferred: preferred.map_err(|_| Failure::usage("PREFERRED_ADDRESS is no address"))?,
     };
     runtime(None)?.block_on(async {
         if server { server::serve(contract).await } else { client::fetch(&contract).await }

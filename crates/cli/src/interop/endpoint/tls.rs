@@ -1,8 +1,10 @@
 //! Configurations of both ends.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equic_endpoint::quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
+use equic_transport::connection::PreferredAddresses;
 use equic_transport::endpoint::EndpointConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, cipher_suite};
@@ -46,7 +48,11 @@ pub fn server(contract: &Contract) -> Done<ServerConfig> {
         .with_single_cert(certificates(contract, "cert.pem")?, key)?;
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
-    Ok(ServerConfig { tls: Arc::new(tls), transport: transport() })
+    let preferred_addresses = contract.preferred.map(|address| match address {
+        SocketAddr::V4(address) => PreferredAddresses { ipv4: Some(address), ipv6: None },
+        SocketAddr::V6(address) => PreferredAddresses { ipv4: None, ipv6: Some(address) },
+    });
+    Ok(ServerConfig { tls: Arc::new(tls), transport: transport(), preferred_addresses })
 }
 
 pub fn client(contract: &Contract) -> Done<ClientConfig> {
