@@ -15,6 +15,10 @@ help: ## this list
 setup: ## install the Debian packages that are missing
 	@scripts/setup.sh all
 
+.PHONY: setup-interop interop interop-quick
+setup-interop:
+	@scripts/setup.sh interop
+
 setup-examples:
 	@scripts/setup.sh examples
 
@@ -43,6 +47,14 @@ soak: root setup build ## churn, floods, fuzzing, and is everything as before? D
 
 examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic with a quota (docs/servers.md)
 	@scripts/examples.sh build
+
+# QUICK=1: a handful of cases. INTEROP: more arguments for `equic interop`, such as --only retry,v2
+INTEROP ?=
+interop: setup-interop ## everybody's QUIC against everybody's (docs/interop.md; QUICK=1, INTEROP=--full)
+	@scripts/interop.sh $(if $(QUICK),quick,full) $(INTEROP)
+
+interop-quick: setup-examples ## ours against quinn, quic-go and aioquic; part of `make test`
+	@scripts/interop.sh quick
 
 test-examples: root setup-examples build ## those servers against real clients
 	@scripts/examples.sh test

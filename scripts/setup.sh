@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the build, the tests and the demo need from Debian; silent when nothing is missing.
-# Usage: scripts/setup.sh [build|all|examples]     build: what `cargo build` needs; all: tests and demo
-# too; examples: what servers on other stacks need besides (Go is only looked for)
+# Usage: scripts/setup.sh [build|all|examples|interop]     build: what `cargo build` needs; all: tests and
+# demo too; examples: what servers on other stacks need besides (Go is only looked for); interop: what
+# `make interop` needs besides, a browser
 set -eu
 
 what=${1:-all}
@@ -68,12 +69,15 @@ if [ "$what" != build ]; then
 	# What tests of installing need.
 	packages="$packages groff bash zsh fish dpkg-dev lintian systemd"
 fi
-if [ "$what" = examples ]; then
+if [ "$what" = examples ] || [ "$what" = interop ]; then
 	# BoringSSL, and aioquic in a virtual environment. Debian's own Python has its venv apart.
 	packages="$packages cmake g++ python3"
 	case "$(command -v python3 || echo /usr/bin/python3)" in
 	/usr/bin/*) packages="$packages python3-venv" ;;
 	esac
+fi
+if [ "$what" = interop ]; then
+	packages="$packages chromium"
 fi
 missing=
 for package in $packages; do
@@ -100,7 +104,7 @@ if [ -n "$missing" ]; then
 fi
 
 # Go for examples/quic-go, which Debian has too old. From 1.21 up it fetches a newer one by itself.
-if [ "$what" = examples ]; then
+if [ "$what" = examples ] || [ "$what" = interop ]; then
 	PATH=$PATH:/usr/local/go/bin
 	version=$(go env GOVERSION 2>/dev/null || true)
 	case "$version" in

@@ -4,6 +4,7 @@
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
 //! * [`demo`]: all of these together, in a minute; [`reproduce`]: the experiments of the papers;
+//! * [`interop`]: do other implementations understand ours, and each other?
 //! * [`manual`]: man pages and completions, made from the definitions here;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
@@ -12,6 +13,7 @@ mod demo;
 mod failure;
 mod gateway;
 mod get;
+mod interop;
 mod lab;
 mod manual;
 mod output;
@@ -54,6 +56,10 @@ enum Command {
     /// Do the experiment of a paper again, and compare
     #[command(subcommand)]
     Reproduce(reproduce::Command),
+    /// Run the QUIC Interop Runner's cases between implementations
+    Interop(Box<interop::Args>),
+    /// Be an endpoint of the QUIC Interop Runner
+    InteropEndpoint(interop::endpoint::Args),
     /// Print the man page of a command, or write all of them
     Man(manual::Pages),
     /// Print completions for a shell
@@ -73,6 +79,8 @@ fn main() -> ExitCode {
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Reproduce(command) => reproduce::run(command),
+        Command::Interop(args) => interop::run(&args),
+        Command::InteropEndpoint(args) => interop::endpoint::run(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),
     };

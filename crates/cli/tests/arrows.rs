@@ -17,8 +17,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libequic", &["equic-gateway"]),
     ("equic-endpoint", &[]),
     ("equic-report", &[]),
-    ("equic-lab", &["equic-gateway", "equic-endpoint", "equic-report"]),
-    ("equic-cli", &["equic-gateway", "equic-endpoint", "equic-report", "equic-lab", "libequic"]),
+    ("equic-lab", &["equic-wire", "equic-gateway", "equic-endpoint", "equic-report"]),
+    ("equic-interop", &["equic-wire", "equic-lab"]),
+    (
+        "equic-cli",
+        &[
+            "equic-gateway",
+            "equic-endpoint",
+            "equic-report",
+            "equic-lab",
+            "equic-interop",
+            "equic-transport",
+            "equic-wire",
+            "libequic",
+        ],
+    ),
 ];
 
 #[test]

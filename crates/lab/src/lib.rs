@@ -9,6 +9,7 @@
 //! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, after a crash.
 //! * [`flood`]: attack traffic, which refuses to leave a lab. [`measure`]: what it cost.
 //! * [`nftables`]: a packet filter to compare the gateway with.
+//! * [`relay`]: a bad network in user space, between a server and its clients on any machine.
 
 mod cleanup;
 mod construct;
@@ -20,6 +21,7 @@ mod namespace;
 pub mod nftables;
 pub mod plan;
 mod process;
+pub mod relay;
 mod state;
 
 pub use cleanup::{Sweep, cleanup_on_signals};

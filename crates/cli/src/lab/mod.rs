@@ -2,12 +2,14 @@
 //!
 //! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
 //! attack traffic, which the library refuses to do anywhere but inside a lab; [`bench`] measures what
-//! a flood leaves of a server; [`soak`] lets all of it loose on a gateway for a time.
+//! a flood leaves of a server; [`soak`] lets all of it loose on a gateway for a time; [`relay`] is a bad
+//! network on any machine.
 
 mod bench;
 mod flood;
 mod hosts;
 mod load;
+mod relay;
 mod soak;
 
 use clap::Subcommand;
@@ -33,6 +35,8 @@ pub enum Command {
     /// Make HTTP/3 requests and measure each
     #[command(subcommand)]
     Load(load::Command),
+    /// Pass UDP datagrams on, with loss, delay and the like
+    Relay(relay::Args),
     /// Endure: churn and floods for a time, and is everything as before afterwards?
     Soak(soak::Args),
     /// Measure what a flood leaves of a server, by who protects it
@@ -49,6 +53,7 @@ pub fn run(command: Command) -> Done {
         Command::Sweep(args) => hosts::sweep(&args),
         Command::Flood(command) => flood::run(&command),
         Command::Load(command) => load::run(&command),
+        Command::Relay(args) => relay::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Bench(args) => bench::run(&args),
     }

@@ -1,0 +1,97 @@
+//! How far the run is: a bar with what is running on a terminal, a line for each cell elsewhere.
+
+use std::io::IsTerminal as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use equic_interop::{Outcome, Verdict};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Job;
+use crate::failure::Done;
+use crate::output;
+
+/// Shows how far it is.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    count: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: Vec<String>,
+    done: usize,
+}
+
+impl Progress {
+    pub fn new(count: usize, json: bool) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar =
+                ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
+            // It is a constant, and the default looks fine too.
+            if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Progress { bar, lines: !json, count, state: Mutex::default() }
+    }
+
+    /// A cell begins.
+    pub fn begin(&self, job: &Job<'_>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running.push(name(job));
+        self.message(&state);
+    }
+
+    /// A cell is over. Cells that nobody had to start are only counted.
+    pub fn done(&self, job: &Job<'_>, outcome: &Outcome) -> Done {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = name(job);
+        if let Some(at) = state.running.iter().position(|running| *running == name) {
+            state.running.swap_remove(at);
+        }
+        state.done += 1;
+        self.message(&state);
+        let verdict = match outcome.verdict {
+            Verdict::Succeeded => "succeeded",
+            Verdict::Unsupported => "unsupported",
+            Verdict::Failed => "failed",
+        };
+        let why = if outcome.verdict == Verdict::Failed { &*outcome.why } else { "" };
+        let number = format!("{}/{}", state.done, self.count);
+        let line = format!("{number:>9} {name:<44} {verdict:<11} {:5.1} s  {why}", outcome.seconds);
+        match &self.bar {
+            Some(bar) => {
+                bar.inc(1);
+                if outcome.verdict == Verdict::Failed {
+                    bar.println(line.trim_end());
+                }
+                Ok(())
+            }
+            None if self.lines && outcome.logs.is_some() => output::line(line.trim_end()),
+            None => Ok(()),
+        }
+    }
+
+    fn message(&self, state: &State) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(state.running.join(", "));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn name(job: &Job<'_>) -> String {
+    format!("{} → {} {}", job.client.name, job.server.name, job.case.name())
+}

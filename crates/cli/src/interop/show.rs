@@ -1,0 +1,85 @@
+//! The matrix on the terminal: clients in rows, servers in columns, letters of test cases in cells.
+
+use std::collections::BTreeMap;
+
+use equic_interop::Verdict;
+use equic_interop::result::Matrix;
+use equic_report::table::{Cell, Column, Table, Tone};
+
+use crate::failure::Done;
+use crate::output;
+
+pub fn matrix(matrix: &Matrix) -> Done {
+    let columns = std::iter::once(Column::text("client"))
+        .chain(matrix.servers.iter().map(|server| Column::text(format!("→ {server}"))));
+    let mut table = Table::new(columns);
+    for client in &matrix.clients {
+        let cells = matrix.servers.iter().map(|server| cell(matrix, client, server));
+        table.row(std::iter::once(Cell::new(client)).chain(cells));
+    }
+    output::text("\n")?;
+    output::table(&table)?;
+    let meaning: Vec<String> = matrix
+        .cases
+        .iter()
+        .map(|case| format!("{} {}", case.abbreviation(), case.name()))
+        .collect();
+    output::line(format_args!("\n✓ succeeded  ? unsupported  ✕ failed; {}", meaning.join(", ")))?;
+    for verdict in [Verdict::Failed, Verdict::Unsupported] {
+        reasons(matrix, verdict)?;
+    }
+    output::line(format_args!(
+        "\n{} succeeded, {} unsupported, {} failed",
+        matrix.count(Verdict::Succeeded),
+        matrix.count(Verdict::Unsupported),
+        matrix.count(Verdict::Failed)
+    ))
+}
+
+fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
+    let line = |mark: &str, verdict| {
+        let letters = matrix.letters(client, server, verdict);
+        (!letters.is_empty()).then(|| format!("{mark} {}", letters.join(",")))
+    };
+    let failed = line("✕", Verdict::Failed);
+    let tone = match (&failed, matrix.letters(client, server, Verdict::Succeeded).is_empty()) {
+        (Some(_), _) => Tone::Bad,
+        (None, true) => Tone::Normal,
+        (None, false) => Tone::Good,
+    };
+    let lines = [line("✓", Verdict::Succeeded), line("?", Verdict::Unsupported), failed];
+    let lines: Vec<String> = lines.into_iter().flatten().collect();
+    Cell::new(lines.join("\n")).tone(tone)
+}
+
+/// Why cells are no successes; what an endpoint said by its exit status needs no line.
+fn reasons(matrix: &Matrix, verdict: Verdict) -> Done {
+    // Who declines a case does so whoever the other is, and often more than one case.
+    let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for ((client, server, case), outcome) in &matrix.cells {
+        if outcome.verdict != verdict || (verdict == Verdict::Unsupported && outcome.logs.is_some())
+        {
+            continue;
+        }
+        let line = match &outcome.logs {
+            Some(logs) => {
+                let (case, why, logs) = (case.name(), &outcome.why, logs.display());
+                format!("{client} → {server} {case}: {why}\n    {logs}")
+            }
+            None => outcome.why.clone(),
+        };
+        let cases = said.entry(line).or_default();
+        if outcome.logs.is_none() && !cases.contains(&case.abbreviation()) {
+            cases.push(case.abbreviation());
+        }
+    }
+    if said.is_empty() {
+        return Ok(());
+    }
+    let title = if verdict == Verdict::Failed { "Failed:" } else { "Not asked for:" };
+    output::line(format_args!("\n{title}"))?;
+    said.iter().try_for_each(|(line, cases)| match &cases[..] {
+        [] => output::line(format_args!("  {line}")),
+        cases => output::line(format_args!("  {line} ({})", cases.join(","))),
+    })
+}

@@ -1,0 +1,133 @@
+//! A bad network in user space.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use equic_gateway::parse_duration;
+use equic_lab::relay::observe::WayCounts;
+use equic_lab::relay::{Chance, Config, Link, Rebind, RebindTo, Relay};
+use equic_report::number;
+use serde_json::json;
+
+use crate::failure::{Done, Failure};
+use crate::output::{self, Journal};
+use crate::signals::{Signals, runtime};
+
+/// Passes UDP datagrams on to a server and back, badly: until Ctrl-C, then says what it did. What is
+/// given holds for both directions. ECN marks go through as they came.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where clients send to
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The server
+    #[arg(long, value_name = "ADDR:PORT")]
+    to: SocketAddr,
+    /// How long a datagram is under way
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    delay: Duration,
+    /// Bits per second; no limit if not given
+    #[arg(long, value_name = "N")]
+    rate: Option<u64>,
+    /// Datagrams that wait for the rate
+    #[arg(long, value_name = "N", default_value = "100", requires = "rate")]
+    queue: usize,
+    /// Percent that are lost
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    loss: f64,
+    /// Percent that arrive with a byte changed
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    corrupt: f64,
+    /// Percent that arrive twice
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    duplicate: f64,
+    /// Percent that arrive late, by twice the delay and 1 ms
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    reorder: f64,
+    /// At most so many in a row are lost or changed
+    #[arg(long, value_name = "N", default_value = "0")]
+    burst: u32,
+    /// These are lost on the way to the server; 1 is the first
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    drop: Vec<u64>,
+    /// Give a client another port towards the server, so often
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    rebind_port: Option<Duration>,
+    /// Give a client another address of 127.0.0.0/8, so often
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "rebind_port")]
+    rebind_addr: Option<Duration>,
+    /// The same number does the same to the same datagrams
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// JSON lines (schema equic.lab.relay/1): when ready, and the counts
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    let chance = |percent| Chance { percent, burst: args.burst };
+    let link = Link {
+        delay: args.delay,
+        rate: args.rate,
+        queue: args.queue,
+        drop: chance(args.loss),
+        corrupt: chance(args.corrupt),
+        duplicate: chance(args.duplicate),
+        reorder: chance(args.reorder),
+        reorder_by: 2 * args.delay + Duration::from_millis(1),
+        drop_list: Vec::new(),
+    };
+    let rebind = match (args.rebind_port, args.rebind_addr) {
+        (Some(every), _) => Some((every, RebindTo::Port)),
+        (None, Some(every)) => Some((every, RebindTo::Address)),
+        (None, None) => None,
+    };
+    let relay = Relay::start(Config {
+        to_server: Link { drop_list: args.drop.clone(), ..link.clone() },
+        to_client: link,
+        rebind: rebind.map(|(every, to)| Rebind { first: every, every: Some(every), to }),
+        seed: args.seed,
+        ..Config::new(args.listen, args.to)
+    })?;
+    let journal = Journal::new(args.json, "equic.lab.relay/1");
+    let front = *relay.fronts().first().ok_or_else(|| Failure::new("the relay has no front"))?;
+    runtime(Some(1))?.block_on(async {
+        let mut signals = Signals::new()?;
+        journal.entry(
+            format_args!("relaying {front} to {}; Ctrl-C ends it", args.to),
+            || json!({ "event": "ready", "listen": front, "to": args.to }),
+        );
+        signals.next().await;
+        Done::Ok(())
+    })?;
+    let counts = relay.stop()?.counts;
+    if args.json {
+        return output::json_line(
+            "equic.lab.relay/1",
+            json!({ "event": "done", "counts": counts }),
+        );
+    }
+    for (way, counts) in
+        [("to the server", &counts.to_server), ("to the clients", &counts.to_client)]
+    {
+        output::line(format_args!("{way}: {}", described(counts)))?;
+    }
+    output::line(format_args!(
+        "{} clients, {} moves; before an answer the server sent at most {:.2} times what had come",
+        counts.clients, counts.rebindings, counts.amplification
+    ))
+}
+
+fn described(counts: &WayCounts) -> String {
+    let fates: Vec<String> = counts
+        .fates
+        .iter()
+        .map(|(fate, count)| format!("{} {fate}", number::count(*count)))
+        .collect();
+    format!(
+        "{} datagrams, {} ({})",
+        number::count(counts.datagrams),
+        number::bytes(counts.bytes),
+        fates.join(", ")
+    )
+}

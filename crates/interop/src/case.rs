@@ -1,0 +1,322 @@
+//! The test cases: what is asked of both sides, over which network, for which files. Names,
+//! abbreviations and conditions are the QUIC Interop Runner's.
+
+use std::time::Duration;
+
+use equic_lab::relay::{Chance, Link, Rebind, RebindTo};
+
+use crate::registry::Role;
+
+const KB: usize = 1 << 10;
+const MB: usize = 1 << 20;
+const MS: Duration = Duration::from_millis(1);
+
+/// A test case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "`description` says what each is")]
+pub enum Case {
+    Handshake,
+    Transfer,
+    LongRtt,
+    ChaCha20,
+    Multiplexing,
+    Retry,
+    Resumption,
+    ZeroRtt,
+    Http3,
+    KeyUpdate,
+    Ecn,
+    AmplificationLimit,
+    HandshakeLoss,
+    TransferLoss,
+    HandshakeCorruption,
+    TransferCorruption,
+    Ipv6,
+    V2,
+    VersionNegotiation,
+    RebindPort,
+    RebindAddr,
+    ConnectionMigration,
+}
+
+/// How much is transferred, and over how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Size {
+    /// What the QUIC Interop Runner does: 10 Mb/s, megabytes, 50 connections.
+    Runner,
+    /// The same conditions with less of everything: 40 Mb/s, a fifth of the bytes, 10 connections.
+    #[default]
+    Small,
+}
+
+/// What a case needs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Bytes of each file.
+    pub files: Vec<usize>,
+    /// Characters of each file's name.
+    pub name_len: usize,
+    /// The way to the server.
+    pub to_server: Link,
+    /// The way back.
+    pub to_client: Link,
+    /// Whether the client moves, without its doing.
+    pub rebind: Option<Rebind>,
+    /// How long the client has.
+    pub timeout: Duration,
+}
+
+impl Case {
+    /// All of them, in the order of the matrix.
+    pub const ALL: [Case; 22] = [
+        Case::Handshake,
+        Case::Transfer,
+        Case::LongRtt,
+        Case::ChaCha20,
+        Case::Multiplexing,
+        Case::Retry,
+        Case::Resumption,
+        Case::ZeroRtt,
+        Case::Http3,
+        Case::KeyUpdate,
+        Case::Ecn,
+        Case::AmplificationLimit,
+        Case::HandshakeLoss,
+        Case::TransferLoss,
+        Case::HandshakeCorruption,
+        Case::TransferCorruption,
+        Case::Ipv6,
+        Case::V2,
+        Case::VersionNegotiation,
+        Case::RebindPort,
+        Case::RebindAddr,
+        Case::ConnectionMigration,
+    ];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Case> {
+        Case::ALL.into_iter().find(|case| case.name() == name)
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        self.words().0
+    }
+
+    /// Its letters in the matrix.
+    pub const fn abbreviation(self) -> &'static str {
+        self.words().1
+    }
+
+    /// What it shows.
+    pub const fn description(self) -> &'static str {
+        self.words().2
+    }
+
+    const fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Case::Handshake => ("handshake", "H", "A handshake, one small file."),
+            Case::Transfer => {
+                ("transfer", "DC", "Files at once, over flow control's first limits.")
+            }
+            Case::LongRtt => ("longrtt", "LR", "A handshake over a round trip of 1.5 s."),
+            Case::ChaCha20 => ("chacha20", "C20", "Only ChaCha20-Poly1305 is offered."),
+            Case::Multiplexing => ("multiplexing", "M", "More streams than are allowed at first."),
+            Case::Retry => ("retry", "S", "The server sends a Retry, the client uses its token."),
+            Case::Resumption => {
+                ("resumption", "R", "The second connection resumes the first's TLS.")
+            }
+            Case::ZeroRtt => ("zerortt", "Z", "The second connection asks in 0-RTT packets."),
+            Case::Http3 => ("http3", "3", "Files over HTTP/3."),
+            Case::KeyUpdate => ("keyupdate", "U", "Both sides use both key phases."),
+            Case::Ecn => ("ecn", "E", "Both sides mark and count ECN."),
+            Case::AmplificationLimit => {
+                ("amplificationlimit", "A", "A long certificate, at most 3 times what came.")
+            }
+            Case::HandshakeLoss => ("handshakeloss", "L1", "Handshakes at 30 % loss each way."),
+            Case::TransferLoss => ("transferloss", "L2", "A transfer at 2 % loss each way."),
+            Case::HandshakeCorruption => {
+                ("handshakecorruption", "C1", "Handshakes with 30 % of packets corrupted.")
+            }
+            Case::TransferCorruption => {
+                ("transfercorruption", "C2", "A transfer with 2 % of packets corrupted.")
+            }
+            Case::Ipv6 => ("ipv6", "6", "A transfer over IPv6."),
+            Case::V2 => ("v2", "V2", "Compatible version negotiation from version 1 to 2."),
+            Case::VersionNegotiation => (
+                "versionnegotiation",
+                "V",
+                "An unknown version draws a Version Negotiation packet.",
+            ),
+            Case::RebindPort => ("rebind-port", "BP", "The client's port changes under way."),
+            Case::RebindAddr => ("rebind-addr", "BA", "The client's address changes under way."),
+            Case::ConnectionMigration => (
+                "connectionmigration",
+                "CM",
+                "The client goes elsewhere, with a new connection ID.",
+            ),
+        }
+    }
+
+    /// The value of TESTCASE. The runner tells a client of `connectionmigration` to do `transfer`;
+    /// here it is told the truth, so that one that cannot says so, and one that knows no preferred
+    /// address may change its own.
+    pub const fn testcase(self, role: Role) -> &'static str {
+        match (self, role) {
+            (Case::LongRtt, _) => "handshake",
+            (Case::KeyUpdate, Role::Server)
+            | (
+                Case::Multiplexing
+                | Case::AmplificationLimit
+                | Case::TransferLoss
+                | Case::TransferCorruption
+                | Case::Ipv6
+                | Case::RebindPort
+                | Case::RebindAddr,
+                _,
+            ) => "transfer",
+            (Case::HandshakeLoss | Case::HandshakeCorruption, _) => "multiconnect",
+            _ => self.name(),
+        }
+    }
+
+    /// Whether the check needs what only a key log shows.
+    pub const fn needs_keys(self) -> bool {
+        matches!(
+            self,
+            Case::Multiplexing
+                | Case::Resumption
+                | Case::KeyUpdate
+                | Case::Ecn
+                | Case::AmplificationLimit
+                | Case::RebindPort
+                | Case::RebindAddr
+                | Case::ConnectionMigration
+        )
+    }
+
+    /// Whether the server's certificate is to take more than a first flight may.
+    pub const fn long_certificate(self) -> bool {
+        matches!(self, Case::AmplificationLimit)
+    }
+
+    /// Whether a page in a browser can show it.
+    pub const fn for_browsers(self) -> bool {
+        matches!(self, Case::Http3)
+    }
+
+    /// How many connections there are to be.
+    pub const fn handshakes(self, size: Size) -> usize {
+        match (self, size) {
+            (Case::HandshakeLoss | Case::HandshakeCorruption, Size::Runner) => 50,
+            (Case::HandshakeLoss | Case::HandshakeCorruption, Size::Small) => 10,
+            (Case::Resumption | Case::ZeroRtt, _) => 2,
+            _ => 1,
+        }
+    }
+
+    /// What it needs.
+    pub fn plan(self, size: Size) -> Plan {
+        let link = self.link(size);
+        let mut plan = Plan {
+            files: self.files(size),
+            name_len: if self == Case::ZeroRtt { 250 } else { 12 },
+            to_server: link.clone(),
+            to_client: link,
+            rebind: self.rebind(size),
+            timeout: Duration::from_secs(60),
+        };
+        match self {
+            Case::AmplificationLimit => plan.to_server.drop_list = (2..=7).collect(),
+            Case::HandshakeLoss | Case::HandshakeCorruption => {
+                plan.timeout = Duration::from_secs(if size == Size::Runner { 300 } else { 120 });
+            }
+            _ => {}
+        }
+        plan
+    }
+
+    fn link(self, size: Size) -> Link {
+        let rate = match size {
+            Size::Runner => 10_000_000,
+            Size::Small => 40_000_000,
+        };
+        let percent = |percent| Chance { percent, burst: 3 };
+        let mut link = Link { delay: 15 * MS, rate: Some(rate), queue: 25, ..Link::default() };
+        if size == Size::Small {
+            // As long a queue in milliseconds.
+            link.queue = 100;
+        }
+        match self {
+            Case::LongRtt => link.delay = 750 * MS,
+            Case::HandshakeLoss => link.drop = percent(30.0),
+            Case::TransferLoss => link.drop = percent(2.0),
+            Case::HandshakeCorruption => link.corrupt = percent(30.0),
+            Case::TransferCorruption => link.corrupt = percent(2.0),
+            _ => {}
+        }
+        link
+    }
+
+    fn files(self, size: Size) -> Vec<usize> {
+        let (whole, part) = match size {
+            Size::Runner => (1, 1),
+            Size::Small => (1, 5),
+        };
+        let scaled = |bytes: usize| bytes * whole / part;
+        match self {
+            Case::Handshake | Case::LongRtt | Case::V2 => vec![KB],
+            Case::Transfer => vec![scaled(2 * MB), scaled(3 * MB), scaled(5 * MB)],
+            Case::ChaCha20 | Case::KeyUpdate => vec![scaled(3 * MB)],
+            Case::Multiplexing if size == Size::Runner => vec![32; 1999],
+            Case::Multiplexing => vec![32; 1200],
+            Case::Retry => vec![10 * KB],
+            Case::Resumption | Case::Ipv6 => vec![5 * KB, 10 * KB],
+            Case::ZeroRtt => vec![32; 40],
+            Case::Http3 => vec![5 * KB, 10 * KB, 500 * KB],
+            Case::Ecn => vec![100 * KB],
+            Case::AmplificationLimit => vec![5 * KB],
+            Case::HandshakeLoss | Case::HandshakeCorruption => vec![KB; self.handshakes(size)],
+            Case::TransferLoss | Case::TransferCorruption => vec![scaled(2 * MB)],
+            Case::RebindPort | Case::RebindAddr => vec![scaled(10 * MB)],
+            Case::ConnectionMigration => vec![2 * MB],
+            Case::VersionNegotiation => Vec::new(),
+        }
+    }
+
+    fn rebind(self, size: Size) -> Option<Rebind> {
+        let to = match self {
+            Case::RebindPort => RebindTo::Port,
+            Case::RebindAddr => RebindTo::Address,
+            _ => return None,
+        };
+        Some(match size {
+            Size::Runner => Rebind { first: 1000 * MS, every: Some(5000 * MS), to },
+            Size::Small => Rebind { first: 150 * MS, every: Some(250 * MS), to },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_letters_are_each_their_own() {
+        for (index, case) in Case::ALL.into_iter().enumerate() {
+            assert_eq!(Case::named(case.name()), Some(case));
+            let others = Case::ALL.iter().skip(index + 1);
+            assert!(others.clone().all(|other| other.abbreviation() != case.abbreviation()));
+        }
+        assert_eq!(Case::named("nonsense"), None);
+    }
+
+    #[test]
+    fn endpoints_are_told_the_runner_s_names() {
+        assert_eq!(Case::HandshakeLoss.testcase(Role::Client), "multiconnect");
+        assert_eq!(Case::KeyUpdate.testcase(Role::Server), "transfer");
+        assert_eq!(Case::KeyUpdate.testcase(Role::Client), "keyupdate");
+        assert_eq!(Case::RebindAddr.testcase(Role::Server), "transfer");
+        assert_eq!(Case::Http3.testcase(Role::Server), "http3");
+    }
+}

@@ -1,0 +1,344 @@
+//! One test case between one client and one server.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use equic_lab::relay::{Config, Relay, Report};
+use serde::{Deserialize, Serialize};
+
+use crate::check::{self, Evidence};
+use crate::process::Program;
+use crate::trace::{KeyLog, Trace};
+use crate::{Case, Certificates, Implementation, InteropError, Role, Size, files, pcap};
+
+/// How long a server may take until it listens.
+const STARTING: Duration = Duration::from_secs(20);
+/// How long a server has to end.
+const ENDING: Duration = Duration::from_secs(2);
+/// The exit status of an endpoint that does not do the case.
+const UNSUPPORTED: i32 = 127;
+/// Bytes of datagrams that are kept of a cell; the largest case takes under a quarter.
+const KEEP: usize = 64 << 20;
+/// Servers' ports: below those that the kernel gives out by itself.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// What a run is made with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How much of everything.
+    pub size: Size,
+    /// Certificates, which were written before.
+    pub certificates: Certificates,
+    /// Where each cell leaves what was said, captures and key logs.
+    pub logs: PathBuf,
+    /// The relay's, and the files'.
+    pub seed: u64,
+}
+
+/// What became of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The files came whole, and what was to be shown was shown.
+    Succeeded,
+    /// One of the two said that it does not do this.
+    Unsupported,
+    /// Anything else.
+    Failed,
+}
+
+/// What became of a cell, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// What.
+    pub verdict: Verdict,
+    /// Why; empty for a success.
+    pub why: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// Where the logs are; none if nothing was started.
+    pub logs: Option<PathBuf>,
+}
+
+/// Why a cell is no success.
+enum End {
+    Unsupported(String),
+    Failed(String),
+}
+
+impl From<InteropError> for End {
+    fn from(error: InteropError) -> End {
+        End::Failed(error.to_string())
+    }
+}
+
+/// Carries a case out. `stop` ends it early, as a failure.
+pub fn run(
+    settings: &Settings,
+    client: &Implementation,
+    server: &Implementation,
+    case: Case,
+    stop: &AtomicBool,
+) -> Outcome {
+    let start = Instant::now();
+    if let Some(why) = refused(client, server, case) {
+        let verdict = Verdict::Unsupported;
+        return Outcome { verdict, why, seconds: 0.0, logs: None };
+    }
+    let folder = settings.logs.join(format!("{}_{}", server.name, client.name)).join(case.name());
+    let stage = Stage { settings, client, server, case, folder: &folder, stop };
+    let (verdict, why) = match stage.carry_out() {
+        Ok(()) => (Verdict::Succeeded, String::new()),
+        Err(End::Unsupported(why)) => (Verdict::Unsupported, why),
+        Err(End::Failed(why)) => (Verdict::Failed, why),
+    };
+    // The files are on both sides, and can be made again by the seed.
+    let _ = fs::remove_dir_all(folder.join("work"));
+    if !why.is_empty() {
+        // The same is in the result.
+        let _ = fs::write(folder.join("why.txt"), format!("{why}\n"));
+    }
+    Outcome { verdict, why, seconds: start.elapsed().as_secs_f64(), logs: Some(folder) }
+}
+
+fn refused(client: &Implementation, server: &Implementation, case: Case) -> Option<String> {
+    for (one, role) in [(server, Role::Server), (client, Role::Client)] {
+        if let Some(why) = one.declines.get(&(role, case)) {
+            return Some(format!("{} as a {}: {why}", one.name, role.name()));
+        }
+    }
+    let page = client.browser && !case.for_browsers();
+    page.then(|| format!("{} loads pages: only http3 has one", client.name))
+}
+
+/// All that a cell needs while it runs.
+struct Stage<'a> {
+    settings: &'a Settings,
+    client: &'a Implementation,
+    server: &'a Implementation,
+    case: Case,
+    folder: &'a Path,
+    stop: &'a AtomicBool,
+}
+
+impl Stage<'_> {
+    fn carry_out(&self) -> Result<(), End> {
+        let _ = fs::remove_dir_all(self.folder);
+        for folder in
+            ["work/www", "work/downloads", "client/qlog", "server/qlog", "client/home", "sim"]
+        {
+            let path = self.folder.join(folder);
+            fs::create_dir_all(&path).map_err(InteropError::file("create", &path))?;
+        }
+        let plan = self.case.plan(self.settings.size);
+        let www = self.folder.join("work/www");
+        let names = files::write(&www, &plan, self.settings.seed)?;
+
+        let ip: IpAddr = match self.case {
+            Case::Ipv6 => Ipv6Addr::LOCALHOST.into(),
+            _ => Ipv4Addr::LOCALHOST.into(),
+        };
+        let address = SocketAddr::new(ip, free_port()?);
+        let any = SocketAddr::new(ip, 0);
+        let relay = Relay::start(Config {
+            // The second is what the server says it would rather be talked to at.
+            fronts: vec![any; if self.case == Case::ConnectionMigration { 2 } else { 1 }],
+            server: address,
+            to_server: plan.to_server.clone(),
+            to_client: plan.to_client.clone(),
+            rebind: plan.rebind,
+            seed: self.settings.seed,
+            keep: KEEP,
+        })
+        .map_err(|error| End::Failed(error.to_string()))?;
+        let fronts = relay.fronts().to_vec();
+
+        let mut server = self.start_server(address, &fronts)?;
+        let paths = if self.client.browser {
+            vec![files::write_page(&www, &names)?.to_owned()]
+        } else if names.is_empty() {
+            vec![String::new()]
+        } else {
+            names.clone()
+        };
+        let front = fronts.first().copied().unwrap_or(any);
+        let requests: Vec<String> =
+            paths.iter().map(|path| format!("https://{front}/{path}")).collect();
+        let fetched = self.fetch(&requests, plan.timeout, &server);
+        let server_ended = server.has_ended();
+        let server_status = server.stop(ENDING);
+        let report = relay.stop().map_err(|error| End::Failed(error.to_string()))?;
+        self.keep_captures(&report, &fronts, address);
+        let trace = self.trace(&report);
+        fetched?;
+        if server_ended {
+            return Err(status_of("server", server_status));
+        }
+        files::compare(&www, &self.folder.join("work/downloads"), &names).map_err(End::Failed)?;
+        if report.counts.not_kept > 0 {
+            return Err(End::Failed("more was sent than is kept to be checked".to_owned()));
+        }
+        self.check(&trace)
+    }
+
+    fn start_server(&self, address: SocketAddr, fronts: &[SocketAddr]) -> Result<Program, End> {
+        let mut environment = self.environment(Role::Server);
+        environment.push(("PORT", address.port().to_string()));
+        if let Some(preferred) = fronts.get(1) {
+            environment.push(("PREFERRED_ADDRESS", preferred.to_string()));
+        }
+        let mut server = self.start(&self.server.command, &environment, Role::Server)?;
+        let deadline = Instant::now() + STARTING;
+        let listening = || listens(address.port()) || self.stop.load(Ordering::Relaxed);
+        if server.wait(deadline, listening) {
+            return Err(status_of("server", server.stop(ENDING)));
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(End::Failed("interrupted".to_owned()));
+        }
+        if !listens(address.port()) {
+            let seconds = STARTING.as_secs();
+            return Err(End::Failed(format!("the server did not listen within {seconds} s")));
+        }
+        Ok(server)
+    }
+
+    /// Runs the client to its end.
+    fn fetch(&self, requests: &[String], timeout: Duration, server: &Program) -> Result<(), End> {
+        let mut environment = self.environment(Role::Client);
+        environment.push(("REQUESTS", requests.join(" ")));
+        let mut client = self.start(&self.client.command, &environment, Role::Client)?;
+        let stop = || self.stop.load(Ordering::Relaxed) || server.has_ended();
+        let ended = client.wait(Instant::now() + timeout, stop);
+        let status = client.stop(Duration::ZERO);
+        if ended {
+            return match status {
+                Some(status) if status.success() => Ok(()),
+                status => Err(status_of("client", status)),
+            };
+        }
+        Err(End::Failed(if self.stop.load(Ordering::Relaxed) {
+            "interrupted".to_owned()
+        } else if server.has_ended() {
+            "the server ended before the client".to_owned()
+        } else {
+            format!("the client had not ended after {} s", timeout.as_secs())
+        }))
+    }
+
+    fn start(
+        &self,
+        command: &[String],
+        environment: &[(&str, String)],
+        role: Role,
+    ) -> Result<Program, End> {
+        let folder = self.folder.join(role.name());
+        Program::start(command, environment, &folder, &folder.join("output.txt")).map_err(|error| {
+            let program = command.first().map_or("", String::as_str);
+            End::Failed(format!("the {} {program} does not start: {error}", role.name()))
+        })
+    }
+
+    fn environment(&self, role: Role) -> Vec<(&'static str, String)> {
+        let certificates = &self.settings.certificates;
+        let certificates =
+            if self.case.long_certificate() { &certificates.long } else { &certificates.usual };
+        let own = self.folder.join(role.name());
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        vec![
+            ("ROLE", role.name().to_owned()),
+            ("TESTCASE", self.case.testcase(role).to_owned()),
+            ("SERVER_PARAMS", String::new()),
+            ("CLIENT_PARAMS", String::new()),
+            ("WWW", text(self.folder.join("work/www"))),
+            ("DOWNLOADS", text(self.folder.join("work/downloads"))),
+            ("CERTS", text(certificates.clone())),
+            ("SSLKEYLOGFILE", text(own.join("keys.log"))),
+            ("QLOGDIR", text(own.join("qlog"))),
+        ]
+    }
+
+    fn keep_captures(&self, report: &Report, fronts: &[SocketAddr], server: SocketAddr) {
+        // For a person to look into; the verdict does not depend on them.
+        let sim = self.folder.join("sim");
+        for (file, side) in
+            [("client.pcap", pcap::Side::Client), ("server.pcap", pcap::Side::Server)]
+        {
+            let _ = pcap::write(&sim.join(file), &report.records, side, fronts, server);
+        }
+        if let Ok(counts) = serde_json::to_string_pretty(&report.counts) {
+            let _ = fs::write(sim.join("counts.json"), counts + "\n");
+        }
+    }
+
+    fn trace(&self, report: &Report) -> Trace {
+        let log = KeyLog::read(&[
+            &self.folder.join("client/keys.log"),
+            &self.folder.join("server/keys.log"),
+        ]);
+        let trace = Trace::read(&report.records, &log);
+        // As the captures.
+        let _ = fs::write(self.folder.join("sim/packets.txt"), trace.text());
+        trace
+    }
+
+    fn check(&self, trace: &Trace) -> Result<(), End> {
+        let evidence = Evidence {
+            case: self.case,
+            size: self.settings.size,
+            browser: self.client.browser,
+            strict: self.server.strict,
+            trace,
+        };
+        check::check(&evidence).map_err(End::Failed)
+    }
+}
+
+fn status_of(who: &str, status: Option<ExitStatus>) -> End {
+    match status {
+        Some(status) if status.code() == Some(UNSUPPORTED) => {
+            End::Unsupported(format!("the {who} says so"))
+        }
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => End::Failed(format!("the {who} ended with status {code}")),
+            (None, signal) => {
+                let signal = signal.unwrap_or_default();
+                End::Failed(format!("the {who} was ended by signal {signal}"))
+            }
+        },
+        None => End::Failed(format!("the {who} is gone")),
+    }
+}
+
+/// A UDP port that nobody has, of either family. Each is given out once in a long time, so cells side
+/// by side do not meet.
+fn free_port() -> Result<u16, End> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let count = PORTS.end - PORTS.start;
+    // Runs side by side begin at different places.
+    let own = u16::try_from(std::process::id() % u32::from(count)).unwrap_or(0);
+    for _ in 0..count {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) % count;
+        let port = PORTS.start + (own + number) % count;
+        let free = |ip: IpAddr| UdpSocket::bind((ip, port)).is_ok();
+        if free(Ipv4Addr::UNSPECIFIED.into()) && free(Ipv6Addr::UNSPECIFIED.into()) {
+            return Ok(port);
+        }
+    }
+    Err(End::Failed("there is no free port".to_owned()))
+}
+
+/// Whether a UDP socket is bound to the port (proc_net(5): hex behind the address).
+fn listens(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    ["/proc/net/udp", "/proc/net/udp6"].iter().any(|file| {
+        let table = fs::read_to_string(file).unwrap_or_default();
+        let local = |line: &str| line.split_whitespace().nth(1).map(|l| l.ends_with(&suffix));
+        table.lines().any(|line| local(line) == Some(true))
+    })
+}

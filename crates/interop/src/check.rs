@@ -1,0 +1,328 @@
+//! Whether a trace shows what its case is about. The conditions are those of the QUIC Interop Runner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use equic_lab::relay::{Observed, Way};
+use equic_wire::Version;
+
+use crate::trace::{Seen, Trace};
+use crate::{Case, Size};
+
+/// TLS_CHACHA20_POLY1305_SHA256 (RFC 8446 B.4).
+const CHACHA20: u16 = 0x1303;
+/// What a server has to send in Handshake packets for the long certificate to be in them, in bytes.
+const LONG_HANDSHAKE: u64 = 7500;
+/// What a server of `multiplexing` may allow at first.
+const MAX_STREAMS: u64 = 1000;
+/// How much of the requests of `zerortt` may be in 1-RTT packets, in bytes: half of 40 names.
+const MAX_LATE_REQUESTS: usize = 40 * 250 / 2;
+
+/// What there is to judge.
+pub(crate) struct Evidence<'a> {
+    pub(crate) case: Case,
+    pub(crate) size: Size,
+    pub(crate) browser: bool,
+    /// The server is held to the RFC where the runner is lenient.
+    pub(crate) strict: bool,
+    pub(crate) trace: &'a Trace,
+}
+
+type Checked = Result<(), String>;
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+/// What is missing, if anything.
+pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
+    let (case, trace) = (evidence.case, evidence.trace);
+    if case == Case::VersionNegotiation {
+        return version_negotiation(trace);
+    }
+    if case.needs_keys() {
+        ensure(trace.has_keys, || "neither side wrote a key log".to_owned())?;
+        let known = trace.connections.iter().any(|connection| connection.keys);
+        ensure(known, || "the key logs open nothing".to_owned())?;
+    }
+    if case == Case::V2 {
+        return second_version(trace);
+    }
+    handshakes(evidence)?;
+    let versions = trace.versions(Way::ToClient, Observed::Initial);
+    ensure(versions == BTreeSet::from([Version::V1.0]), || {
+        format!("the server's Initials are of versions {versions:x?}")
+    })?;
+    match case {
+        Case::Handshake => no_retry(trace),
+        Case::LongRtt => client_hello_again(trace),
+        Case::ChaCha20 => only_chacha20(trace),
+        Case::Multiplexing => stream_limit(trace),
+        Case::Retry => retry(trace),
+        Case::Resumption => resumption(trace),
+        Case::ZeroRtt => early_data(trace),
+        Case::KeyUpdate => key_phases(trace),
+        Case::Ecn => ecn(trace),
+        Case::AmplificationLimit => amplification(trace, if evidence.strict { 3 } else { 4 }),
+        Case::RebindPort | Case::RebindAddr => rebound(trace, case == Case::RebindAddr),
+        Case::ConnectionMigration => {
+            rebound(trace, false)?;
+            new_ids(trace)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn handshakes(evidence: &Evidence<'_>) -> Checked {
+    let expected = evidence.case.handshakes(evidence.size);
+    let found = evidence.trace.handshakes();
+    // A browser may open a second connection beside the first.
+    ensure(found == expected || (evidence.browser && found > 0), || {
+        format!("{found} handshakes instead of {expected}")
+    })
+}
+
+fn no_retry(trace: &Trace) -> Checked {
+    let retries = trace.of(Way::ToClient, Observed::Retry).count();
+    ensure(retries == 0, || "there was a Retry".to_owned())
+}
+
+/// RFC 8999 s.6: the answer carries the client's IDs the other way round.
+fn version_negotiation(trace: &Trace) -> Checked {
+    let first = trace.going(Way::ToServer).find(|seen| seen.version.is_some());
+    let first = first.ok_or("the client sent nothing that begins a connection")?;
+    let answered = trace
+        .of(Way::ToClient, Observed::VersionNegotiation)
+        .any(|answer| answer.scid == first.dcid && answer.dcid == first.scid);
+    ensure(answered, || {
+        "no Version Negotiation packet with the IDs of the client's first packet".to_owned()
+    })
+}
+
+fn second_version(trace: &Trace) -> Checked {
+    let (v1, v2) = (Version::V1.0, Version::V2.0);
+    let first = trace.of(Way::ToServer, Observed::Initial).next().and_then(|seen| seen.version);
+    ensure(first == Some(v1), || format!("the client's first Initial is of version {first:x?}"))?;
+    let answered = trace.versions(Way::ToClient, Observed::Initial);
+    ensure(answered.contains(&v2), || {
+        format!("the server's Initials are of versions {answered:x?}")
+    })?;
+    for (who, way) in [("client", Way::ToServer), ("server", Way::ToClient)] {
+        let versions = trace.versions(way, Observed::Handshake);
+        ensure(versions == BTreeSet::from([v2]), || {
+            format!("the {who}'s Handshake packets are of versions {versions:x?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// At such a round trip a client sends its ClientHello again before it is answered.
+fn client_hello_again(trace: &Trace) -> Checked {
+    let times = trace
+        .of(Way::ToServer, Observed::Initial)
+        .filter_map(|seen| seen.content.as_ref())
+        .filter(|content| content.crypto.contains(&0))
+        .count();
+    ensure(times >= 2, || format!("the ClientHello was sent {times} times"))
+}
+
+fn only_chacha20(trace: &Trace) -> Checked {
+    let hellos: Vec<_> =
+        trace.connections.iter().filter_map(|one| one.client_hello.as_ref()).collect();
+    ensure(!hellos.is_empty(), || "there is no ClientHello that can be read".to_owned())?;
+    let others = hellos.iter().find(|hello| hello.suites != [CHACHA20]);
+    others.map_or(Ok(()), |hello| {
+        Err(format!("the client offers the cipher suites {:04x?}", hello.suites))
+    })
+}
+
+fn stream_limit(trace: &Trace) -> Checked {
+    let limits: Vec<u64> =
+        trace.connections.iter().filter_map(|one| one.max_streams_bidi).collect();
+    match limits.iter().max() {
+        None => Err("the server's transport parameters cannot be read".to_owned()),
+        Some(limit) if *limit > MAX_STREAMS => {
+            Err(format!("the server allows {limit} streams from the beginning"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn retry(trace: &Trace) -> Checked {
+    let tokens: BTreeSet<&[u8]> =
+        trace.of(Way::ToClient, Observed::Retry).map(|retry| &retry.token[..]).collect();
+    ensure(!tokens.is_empty(), || "there is no Retry".to_owned())?;
+    let mut highest = None;
+    for initial in trace.of(Way::ToServer, Observed::Initial) {
+        let number = initial.content.as_ref().map(|content| content.number);
+        if initial.token.is_empty() {
+            highest = highest.max(number);
+        } else if tokens.contains(&initial.token[..]) {
+            // RFC 9000 s.17.2.5.3: packet numbers go on.
+            return ensure(number.is_none() || number > highest, || {
+                "the client began its packet numbers again after the Retry".to_owned()
+            });
+        }
+    }
+    Err("no Initial has the token of the Retry".to_owned())
+}
+
+fn resumption(trace: &Trace) -> Checked {
+    let certificates: Vec<bool> =
+        trace.connections.iter().filter_map(|one| one.certificate).collect();
+    match certificates[..] {
+        [true, false] => Ok(()),
+        [true, true] => Err("the server sent its certificate twice".to_owned()),
+        _ => Err(format!(
+            "{} of the handshakes can be read, with certificates {certificates:?}",
+            certificates.len()
+        )),
+    }
+}
+
+fn early_data(trace: &Trace) -> Checked {
+    let early: usize =
+        trace.of(Way::ToServer, Observed::ZeroRtt).map(|seen| seen.payload_len).sum();
+    // Probes of the path's MTU are large and carry nothing: where packets can be read, it is what is on
+    // streams that counts.
+    let asked = |seen: &Seen| seen.content.as_ref().map_or(seen.payload_len, |c| c.stream_bytes);
+    let late: usize = trace.of(Way::ToServer, Observed::OneRtt).map(asked).sum();
+    ensure(early > 0, || "the client sent no 0-RTT packet".to_owned())?;
+    ensure(late <= MAX_LATE_REQUESTS, || {
+        format!("the client sent {late} bytes in 1-RTT packets, {early} in 0-RTT packets")
+    })
+}
+
+fn key_phases(trace: &Trace) -> Checked {
+    for (who, way) in [("client", Way::ToServer), ("server", Way::ToClient)] {
+        let contents = || trace.of(way, Observed::OneRtt).filter_map(|seen| seen.content.as_ref());
+        let updated = contents().filter(|content| content.key_phase).count();
+        let all = contents().count();
+        ensure(updated > 0, || {
+            format!("none of {all} packets of the {who} that can be read has Key Phase 1")
+        })?;
+    }
+    Ok(())
+}
+
+fn ecn(trace: &Trace) -> Checked {
+    for (who, way, other) in
+        [("client", Way::ToServer, Way::ToClient), ("server", Way::ToClient, Way::ToServer)]
+    {
+        let marks: BTreeSet<u8> = trace.going(way).map(|seen| seen.ecn).collect();
+        ensure(marks.contains(&1) || marks.contains(&2), || {
+            format!("the {who} marks no packet ECT(0) or ECT(1)")
+        })?;
+        ensure(!marks.contains(&3), || format!("a packet of the {who} is marked CE"))?;
+        let counted = trace
+            .going(other)
+            .filter_map(|seen| seen.content.as_ref())
+            .any(|content| content.ack_ecn);
+        ensure(counted, || format!("nobody counts the marks of the {who}: no ACK has ECN counts"))?;
+    }
+    Ok(())
+}
+
+/// RFC 9000 s.8.1, where the server is: what has arrived there against what it has sent, until a
+/// Handshake packet arrives. Many a server looks whether there is room before it adds a datagram, so
+/// that the runner lets 4 times pass.
+fn amplification(trace: &Trace, times: usize) -> Checked {
+    let sent: u64 =
+        trace.connections.iter().map(|one| one.server_handshake_bytes).max().unwrap_or(0);
+    ensure(sent >= LONG_HANDSHAKE, || {
+        format!("the server's Handshake packets carry {sent} bytes: not the certificate it has")
+    })?;
+    let mut events: Vec<(Duration, &Seen)> = Vec::new();
+    for seen in &trace.packets {
+        match (seen.way, seen.arrived) {
+            (Way::ToServer, Some(arrived)) => events.push((arrived, seen)),
+            (Way::ToServer, None) => {}
+            (Way::ToClient, _) => events.push((seen.sent, seen)),
+        }
+    }
+    events.sort_by_key(|(at, _)| *at);
+    let (mut counted, mut received, mut answered) = (BTreeSet::new(), 0, 0);
+    for (_, seen) in events {
+        if seen.way == Way::ToServer && seen.kind == Observed::Handshake {
+            return Ok(());
+        }
+        if !counted.insert(seen.datagram) {
+            continue;
+        }
+        match seen.way {
+            Way::ToServer => received += seen.datagram_len,
+            Way::ToClient => answered += seen.datagram_len,
+        }
+        ensure(answered <= times * received, || {
+            format!("the server had sent {answered} bytes when {received} had come")
+        })?;
+    }
+    Err("the client sent no Handshake packet".to_owned())
+}
+
+/// RFC 9000 s.9.3: the server validates each path that it goes on with.
+fn rebound(trace: &Trace, address: bool) -> Checked {
+    let seen_at: BTreeSet<_> = trace.packets.iter().map(|seen| seen.seen_as).collect();
+    let places = if address {
+        seen_at.iter().map(|at| at.ip()).collect::<BTreeSet<_>>().len()
+    } else {
+        seen_at.len()
+    };
+    ensure(places > 1, || "the client was never seen elsewhere".to_owned())?;
+    let first_path = trace.packets.first().map(|seen| seen.seen_as);
+    let mut first_on: BTreeMap<_, (usize, bool)> = BTreeMap::new();
+    let mut challenges: BTreeMap<[u8; 8], bool> = BTreeMap::new();
+    // What comes when the client has said its last word is not answered.
+    let last = trace.going(Way::ToServer).map(|seen| seen.sent).max();
+    for seen in trace.going(Way::ToClient) {
+        if Some(seen.seen_as) == first_path {
+            continue;
+        }
+        let content = seen.content.as_ref();
+        let challenged = content.is_some_and(|content| !content.challenges.is_empty());
+        // An answer to the client's probe is no use of the path yet (RFC 9000 s.9.1).
+        if !challenged && content.is_some_and(|content| content.probing) {
+            continue;
+        }
+        let first = first_on.entry(seen.seen_as).or_insert((seen.datagram, false));
+        if first.0 == seen.datagram {
+            first.1 |= challenged;
+            for challenge in content.iter().flat_map(|content| &content.challenges) {
+                let in_time = seen.arrived.is_some_and(|at| last.is_some_and(|last| at < last));
+                *challenges.entry(*challenge).or_default() |= in_time;
+            }
+        }
+    }
+    ensure(!first_on.is_empty(), || "the server never sent to the new path".to_owned())?;
+    for (path, (_, challenged)) in &first_on {
+        ensure(*challenged, || {
+            format!("the server's first packet to {path} has no PATH_CHALLENGE")
+        })?;
+    }
+    let answers: BTreeSet<[u8; 8]> = trace
+        .going(Way::ToServer)
+        .filter_map(|seen| seen.content.as_ref())
+        .flat_map(|content| content.responses.iter().copied())
+        .collect();
+    let open = challenges.iter().filter(|(sent, came)| **came && !answers.contains(*sent)).count();
+    ensure(open == 0, || format!("{open} PATH_CHALLENGE frames were not answered"))
+}
+
+/// RFC 9000 s.9.5: who goes elsewhere on purpose uses an ID that was not used before.
+fn new_ids(trace: &Trace) -> Checked {
+    let mut paths = BTreeSet::new();
+    let mut used: BTreeSet<&[u8]> = BTreeSet::new();
+    for seen in trace.of(Way::ToServer, Observed::OneRtt).filter(|seen| seen.content.is_some()) {
+        // Packets of the old path may come between: it is the first of each that counts.
+        if paths.insert(seen.client) && used.contains(&seen.dcid[..]) {
+            let (client, _) = seen.client;
+            return Err(format!("the client's first packet from {client} has an ID used before"));
+        }
+        used.insert(&seen.dcid);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

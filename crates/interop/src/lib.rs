@@ -1,0 +1,26 @@
+//! The QUIC Interop Runner's test cases between any two implementations, as processes on one machine
+//! with a relay between them instead of containers and a simulator.
+//!
+//! An implementation is a program that follows the runner's endpoint contract ([`registry`]). A
+//! [`Case`] says what client and server are told, which files are fetched, and what the network does;
+//! [`cell::run`] carries it out for one client and one server, and `check` reads from the relay's
+//! records, decrypted with the key logs ([`trace`]), whether what was to be shown was shown. A success
+//! is never taken from an exit status alone. [`result`] is the matrix, in the runner's own schema.
+
+pub mod case;
+pub mod cell;
+mod certs;
+mod check;
+mod error;
+mod files;
+mod pcap;
+mod process;
+pub mod registry;
+pub mod result;
+pub mod trace;
+
+pub use case::{Case, Size};
+pub use cell::{Outcome, Verdict};
+pub use certs::Certificates;
+pub use error::InteropError;
+pub use registry::{Implementation, Registry, Role};

@@ -1,0 +1,136 @@
+//! The matrix: who was run with whom, and what became of each case; in the QUIC Interop Runner's own
+//! JSON, to which `reason`, `seconds` and `logs` are added.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{Case, Outcome, Verdict};
+
+/// All cells of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Matrix {
+    /// Names, in the order of rows.
+    pub clients: Vec<String>,
+    /// Names, in the order of columns.
+    pub servers: Vec<String>,
+    /// What was run.
+    pub cases: Vec<Case>,
+    /// Where each is from.
+    pub urls: BTreeMap<String, String>,
+    /// By client, server, case.
+    pub cells: BTreeMap<(String, String, Case), Outcome>,
+}
+
+/// When a run was, in seconds since 1970.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    /// When it began.
+    pub start: f64,
+    /// When it ended.
+    pub end: f64,
+}
+
+impl Matrix {
+    /// The letters of the cases that became `verdict`.
+    pub fn letters(&self, client: &str, server: &str, verdict: Verdict) -> Vec<&'static str> {
+        let became = |case: &&Case| {
+            self.cell(client, server, **case).is_some_and(|cell| cell.verdict == verdict)
+        };
+        self.cases.iter().filter(became).map(|case| case.abbreviation()).collect()
+    }
+
+    /// What became of a case.
+    pub fn cell(&self, client: &str, server: &str, case: Case) -> Option<&Outcome> {
+        self.cells.get(&(client.to_owned(), server.to_owned(), case))
+    }
+
+    /// How many cells became `verdict`.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.cells.values().filter(|cell| cell.verdict == verdict).count()
+    }
+
+    /// The runner's JSON: a list of cases for each pair, in the order clients, then servers.
+    pub fn json(&self, times: Times, log_dir: &str) -> Value {
+        let tests: BTreeMap<&str, Value> = self
+            .cases
+            .iter()
+            .map(|case| {
+                let words = json!({ "name": case.name(), "desc": case.description() });
+                (case.abbreviation(), words)
+            })
+            .collect();
+        let pairs = self.clients.iter().flat_map(|client| {
+            self.servers.iter().map(move |server| (client.as_str(), server.as_str()))
+        });
+        let results: Vec<Vec<Value>> = pairs
+            .map(|(client, server)| {
+                self.cases.iter().map(|case| self.entry(client, server, *case)).collect()
+            })
+            .collect();
+        json!({
+            "start_time": times.start,
+            "end_time": times.end,
+            "log_dir": log_dir,
+            "servers": self.servers,
+            "clients": self.clients,
+            "urls": self.urls,
+            "tests": tests,
+            "quic_version": "0x1",
+            "results": results,
+            "measurements": [],
+        })
+    }
+
+    fn entry(&self, client: &str, server: &str, case: Case) -> Value {
+        let mut entry = json!({ "abbr": case.abbreviation(), "name": case.name(), "result": null });
+        if let Some(cell) = self.cell(client, server, case) {
+            entry["result"] = json!(cell.verdict);
+            entry["seconds"] = json!((cell.seconds * 1000.0).round() / 1000.0);
+            if !cell.why.is_empty() {
+                entry["reason"] = json!(cell.why);
+            }
+            if let Some(logs) = &cell.logs {
+                entry["logs"] = json!(logs);
+            }
+        }
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_is_the_runner_s() {
+        let mut matrix = Matrix {
+            clients: vec!["a".to_owned()],
+            servers: vec!["b".to_owned(), "c".to_owned()],
+            cases: vec![Case::Handshake, Case::V2],
+            ..Matrix::default()
+        };
+        let outcome = |verdict, why: &str| Outcome {
+            verdict,
+            why: why.to_owned(),
+            seconds: 0.25,
+            logs: None,
+        };
+        let mut put = |server: &str, case, outcome| {
+            matrix.cells.insert(("a".to_owned(), server.to_owned(), case), outcome);
+        };
+        put("b", Case::Handshake, outcome(Verdict::Succeeded, ""));
+        put("b", Case::V2, outcome(Verdict::Failed, "it is wrong"));
+        put("c", Case::Handshake, outcome(Verdict::Unsupported, "it says so"));
+        let json = matrix.json(Times { start: 1.0, end: 2.0 }, "logs");
+        assert_eq!(json["tests"]["V2"]["name"], "v2");
+        assert_eq!(json["results"][0][0]["result"], "succeeded");
+        assert_eq!(json["results"][0][1]["result"], "failed");
+        assert_eq!(json["results"][0][1]["reason"], "it is wrong");
+        assert_eq!(json["results"][1][0]["result"], "unsupported");
+        assert_eq!(json["results"][1][1]["result"], Value::Null);
+        assert_eq!(matrix.letters("a", "b", Verdict::Succeeded), ["H"]);
+        assert_eq!(matrix.count(Verdict::Failed), 1);
+    }
+}

@@ -1,0 +1,242 @@
+//! A connection as a listener with its secrets follows it.
+
+use std::net::SocketAddr;
+
+use equic_lab::relay::{Observed, Way};
+use equic_wire::packet::{Datagram, Packet, ParseOptions, Protected};
+use equic_wire::{KnownVersion, PacketNumber};
+
+use super::keylog::KeyLog;
+use super::keys::{Keys, Suite};
+use super::tls::Messages;
+use super::{Content, Handshake, note_frames};
+
+/// Initial keys of a connection: of its first ID, of that of a Retry, of another version.
+const MAX_INITIAL_KEYS: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Initial,
+    Handshake,
+}
+
+/// Packet number, key phase, payload.
+pub(super) type Opened = (u64, bool, Vec<u8>);
+
+pub(super) struct OpenedShort {
+    pub(super) dcid: Vec<u8>,
+    pub(super) content: Opened,
+}
+
+/// What one side sends.
+#[derive(Default)]
+struct Side {
+    initial: Messages,
+    handshake: Messages,
+    handshake_keys: Option<Keys>,
+    /// Of the first generation; its header protection serves all.
+    first: Option<Keys>,
+    /// Of the generation in use, if another.
+    current: Option<Keys>,
+    largest: [Option<PacketNumber>; 3],
+}
+
+pub(super) struct Connection {
+    pub(super) client: SocketAddr,
+    pub(super) client_id: Vec<u8>,
+    server_id_len: usize,
+    version: KnownVersion,
+    initial: Vec<(KnownVersion, Vec<u8>, [Keys; 2])>,
+    sides: [Side; 2],
+    random: Option<Vec<u8>>,
+    opened_with_log: bool,
+}
+
+const fn index(way: Way) -> usize {
+    match way {
+        Way::ToServer => 0,
+        Way::ToClient => 1,
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        client: SocketAddr,
+        client_id: &[u8],
+        version: KnownVersion,
+        dcid: &[u8],
+    ) -> Connection {
+        let mut made = Connection {
+            client,
+            client_id: client_id.to_vec(),
+            server_id_len: dcid.len(),
+            version,
+            initial: Vec::new(),
+            sides: Default::default(),
+            random: None,
+            opened_with_log: false,
+        };
+        made.initial_ids(version, dcid);
+        made
+    }
+
+    /// A client's Initial has this Destination Connection ID: it may be what keys are made of.
+    pub(super) fn initial_ids(&mut self, version: KnownVersion, dcid: &[u8]) {
+        let known = self.initial.iter().any(|(v, id, _)| *v == version && id == dcid);
+        if known || self.initial.len() >= MAX_INITIAL_KEYS {
+            return;
+        }
+        // Compatible version negotiation keeps the ID and changes the version (RFC 9368 s.2.3).
+        for version in [KnownVersion::V1, KnownVersion::V2] {
+            if let Some(keys) = Keys::initial(version, dcid) {
+                self.initial.push((version, dcid.to_vec(), keys));
+            }
+        }
+    }
+
+    pub(super) fn server_id_len(&mut self, len: usize) {
+        self.server_id_len = len;
+    }
+
+    pub(super) fn open_long(
+        &mut self,
+        space: Space,
+        way: Way,
+        version: KnownVersion,
+        bytes: &[u8],
+        protected: Protected,
+        log: &KeyLog,
+    ) -> Option<Opened> {
+        let at = index(way);
+        let side = self.sides.get_mut(at)?;
+        if space == Space::Initial {
+            let largest = side.largest.first().copied().flatten();
+            let keys = self.initial.iter().filter(|(of, ..)| *of == version);
+            let opened = keys
+                .filter_map(|(_, _, keys)| keys.get(at))
+                .find_map(|keys| open(keys, keys, bytes, protected, largest))?;
+            remember(&mut side.largest, 0, opened.0);
+            return Some(opened);
+        }
+        let label = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET"][at];
+        let largest = side.largest.get(1).copied().flatten();
+        let opened = match &side.handshake_keys {
+            Some(keys) => open(keys, keys, bytes, protected, largest)?,
+            None => {
+                let secret = log.secret(label, self.random.as_deref()?)?;
+                let (keys, opened) = first_that_opens(version, secret, bytes, protected)?;
+                side.handshake_keys = Some(keys);
+                opened
+            }
+        };
+        remember(&mut side.largest, 1, opened.0);
+        self.version = version;
+        self.opened_with_log = true;
+        Some(opened)
+    }
+
+    pub(super) fn open_short(
+        &mut self,
+        way: Way,
+        bytes: &[u8],
+        log: &KeyLog,
+    ) -> Option<OpenedShort> {
+        let at = index(way);
+        let dcid_len = if way == Way::ToServer { self.server_id_len } else { self.client_id.len() };
+        let options = ParseOptions { dcid_len, greased_fixed_bit: true };
+        let Some(Ok(Packet::Short(short))) = Datagram::new(bytes, options).next() else {
+            return None;
+        };
+        let protected = short.protected();
+        let label = ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"][at];
+        let side = self.sides.get_mut(at)?;
+        let content = match &side.first {
+            None => {
+                let secret = log.secret(label, self.random.as_deref()?)?;
+                let (keys, opened) = first_that_opens(self.version, secret, bytes, protected)?;
+                side.first = Some(keys);
+                opened
+            }
+            Some(first) => {
+                let current = side.current.as_ref().unwrap_or(first);
+                let largest = side.largest.get(2).copied().flatten();
+                if let Some(opened) = open(first, current, bytes, protected, largest) {
+                    opened
+                } else {
+                    // RFC 9001 s.6.3: the next generation, or a late packet of the one before, which
+                    // is only looked for in the first.
+                    let next = current.next()?;
+                    if let Some(opened) = open(first, &next, bytes, protected, largest) {
+                        side.current = Some(next);
+                        opened
+                    } else {
+                        open(first, first, bytes, protected, largest)?
+                    }
+                }
+            }
+        };
+        remember(&mut side.largest, 2, content.0);
+        self.opened_with_log = true;
+        Some(OpenedShort { dcid: short.dcid().as_bytes().to_vec(), content })
+    }
+
+    /// Reads the frames of a payload.
+    pub(super) fn note(&mut self, way: Way, kind: Observed, payload: &[u8], content: &mut Content) {
+        let Some(side) = self.sides.get_mut(index(way)) else { return };
+        let messages = match kind {
+            Observed::Initial => &mut side.initial,
+            Observed::Handshake => &mut side.handshake,
+            _ => return note_frames(payload, content, |_, _| {}),
+        };
+        note_frames(payload, content, |offset, data| messages.add(offset, data));
+        if kind == Observed::Initial && way == Way::ToServer && self.random.is_none() {
+            self.random = side.initial.client_hello().map(|hello| hello.random);
+        }
+    }
+
+    pub(super) fn handshake(&self) -> Handshake {
+        let [client, server] = &self.sides;
+        let readable = server.handshake_keys.is_some();
+        Handshake {
+            client_hello: client.initial.client_hello(),
+            certificate: readable.then(|| server.handshake.has_certificate()),
+            server_handshake_bytes: server.handshake.end,
+            max_streams_bidi: server.handshake.max_streams_bidi(),
+            keys: self.opened_with_log,
+        }
+    }
+}
+
+fn remember(largest: &mut [Option<PacketNumber>; 3], space: usize, number: u64) {
+    if let Some(largest) = largest.get_mut(space) {
+        *largest = (*largest).max(PacketNumber::new(number));
+    }
+}
+
+fn first_that_opens(
+    version: KnownVersion,
+    secret: &[u8],
+    bytes: &[u8],
+    protected: Protected,
+) -> Option<(Keys, Opened)> {
+    Suite::of_secret(secret).iter().find_map(|suite| {
+        let keys = Keys::new(*suite, version, secret)?;
+        let opened = open(&keys, &keys, bytes, protected, None)?;
+        Some((keys, opened))
+    })
+}
+
+/// Removes protection: the header's with one key, the packet's with another.
+fn open(
+    header: &Keys,
+    keys: &Keys,
+    bytes: &[u8],
+    protected: Protected,
+    largest: Option<PacketNumber>,
+) -> Option<Opened> {
+    let mut packet = bytes.to_vec();
+    let bare = header.unmask(&mut packet, protected)?;
+    let number = bare.packet_number().restore(largest)?.get();
+    let payload = keys.open(&packet, bare.header_len(), number)?;
+    Some((number, bare.key_phase().unwrap_or(false), payload))
+}

@@ -1,0 +1,167 @@
+//! Keys of QUIC packets, from the Initial's connection ID or from a line of a key log (RFC 9001 s.5,
+//! RFC 9369 s.3.3). Only to read with.
+
+use equic_wire::KnownVersion;
+use equic_wire::packet::{Protected, Unprotected};
+use ring::aead::quic::HeaderProtectionKey;
+use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::{aead, hkdf, hmac};
+
+/// RFC 9001 s.5.2.
+const SALT_V1: [u8; 20] = [
+    0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad,
+    0xcc, 0xbb, 0x7f, 0x0a,
+];
+/// RFC 9369 s.3.3.1.
+const SALT_V2: [u8; 20] = [
+    0x0d, 0xed, 0xe3, 0xde, 0xf7, 0x00, 0xa6, 0xdb, 0x81, 0x93, 0x81, 0xbe, 0x6e, 0x26, 0x9d, 0xcb,
+    0xf9, 0xbd, 0x2e, 0xd9,
+];
+
+/// A cipher suite of TLS 1.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Suite {
+    Aes128,
+    Aes256,
+    ChaCha20,
+}
+
+impl Suite {
+    /// Those that a secret of so many bytes may belong to.
+    pub(super) fn of_secret(secret: &[u8]) -> &'static [Suite] {
+        match secret.len() {
+            32 => &[Suite::Aes128, Suite::ChaCha20],
+            48 => &[Suite::Aes256],
+            _ => &[],
+        }
+    }
+
+    fn hash(self) -> hkdf::Algorithm {
+        match self {
+            Suite::Aes128 | Suite::ChaCha20 => hkdf::HKDF_SHA256,
+            Suite::Aes256 => hkdf::HKDF_SHA384,
+        }
+    }
+
+    fn aead(self) -> &'static aead::Algorithm {
+        match self {
+            Suite::Aes128 => &aead::AES_128_GCM,
+            Suite::Aes256 => &aead::AES_256_GCM,
+            Suite::ChaCha20 => &aead::CHACHA20_POLY1305,
+        }
+    }
+
+    fn header(self) -> &'static aead::quic::Algorithm {
+        match self {
+            Suite::Aes128 => &aead::quic::AES_128,
+            Suite::Aes256 => &aead::quic::AES_256,
+            Suite::ChaCha20 => &aead::quic::CHACHA20,
+        }
+    }
+}
+
+/// What one side protects the packets of a space with.
+pub(super) struct Keys {
+    suite: Suite,
+    version: KnownVersion,
+    secret: Vec<u8>,
+    packet: LessSafeKey,
+    iv: [u8; 12],
+    header: HeaderProtectionKey,
+}
+
+impl Keys {
+    /// `None` if the secret does not fit the suite.
+    pub(super) fn new(suite: Suite, version: KnownVersion, secret: &[u8]) -> Option<Keys> {
+        let [key, iv, header] = match version {
+            KnownVersion::V1 => ["quic key", "quic iv", "quic hp"],
+            KnownVersion::V2 => ["quicv2 key", "quicv2 iv", "quicv2 hp"],
+        };
+        let hash = suite.hash();
+        let key = expand(hash, secret, key, suite.aead().key_len())?;
+        let packet = LessSafeKey::new(UnboundKey::new(suite.aead(), &key).ok()?);
+        let iv = expand(hash, secret, iv, 12)?.try_into().ok()?;
+        let header = expand(hash, secret, header, suite.header().key_len())?;
+        let header = HeaderProtectionKey::new(suite.header(), &header).ok()?;
+        Some(Keys { suite, version, secret: secret.to_vec(), packet, iv, header })
+    }
+
+    /// Of the client's Initials and of the server's.
+    pub(super) fn initial(version: KnownVersion, dcid: &[u8]) -> Option<[Keys; 2]> {
+        let salt = match version {
+            KnownVersion::V1 => &SALT_V1,
+            KnownVersion::V2 => &SALT_V2,
+        };
+        // HKDF-Extract (RFC 5869 s.2.2).
+        let initial = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, salt), dcid);
+        let side = |label| {
+            let secret = expand(hkdf::HKDF_SHA256, initial.as_ref(), label, 32)?;
+            Keys::new(Suite::Aes128, version, &secret)
+        };
+        Some([side("client in")?, side("server in")?])
+    }
+
+    /// The keys after an update. Header protection stays that of the first keys (RFC 9001 s.6).
+    pub(super) fn next(&self) -> Option<Keys> {
+        let label = match self.version {
+            KnownVersion::V1 => "quic ku",
+            KnownVersion::V2 => "quicv2 ku",
+        };
+        let secret = expand(self.suite.hash(), &self.secret, label, self.secret.len())?;
+        Keys::new(self.suite, self.version, &secret)
+    }
+
+    /// Removes header protection in place.
+    pub(super) fn unmask(&self, packet: &mut [u8], protected: Protected) -> Option<Unprotected> {
+        let mask = self.header.new_mask(protected.sample(packet)?).ok()?;
+        protected.remove(packet, &mask)
+    }
+
+    /// The payload of a packet without header protection; `None` if it is not authentic.
+    pub(super) fn open(&self, packet: &[u8], header_len: usize, number: u64) -> Option<Vec<u8>> {
+        let (header, payload) = packet.split_at_checked(header_len)?;
+        let mut nonce = self.iv;
+        let at = nonce.len() - 8;
+        for (byte, number) in nonce.iter_mut().skip(at).zip(number.to_be_bytes()) {
+            *byte ^= number;
+        }
+        let mut payload = payload.to_vec();
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let len = self.packet.open_in_place(nonce, Aad::from(header), &mut payload).ok()?.len();
+        payload.truncate(len);
+        Some(payload)
+    }
+}
+
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// HKDF-Expand-Label with an empty context (RFC 8446 s.7.1).
+fn expand(hash: hkdf::Algorithm, secret: &[u8], label: &str, len: usize) -> Option<Vec<u8>> {
+    let length = u16::try_from(len).ok()?.to_be_bytes();
+    let label_len = [u8::try_from(label.len()).ok()? + 6];
+    let info = [&length[..], &label_len, b"tls13 ", label.as_bytes(), &[0]];
+    let mut out = vec![0; len];
+    let key = hkdf::Prk::new_less_safe(hash, secret);
+    key.expand(&info, Length(len)).ok()?.fill(&mut out).ok()?;
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initial_keys_are_those_of_rfc_9001() {
+        // RFC 9001 A.1.
+        let dcid = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
+        let [client, server] = Keys::initial(KnownVersion::V1, &dcid).expect("keys");
+        assert_eq!(client.iv[..4], [0xfa, 0x04, 0x4b, 0x2f]);
+        assert_eq!(server.iv[..4], [0x0a, 0xc1, 0x49, 0x3c]);
+    }
+}

@@ -1,0 +1,324 @@
+//! What two implementations said to each other: the relay's records, taken apart and, with a key log,
+//! decrypted.
+//!
+//! `keys`: from secrets to keys. `tls`: what is asked of handshake messages. `connection`: the state
+//! that reading needs. `text`: the trace for a person to read. A packet that does not open stays in the trace without its content.
+
+mod connection;
+mod keylog;
+mod keys;
+mod text;
+mod tls;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use equic_lab::relay::{Fate, Observed, Record, Way};
+use equic_wire::frame::Frame;
+use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
+use equic_wire::{KnownVersion, Reader, Version};
+
+use connection::{Connection, Space};
+pub use keylog::KeyLog;
+pub use tls::ClientHello;
+
+/// A packet that came by.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Which way.
+    pub way: Way,
+    /// When it was sent.
+    pub sent: Duration,
+    /// When it arrived, if it arrived as it was.
+    pub arrived: Option<Duration>,
+    /// Where the client really is, and which front of the relay it talks to.
+    pub client: (SocketAddr, usize),
+    /// Where the server sees the client.
+    pub seen_as: SocketAddr,
+    /// The number of its datagram; coalesced packets share it.
+    pub datagram: usize,
+    /// Bytes of its datagram.
+    pub datagram_len: usize,
+    /// What befell its datagram.
+    pub fate: Fate,
+    /// ECN bits of its datagram.
+    pub ecn: u8,
+    /// What it is.
+    pub kind: Observed,
+    /// The version of a long header.
+    pub version: Option<u32>,
+    /// Destination Connection ID; of a short header only if the packet was opened.
+    pub dcid: Vec<u8>,
+    /// Source Connection ID of a long header.
+    pub scid: Vec<u8>,
+    /// The token of an Initial or a Retry.
+    pub token: Vec<u8>,
+    /// Bytes of the packet behind its header, as far as that can be told.
+    pub payload_len: usize,
+    /// What the keys showed.
+    pub content: Option<Content>,
+}
+
+/// What is in a packet that was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Which of [`Trace::connections`].
+    pub connection: usize,
+    /// Its packet number.
+    pub number: u64,
+    /// The Key Phase of a short header.
+    pub key_phase: bool,
+    /// Whether it acknowledges with ECN counts.
+    pub ack_ecn: bool,
+    /// PATH_CHALLENGE frames.
+    pub challenges: Vec<[u8; 8]>,
+    /// PATH_RESPONSE frames.
+    pub responses: Vec<[u8; 8]>,
+    /// Whether all its frames are probing ones (RFC 9000 s.9.1).
+    pub probing: bool,
+    /// Offsets of CRYPTO frames.
+    pub crypto: Vec<u64>,
+    /// Bytes in STREAM frames.
+    pub stream_bytes: usize,
+    /// All frames, for a person to read.
+    pub frames: String,
+}
+
+/// What a handshake showed.
+#[derive(Clone, Debug, Default)]
+pub struct Handshake {
+    /// The client's first words, if they could be read.
+    pub client_hello: Option<ClientHello>,
+    /// Whether the server sent a certificate; none: its Handshake packets could not be read.
+    pub certificate: Option<bool>,
+    /// Bytes that the server sent in CRYPTO frames of Handshake packets.
+    pub server_handshake_bytes: u64,
+    /// How many bidirectional streams the server allowed at first.
+    pub max_streams_bidi: Option<u64>,
+    /// Whether the key log has this connection's secrets.
+    pub keys: bool,
+}
+
+/// All packets, in the order in which they were sent.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// The packets.
+    pub packets: Vec<Seen>,
+    /// Connections by the client's first Destination Connection ID, in order.
+    pub connections: Vec<Handshake>,
+    /// Whether there was a key log with anything in it.
+    pub has_keys: bool,
+}
+
+impl Trace {
+    /// Takes the records apart.
+    pub fn read(records: &[Record], log: &KeyLog) -> Trace {
+        let mut reading = Reading { log, connections: Vec::new(), packets: Vec::new() };
+        for (number, record) in records.iter().enumerate() {
+            reading.datagram(number, record);
+        }
+        Trace {
+            packets: reading.packets,
+            connections: reading.connections.iter().map(Connection::handshake).collect(),
+            has_keys: !log.is_empty(),
+        }
+    }
+
+    /// Packets of a kind in a direction.
+    pub fn of(&self, way: Way, kind: Observed) -> impl Iterator<Item = &Seen> {
+        self.packets.iter().filter(move |seen| seen.way == way && seen.kind == kind)
+    }
+
+    /// Packets in a direction.
+    pub fn going(&self, way: Way) -> impl Iterator<Item = &Seen> {
+        self.packets.iter().filter(move |seen| seen.way == way)
+    }
+
+    /// How many handshakes servers took part in: a server's ID in its Initials does not change (RFC
+    /// 9000 s.7.2).
+    pub fn handshakes(&self) -> usize {
+        let ids: BTreeSet<&[u8]> =
+            self.of(Way::ToClient, Observed::Initial).map(|seen| &seen.scid[..]).collect();
+        ids.len()
+    }
+
+    /// Versions of packets of a kind in a direction.
+    pub fn versions(&self, way: Way, kind: Observed) -> BTreeSet<u32> {
+        self.of(way, kind).filter_map(|seen| seen.version).collect()
+    }
+}
+
+struct Reading<'a> {
+    log: &'a KeyLog,
+    connections: Vec<Connection>,
+    packets: Vec<Seen>,
+}
+
+impl Reading<'_> {
+    fn datagram(&mut self, number: usize, record: &Record) {
+        // Who sent it knows how long the ID is; it matters to nothing but the short header's, which is
+        // tried with the IDs of the connections.
+        let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
+        for packet in Datagram::new(&record.payload, options) {
+            let mut seen = Seen {
+                way: record.way,
+                sent: record.sent,
+                arrived: record.fate.arrived().then_some(record.arrived),
+                client: (record.client, record.front),
+                seen_as: record.seen_as,
+                datagram: number,
+                datagram_len: record.payload.len(),
+                fate: record.fate,
+                ecn: record.ecn,
+                kind: Observed::Garbage,
+                version: None,
+                dcid: Vec::new(),
+                scid: Vec::new(),
+                token: Vec::new(),
+                payload_len: 0,
+                content: None,
+            };
+            self.packet(record, packet.ok(), &mut seen);
+            self.packets.push(seen);
+        }
+    }
+
+    fn packet(&mut self, record: &Record, packet: Option<Packet<'_>>, seen: &mut Seen) {
+        match packet {
+            None => {}
+            Some(Packet::Retry(retry)) => {
+                seen.kind = Observed::Retry;
+                seen.version = Some(Version::from(retry.version()).0);
+                seen.dcid = retry.dcid().as_bytes().to_vec();
+                seen.scid = retry.scid().as_bytes().to_vec();
+                seen.token = retry.token().to_vec();
+            }
+            Some(Packet::VersionNegotiation(negotiation)) => {
+                seen.kind = Observed::VersionNegotiation;
+                seen.version = Some(0);
+                seen.dcid = negotiation.dcid().to_vec();
+                seen.scid = negotiation.scid().to_vec();
+            }
+            Some(Packet::UnknownVersion(header)) => {
+                seen.kind = Observed::OtherVersion;
+                seen.version = Some(header.version.0);
+                seen.dcid = header.dcid.to_vec();
+                seen.scid = header.scid.to_vec();
+            }
+            Some(Packet::Long(long)) => {
+                seen.version = Some(Version::from(long.version()).0);
+                seen.dcid = long.dcid().as_bytes().to_vec();
+                seen.scid = long.scid().as_bytes().to_vec();
+                seen.payload_len = long.bytes().len().saturating_sub(long.protected().pn_offset());
+                let space = match long.kind() {
+                    LongKind::Initial { token } => {
+                        seen.kind = Observed::Initial;
+                        seen.token = token.to_vec();
+                        self.meet(record, long.version(), seen);
+                        Space::Initial
+                    }
+                    LongKind::ZeroRtt => {
+                        seen.kind = Observed::ZeroRtt;
+                        return;
+                    }
+                    LongKind::Handshake => {
+                        seen.kind = Observed::Handshake;
+                        Space::Handshake
+                    }
+                };
+                let (bytes, protected) = (long.bytes(), long.protected());
+                self.open(seen, |connection, log| {
+                    connection.open_long(space, record.way, long.version(), bytes, protected, log)
+                });
+            }
+            Some(Packet::Short(short)) => {
+                seen.kind = Observed::OneRtt;
+                seen.payload_len = short.bytes().len().saturating_sub(1);
+                let mut dcid = Vec::new();
+                self.open(seen, |connection, log| {
+                    let opened = connection.open_short(record.way, short.bytes(), log)?;
+                    dcid = opened.dcid;
+                    Some(opened.content)
+                });
+                seen.dcid = dcid;
+            }
+        }
+    }
+
+    /// A client's Initial may begin a connection; Initial keys come from the client's Destination
+    /// Connection ID before the server answered, or from the Retry's Source Connection ID.
+    fn meet(&mut self, record: &Record, version: KnownVersion, seen: &Seen) {
+        match record.way {
+            Way::ToServer => {
+                let known = self.connections.iter_mut().rev().find(|connection| {
+                    connection.client_id == seen.scid && connection.client == record.client
+                });
+                match known {
+                    Some(connection) => connection.initial_ids(version, &seen.dcid),
+                    None => self.connections.push(Connection::new(
+                        record.client,
+                        &seen.scid,
+                        version,
+                        &seen.dcid,
+                    )),
+                }
+            }
+            Way::ToClient => {
+                if let Some(connection) =
+                    self.connections.iter_mut().rev().find(|c| c.client_id == seen.dcid)
+                {
+                    connection.server_id_len(seen.scid.len());
+                }
+            }
+        }
+    }
+
+    /// Asks each connection, the newest first, to open a packet.
+    fn open(
+        &mut self,
+        seen: &mut Seen,
+        mut open: impl FnMut(&mut Connection, &KeyLog) -> Option<(u64, bool, Vec<u8>)>,
+    ) {
+        let log = self.log;
+        for (index, connection) in self.connections.iter_mut().enumerate().rev() {
+            let Some((number, key_phase, payload)) = open(connection, log) else { continue };
+            let mut content =
+                Content { connection: index, number, key_phase, ..Content::default() };
+            connection.note(seen.way, seen.kind, &payload, &mut content);
+            seen.content = Some(content);
+            return;
+        }
+    }
+}
+
+/// Notes what the checks ask about; frames behind one that does not parse are not read.
+fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64, &[u8])) {
+    let mut reader = Reader::new(payload);
+    content.probing = true;
+    while let Ok(frame) = Frame::read(&mut reader) {
+        text::add(&mut content.frames, &frame);
+        content.probing &= matches!(
+            frame,
+            Frame::PathChallenge(_)
+                | Frame::PathResponse(_)
+                | Frame::NewConnectionId(_)
+                | Frame::Padding(_)
+        );
+        match frame {
+            Frame::Ack(ack) => content.ack_ecn |= ack.ecn().is_some(),
+            Frame::PathChallenge(data) => content.challenges.push(data),
+            Frame::PathResponse(data) => content.responses.push(data),
+            Frame::Stream(stream) => content.stream_bytes += stream.data().len(),
+            Frame::Crypto(frame) => {
+                content.crypto.push(frame.offset().get());
+                crypto(frame.offset().get(), frame.data());
+            }
+            Frame::Unknown(_) => return,
+            _ => {}
+        }
+        if reader.is_empty() {
+            return;
+        }
+    }
+}

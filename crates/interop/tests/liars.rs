@@ -1,0 +1,217 @@
+//! Endpoints that do not do what they say: each has to end in the right cell, and none of them may
+//! stay behind. They are this program, started again with the runner's environment.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use equic_interop::cell::{self, Settings};
+use equic_interop::{Case, Certificates, Implementation, Outcome, Registry, Role, Size, Verdict};
+
+const LIAR: &str = "liar";
+
+type Test = fn(&Stage);
+
+fn main() {
+    if std::env::var_os("ROLE").is_some() {
+        endpoint();
+    }
+    let tests: [(&str, Test); 9] = [
+        ("a_client_that_does_nothing", a_client_that_does_nothing),
+        ("a_client_that_truncates", a_client_that_truncates),
+        ("a_client_that_copies_without_a_packet", a_client_that_copies_without_a_packet),
+        ("a_client_that_hangs", a_client_that_hangs),
+        ("an_endpoint_that_does_not_do_the_case", an_endpoint_that_does_not_do_the_case),
+        ("a_client_that_fails", a_client_that_fails),
+        ("a_server_that_dies", a_server_that_dies),
+        ("a_program_that_is_not_there", a_program_that_is_not_there),
+        ("who_declines_is_not_started", who_declines_is_not_started),
+    ];
+    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
+    let mut run = 0;
+    for (name, test) in tests {
+        if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
+            test(&Stage::new());
+            println!("test {name} ... ok");
+            run += 1;
+        }
+    }
+    println!("liars: {run} passed");
+}
+
+/// What this program is when a cell starts it: the first argument says how it lies.
+fn endpoint() -> ! {
+    let var = |name: &str| std::env::var(name).unwrap_or_default();
+    let how = std::env::args().nth(1).unwrap_or_default();
+    if var("ROLE") == "server" {
+        if how == "unsupported-server" {
+            exit(127);
+        }
+        let port: u16 = var("PORT").parse().expect("a port");
+        let socket = UdpSocket::bind(("127.0.0.1", port)).expect("the port is free");
+        if how == "dying-server" {
+            // As soon as somebody asks.
+            let _ = socket.recv_from(&mut [0; 2000]);
+            exit(3);
+        }
+        loop {
+            sleep(Duration::from_secs(60));
+        }
+    }
+    let (www, downloads) = (PathBuf::from(var("WWW")), PathBuf::from(var("DOWNLOADS")));
+    let copy = |len: fn(usize) -> usize| {
+        for entry in fs::read_dir(&www).expect("there are files") {
+            let path = entry.expect("a file").path();
+            let content = fs::read(&path).expect("it can be read");
+            let to = downloads.join(path.file_name().expect("a name"));
+            fs::write(to, &content[..len(content.len())]).expect("it is written");
+        }
+    };
+    match how.as_str() {
+        "nothing" => {}
+        "truncates" => copy(|len| len - 1),
+        "copies" => copy(|len| len),
+        "unsupported" => exit(127),
+        "fails" => exit(1),
+        "asks" => {
+            let url = var("REQUESTS");
+            let at = url.trim_start_matches("https://").split('/').next().expect("an address");
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+            socket.send_to(&[0x40; 50], at).expect("it is sent");
+            sleep(Duration::from_secs(60));
+        }
+        "hangs" => {
+            // One that outlives its parent's end.
+            let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("sleep");
+            fs::write("child", child.id().to_string()).expect("it is written");
+            child.wait().expect("its end");
+        }
+        other => panic!("no such lie: {other}"),
+    }
+    exit(0)
+}
+
+struct Stage {
+    folder: tempfile::TempDir,
+    settings: Settings,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = Settings {
+            size: Size::Small,
+            certificates: Certificates::write(folder.path(), 1).expect("certificates"),
+            logs: folder.path().join("logs"),
+            seed: 1,
+        };
+        Stage { folder, settings }
+    }
+
+    /// This program as an implementation that lies like this.
+    fn liar(&self, how: &str) -> Implementation {
+        let own = std::env::current_exe().expect("this program");
+        self.implementation(&own, how, "{}")
+    }
+
+    fn implementation(&self, program: &Path, how: &str, declines: &str) -> Implementation {
+        let json = format!(
+            r#"{{ "{LIAR}": {{ "url": "", "roles": ["client", "server"],
+                "command": ["{}", "{how}"], "declines": {declines} }} }}"#,
+            program.display()
+        );
+        let file = self.folder.path().join("implementations.json");
+        fs::write(&file, json).expect("it is written");
+        let registry = Registry::read(&file, Path::new("/"), Path::new("/")).expect("a registry");
+        registry.select(&[], Role::Client).expect("it is there")[0].clone()
+    }
+
+    fn run(&self, client: &str, server: &str) -> Outcome {
+        let (client, server) = (self.liar(client), self.liar(server));
+        cell::run(&self.settings, &client, &server, Case::Handshake, &AtomicBool::new(false))
+    }
+
+    fn fails(&self, client: &str, server: &str, why: &str) {
+        let outcome = self.run(client, server);
+        assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
+        assert!(outcome.why.contains(why), "{outcome:?}");
+    }
+}
+
+fn a_client_that_does_nothing(stage: &Stage) {
+    stage.fails("nothing", "idle", "1 of 1 files were not downloaded");
+}
+
+fn a_client_that_truncates(stage: &Stage) {
+    stage.fails("truncates", "idle", "1023 bytes instead of 1024");
+}
+
+fn a_client_that_copies_without_a_packet(stage: &Stage) {
+    stage.fails("copies", "idle", "0 handshakes instead of 1");
+}
+
+fn a_client_that_hangs(stage: &Stage) {
+    let stop = AtomicBool::new(false);
+    let (client, server) = (stage.liar("hangs"), stage.liar("idle"));
+    let start = Instant::now();
+    let outcome = std::thread::scope(|scope| {
+        let running =
+            scope.spawn(|| cell::run(&stage.settings, &client, &server, Case::Handshake, &stop));
+        // What a deadline does, without its minute.
+        let child = stage.settings.logs.join("liar_liar/handshake/client/child");
+        while !fs::read_to_string(&child).is_ok_and(|id| !id.is_empty()) {
+            assert!(start.elapsed() < Duration::from_secs(30), "the client does not start");
+            sleep(Duration::from_millis(5));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        running.join().expect("no panic")
+    });
+    assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
+    assert!(outcome.why.contains("interrupted"), "{outcome:?}");
+    let child = stage.settings.logs.join("liar_liar/handshake/client/child");
+    let child = fs::read_to_string(child).expect("it was started");
+    // Killed with its group; whoever inherits it may not have waited for it yet.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    {
+        assert!(Instant::now() < deadline, "{child} is left behind");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn an_endpoint_that_does_not_do_the_case(stage: &Stage) {
+    for (client, server) in [("unsupported", "idle"), ("nothing", "unsupported-server")] {
+        let outcome = stage.run(client, server);
+        assert_eq!(outcome.verdict, Verdict::Unsupported, "{outcome:?}");
+    }
+}
+
+fn a_client_that_fails(stage: &Stage) {
+    stage.fails("fails", "idle", "the client ended with status 1");
+}
+
+fn a_server_that_dies(stage: &Stage) {
+    stage.fails("asks", "dying-server", "the server ended before the client");
+}
+
+fn a_program_that_is_not_there(stage: &Stage) {
+    let absent = stage.implementation(Path::new("/nonexistent/endpoint"), "", "{}");
+    let stop = AtomicBool::new(false);
+    let outcome =
+        cell::run(&stage.settings, &stage.liar("copies"), &absent, Case::Handshake, &stop);
+    assert_eq!(outcome.verdict, Verdict::Failed, "{outcome:?}");
+    assert!(outcome.why.contains("/nonexistent/endpoint does not start"), "{outcome:?}");
+}
+
+fn who_declines_is_not_started(stage: &Stage) {
+    let declines = r#"{ "client": { "handshake": "it is shy" } }"#;
+    let shy = stage.implementation(Path::new("/nonexistent"), "", declines);
+    let stop = AtomicBool::new(false);
+    let outcome = cell::run(&stage.settings, &shy, &stage.liar("idle"), Case::Handshake, &stop);
+    assert_eq!(outcome.verdict, Verdict::Unsupported, "{outcome:?}");
+    assert!(outcome.why.contains("it is shy") && outcome.logs.is_none(), "{outcome:?}");
+}

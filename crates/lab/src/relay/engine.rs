@@ -1,0 +1,284 @@
+//! The relay's thread: sockets, the datagrams under way, and who is where.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::link::Lane;
+use super::observe::Observer;
+use super::socket::{BUFFER, Socket};
+use super::{Config, Fate, RebindTo, Record, RelayError, Report, Way};
+
+/// How soon the thread sees that it is to end.
+const LOOK: Duration = Duration::from_millis(20);
+/// Bound of the sockets towards the server, moves included: descriptors are few.
+const MAX_BINDINGS: usize = 500;
+/// Bound of the datagrams under way on links without a queue's limit.
+const MAX_UNDER_WAY: usize = 1 << 16;
+
+/// A client: its address and which front it talks to.
+type Client = (SocketAddr, usize);
+
+/// Where the server sees, or saw, a client.
+struct Binding {
+    socket: Socket,
+    client: Client,
+}
+
+struct Mapping {
+    binding: usize,
+    next_move: Option<Duration>,
+}
+
+/// A datagram under way; ordered by time, then by when it came.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct UnderWay {
+    at: Duration,
+    number: u64,
+    /// Index into the bindings, or into the fronts.
+    through: usize,
+    way_to_server: bool,
+    to: SocketAddr,
+    ecn: u8,
+    content: Vec<u8>,
+}
+
+pub(super) struct Engine {
+    config: Config,
+    fronts: Vec<Socket>,
+    bindings: Vec<Binding>,
+    clients: BTreeMap<Client, Mapping>,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
+    to_server: Lane,
+    to_client: Lane,
+    observer: Observer,
+    report: Report,
+    kept: usize,
+    number: u64,
+    start: Instant,
+}
+
+impl Engine {
+    pub(super) fn new(config: Config) -> Result<Engine, RelayError> {
+        let fronts = config.fronts.iter().map(|front| Socket::bind(*front));
+        Ok(Engine {
+            fronts: fronts.collect::<Result<_, _>>()?,
+            bindings: Vec::new(),
+            clients: BTreeMap::new(),
+            under_way: BinaryHeap::new(),
+            to_server: Lane::new(config.to_server.clone(), config.seed, Way::ToServer),
+            to_client: Lane::new(config.to_client.clone(), config.seed, Way::ToClient),
+            observer: Observer::default(),
+            report: Report::default(),
+            kept: 0,
+            number: 0,
+            start: Instant::now(),
+            config,
+        })
+    }
+
+    pub(super) fn fronts(&self) -> Result<Vec<SocketAddr>, RelayError> {
+        Ok(self.fronts.iter().map(|front| front.local).collect())
+    }
+
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Report, RelayError> {
+        let mut buffer = vec![0; BUFFER];
+        while !stop.load(Ordering::Relaxed) {
+            for ready in self.wait()? {
+                self.read(ready, &mut buffer)?;
+            }
+            self.deliver();
+        }
+        self.report.counts = self.observer.finish();
+        Ok(self.report)
+    }
+
+    /// Waits for a datagram or for one to be due; gives the sockets that have something: fronts first,
+    /// then bindings.
+    fn wait(&self) -> Result<Vec<usize>, RelayError> {
+        let sockets = self.fronts.iter().chain(self.bindings.iter().map(|b| &b.socket));
+        let mut polled: Vec<PollFd<'_>> =
+            sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+        let due = self.under_way.peek().map(|Reverse(first)| first.at);
+        let timeout = due.map_or(LOOK, |at| at.saturating_sub(self.start.elapsed()).min(LOOK));
+        match ppoll(&mut polled, Some(TimeSpec::from_duration(timeout)), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(std::io::Error::from(errno).into()),
+        }
+        let ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        Ok(polled.iter().enumerate().filter(|(_, fd)| ready(fd)).map(|(at, _)| at).collect())
+    }
+
+    fn read(&mut self, ready: usize, buffer: &mut [u8]) -> Result<(), RelayError> {
+        let mut came = Vec::new();
+        let mut note = |from, ecn, content: &[u8]| came.push((from, ecn, content.to_vec()));
+        if let Some(front) = self.fronts.get(ready) {
+            front.receive(buffer, &mut note)?;
+            for (from, ecn, content) in came {
+                self.client_sent((from, ready), ecn, content)?;
+            }
+        } else if let Some(binding) = self.bindings.get(ready - self.fronts.len()) {
+            binding.socket.receive(buffer, &mut note)?;
+            for (from, ecn, content) in came {
+                // Nobody else is to get through to the client by this.
+                if from == self.config.server {
+                    self.server_sent(ready - self.fronts.len(), ecn, content);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn client_sent(&mut self, client: Client, ecn: u8, content: Vec<u8>) -> Result<(), RelayError> {
+        let now = self.start.elapsed();
+        let Some(binding) = self.binding_of(client, now)? else {
+            self.observer.refused();
+            return Ok(());
+        };
+        let seen_as = self.bindings.get(binding).map_or(client.0, |b| b.socket.local);
+        let verdict = self.to_server.judge(now, content.len());
+        let to = self.config.server;
+        self.enter(Way::ToServer, client, seen_as, (binding, to), ecn, content, now, verdict);
+        Ok(())
+    }
+
+    fn server_sent(&mut self, number: usize, ecn: u8, content: Vec<u8>) {
+        let now = self.start.elapsed();
+        let Some(binding) = self.bindings.get(number) else { return };
+        let (client, seen_as) = (binding.client, binding.socket.local);
+        let mut verdict = self.to_client.judge(now, content.len());
+        if self.clients.get(&client).is_none_or(|mapping| mapping.binding != number) {
+            verdict.fate = Fate::OldBinding;
+        }
+        let through = (client.1, client.0);
+        self.enter(Way::ToClient, client, seen_as, through, ecn, content, now, verdict);
+    }
+
+    /// Takes note of a datagram and puts it under way, unless it is lost.
+    #[expect(clippy::too_many_arguments, reason = "all that there is to know of a datagram")]
+    fn enter(
+        &mut self,
+        way: Way,
+        client: Client,
+        seen_as: SocketAddr,
+        (through, to): (usize, SocketAddr),
+        ecn: u8,
+        content: Vec<u8>,
+        now: Duration,
+        mut verdict: super::link::Verdict,
+    ) {
+        let lost = matches!(verdict.fate, Fate::Dropped | Fate::QueueFull | Fate::OldBinding);
+        if !lost && self.under_way.len() >= MAX_UNDER_WAY {
+            verdict.fate = Fate::QueueFull;
+        }
+        self.observer.saw(way, client.0, verdict.fate, ecn, &content);
+        let mut copies = 0;
+        if verdict.fate.arrived() || verdict.fate == Fate::Corrupted {
+            copies = if verdict.fate == Fate::Duplicated { 2 } else { 1 };
+        }
+        for _ in 0..copies {
+            let mut content = content.clone();
+            if let Some((byte, flip)) =
+                verdict.corrupt.and_then(|(at, flip)| Some((content.get_mut(at)?, flip)))
+            {
+                *byte ^= flip;
+            }
+            self.number += 1;
+            self.under_way.push(Reverse(UnderWay {
+                at: verdict.at,
+                number: self.number,
+                through,
+                way_to_server: way == Way::ToServer,
+                to,
+                ecn,
+                content,
+            }));
+        }
+        if self.kept + content.len() <= self.config.keep {
+            self.kept += content.len();
+            self.report.records.push(Record {
+                sent: now,
+                arrived: verdict.at,
+                way,
+                client: client.0,
+                front: client.1,
+                seen_as,
+                ecn,
+                fate: verdict.fate,
+                payload: content,
+            });
+        } else if self.config.keep > 0 {
+            self.observer.not_kept();
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.start.elapsed();
+        while self.under_way.peek().is_some_and(|Reverse(first)| first.at <= now) {
+            let Some(Reverse(due)) = self.under_way.pop() else { return };
+            let socket = if due.way_to_server {
+                self.bindings.get(due.through).map(|binding| &binding.socket)
+            } else {
+                self.fronts.get(due.through)
+            };
+            if socket.is_none_or(|socket| !socket.send(due.to, due.ecn, &due.content)) {
+                self.observer.unsent();
+            }
+        }
+    }
+
+    /// Which binding the client has by now; `None` if there are too many.
+    fn binding_of(&mut self, client: Client, now: Duration) -> Result<Option<usize>, RelayError> {
+        let rebind = self.config.rebind;
+        let moved = match self.clients.get(&client) {
+            Some(Mapping { binding, next_move }) => {
+                if next_move.is_none_or(|at| now < at) {
+                    return Ok(Some(*binding));
+                }
+                true
+            }
+            None => false,
+        };
+        if self.bindings.len() >= MAX_BINDINGS {
+            return Ok(self.clients.get(&client).map(|mapping| mapping.binding));
+        }
+        let source = self.next_source(moved);
+        self.bindings.push(Binding { socket: Socket::bind(source)?, client });
+        let binding = self.bindings.len() - 1;
+        let next_move = match (rebind, moved) {
+            (Some(rebind), false) => Some(now + rebind.first),
+            (Some(rebind), true) => rebind.every.map(|every| now + every),
+            (None, _) => None,
+        };
+        self.clients.insert(client, Mapping { binding, next_move });
+        if moved {
+            self.observer.moved();
+        }
+        Ok(Some(binding))
+    }
+
+    /// What to bind to towards the server.
+    fn next_source(&self, moved: bool) -> SocketAddr {
+        let server = self.config.server.ip();
+        let address = match (self.config.rebind.map(|rebind| rebind.to), server) {
+            (Some(RebindTo::Address), IpAddr::V4(_)) if moved => {
+                // 127.0.1.1 and up; MAX_BINDINGS fits.
+                let [_, _, high, low] =
+                    u32::try_from(self.bindings.len()).unwrap_or(0).to_be_bytes();
+                Ipv4Addr::new(127, 0, 1 + high, low.max(1)).into()
+            }
+            (_, IpAddr::V4(address)) if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+            (_, IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            (_, IpAddr::V6(address)) if address.is_loopback() => server,
+            (_, IpAddr::V6(_)) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        SocketAddr::new(address, 0)
+    }
+}

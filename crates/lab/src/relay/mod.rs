@@ -1,0 +1,287 @@
+//! A UDP relay in user space: a bad network between one server and its clients, on any machine and
+//! without privileges.
+//!
+//! Clients send to the relay's front, the relay sends to the server from a socket of its own for each
+//! client, as a NAT does. In between a [`Link`] for each direction drops, corrupts, duplicates,
+//! reorders, delays and serialises datagrams by a seed, and [`Rebind`] gives a client another port or
+//! address towards the server. ECN marks go through as they came, in both directions.
+//!
+//! `link`: what befalls a datagram, a pure function of seed and order. `engine`: sockets and time.
+//! [`observe`]: what the datagrams say of themselves; [`Record`]: every one of them, for who asks.
+
+mod engine;
+mod link;
+pub mod observe;
+mod socket;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use observe::{Counts, Observed};
+
+use serde::Serialize;
+
+/// What a relay does.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients send to; port 0: any. Several lead to the same server.
+    pub fronts: Vec<SocketAddr>,
+    /// Where the server is.
+    pub server: SocketAddr,
+    /// From the clients to the server.
+    pub to_server: Link,
+    /// From the server to the clients.
+    pub to_client: Link,
+    /// Whether clients move, as far as the server can see.
+    pub rebind: Option<Rebind>,
+    /// The same seed does the same to the same datagrams.
+    pub seed: u64,
+    /// How many bytes of datagrams to keep for the [`Report`]; 0: none. What comes beyond is relayed
+    /// and counted, but not kept.
+    pub keep: usize,
+}
+
+/// One direction. The default lets everything through at once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Link {
+    /// How long a datagram is under way.
+    pub delay: Duration,
+    /// Bits per second, counted with IP and UDP headers; none: no limit.
+    pub rate: Option<u64>,
+    /// How many datagrams wait for a limited rate; more are dropped. 0: no limit.
+    pub queue: usize,
+    /// What is lost.
+    pub drop: Chance,
+    /// What arrives with a byte changed.
+    pub corrupt: Chance,
+    /// What arrives twice.
+    pub duplicate: Chance,
+    /// What is overtaken, by being `reorder_by` late.
+    pub reorder: Chance,
+    /// How late.
+    pub reorder_by: Duration,
+    /// These are lost, too: 1 is the first datagram of this direction.
+    pub drop_list: Vec<u64>,
+}
+
+/// How often something happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Chance {
+    /// From 0 to 100.
+    pub percent: f64,
+    /// At most so many in a row; 0: no limit. With a limit a handshake cannot be stopped for good.
+    pub burst: u32,
+}
+
+/// A client's move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rebind {
+    /// When, counted from the client's first datagram.
+    pub first: Duration,
+    /// And again so long after each; none: once.
+    pub every: Option<Duration>,
+    /// Where to.
+    pub to: RebindTo,
+}
+
+/// What changes in a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RebindTo {
+    /// Another port of the same address.
+    Port,
+    /// Another address of 127.0.0.0/8, and another port. Only for IPv4 on the loopback interface.
+    Address,
+}
+
+/// Which way a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// From a client.
+    ToServer,
+    /// From the server.
+    ToClient,
+}
+
+/// What befell a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It arrived.
+    Delivered,
+    /// It arrived twice.
+    Duplicated,
+    /// It arrived late, behind others.
+    Reordered,
+    /// It arrived with a byte changed.
+    Corrupted,
+    /// It was lost on the link.
+    Dropped,
+    /// It found the queue full.
+    QueueFull,
+    /// It was sent to where the client was before it moved.
+    OldBinding,
+}
+
+impl Fate {
+    /// Whether it arrived as it was sent.
+    pub const fn arrived(self) -> bool {
+        matches!(self, Fate::Delivered | Fate::Duplicated | Fate::Reordered)
+    }
+}
+
+/// A datagram that came by.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// When it was sent, since the relay began.
+    pub sent: Duration,
+    /// When it arrived at the other side; the same as `sent` if it did not.
+    pub arrived: Duration,
+    /// Which way.
+    pub way: Way,
+    /// Where the client really is.
+    pub client: SocketAddr,
+    /// Which of the fronts it talks to.
+    pub front: usize,
+    /// Where the server sees the client.
+    pub seen_as: SocketAddr,
+    /// The two ECN bits of the IP header.
+    pub ecn: u8,
+    /// What befell it.
+    pub fate: Fate,
+    /// As it was sent.
+    pub payload: Vec<u8>,
+}
+
+/// What a relay did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What it counted.
+    pub counts: Counts,
+    /// The datagrams in the order in which they were sent, as many as [`Config::keep`] allowed.
+    pub records: Vec<Record>,
+}
+
+/// Why there is no relay.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// A socket could not be had.
+    #[error("the relay cannot bind {address}: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The system would not wait for, or read from, the sockets.
+    #[error("the relay cannot go on: {0}")]
+    Io(#[from] io::Error),
+    /// What was asked for makes no sense.
+    #[error("no relay like that: {0}")]
+    Config(&'static str),
+}
+
+/// A relay at work, in a thread of its own. Dropping it ends it.
+#[derive(Debug)]
+pub struct Relay {
+    fronts: Vec<SocketAddr>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Report, RelayError>>>,
+}
+
+impl Relay {
+    /// Binds the fronts and begins.
+    ///
+    /// # Errors
+    /// [`RelayError::Config`], or a front that cannot be bound.
+    pub fn start(config: Config) -> Result<Relay, RelayError> {
+        config.check()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let engine = engine::Engine::new(config)?;
+        let fronts = engine.fronts()?;
+        let thread = std::thread::Builder::new().name("relay".to_owned()).spawn({
+            let stop = Arc::clone(&stop);
+            move || engine.run(&stop)
+        })?;
+        Ok(Relay { fronts, stop, thread: Some(thread) })
+    }
+
+    /// Where clients send to, in the order of [`Config::fronts`].
+    pub fn fronts(&self) -> &[SocketAddr] {
+        &self.fronts
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// It had ended before, with this error.
+    pub fn stop(mut self) -> Result<Report, RelayError> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            _ => Err(io::Error::other("its thread panicked").into()),
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Nobody asked for its report.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Config {
+    /// A relay that changes nothing.
+    pub fn new(front: SocketAddr, server: SocketAddr) -> Config {
+        Config {
+            fronts: vec![front],
+            server,
+            to_server: Link::default(),
+            to_client: Link::default(),
+            rebind: None,
+            seed: 1,
+            keep: 0,
+        }
+    }
+
+    fn check(&self) -> Result<(), RelayError> {
+        if self.fronts.is_empty() {
+            return Err(RelayError::Config("it needs an address to listen at"));
+        }
+        if self.fronts.iter().any(|front| front.is_ipv4() != self.server.is_ipv4()) {
+            return Err(RelayError::Config("it does not translate between IPv4 and IPv6"));
+        }
+        let links = [&self.to_server, &self.to_client];
+        for chance in links.iter().flat_map(|l| [l.drop, l.corrupt, l.duplicate, l.reorder]) {
+            if !(0.0..=100.0).contains(&chance.percent) {
+                return Err(RelayError::Config("a percentage goes from 0 to 100"));
+            }
+        }
+        if links.iter().any(|link| link.rate == Some(0)) {
+            return Err(RelayError::Config("at 0 bits per second nothing arrives"));
+        }
+        let Some(rebind) = self.rebind else { return Ok(()) };
+        let loopback = match self.server.ip() {
+            IpAddr::V4(server) => server.is_loopback(),
+            IpAddr::V6(_) => false,
+        };
+        if rebind.to == RebindTo::Address && !loopback {
+            return Err(RelayError::Config("only 127.0.0.0/8 has other addresses to move to"));
+        }
+        if rebind.every == Some(Duration::ZERO) {
+            return Err(RelayError::Config("a client cannot move all the time"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! The QUIC Interop Runner's endpoint contract: what an endpoint is told by its environment, what it is
+//! asked for, and HTTP/0.9 as the runner has it (ALPN `hq-interop`).
+//!
+//! WWW, DOWNLOADS, CERTS and PORT stand in for /www, /downloads, /certs and 443 of the runner's
+//! containers.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+/// ALPN of HTTP/0.9.
+pub const HQ: &[u8] = b"hq-interop";
+/// ALPN of HTTP/3.
+pub const H3: &[u8] = b"h3";
+/// The longest request that a server reads, in bytes.
+pub const MAX_REQUEST: usize = 4096;
+/// Exit status of an endpoint that does not do the test case.
+pub const UNSUPPORTED: i32 = 127;
+
+/// What an endpoint is told.
+#[derive(Clone, Debug)]
+pub struct Contract {
+    pub server: bool,
+    pub testcase: String,
+    pub requests: Vec<Request>,
+    pub www: PathBuf,
+    pub downloads: PathBuf,
+    pub certs: PathBuf,
+    pub port: u16,
+    pub keylog: Option<PathBuf>,
+    /// Where a server would rather be talked to.
+    pub preferred: Option<SocketAddr>,
+}
+
+/// A URL to fetch.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub url: String,
+    /// Host and port as they stand in the URL.
+    pub authority: String,
+    /// Without brackets.
+    pub host: String,
+    pub address: SocketAddr,
+    /// With the slash.
+    pub path: String,
+}
+
+impl Contract {
+    /// Reads the environment.
+    pub fn read() -> Result<Contract> {
+        let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let folder = |name, default: &str| PathBuf::from(var(name).unwrap_or(default.to_owned()));
+        let server = match var("ROLE").as_deref() {
+            Some("server") => true,
+            Some("client") => false,
+            other => bail!("ROLE is {other:?}, not client or server"),
+        };
+        let requests = var("REQUESTS").unwrap_or_default();
+        let requests = if server { Vec::new() } else { Request::parse_all(&requests)? };
+        Ok(Contract {
+            server,
+            testcase: var("TESTCASE").context("there is no TESTCASE")?,
+            requests,
+            www: folder("WWW", "/www"),
+            downloads: folder("DOWNLOADS", "/downloads"),
+            certs: folder("CERTS", "/certs"),
+            port: var("PORT").map_or(Ok(443), |port| port.parse()).context("PORT")?,
+            keylog: var("SSLKEYLOGFILE").map(PathBuf::from),
+            preferred: var("PREFERRED_ADDRESS").map(|at| at.parse()).transpose()?,
+        })
+    }
+
+    /// Ends the process with status 127 unless this case is among those.
+    pub fn require(&self, client: &[&str], server: &[&str]) {
+        let done = if self.server { server } else { client };
+        if !done.contains(&self.testcase.as_str()) {
+            std::process::exit(UNSUPPORTED);
+        }
+    }
+
+    /// Whether the case is this one.
+    pub fn is(&self, testcase: &str) -> bool {
+        self.testcase == testcase
+    }
+
+    /// ALPN of the case.
+    pub fn alpn(&self) -> &'static [u8] {
+        if self.is("http3") { H3 } else { HQ }
+    }
+
+    /// The first request's, which is also the server of all others.
+    pub fn first(&self) -> Result<&Request> {
+        self.requests.first().context("there are no REQUESTS")
+    }
+
+    /// A file of the certificates' folder.
+    pub fn cert(&self, name: &str) -> PathBuf {
+        self.certs.join(name)
+    }
+
+    /// The file that a path asks for, if it is one below the served folder.
+    pub fn file(&self, path: &str) -> Result<Vec<u8>> {
+        let path = Path::new(path.trim_start_matches('/'));
+        if path.components().any(|part| !matches!(part, Component::Normal(_))) {
+            bail!("a request for {}", path.display());
+        }
+        std::fs::read(self.www.join(path)).with_context(|| path.display().to_string())
+    }
+
+    /// Stores what came for a request.
+    pub fn store(&self, request: &Request, content: &[u8]) -> Result<()> {
+        let name = request.path.rsplit('/').next().unwrap_or_default();
+        if name.is_empty() {
+            bail!("{} has no file name", request.url);
+        }
+        std::fs::write(self.downloads.join(name), content).with_context(|| request.url.clone())
+    }
+}
+
+impl Request {
+    /// What is written on a stream of HTTP/0.9.
+    pub fn hq(&self) -> Vec<u8> {
+        format!("GET {}\r\n", self.path).into_bytes()
+    }
+
+    fn parse_all(urls: &str) -> Result<Vec<Request>> {
+        let mut known: Vec<(String, SocketAddr)> = Vec::new();
+        let mut requests = Vec::new();
+        for url in urls.split_whitespace() {
+            let rest = url.strip_prefix("https://").with_context(|| format!("{url} is no URL"))?;
+            let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let address = match known.iter().find(|(name, _)| name == authority) {
+                Some((_, address)) => *address,
+                None => resolve(authority)?,
+            };
+            known.push((authority.to_owned(), address));
+            let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+            requests.push(Request {
+                url: url.to_owned(),
+                authority: authority.to_owned(),
+                host: host.trim_matches(['[', ']']).to_owned(),
+                address,
+                path: format!("/{path}"),
+            });
+        }
+        Ok(requests)
+    }
+}
+
+fn resolve(authority: &str) -> Result<SocketAddr> {
+    let resolved = authority.to_socket_addrs().or_else(|_| (authority, 443).to_socket_addrs());
+    let mut resolved = resolved.with_context(|| format!("cannot resolve {authority}"))?;
+    resolved.next().with_context(|| format!("{authority} has no address"))
+}
+
+/// The path of a request of HTTP/0.9.
+pub fn hq_path(request: &[u8]) -> Result<&str> {
+    let line = std::str::from_utf8(request)?.lines().next().context("an empty request")?;
+    line.strip_prefix("GET ").map(str::trim).context("a request that is no GET")
+}
+
+/// Any address of the family of `other`.
+pub fn any(other: SocketAddr) -> SocketAddr {
+    let ip: IpAddr = match other {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(ip, 0)
+}

@@ -1,0 +1,55 @@
+//! The socket, and waiting for it.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::Result;
+use quiche::Connection;
+
+/// The largest UDP payload that is sent, in bytes.
+const MAX_SENT: usize = 1350;
+
+pub struct Io {
+    pub socket: UdpSocket,
+    pub local: SocketAddr,
+}
+
+impl Io {
+    pub fn bind(address: SocketAddr) -> Result<Io> {
+        let socket = UdpSocket::bind(address)?;
+        let local = socket.local_addr()?;
+        Ok(Io { socket, local })
+    }
+
+    /// Waits for a datagram, at most so long.
+    pub fn receive(
+        &self,
+        buffer: &mut [u8],
+        timeout: Option<Duration>,
+    ) -> Result<Option<(usize, SocketAddr)>> {
+        let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
+        self.socket.set_read_timeout(timeout)?;
+        match self.socket.recv_from(buffer) {
+            Ok((len, from)) => Ok(Some((len, from))),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Ok(None)
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends what is due from this address.
+    pub fn send(&self, connection: &mut Connection) {
+        let mut out = [0; MAX_SENT];
+        let peers: Vec<SocketAddr> = connection.paths_iter(self.local).collect();
+        for peer in peers {
+            while let Ok((len, info)) =
+                connection.send_on_path(&mut out, Some(self.local), Some(peer))
+            {
+                let _ = self.socket.send_to(&out[..len], info.to);
+            }
+        }
+    }
+}

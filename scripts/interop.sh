@@ -1,0 +1,54 @@
+#!/bin/bash
+# The QUIC Interop Runner's test cases between implementations (docs/interop.md): builds the endpoints
+# in interop/, and runs cells of the matrix. What is built lies in target/servers.
+# Usage: scripts/interop.sh [build|quick|full] [EQUIC INTEROP'S ARGUMENTS]
+#   build  only that
+#   quick  a handful of cases against quinn, quic-go and aioquic: what `make test` runs
+#   full   everything against everything
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+what=${1:-full}
+[ $# = 0 ] || shift
+out=$PWD/target/servers
+mkdir -p "$out"
+# Where Go's own packages put it; sudo may not look there.
+PATH=$PATH:/usr/local/go/bin
+
+cargo build --quiet --release -p equic-cli
+
+# Its own workspace, and its target folder by interop/.cargo/config.toml.
+(cd interop && cargo build --quiet --locked)
+(cd interop/quic-go && go vet ./... && go build -o "$out/interop-quic-go" .)
+
+# Shared with scripts/examples.sh, whose requirements are the same; made again when they change.
+cmp -s interop/aioquic/requirements.txt examples/aioquic/requirements.txt || {
+	echo "interop: interop/aioquic and examples/aioquic do not want the same packages" >&2
+	exit 1
+}
+venv=$out/venv
+wanted=$(sha256sum <interop/aioquic/requirements.txt)
+if [ ! -e "$venv/made-of" ] && [ "$(cat "$venv/interop-made-of" 2>/dev/null)" != "$wanted" ]; then
+	rm -rf "$venv"
+	python3 -m venv "$venv"
+	"$venv/bin/pip" install --quiet --disable-pip-version-check -r interop/aioquic/requirements.txt
+	echo "$wanted" >"$venv/interop-made-of"
+fi
+
+case $what in
+build) ;;
+quick)
+	unformatted=$(gofmt -l interop/quic-go)
+	[ -z "$unformatted" ] || { echo "interop: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
+	(cd interop && cargo fmt --all --check && cargo clippy --quiet --locked --all-targets -- -D warnings)
+	target/release/equic interop --impl equic,quinn,quic-go,aioquic --with equic --strict \
+		--only handshake,transfer,retry,resumption,http3,ipv6 --out out/interop-quick "$@"
+	;;
+full)
+	target/release/equic interop "$@"
+	;;
+*)
+	echo "interop: build, quick or full, not $what" >&2
+	exit 2
+	;;
+esac
