@@ -361,7 +361,8 @@ impl Connection {
 
     /// RFC 9000 s.7.3, s.7.4.
     fn read_parameters(&mut self, now: Timestamp) {
-        if self.peer.is_some() {
+        // Before that, a client has those of an earlier connection (RFC 9000 s.7.4.1).
+        if self.peer.is_some() || self.side == Side::Client && self.one_rtt.is_none() {
             return;
         }
         let Some(bytes) = self.tls.quic_transport_parameters() else { return };
