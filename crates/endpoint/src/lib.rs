@@ -9,12 +9,15 @@
 //! then [`client`] ([`Client::get`]), then [`load`] (clients by the hundred, one sample a request).
 //! [`certificate`] makes and reads certificates; `tls` turns them and a [`Trust`] into QUIC configs.
 //!
+//! [`quic`] is QUIC over UDP and tokio, on which the rest stands; it can be used by itself.
+//!
 //! Nothing here prints; events go to `tracing`.
 
 pub mod admission;
 pub mod certificate;
 pub mod client;
 pub mod load;
+pub mod quic;
 pub mod quota;
 pub mod server;
 

@@ -1,14 +1,9 @@
 //! UDP sockets, bound the way servers and clients need them.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
-use quinn::udp::{RecvMeta, Transmit};
-use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Binds a non-blocking UDP socket. An IPv6 wildcard takes IPv4 as well.
@@ -16,6 +11,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// `receive_buffer` is SO_RCVBUF in bytes. Where the process may (CAP_NET_ADMIN), the system's limit
 /// `net.core.rmem_max` is passed over; [`receive_buffer`] tells what came of it.
 pub(crate) fn bind(address: SocketAddr, receive_buffer: Option<usize>) -> io::Result<UdpSocket> {
+    let socket = open(address, receive_buffer)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn open(address: SocketAddr, receive_buffer: Option<usize>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
@@ -26,8 +27,31 @@ pub(crate) fn bind(address: SocketAddr, receive_buffer: Option<usize>) -> io::Re
         setsockopt(&socket, sockopt::RcvBuf, &bytes)?;
     }
     socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket.into())
+    Ok(socket)
+}
+
+/// As [`bind`], so many sockets that share the port (SO_REUSEPORT): the kernel distributes clients
+/// over them by their address.
+pub(crate) fn bind_several(
+    address: SocketAddr,
+    count: usize,
+    receive_buffer: Option<usize>,
+) -> io::Result<Vec<UdpSocket>> {
+    let first = bind(address, receive_buffer)?;
+    let mut sockets = Vec::with_capacity(count);
+    if count > 1 {
+        // Only now: with it, port 0 might be one that another process shares.
+        socket2::SockRef::from(&first).set_reuse_port(true)?;
+        let address = first.local_addr()?;
+        for _ in 1..count {
+            let socket = open(address, receive_buffer)?;
+            socket.set_reuse_port(true)?;
+            socket.bind(&address.into())?;
+            sockets.push(socket.into());
+        }
+    }
+    sockets.insert(0, first);
+    Ok(sockets)
 }
 
 /// The receive buffer as the kernel accounts for it: twice what was asked for, or twice its limit.
@@ -35,58 +59,8 @@ pub(crate) fn receive_buffer(socket: &UdpSocket) -> io::Result<usize> {
     Ok(getsockopt(socket, sockopt::RcvBuf)?)
 }
 
-/// Makes a socket quinn's own, with UDP generic receive offload or without.
-///
-/// With it quinn reserves 3 MB of buffer for each socket, which is right for one and wrong for a
-/// thousand.
-pub(crate) fn wrap(
-    socket: UdpSocket,
-    receive_offload: bool,
-) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-    if receive_offload {
-        return TokioRuntime.wrap_udp_socket(socket);
-    }
-    // quinn switches offload on when it takes the socket; the twin is a handle of the same one.
-    let twin = socket.try_clone()?;
-    let wrapped = TokioRuntime.wrap_udp_socket(socket)?;
-    setsockopt(&twin, sockopt::UdpGroSegment, &false)?;
-    Ok(Arc::new(NoReceiveOffload(wrapped)))
-}
-
-#[derive(Debug)]
-struct NoReceiveOffload(Arc<dyn AsyncUdpSocket>);
-
-impl AsyncUdpSocket for NoReceiveOffload {
-    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Arc::clone(&self.0).create_io_poller()
-    }
-
-    fn try_send(&self, transmit: &Transmit) -> io::Result<()> {
-        self.0.try_send(transmit)
-    }
-
-    fn poll_recv(
-        &self,
-        cx: &mut Context,
-        bufs: &mut [IoSliceMut<'_>],
-        meta: &mut [RecvMeta],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_recv(cx, bufs, meta)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-
-    fn max_transmit_segments(&self) -> usize {
-        self.0.max_transmit_segments()
-    }
-
-    fn max_receive_segments(&self) -> usize {
-        1
-    }
-
-    fn may_fragment(&self) -> bool {
-        self.0.may_fragment()
-    }
+/// Has the kernel hand over each datagram by itself, where it would gather them.
+pub(crate) fn disable_receive_offload(socket: &UdpSocket) {
+    // A kernel without it has nothing to disable.
+    let _ = setsockopt(socket, sockopt::UdpGroSegment, &false);
 }

@@ -1,8 +1,157 @@
 //! Connection IDs: those we gave out and those the peer gave us (RFC 9000 s.5.1).
+//!
+//! [`IdSource`] makes ours: a [`ConnectionIdGenerator`] the IDs, a [`ResetKey`] their stateless
+//! reset tokens. [`IdChange`] is what an endpoint has to know of a connection's IDs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use equic_wire::{ConnectionId, ResetToken};
+use rand::RngCore;
+use rustls::crypto::tls13::{Hkdf, OkmBlock};
+use rustls::quic::Suite;
+
+/// Bytes of the connection IDs of [`RandomIds`] unless told.
+pub const ID_LEN: usize = 8;
+
+/// Makes the connection IDs of an endpoint, for routing by what is in them.
+pub trait ConnectionIdGenerator: Send + Sync {
+    /// An ID that was never given out before, of [`ConnectionIdGenerator::id_len`] bytes. Whoever
+    /// watches the path must not be able to tell which of them belong together (RFC 9000 s.5.1).
+    fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
+
+    /// Bytes of every ID: 1 to 20, always the same, for a short header carries no length.
+    fn id_len(&self) -> usize;
+}
+
+/// IDs of random bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct RandomIds {
+    len: usize,
+}
+
+impl RandomIds {
+    /// IDs of so many bytes; taken to lie between 1 and 20.
+    pub fn new(len: usize) -> RandomIds {
+        RandomIds { len: len.clamp(1, ConnectionId::MAX_LEN) }
+    }
+}
+
+impl Default for RandomIds {
+    fn default() -> RandomIds {
+        RandomIds::new(ID_LEN)
+    }
+}
+
+impl ConnectionIdGenerator for RandomIds {
+    fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
+        let mut bytes = [0; ConnectionId::MAX_LEN];
+        let bytes = bytes.get_mut(..self.len).unwrap_or_default();
+        rng.fill_bytes(bytes);
+        ConnectionId::cut(bytes)
+    }
+
+    fn id_len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Bytes of a [`ResetKey`].
+pub const RESET_KEY_LEN: usize = 32;
+
+/// Makes stateless reset tokens of IDs, so that they are known without being kept
+/// (RFC 9000 s.10.3.2).
+#[derive(Clone)]
+pub struct ResetKey {
+    hkdf: &'static dyn Hkdf,
+    key: [u8; RESET_KEY_LEN],
+}
+
+impl ResetKey {
+    /// `key` is secret and random; `suite` gives HMAC.
+    pub fn new(suite: &Suite, key: [u8; RESET_KEY_LEN]) -> ResetKey {
+        ResetKey { hkdf: suite.suite.hkdf_provider, key }
+    }
+
+    /// The token of an ID.
+    pub fn token(&self, id: ConnectionId) -> ResetToken {
+        let mut token = [0; ResetToken::LEN];
+        let sum = self.sum(id.as_bytes());
+        token.iter_mut().zip(sum).for_each(|(token, byte)| *token = byte);
+        ResetToken(token)
+    }
+
+    /// A token of the peer in a form that can be looked up: how long that takes tells nothing of it
+    /// (RFC 9000 s.10.3.1).
+    pub(crate) fn blind(&self, token: ResetToken) -> BlindToken {
+        // Longer than any ID, so that no ID's token comes out.
+        let mut message = [0; ResetToken::LEN + ConnectionId::MAX_LEN];
+        message.iter_mut().zip(token.0).for_each(|(byte, token)| *byte = token);
+        self.sum(&message)
+    }
+
+    fn sum(&self, message: &[u8]) -> BlindToken {
+        let tag = self.hkdf.hmac_sign(&OkmBlock::new(&self.key), message);
+        let mut sum = BlindToken::default();
+        sum.iter_mut().zip(tag.as_ref()).for_each(|(sum, byte)| *sum = *byte);
+        sum
+    }
+}
+
+/// See [`ResetKey::blind`].
+pub(crate) type BlindToken = [u8; 32];
+
+/// Makes connection IDs and their tokens; clones are the same source.
+#[derive(Clone)]
+pub struct IdSource(Arc<Parts>);
+
+struct Parts {
+    generator: Arc<dyn ConnectionIdGenerator>,
+    reset: ResetKey,
+}
+
+impl IdSource {
+    /// Of its parts.
+    pub fn new(generator: Arc<dyn ConnectionIdGenerator>, reset: ResetKey) -> IdSource {
+        IdSource(Arc::new(Parts { generator, reset }))
+    }
+
+    /// Random IDs, and tokens of a random key.
+    pub(crate) fn random(suite: &Suite, rng: &mut dyn RngCore) -> IdSource {
+        let mut key = [0; RESET_KEY_LEN];
+        rng.fill_bytes(&mut key);
+        IdSource::new(Arc::new(RandomIds::default()), ResetKey::new(suite, key))
+    }
+
+    /// A new ID.
+    pub fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
+        self.0.generator.generate(rng)
+    }
+
+    /// Bytes of every ID.
+    pub fn id_len(&self) -> usize {
+        self.0.generator.id_len()
+    }
+
+    /// What makes tokens.
+    pub fn reset_key(&self) -> &ResetKey {
+        &self.0.reset
+    }
+}
+
+/// What an endpoint has to know to bring datagrams to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdChange {
+    /// Packets may carry this ID.
+    Issued(ConnectionId),
+    /// They may not any more.
+    Retired(ConnectionId),
+    /// A datagram that belongs to nobody and ends with this resets the connection.
+    TokenLearned(ResetToken),
+    /// It does not any more.
+    TokenForgotten(ResetToken),
+}
 
 use crate::ranges::RangeSet;
 
@@ -12,6 +161,17 @@ const MAX_RETIRED: usize = 32;
 
 /// Ranges of retired IDs that are remembered, so that one told of again is not taken up again.
 const RETIRED_RANGES: usize = 32;
+
+/// Changes that wait for an endpoint; each turn of it leaves a few. Where there is none to ask for
+/// them the oldest go.
+const MAX_CHANGES: usize = 256;
+
+fn note(changes: &mut VecDeque<IdChange>, change: IdChange) {
+    if changes.len() == MAX_CHANGES {
+        changes.pop_front();
+    }
+    changes.push_back(change);
+}
 
 /// What the peer did wrong with connection IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +192,8 @@ pub struct LocalIds {
     /// To be told in NEW_CONNECTION_ID frames.
     to_tell: BTreeSet<u64>,
     tokens: BTreeMap<u64, ResetToken>,
+    /// At most `MAX_CHANGES`.
+    changes: VecDeque<IdChange>,
 }
 
 /// An ID to tell the peer of.
@@ -54,7 +216,13 @@ impl LocalIds {
             limit: 1,
             to_tell: BTreeSet::new(),
             tokens: BTreeMap::new(),
+            changes: VecDeque::new(),
         }
+    }
+
+    /// What changed since the last call, one at a time. The ID of the handshake is not among it.
+    pub fn poll_change(&mut self) -> Option<IdChange> {
+        self.changes.pop_front()
     }
 
     /// The peer's `active_connection_id_limit`; no more than `max` are given out.
@@ -72,6 +240,7 @@ impl LocalIds {
         self.active.insert(self.next, id);
         self.tokens.insert(self.next, token);
         self.to_tell.insert(self.next);
+        note(&mut self.changes, IdChange::Issued(id));
         self.next += 1;
     }
 
@@ -114,7 +283,11 @@ impl LocalIds {
         }
         self.to_tell.remove(&sequence);
         self.tokens.remove(&sequence);
-        Ok(self.active.remove(&sequence))
+        let gone = self.active.remove(&sequence);
+        if let Some(id) = gone {
+            note(&mut self.changes, IdChange::Retired(id));
+        }
+        Ok(gone)
     }
 
     /// Whether packets with this ID are ours.
@@ -150,6 +323,8 @@ pub struct RemoteIds {
     to_retire: BTreeSet<u64>,
     /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
     owed: BTreeSet<u64>,
+    /// At most `MAX_CHANGES`.
+    changes: VecDeque<IdChange>,
 }
 
 impl RemoteIds {
@@ -164,7 +339,13 @@ impl RemoteIds {
             limit,
             to_retire: BTreeSet::new(),
             owed: BTreeSet::new(),
+            changes: VecDeque::new(),
         }
+    }
+
+    /// What changed since the last call, one at a time.
+    pub fn poll_change(&mut self) -> Option<IdChange> {
+        self.changes.pop_front()
     }
 
     /// The ID to send to.
@@ -184,7 +365,12 @@ impl RemoteIds {
 
     /// We do not use this one any more (RFC 9000 s.5.1.2). The last is kept.
     pub fn retire(&mut self, sequence: u64) {
-        if self.ids.len() > 1 && self.ids.remove(&sequence).is_some() {
+        if self.ids.len() > 1
+            && let Some((_, token)) = self.ids.remove(&sequence)
+        {
+            if let Some(token) = token {
+                note(&mut self.changes, IdChange::TokenForgotten(token));
+            }
             self.retired.insert_one(sequence);
             if self.retired.len() > RETIRED_RANGES {
                 self.retired.pop_min();
@@ -199,7 +385,10 @@ impl RemoteIds {
 
     /// The ID of a server's preferred address, whose sequence number is 1 (RFC 9000 s.5.1.1).
     pub fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
-        self.ids.entry(1).or_insert((id, Some(token)));
+        if let Entry::Vacant(entry) = self.ids.entry(1) {
+            entry.insert((id, Some(token)));
+            note(&mut self.changes, IdChange::TokenLearned(token));
+        }
     }
 
     /// The peer chose another for the handshake (RFC 9000 s.7.2).
@@ -212,6 +401,7 @@ impl RemoteIds {
     pub fn set_handshake_token(&mut self, token: ResetToken) {
         if let Some(first) = self.ids.get_mut(&0) {
             first.1 = Some(token);
+            note(&mut self.changes, IdChange::TokenLearned(token));
         }
     }
 
@@ -245,7 +435,9 @@ impl RemoteIds {
             // Told again because the network has lost our acknowledgement.
             return Ok(());
         }
-        self.ids.insert(sequence, (id, Some(token)));
+        if self.ids.insert(sequence, (id, Some(token))).is_none_or(|known| known.1.is_none()) {
+            note(&mut self.changes, IdChange::TokenLearned(token));
+        }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             let kept = self.ids.split_off(&retire_prior_to);
@@ -256,7 +448,10 @@ impl RemoteIds {
             {
                 self.current = *first;
             }
-            for sequence in retired.into_keys() {
+            for (sequence, (_, token)) in retired {
+                if let Some(token) = token {
+                    note(&mut self.changes, IdChange::TokenForgotten(token));
+                }
                 self.owe(sequence)?;
             }
         }
@@ -329,6 +524,46 @@ mod tests {
         // The same again does no harm; late ones are retired at once.
         remote.on_new(new(2), 1).unwrap();
         assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
+    }
+
+    #[test]
+    fn what_an_endpoint_has_to_know() {
+        let mut remote = RemoteIds::new(id(0), 3);
+        remote.set_handshake_token(new(0).token);
+        remote.on_new(new(1), 0).unwrap();
+        remote.on_new(new(1), 0).unwrap();
+        remote.on_new(new(2), 1).unwrap();
+        let changes: Vec<IdChange> = std::iter::from_fn(|| remote.poll_change()).collect();
+        let token = |sequence| new(sequence).token;
+        assert_eq!(
+            changes,
+            [
+                IdChange::TokenLearned(token(0)),
+                IdChange::TokenLearned(token(1)),
+                IdChange::TokenLearned(token(2)),
+                IdChange::TokenForgotten(token(0)),
+            ]
+        );
+        let mut local = LocalIds::new(id(0));
+        local.issue(id(1), token(1));
+        local.on_retire(0, id(1)).unwrap();
+        local.on_retire(0, id(1)).unwrap();
+        let changes: Vec<IdChange> = std::iter::from_fn(|| local.poll_change()).collect();
+        assert_eq!(changes, [IdChange::Issued(id(1)), IdChange::Retired(id(0))]);
+    }
+
+    #[test]
+    fn tokens_belong_to_ids_and_keys() {
+        let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+        let suite = suite.quic_suite().unwrap();
+        let (key, other) = (ResetKey::new(&suite, [1; 32]), ResetKey::new(&suite, [2; 32]));
+        assert_eq!(key.token(id(1)), key.token(id(1)));
+        assert_ne!(key.token(id(1)), key.token(id(2)));
+        assert_ne!(key.token(id(1)), other.token(id(1)));
+        assert_ne!(key.blind(new(1).token), key.blind(new(2).token));
+        let mut rng: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(1);
+        assert_eq!(RandomIds::new(0).generate(&mut rng).len(), 1);
+        assert_eq!(RandomIds::new(99).generate(&mut rng).len(), 20);
     }
 
     #[test]

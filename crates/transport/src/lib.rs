@@ -1,6 +1,6 @@
 //! QUIC (RFC 9000, 9001, 9002) without I/O: bytes and moments in, bytes and moments out.
 //!
-//! [`Connection`] is where to start reading: its doc shows the order of calls.
+//! [`Connection`] is where to start reading, then [`Endpoint`]: their docs show the order of calls.
 //!
 //! No clock, thread, socket, global or random number generator inside: the same calls give the same
 //! bytes, which the simulator and the tests stand on. In the making, from the bottom up; what is
@@ -15,7 +15,8 @@
 //! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14);
 //! * [`cid`]: connection IDs (RFC 9000 s.5.1);
 //! * [`operation`]: what can be observed and replaced, one connection at a time;
-//! * [`connection`]: all of it together.
+//! * [`connection`]: all of it together;
+//! * [`endpoint`]: many connections on one socket (RFC 9000 s.5.2).
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod cid;
 pub mod congestion;
 pub mod connection;
 pub mod crypto;
+pub mod endpoint;
 pub mod operation;
 pub mod path;
 pub mod ranges;
@@ -35,4 +37,5 @@ mod testing;
 mod time;
 
 pub use connection::Connection;
+pub use endpoint::Endpoint;
 pub use time::Timestamp;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use equic_wire::params::{MaxAckDelay, PreferredAddress, TransportParameters};
 use equic_wire::{
-    ConnectionId, KnownVersion, ResetToken, Side, StreamCount, TransportErrorCode, VarInt, Writer,
+    ConnectionId, KnownVersion, Side, StreamCount, TransportErrorCode, VarInt, Writer,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -18,16 +18,13 @@ use super::config::{ClientConfig, ServerConfig, TransportConfig};
 use super::datagrams::Datagrams;
 use super::path::{Path, PathKey, Paths};
 use super::space::{Space, SpaceId, Spaces};
-use super::{Connection, Event, close};
+use super::{Connection, Event, FirstPacket, close};
 use crate::Timestamp;
-use crate::cid::{LocalIds, RemoteIds};
+use crate::cid::{ID_LEN, IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
 use crate::operation::{Extensions, Operation, Table};
 use crate::received::AckPolicy;
 use crate::stream::{FrameError, PeerLimits, Streams};
-
-/// Bytes of the connection IDs that a connection makes for itself.
-pub const ID_LEN: usize = 8;
 
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
@@ -97,7 +94,9 @@ pub(crate) fn tls_version(version: KnownVersion) -> Version {
 }
 
 /// The suite of Initial packets (RFC 9001 s.5.2).
-fn initial_suite(provider: &rustls::crypto::CryptoProvider) -> Result<Suite, StartError> {
+pub(crate) fn initial_suite(
+    provider: &rustls::crypto::CryptoProvider,
+) -> Result<Suite, StartError> {
     provider
         .cipher_suites
         .iter()
@@ -125,7 +124,22 @@ impl Connection {
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
-        let (scid, dcid) = (random_id(&mut rng), random_id(&mut rng));
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let ids = IdSource::random(&suite, &mut rng);
+        Connection::connect_with(now, config, name, remote, ids, rng.random())
+    }
+
+    /// As [`Connection::connect`], with connection IDs of an endpoint's source.
+    pub(crate) fn connect_with(
+        now: Timestamp,
+        config: &ClientConfig,
+        name: ServerName<'static>,
+        remote: SocketAddr,
+        source: IdSource,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
         let version = KnownVersion::V1;
         let suite = initial_suite(config.tls.crypto_provider())?;
         let parameters = TransportParameters::client(scid);
@@ -142,7 +156,8 @@ impl Connection {
             Side::Client,
             config.transport.clone(),
             tls.into(),
-            Ids { scid, remote: dcid, original: dcid },
+            // A client knows its server's address to be one (RFC 9000 s.8.1).
+            Ids { scid, remote: dcid, original: dcid, source, validated: true },
             remote,
             rng,
         );
@@ -167,16 +182,42 @@ impl Connection {
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
-        let scid = random_id(&mut rng);
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let source = IdSource::random(&suite, &mut rng);
+        let first = FirstPacket {
+            version,
+            original,
+            retry: None,
+            sent_to: original,
+            client,
+            remote,
+            validated: false,
+        };
+        Connection::accept_with(now, config, &first, source, rng.random())
+    }
+
+    /// As [`Connection::accept_from`], for what an endpoint knows of the first packet.
+    pub(crate) fn accept_with(
+        now: Timestamp,
+        config: &ServerConfig,
+        first: &FirstPacket,
+        source: IdSource,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
+        let scid = source.generate(&mut rng);
         let suite = initial_suite(config.tls.crypto_provider())?;
         let mut parameters = TransportParameters::server(scid, original);
         let preferred = config.preferred_addresses.and_then(|addresses| {
-            let id = random_id(&mut rng);
-            let token = ResetToken(rng.random());
+            let id = source.generate(&mut rng);
+            let token = source.reset_key().token(id);
             PreferredAddress::new(addresses.ipv4, addresses.ipv6, id, token)
         });
         if let Some(server) = &mut parameters.server {
             server.preferred_address = preferred;
+            server.retry_source_connection_id = retry;
+            server.stateless_reset_token = Some(source.reset_key().token(scid));
         }
         let parameters = declare(&config.transport, parameters);
         let tls = rustls::quic::ServerConnection::new(
@@ -184,13 +225,13 @@ impl Connection {
             tls_version(version),
             parameters,
         )?;
-        let keys = suite.keys(original.as_bytes(), rustls::Side::Server, tls_version(version));
+        let keys = suite.keys(sent_to.as_bytes(), rustls::Side::Server, tls_version(version));
         let mut connection = Connection::new(
             now,
             Side::Server,
             config.transport.clone(),
             tls.into(),
-            Ids { scid, remote: client, original },
+            Ids { scid, remote: client, original: sent_to, source, validated },
             remote,
             rng,
         );
@@ -213,9 +254,8 @@ impl Connection {
         remote: SocketAddr,
         mut rng: StdRng,
     ) -> Connection {
-        // A client knows its server's address to be one (RFC 9000 s.8.1).
         let seed = rng.random();
-        let path = Path::new(now, PathKey(0), remote, &config, seed, side == Side::Client);
+        let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
         Connection {
             side,
             version: KnownVersion::V1,
@@ -233,6 +273,7 @@ impl Connection {
             local_ids: LocalIds::new(ids.scid),
             remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
             scid: ids.scid,
+            id_source: ids.source,
             original_dcid: ids.original,
             peer_id_known: false,
             peer: None,
@@ -361,8 +402,8 @@ impl Connection {
 
     /// RFC 9000 s.7.3, s.7.4.
     fn read_parameters(&mut self, now: Timestamp) {
-        // Before that, a client has those of an earlier connection (RFC 9000 s.7.4.1).
-        if self.peer.is_some() || self.side == Side::Client && self.one_rtt.is_none() {
+        // Until the end of a resumed handshake a client's TLS shows what it remembers of the last one.
+        if self.peer.is_some() || self.side == Side::Client && self.tls.is_handshaking() {
             return;
         }
         let Some(bytes) = self.tls.quic_transport_parameters() else { return };
@@ -419,22 +460,15 @@ impl Connection {
             stay: parameters.disable_active_migration,
         });
     }
-
-    /// Gives the peer as many connection IDs as it keeps.
-    pub(super) fn issue_ids(&mut self) {
-        while self.progress.complete && self.local_ids.wants_more() {
-            let id = random_id(&mut self.rng);
-            let mut token = [0; ResetToken::LEN];
-            self.rng.fill_bytes(&mut token);
-            self.local_ids.issue(id, ResetToken(token));
-        }
-    }
 }
 
 struct Ids {
     scid: ConnectionId,
     remote: ConnectionId,
+    /// What the client's first packet that we answer was sent to.
     original: ConnectionId,
+    source: IdSource,
+    validated: bool,
 }
 
 /// Our transport parameters, encoded.

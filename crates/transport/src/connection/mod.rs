@@ -17,6 +17,7 @@
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
+//! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
 //! * `migration.rs`: other addresses;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
@@ -28,6 +29,7 @@ mod config;
 mod datagrams;
 mod frames;
 mod handshake;
+mod ids;
 mod memory;
 mod migration;
 mod operate;
@@ -43,13 +45,14 @@ mod write;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use equic_wire::params::PreferredAddress;
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
-use crate::cid::{LocalIds, RemoteIds};
+use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
 use crate::operation::{Extensions, HookError, HookId, Operation, Table};
 use crate::received::{AckPolicy, EcnCodepoint};
@@ -60,6 +63,8 @@ pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig
 pub use datagrams::DatagramError;
 use handshake::Peer;
 pub use handshake::StartError;
+pub(crate) use handshake::{initial_suite, tls_version};
+pub(crate) use ids::FirstPacket;
 pub use migration::MigrateError;
 use path::{Path, PathKey, Paths};
 use space::{Space, SpaceId, Spaces};
@@ -179,6 +184,7 @@ pub struct Connection {
     remote_ids: RemoteIds,
     /// Our ID of the handshake, on long headers.
     scid: ConnectionId,
+    id_source: IdSource,
     /// What the client put on its first packet.
     original_dcid: ConnectionId,
     /// Whether the peer's first ID is known (RFC 9000 s.7.2).
@@ -222,6 +228,16 @@ impl Connection {
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// Where datagrams go.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.path().remote
+    }
+
+    /// The round-trip time as it is estimated now.
+    pub fn rtt(&self) -> Duration {
+        self.path().rtt.smoothed()
     }
 
     /// Whether the handshake is complete.

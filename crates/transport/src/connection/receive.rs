@@ -5,7 +5,6 @@ use equic_wire::packet::{Datagram, LongKind, Packet, PacketType, ParseOptions, P
 use equic_wire::{ConnectionId, PacketNumber, Reader, ResetToken, Side, TransportErrorCode};
 
 use super::close::CloseReason;
-use super::handshake::ID_LEN;
 use super::migration::From;
 use super::path::PathKey;
 use super::space::SpaceId;
@@ -113,7 +112,7 @@ impl Connection {
 
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
-        let options = ParseOptions { dcid_len: ID_LEN, greased_fixed_bit: false };
+        let options = ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: false };
         let mut packets = Datagram::new(datagram, options);
         loop {
             let found = match packets.next()? {

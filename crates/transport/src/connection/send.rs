@@ -124,8 +124,8 @@ impl Connection {
         let path = self.paths.get_or_active(key);
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
-        let mtu = if path.pto_count > 0 { BASE_SIZE } else { path.mtu.current() };
-        let (mtu, credit) = (mtu.min(path.mtu.current()), path.credit());
+        let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
+        let (mtu, credit) = (path.mtu.current().min(largest), path.credit());
         if !path.may_send() {
             return None;
         }

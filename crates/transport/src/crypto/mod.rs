@@ -1,18 +1,21 @@
 //! Packet protection (RFC 9001) over rustls's QUIC interface; the crypto provider is the caller's.
 //!
 //! * `phases.rs`: 1-RTT keys and their update (s.6);
-//! * `retry.rs`: the integrity tag of Retry packets (s.5.8).
+//! * `retry.rs`: the integrity tag of Retry packets (s.5.8);
+//! * `token.rs`: tokens for address validation (RFC 9000 s.8.1).
 
 mod phases;
 mod retry;
 #[cfg(test)]
 pub(crate) mod testing;
+mod token;
 
 use equic_wire::packet::{HeaderMask, SAMPLE_LEN};
 use rustls::quic::HeaderProtectionKey;
 
 pub use phases::{OneRttKeys, OpenError};
 pub use retry::{RETRY_TAG_LEN, retry_tag};
+pub use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};
 
 /// The header protection mask of a sample (RFC 9001 s.5.4.1). rustls applies masks and does not show
 /// them; applied to a short header of zeros with a packet number of four bytes it is the mask, but for

@@ -324,11 +324,18 @@ impl Streams {
         if id.initiator() != self.side {
             let direction = at(id.direction());
             self.peer_ended[direction] += 1;
-            let allowed = self.peer_ended[direction] + self.concurrency(direction);
-            // Half of what may be open, lest each stream's end cost a frame.
-            let grown = allowed - self.peer_may_open[direction];
-            self.max_streams_due[direction] |= grown * 2 >= self.concurrency(direction);
+            self.check_limit(direction);
         }
+    }
+
+    /// Whether the peer is to be told that it may open more.
+    fn check_limit(&mut self, direction: usize) {
+        let allowed = self.peer_ended[direction] + self.concurrency(direction);
+        // Half of what may be open, lest each stream's end cost a frame; one, if it has no other.
+        let grown = allowed - self.peer_may_open[direction];
+        let out = self.peer_opened[direction] == self.peer_may_open[direction];
+        self.max_streams_due[direction] |=
+            grown * 2 >= self.concurrency(direction) || out && grown > 0;
     }
 
     fn concurrency(&self, direction: usize) -> u64 {

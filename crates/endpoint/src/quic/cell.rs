@@ -1,0 +1,248 @@
+//! A connection as the socket's task and the application share it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use equic_transport::Timestamp;
+use equic_transport::connection::{Connection, Event};
+use equic_transport::endpoint::Handle;
+use equic_transport::stream::StreamEvent;
+use equic_wire::{Direction, StreamId, VarInt};
+
+use super::error::ConnectionError;
+use super::socket::Socket;
+
+/// A connection and who waits for it.
+pub(super) struct Cell {
+    pub socket: Arc<Socket>,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub connection: Connection,
+    pub handle: Handle,
+    /// In the wake list, or in the task's hands: it will be looked at.
+    pub queued: bool,
+    /// The task has let go of it.
+    pub removed: bool,
+    /// When it is to be looked at unasked.
+    pub timer: Option<Timestamp>,
+    pub closed: Option<ConnectionError>,
+    /// How often the active path has changed.
+    pub moves: u64,
+    pub wakers: Wakers,
+    pub streams: HashMap<StreamId, StreamState>,
+}
+
+/// A stream in the application's hands.
+#[derive(Default)]
+pub(super) struct StreamState {
+    /// How many of its halves the application holds.
+    pub halves: u8,
+    pub reader: Option<Waker>,
+    pub writer: Option<Waker>,
+    /// The peer has all of it.
+    pub finished: bool,
+    /// The peer wants no more.
+    pub stopped: Option<u64>,
+}
+
+/// Who waits for something of the connection; each list as long as there are tasks that wait.
+#[derive(Default)]
+pub(super) struct Wakers {
+    connected: WakerList,
+    closed: WakerList,
+    accept: [WakerList; 2],
+    open: [WakerList; 2],
+}
+
+/// Tasks to wake.
+#[derive(Default)]
+pub(super) struct WakerList(Vec<Waker>);
+
+impl WakerList {
+    pub fn register(&mut self, cx: &Context<'_>) {
+        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
+            self.0.push(cx.waker().clone());
+        }
+    }
+
+    pub fn wake(&mut self) {
+        // The list goes with them: most connections never wait again.
+        std::mem::take(&mut self.0).into_iter().for_each(Waker::wake);
+    }
+}
+
+pub(super) fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *place = Some(cx.waker().clone()),
+    }
+}
+
+fn at(direction: Direction) -> usize {
+    match direction {
+        Direction::Bidirectional => 0,
+        Direction::Unidirectional => 1,
+    }
+}
+
+impl Cell {
+    pub fn new(socket: Arc<Socket>, connection: Connection, handle: Handle) -> Arc<Cell> {
+        let state = State {
+            connection,
+            handle,
+            queued: false,
+            removed: false,
+            timer: None,
+            closed: None,
+            moves: 0,
+            wakers: Wakers::default(),
+            streams: HashMap::new(),
+        };
+        Arc::new(Cell { socket, state: Mutex::new(state) })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the task look at the connection: there may be something to send.
+    pub fn touch(self: &Arc<Self>, state: &mut State) {
+        if !std::mem::replace(&mut state.queued, true) {
+            self.socket.touch(Arc::clone(self));
+        }
+    }
+
+    /// Closes the connection, if it is open.
+    pub fn close(self: &Arc<Self>, code: VarInt, reason: &str) {
+        let now = self.socket.now();
+        let mut state = self.lock();
+        state.connection.close(now, code, reason);
+        // Those who wait hear of it now, the peer when the task comes to it.
+        state.take_events();
+        self.touch(&mut state);
+    }
+}
+
+impl State {
+    /// The connection's error, if it is over.
+    pub fn check(&self) -> Result<(), ConnectionError> {
+        self.closed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Tells those who wait what happened.
+    pub fn take_events(&mut self) {
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                Event::Connected => self.wakers.connected.wake(),
+                Event::Stream(event) => self.on_stream_event(event),
+                Event::Closed(reason) => self.on_closed(reason.into()),
+                Event::HookFailed(hook, error) => {
+                    tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
+                }
+                Event::Moved(_) => self.moves += 1,
+                Event::Confirmed | Event::PathValidated(_) => {}
+            }
+        }
+    }
+
+    fn on_stream_event(&mut self, event: StreamEvent) {
+        match event {
+            StreamEvent::Opened(direction) => self.wakers.accept[at(direction)].wake(),
+            StreamEvent::Available(direction) => self.wakers.open[at(direction)].wake(),
+            StreamEvent::Readable(id) => {
+                if let Some(reader) = self.streams.get_mut(&id).and_then(|s| s.reader.take()) {
+                    reader.wake();
+                }
+            }
+            StreamEvent::Writable(id) => self.wake_writer(id, |_| {}),
+            StreamEvent::Finished(id) => self.wake_writer(id, |stream| stream.finished = true),
+            StreamEvent::Stopped(id, code) => {
+                self.wake_writer(id, |stream| stream.stopped = Some(code));
+            }
+        }
+    }
+
+    fn wake_writer(&mut self, id: StreamId, note: impl FnOnce(&mut StreamState)) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            note(stream);
+            if let Some(writer) = stream.writer.take() {
+                writer.wake();
+            }
+        }
+    }
+
+    /// It is over: nobody waits any longer.
+    pub fn on_closed(&mut self, error: ConnectionError) {
+        self.closed.get_or_insert(error);
+        let Wakers { connected, closed, accept: [a, b], open: [c, d] } = &mut self.wakers;
+        for list in [connected, closed, a, b, c, d] {
+            list.wake();
+        }
+        for stream in self.streams.values_mut() {
+            stream.reader.take().into_iter().chain(stream.writer.take()).for_each(Waker::wake);
+        }
+    }
+
+    pub fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if self.connection.is_connected() {
+            return Poll::Ready(Ok(()));
+        }
+        self.wakers.connected.register(cx);
+        Poll::Pending
+    }
+
+    pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<ConnectionError> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(error.clone());
+        }
+        self.wakers.closed.register(cx);
+        Poll::Pending
+    }
+
+    /// A stream of the peer's.
+    pub fn poll_accept(
+        &mut self,
+        direction: Direction,
+        cx: &Context<'_>,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if let Some(id) = self.connection.accept(direction) {
+            return Poll::Ready(Ok(id));
+        }
+        self.wakers.accept[at(direction)].register(cx);
+        Poll::Pending
+    }
+
+    pub fn poll_open(
+        &mut self,
+        direction: Direction,
+        cx: &Context<'_>,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if let Some(id) = self.connection.open(direction) {
+            return Poll::Ready(Ok(id));
+        }
+        self.wakers.open[at(direction)].register(cx);
+        Poll::Pending
+    }
+
+    /// The application lets go of half a stream.
+    pub fn drop_half(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.halves -= 1;
+            if stream.halves == 0 {
+                self.streams.remove(&id);
+            }
+        }
+    }
+}

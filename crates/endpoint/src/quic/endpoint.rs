@@ -1,0 +1,314 @@
+//! Sockets and their tasks.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Instant;
+
+use equic_transport::cid::{ConnectionIdGenerator, RandomIds};
+use equic_transport::endpoint::EndpointConfig;
+use equic_wire::{ConnectionId, VarInt};
+use rand::RngCore;
+use rustls::pki_types::ServerName;
+
+use super::connection::Connecting;
+use super::driver::Driver;
+use super::error::ConnectError;
+use super::incoming::Incoming;
+use super::socket::{IncomingQueue, Shared, Socket};
+use super::udp::Udp;
+use super::{ClientConfig, ServerConfig};
+
+/// Sockets that may share a port: a connection ID names its socket in one byte.
+const MAX_SOCKETS: usize = 256;
+
+/// What an endpoint may be told beforehand.
+#[derive(Clone)]
+pub struct Settings {
+    /// Tokens, resets, limits. Its `ids` are replaced where there are several sockets.
+    pub endpoint: EndpointConfig,
+    /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
+    pub receive_offload: bool,
+}
+
+impl Settings {
+    /// The defaults.
+    pub fn new(endpoint: EndpointConfig) -> Settings {
+        Settings { endpoint, receive_offload: true }
+    }
+}
+
+/// One or several sockets with their connections; clones are the same endpoint. When the last clone is
+/// dropped nothing new comes, and what is open stays open until it is closed.
+#[derive(Clone)]
+pub struct Endpoint(Arc<Owner>);
+
+struct Owner {
+    sockets: Vec<Arc<Socket>>,
+    shared: Arc<Shared>,
+    receive_offload: bool,
+    server: bool,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.close();
+        for socket in &self.sockets {
+            let mut inner = socket.lock();
+            inner.endpoint.set_server(None);
+            inner.released = true;
+            drop(inner);
+            socket.wake();
+        }
+    }
+}
+
+impl Shared {
+    /// Nobody looks at attempts any more.
+    fn close(&self) {
+        let mut queue = self.queue();
+        queue.closed = true;
+        let list = std::mem::take(&mut queue.list);
+        drop(queue);
+        // Only now: each takes its socket's lock.
+        drop(list);
+        self.arrived.notify_waiters();
+        self.arrived.notify_one();
+    }
+}
+
+/// Says in the first byte which socket an ID belongs to.
+struct SocketIds {
+    index: u8,
+    random: RandomIds,
+}
+
+impl ConnectionIdGenerator for SocketIds {
+    fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
+        let mut bytes = [0; ConnectionId::MAX_LEN];
+        let id = self.random.generate(rng);
+        let bytes = bytes.get_mut(..id.len()).unwrap_or_default();
+        bytes.copy_from_slice(id.as_bytes());
+        if let Some(first) = bytes.first_mut() {
+            *first = self.index;
+        }
+        ConnectionId::cut(bytes)
+    }
+
+    fn id_len(&self) -> usize {
+        self.random.id_len()
+    }
+}
+
+impl Endpoint {
+    /// Sockets for [`Endpoint::server`], bound to one address, sharing the port if there are several;
+    /// an IPv6 wildcard takes IPv4 as well. `receive_buffer` is SO_RCVBUF in bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bind(
+        address: SocketAddr,
+        count: usize,
+        receive_buffer: Option<usize>,
+    ) -> io::Result<Vec<UdpSocket>> {
+        crate::socket::bind_several(address, count, receive_buffer)
+    }
+
+    /// A client on a bound socket. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// What the system says about the socket.
+    pub fn client(socket: UdpSocket, settings: Settings) -> io::Result<Endpoint> {
+        Endpoint::new(vec![socket], settings, None)
+    }
+
+    /// A server on bound sockets: one, or several that share a port by SO_REUSEPORT. It can connect,
+    /// too. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// What the system says about the sockets, none of them, more than 256.
+    pub fn server(
+        sockets: Vec<UdpSocket>,
+        settings: Settings,
+        config: Arc<ServerConfig>,
+    ) -> io::Result<Endpoint> {
+        Endpoint::new(sockets, settings, Some(config))
+    }
+
+    fn new(
+        sockets: Vec<UdpSocket>,
+        settings: Settings,
+        server: Option<Arc<ServerConfig>>,
+    ) -> io::Result<Endpoint> {
+        if sockets.is_empty() || sockets.len() > MAX_SOCKETS {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "from 1 to 256 sockets"));
+        }
+        let shared = Arc::new(Shared {
+            incoming: std::sync::Mutex::new(IncomingQueue::default()),
+            arrived: tokio::sync::Notify::new(),
+            gone: tokio::sync::Notify::new(),
+        });
+        let (start, several) = (Instant::now(), sockets.len() > 1);
+        let mut config = settings.endpoint;
+        // A token of one socket is good on all.
+        let seed: [u8; 32] = rand::random();
+        config.token_key.get_or_insert(seed);
+        config.reset_key.get_or_insert_with(rand::random);
+        let mut made = Vec::new();
+        for (index, socket) in (0..=u8::MAX).zip(sockets) {
+            let udp = Udp::new(socket, settings.receive_offload, server.is_some())?;
+            let mut config = config.clone();
+            if several {
+                config.ids = Arc::new(SocketIds { index, random: RandomIds::default() });
+            }
+            let endpoint = equic_transport::Endpoint::new(config, server.clone(), rand::random());
+            made.push(Socket::new(endpoint, udp, start, Arc::clone(&shared)));
+        }
+        for (index, socket) in made.iter().enumerate() {
+            let siblings = if several { made.clone() } else { Vec::new() };
+            let driver = Driver::new(Arc::clone(socket), siblings, index);
+            let shared = Arc::clone(&shared);
+            tokio::spawn(async move {
+                if let Some(error) = driver.await {
+                    tracing::error!(%error, "the UDP socket failed");
+                    shared.close();
+                }
+            });
+        }
+        let (receive_offload, server) = (settings.receive_offload, server.is_some());
+        Ok(Endpoint(Arc::new(Owner { sockets: made, shared, receive_offload, server })))
+    }
+
+    fn first(&self) -> &Arc<Socket> {
+        &self.0.sockets[0]
+    }
+
+    /// Begins a connection to a server, whose certificate has to be for `name`.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; what the network has to say comes when the [`Connecting`] is awaited.
+    pub fn connect(
+        &self,
+        config: &ClientConfig,
+        remote: SocketAddr,
+        name: &str,
+    ) -> Result<Connecting, ConnectError> {
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| ConnectError::ServerName(name.to_owned()))?;
+        if remote.port() == 0 || remote.ip().is_unspecified() {
+            return Err(ConnectError::Remote(remote));
+        }
+        let socket = self.first();
+        let mut inner = socket.lock();
+        if inner.dead {
+            return Err(ConnectError::EndpointGone);
+        }
+        let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
+        let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
+        let (handle, connection) = inner.endpoint.connect(socket.now(), config, name, remote)?;
+        let cell = socket.add(&mut inner, handle, connection);
+        drop(inner);
+        Ok(Connecting::new(cell))
+    }
+
+    /// The next attempt of a client; none: the endpoint is closed, or its sockets have failed.
+    pub async fn accept(&self) -> Option<Incoming> {
+        let shared = &self.0.shared;
+        loop {
+            let arrived = shared.arrived.notified();
+            {
+                let mut queue = shared.queue();
+                if let Some(incoming) = queue.list.pop_front() {
+                    return Some(incoming);
+                }
+                if queue.closed {
+                    // For whoever else waits.
+                    shared.arrived.notify_one();
+                    return None;
+                }
+            }
+            arrived.await;
+        }
+    }
+
+    /// No more attempts are taken: [`Endpoint::accept`] gives none.
+    pub fn stop_accepting(&self) {
+        for socket in &self.0.sockets {
+            socket.lock().endpoint.set_server(None);
+        }
+        self.0.shared.close();
+    }
+
+    /// Closes all connections, and takes no more attempts.
+    pub fn close(&self, code: VarInt, reason: &str) {
+        self.stop_accepting();
+        for socket in &self.0.sockets {
+            let cells: Vec<_> = socket.lock().cells.iter().flatten().cloned().collect();
+            cells.iter().for_each(|cell| cell.close(code, reason));
+        }
+    }
+
+    /// Waits until all connections are gone: closed, and their peers told.
+    pub async fn wait_idle(&self) {
+        loop {
+            let gone = self.0.shared.gone.notified();
+            tokio::pin!(gone);
+            gone.as_mut().enable();
+            if self.open_connections() == 0 {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    /// Connections that are open, being opened or being closed.
+    pub fn open_connections(&self) -> usize {
+        self.0.sockets.iter().map(|socket| socket.lock().open).sum()
+    }
+
+    /// The address of the sockets.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.first().lock().udp.local_addr()
+    }
+
+    /// Puts another socket in the place of the first: its connections go on from there
+    /// (RFC 9000 s.9).
+    ///
+    /// # Errors
+    /// What the system says about the socket; nothing has changed then.
+    pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
+        let udp = Udp::new(socket, self.0.receive_offload, self.0.server)?;
+        let socket = self.first();
+        let local = udp.local_addr()?.ip();
+        let local = (!local.is_unspecified()).then_some(local);
+        let mut inner = socket.lock();
+        inner.udp = Arc::new(udp);
+        let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();
+        drop(inner);
+        let now = socket.now();
+        for cell in cells {
+            let mut state = cell.lock();
+            if state.connection.migrate(now, local).is_err() {
+                // Without another connection ID, as behind a NAT that has forgotten.
+                state.connection.ping();
+            }
+            state.take_events();
+            cell.touch(&mut state);
+        }
+        Ok(())
+    }
+}
+
+/// A remote address as the socket has to write it.
+fn reachable(local: SocketAddr, remote: SocketAddr) -> Option<SocketAddr> {
+    match (local, remote) {
+        (SocketAddr::V6(_), SocketAddr::V4(v4)) => {
+            local.ip().is_unspecified().then(|| (v4.ip().to_ipv6_mapped(), v4.port()).into())
+        }
+        (SocketAddr::V4(_), SocketAddr::V6(_)) => None,
+        _ => Some(remote),
+    }
+}

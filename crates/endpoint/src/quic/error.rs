@@ -1,0 +1,152 @@
+//! What can go wrong.
+
+use std::io;
+
+use equic_transport::connection::{CloseReason, StartError};
+use equic_wire::{TransportErrorCode, VarInt};
+
+/// Why a connection is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectionError {
+    /// The peer's application closed it.
+    #[error("closed by peer: {reason} (code {code:#x})")]
+    ApplicationClosed {
+        /// The application's error code.
+        code: u64,
+        /// For people; the peer's choice.
+        reason: String,
+    },
+    /// The peer's transport closed it.
+    #[error("aborted by peer: {}{}", name(*.code), colon(.reason))]
+    ConnectionClosed {
+        /// A code of RFC 9000 s.20.1.
+        code: u64,
+        /// For people; the peer's choice.
+        reason: String,
+    },
+    /// Our transport closed it, because of what the peer did.
+    #[error("{}{}", name(*.code), colon(.reason))]
+    Transport {
+        /// A code of RFC 9000 s.20.1.
+        code: u64,
+        /// For people.
+        reason: String,
+    },
+    /// The peer does not know it any more (RFC 9000 s.10.3).
+    #[error("reset by peer")]
+    Reset,
+    /// Nothing came for too long.
+    #[error("timed out")]
+    TimedOut,
+    /// Our application closed it.
+    #[error("closed")]
+    LocallyClosed,
+    /// The task that drives it is gone, with its runtime or its socket.
+    #[error("the endpoint is gone")]
+    EndpointGone,
+}
+
+fn name(code: u64) -> String {
+    TransportErrorCode(VarInt::new(code).unwrap_or(VarInt::MAX)).to_string()
+}
+
+fn colon(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}
+
+impl From<CloseReason> for ConnectionError {
+    fn from(reason: CloseReason) -> ConnectionError {
+        match reason {
+            CloseReason::Local(error) if error.application => ConnectionError::LocallyClosed,
+            CloseReason::Local(error) => {
+                ConnectionError::Transport { code: error.code, reason: error.reason }
+            }
+            CloseReason::Peer(error) if error.application => {
+                ConnectionError::ApplicationClosed { code: error.code, reason: error.reason }
+            }
+            CloseReason::Peer(error) => {
+                ConnectionError::ConnectionClosed { code: error.code, reason: error.reason }
+            }
+            CloseReason::IdleTimeout => ConnectionError::TimedOut,
+            CloseReason::StatelessReset => ConnectionError::Reset,
+        }
+    }
+}
+
+impl From<ConnectionError> for io::Error {
+    fn from(error: ConnectionError) -> io::Error {
+        let kind = match &error {
+            ConnectionError::TimedOut => io::ErrorKind::TimedOut,
+            ConnectionError::Reset => io::ErrorKind::ConnectionReset,
+            ConnectionError::ApplicationClosed { .. }
+            | ConnectionError::ConnectionClosed { .. } => io::ErrorKind::ConnectionAborted,
+            _ => io::ErrorKind::NotConnected,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// Why no connection could be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The endpoint is closed, or its task is gone.
+    #[error("the endpoint is closed")]
+    EndpointGone,
+    /// No certificate can be for that name.
+    #[error("invalid server name: {0}")]
+    ServerName(String),
+    /// The socket cannot send to that address.
+    #[error("invalid remote address: {0}")]
+    Remote(std::net::SocketAddr),
+    /// TLS refused.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Why nothing more can be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The peer gave the stream up.
+    #[error("stream reset by peer: error {0}")]
+    Reset(u64),
+    /// It was stopped before, by us.
+    #[error("closed stream")]
+    Closed,
+    /// See [`ConnectionError`].
+    #[error("connection lost: {0}")]
+    Connection(#[from] ConnectionError),
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> io::Error {
+        match error {
+            ReadError::Reset(_) => io::Error::new(io::ErrorKind::ConnectionReset, error),
+            ReadError::Closed => io::Error::new(io::ErrorKind::NotConnected, error),
+            ReadError::Connection(error) => error.into(),
+        }
+    }
+}
+
+/// Why nothing more can be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The peer wants no more.
+    #[error("sending stopped by peer: error {0}")]
+    Stopped(u64),
+    /// It was finished or reset before.
+    #[error("closed stream")]
+    Closed,
+    /// See [`ConnectionError`].
+    #[error("connection lost: {0}")]
+    Connection(#[from] ConnectionError),
+}
+
+impl From<WriteError> for io::Error {
+    fn from(error: WriteError) -> io::Error {
+        match error {
+            WriteError::Stopped(_) => io::Error::new(io::ErrorKind::ConnectionReset, error),
+            WriteError::Closed => io::Error::new(io::ErrorKind::NotConnected, error),
+            WriteError::Connection(error) => error.into(),
+        }
+    }
+}

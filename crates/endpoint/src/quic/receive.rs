@@ -1,0 +1,156 @@
+//! The receiving half of a stream in the application's hands.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use equic_transport::stream::ReadOutcome;
+use equic_wire::{StreamId, VarInt};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::cell::register;
+use super::connection::Guard;
+use super::error::ReadError;
+
+/// Bytes that are read at a time where the caller brings no buffer.
+const CHUNK: usize = 16 * 1024;
+
+/// Less room than this is not worth a chunk.
+const MIN_CHUNK: usize = 2 * 1024;
+
+/// Receives on a stream. Dropped before its end, the peer is asked to stop, with code 0.
+pub struct RecvStream {
+    guard: Arc<Guard>,
+    id: StreamId,
+    end: Option<End>,
+    /// Zeroed room for chunks, taken up from the front.
+    room: BytesMut,
+}
+
+/// Nothing more comes.
+#[derive(Clone, Copy)]
+enum End {
+    Finished,
+    Reset(u64),
+    Stopped,
+}
+
+impl RecvStream {
+    pub(super) fn new(guard: Arc<Guard>, id: StreamId) -> RecvStream {
+        RecvStream { guard, id, end: None, room: BytesMut::new() }
+    }
+
+    /// The stream's ID.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Reads into `buffer`; 0 bytes: all has been read.
+    pub(super) fn poll_read_some(
+        &mut self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<Result<usize, ReadError>> {
+        match self.end {
+            Some(End::Finished) => return Poll::Ready(Ok(0)),
+            Some(End::Reset(code)) => return Poll::Ready(Err(ReadError::Reset(code))),
+            Some(End::Stopped) => return Poll::Ready(Err(ReadError::Closed)),
+            None if buffer.is_empty() => return Poll::Ready(Ok(0)),
+            None => {}
+        }
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        state.check()?;
+        let outcome = state.connection.read(self.id, buffer);
+        // The peer may be told of more room.
+        if state.connection.streams().has_control() {
+            cell.touch(&mut state);
+        }
+        match outcome {
+            Ok(ReadOutcome::Bytes(count)) => Poll::Ready(Ok(count)),
+            Ok(ReadOutcome::Blocked) => {
+                register(&mut state.streams.entry(self.id).or_default().reader, cx);
+                Poll::Pending
+            }
+            Ok(ReadOutcome::Finished) => {
+                self.end = Some(End::Finished);
+                Poll::Ready(Ok(0))
+            }
+            Ok(ReadOutcome::Reset(code)) => {
+                self.end = Some(End::Reset(code));
+                Poll::Ready(Err(ReadError::Reset(code)))
+            }
+            Err(_) => Poll::Ready(Err(ReadError::Closed)),
+        }
+    }
+
+    /// The next bytes, as they came; none: all has been read.
+    pub(super) fn poll_chunk(
+        &mut self,
+        cx: &Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, ReadError>> {
+        let mut room = std::mem::take(&mut self.room);
+        if room.len() < MIN_CHUNK {
+            room = BytesMut::zeroed(CHUNK);
+        }
+        let outcome = self.poll_read_some(cx, &mut room);
+        if let Poll::Ready(Ok(count @ 1..)) = outcome {
+            let chunk = room.split_to(count).freeze();
+            self.room = room;
+            return Poll::Ready(Ok(Some(chunk)));
+        }
+        // A stream that waits holds no memory.
+        outcome.map_ok(|_| None)
+    }
+
+    /// Reads into `buffer`, waiting while there is nothing; how many bytes, none: all has been read.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ReadError> {
+        let count = poll_fn(|cx| self.poll_read_some(cx, buffer)).await?;
+        Ok((count > 0 || buffer.is_empty()).then_some(count))
+    }
+
+    /// The next bytes, as they came; none: all has been read.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_chunk(&mut self) -> Result<Option<Bytes>, ReadError> {
+        poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    /// Wants no more, and tells the peer why with an application error code.
+    pub fn stop(&mut self, code: VarInt) {
+        if self.end.is_some() {
+            return;
+        }
+        self.end = Some(End::Stopped);
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        if state.closed.is_none() && state.connection.streams().stop(self.id, code.get()).is_ok() {
+            cell.touch(&mut state);
+        }
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        self.stop(VarInt::ZERO);
+        self.guard.0.lock().drop_half(self.id);
+    }
+}
+
+impl AsyncRead for RecvStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = self.get_mut().poll_read_some(cx, buffer.initialize_unfilled());
+        read.map_ok(|count| buffer.advance(count)).map_err(Into::into)
+    }
+}

@@ -1,0 +1,154 @@
+//! The system's UDP socket, with what `quinn-udp` gets out of it: GSO, GRO, ECN, and the address a
+//! datagram came to.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::task::{Context, Poll, ready};
+
+use equic_transport::connection::Arrival;
+use equic_transport::received::EcnCodepoint;
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// The largest UDP payload.
+pub(super) const MAX_DATAGRAM: usize = 65_527;
+
+/// Without GRO a message is one datagram; more than this is beyond any path that is discovered.
+const PLAIN_BUFFER: usize = 9_216;
+
+/// How many messages with GRO are received at once: 32 of them would take 2 MB.
+const OFFLOADED_BATCH: usize = 8;
+
+pub(super) struct Udp {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    /// Of a server, and bound to no address of its own: answers have to say which one they come from.
+    wildcard: bool,
+    receive_offload: bool,
+}
+
+/// What is sent at once.
+pub(super) struct Outgoing<'a> {
+    pub destination: SocketAddr,
+    pub source: Option<IpAddr>,
+    pub ecn: EcnCodepoint,
+    pub bytes: &'a [u8],
+    /// Of each datagram but the last.
+    pub segment: usize,
+}
+
+impl Udp {
+    /// Takes a bound socket. Must be called inside a tokio runtime.
+    pub fn new(
+        socket: std::net::UdpSocket,
+        receive_offload: bool,
+        server: bool,
+    ) -> io::Result<Udp> {
+        socket.set_nonblocking(true)?;
+        let wildcard = server && socket.local_addr()?.ip().is_unspecified();
+        let state = UdpSocketState::new((&socket).into())?;
+        if !receive_offload {
+            crate::socket::disable_receive_offload(&socket);
+        }
+        let socket = UdpSocket::from_std(socket)?;
+        Ok(Udp { socket, state, wildcard, receive_offload })
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Datagrams of one size that may be sent at once.
+    pub fn max_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// An error of kind `WouldBlock`: [`Udp::poll_send_ready`] says when to try again. All others
+    /// count as loss.
+    pub fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+        let several = outgoing.bytes.len() > outgoing.segment;
+        let transmit = quinn_udp::Transmit {
+            destination: outgoing.destination,
+            ecn: match outgoing.ecn {
+                EcnCodepoint::NotEct => None,
+                EcnCodepoint::Ect0 => Some(quinn_udp::EcnCodepoint::Ect0),
+                EcnCodepoint::Ect1 => Some(quinn_udp::EcnCodepoint::Ect1),
+                EcnCodepoint::Ce => Some(quinn_udp::EcnCodepoint::Ce),
+            },
+            contents: outgoing.bytes,
+            segment_size: several.then_some(outgoing.segment),
+            src_ip: outgoing.source.filter(|_| self.wildcard),
+        };
+        let send = || self.state.send((&self.socket).into(), &transmit);
+        self.socket.try_io(Interest::WRITABLE, send)
+    }
+
+    pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_send_ready(cx)
+    }
+
+    /// Receives into `buffers`: how many messages came.
+    pub fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut Buffers,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices: Vec<IoSliceMut<'_>> =
+            buffers.bytes.chunks_exact_mut(buffers.size).map(IoSliceMut::new).collect();
+        loop {
+            ready!(self.socket.poll_recv_ready(cx))?;
+            let receive =
+                || self.state.recv((&self.socket).into(), &mut slices, &mut buffers.metas);
+            match self.socket.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+
+    pub fn buffers(&self) -> Buffers {
+        let offloaded = self.receive_offload && self.state.gro_segments() > 1;
+        let (count, size) = if offloaded {
+            (OFFLOADED_BATCH.min(BATCH_SIZE), MAX_DATAGRAM + 1)
+        } else {
+            (BATCH_SIZE, PLAIN_BUFFER)
+        };
+        // Zeroed by the system page by page, as they are written: unused ones cost no memory.
+        let bytes = vec![0; count * size];
+        Buffers { bytes, size, metas: vec![RecvMeta::default(); count] }
+    }
+}
+
+/// Where messages are received into.
+pub(super) struct Buffers {
+    bytes: Vec<u8>,
+    size: usize,
+    metas: Vec<RecvMeta>,
+}
+
+/// A message: datagrams of one size from one address.
+pub(super) struct Message<'a> {
+    pub arrival: Arrival,
+    pub datagrams: std::slice::ChunksMut<'a, u8>,
+}
+
+impl Buffers {
+    /// The first `count` messages.
+    pub fn messages(&mut self, count: usize) -> impl Iterator<Item = Message<'_>> {
+        let buffers = self.bytes.chunks_exact_mut(self.size);
+        buffers.zip(&self.metas).take(count).map(|(bytes, meta)| {
+            let length = meta.len.min(bytes.len());
+            let ecn = match meta.ecn {
+                None => EcnCodepoint::NotEct,
+                Some(quinn_udp::EcnCodepoint::Ect0) => EcnCodepoint::Ect0,
+                Some(quinn_udp::EcnCodepoint::Ect1) => EcnCodepoint::Ect1,
+                Some(quinn_udp::EcnCodepoint::Ce) => EcnCodepoint::Ce,
+            };
+            Message {
+                arrival: Arrival { remote: meta.addr, local: meta.dst_ip, ecn },
+                datagrams: bytes[..length].chunks_mut(meta.stride.max(1)),
+            }
+        })
+    }
+}

@@ -1,0 +1,6 @@
+//! [`equic_endpoint::quic`] over loopback: with itself, and with quinn.
+
+mod common;
+mod foreign;
+mod hostile;
+mod own;

@@ -1,0 +1,47 @@
+//! Connection IDs that a connection gives out, and what an endpoint has to know of them.
+
+use std::net::SocketAddr;
+
+use equic_wire::{ConnectionId, KnownVersion};
+
+use super::Connection;
+use crate::cid::IdChange;
+
+/// What a server knows of a client's first Initial packet before it opens it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FirstPacket {
+    pub version: KnownVersion,
+    /// Destination Connection ID of the client's very first packet, before any Retry.
+    pub original: ConnectionId,
+    /// Source Connection ID of the Retry packet that this one answers.
+    pub retry: Option<ConnectionId>,
+    /// Destination Connection ID of this packet: the Initial keys are made of it.
+    pub sent_to: ConnectionId,
+    /// Its Source Connection ID.
+    pub client: ConnectionId,
+    pub remote: SocketAddr,
+    /// A token has shown that the client receives at `remote` (RFC 9000 s.8.1).
+    pub validated: bool,
+}
+
+impl Connection {
+    /// What an endpoint has to know of this connection's IDs, one change at a time. To be asked
+    /// after each call that lets time or packets in, and after [`Connection::poll_transmit`], before
+    /// what that gave is sent.
+    pub fn poll_id_change(&mut self) -> Option<IdChange> {
+        self.local_ids.poll_change().or_else(|| self.remote_ids.poll_change())
+    }
+
+    /// Where packets to this connection go that are its first (RFC 9000 s.7.2).
+    pub(crate) fn handshake_id(&self) -> ConnectionId {
+        self.scid
+    }
+
+    /// Gives the peer as many connection IDs as it keeps.
+    pub(super) fn issue_ids(&mut self) {
+        while self.progress.complete && self.local_ids.wants_more() {
+            let id = self.id_source.generate(&mut self.rng);
+            self.local_ids.issue(id, self.id_source.reset_key().token(id));
+        }
+    }
+}

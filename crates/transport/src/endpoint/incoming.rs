@@ -1,0 +1,140 @@
+//! What becomes of a client's attempt.
+
+use std::net::SocketAddr;
+
+use equic_wire::packet::Retry;
+use equic_wire::{TransportErrorCode, Writer};
+use rand::Rng;
+
+use super::receive::canonical;
+use super::{Endpoint, Handle, Waiting};
+use crate::Timestamp;
+use crate::connection::{Arrival, Connection, FirstPacket, StartError, tls_version};
+use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
+
+/// A client wants a connection. One of [`Endpoint::accept`], [`Endpoint::retry`],
+/// [`Endpoint::refuse`] and [`Endpoint::ignore`] has to follow: until then it takes one of the
+/// [`super::EndpointConfig::max_incoming`] places.
+#[derive(Debug)]
+pub struct Incoming(pub(super) FirstPacket, pub(super) Arrival);
+
+impl Incoming {
+    /// Where it came from.
+    pub fn remote(&self) -> SocketAddr {
+        self.0.remote
+    }
+
+    /// How its first datagram came.
+    pub fn arrival(&self) -> Arrival {
+        self.1
+    }
+
+    /// Whether a token has shown that the client receives there (RFC 9000 s.8.1).
+    pub fn is_validated(&self) -> bool {
+        self.0.validated
+    }
+
+    /// Whether it may be asked for a token: not twice (RFC 9000 s.17.2.5.2).
+    pub fn may_retry(&self) -> bool {
+        self.0.retry.is_none()
+    }
+}
+
+/// Why an attempt came to nothing.
+#[derive(Debug)]
+pub enum AcceptError {
+    /// The endpoint takes no connections any more.
+    NotServing,
+    /// No packet of it could be opened: it is damaged, or no attempt at all.
+    NotGenuine,
+    /// See [`StartError`].
+    Start(StartError),
+}
+
+impl std::fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AcceptError::NotServing => f.write_str("the endpoint takes no connections"),
+            AcceptError::NotGenuine => f.write_str("its first packet cannot be opened"),
+            AcceptError::Start(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AcceptError {}
+
+impl Endpoint {
+    /// Begins the handshake; the connection has been handed all that came of it so far.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; nothing is to be sent then.
+    pub fn accept(
+        &mut self,
+        now: Timestamp,
+        incoming: Incoming,
+    ) -> Result<(Handle, Connection), AcceptError> {
+        let Incoming(first, _) = incoming;
+        let waiting = self.waiting.remove(&first.sent_to);
+        let server = self.server.clone().ok_or(AcceptError::NotServing)?;
+        let (source, seed) = (self.source.clone(), self.rng.random());
+        let mut connection = Connection::accept_with(now, &server, &first, source, seed)
+            .map_err(AcceptError::Start)?;
+        for (arrival, mut datagram) in waiting.map_or_else(Vec::new, |waiting| waiting.datagrams) {
+            connection.handle_datagram(now, arrival, &mut datagram);
+        }
+        if connection.stats().packets_received == 0 {
+            return Err(AcceptError::NotGenuine);
+        }
+        let handle = self.add(connection.handshake_id(), Some(first.sent_to));
+        Ok((handle, connection))
+    }
+
+    /// Asks the client to show that it receives at its address: whether `response` is to be sent
+    /// there. If not, because it has been asked before, the attempt is ignored.
+    pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
+        self.waiting.remove(&incoming.0.sent_to);
+        response.clear();
+        incoming.may_retry() && self.write_retry(now, &incoming.0, response).is_some()
+    }
+
+    fn write_retry(
+        &mut self,
+        now: Timestamp,
+        first: &FirstPacket,
+        response: &mut Vec<u8>,
+    ) -> Option<()> {
+        let scid = self.source.generate(&mut self.rng);
+        let token = Token::Retry {
+            remote: canonical(first.remote),
+            original: first.sent_to,
+            retry: scid,
+            expires: now + self.config.retry_token_lifetime,
+        };
+        let token = self.tokens.seal(&token, &mut self.rng)?;
+        // A header of at most 47 bytes.
+        let mut buffer = [0; 64 + MAX_TOKEN + RETRY_TAG_LEN];
+        let mut writer = Writer::new(&mut buffer);
+        let unused = self.random_byte();
+        let version = first.version;
+        Retry::write_without_tag(&mut writer, version, first.client, scid, &token, unused).ok()?;
+        let original = first.sent_to.as_bytes();
+        let tag = retry_tag(tls_version(version), original, writer.written());
+        writer.bytes(&tag).ok()?;
+        response.extend_from_slice(writer.written());
+        Some(())
+    }
+
+    /// Tells the client that it is not wanted (CONNECTION_REFUSED): whether `response` is to be sent
+    /// there.
+    pub fn refuse(&mut self, incoming: Incoming, response: &mut Vec<u8>) -> bool {
+        let code = TransportErrorCode::CONNECTION_REFUSED;
+        self.waiting.remove(&incoming.0.sent_to);
+        response.clear();
+        matches!(self.write_close(&incoming.0, code, "", response), super::Received::Respond)
+    }
+
+    /// Answers nothing.
+    pub fn ignore(&mut self, incoming: Incoming) {
+        let _: Option<Waiting> = self.waiting.remove(&incoming.0.sent_to);
+    }
+}

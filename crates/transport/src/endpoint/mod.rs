@@ -1,0 +1,278 @@
+//! Many connections on one socket, sans I/O: which datagram is whose, and what is answered to those
+//! that are nobody's (RFC 9000 s.5.2).
+//!
+//! ```text
+//! handle_datagram(now, arrival, &datagram, &mut response)
+//!   -> Connection(handle)   hand it to that connection, then see below
+//!   -> Incoming(incoming)   accept, retry, refuse or ignore it
+//!   -> Respond              send the response to where the datagram came from
+//!   -> Nothing
+//! handle_id_change(handle, change)   whatever Connection::poll_id_change gives
+//! remove(handle)                     the connection is drained, or dropped
+//! ```
+//!
+//! The connections are the caller's, and so are their timers and datagrams. An unknown sender can
+//! make an endpoint keep [`EndpointConfig::max_incoming`] attempts of at most [`MAX_WAITING`]
+//! datagrams, and answer with less than it sent.
+//!
+//! * `receive.rs`: from a datagram to whose it is; `incoming.rs`: what becomes of an attempt;
+//! * `stateless.rs`: what is answered without a connection.
+
+mod incoming;
+mod receive;
+mod stateless;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_wire::ConnectionId;
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use rustls::quic::Suite;
+
+use crate::Timestamp;
+use crate::cid::{
+    BlindToken, ConnectionIdGenerator, IdChange, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
+};
+use crate::connection::{
+    Arrival, ClientConfig, Connection, ServerConfig, StartError, initial_suite,
+};
+use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
+
+pub use incoming::{AcceptError, Incoming};
+
+/// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
+/// ClientHello, and some 0-RTT.
+pub const MAX_WAITING: usize = 8;
+
+/// What an endpoint may be told beforehand.
+#[derive(Clone)]
+pub struct EndpointConfig {
+    /// Makes the connection IDs.
+    pub ids: Arc<dyn ConnectionIdGenerator>,
+    /// What stateless reset tokens are made with; none: something random, so that connections of an
+    /// earlier process run into their idle timeout.
+    pub reset_key: Option<[u8; RESET_KEY_LEN]>,
+    /// What Retry and NEW_TOKEN tokens are sealed with; none: something random, so that only this
+    /// endpoint takes them.
+    pub token_key: Option<[u8; TOKEN_KEY_LEN]>,
+    /// How long a client may take to bring a Retry token back.
+    pub retry_token_lifetime: Duration,
+    /// How long tokens of NEW_TOKEN frames are good, by the caller's timestamps.
+    pub future_token_lifetime: Duration,
+    /// Attempts that may wait for a decision; more are dropped.
+    pub max_incoming: usize,
+    /// Stateless resets in a second, at most (RFC 9000 s.10.3.3).
+    pub max_resets: u32,
+    suite: Suite,
+}
+
+impl EndpointConfig {
+    /// The defaults, over a crypto provider.
+    ///
+    /// # Errors
+    /// [`StartError::NoInitialSuite`].
+    pub fn new(provider: &CryptoProvider) -> Result<EndpointConfig, StartError> {
+        Ok(EndpointConfig {
+            ids: Arc::new(RandomIds::default()),
+            reset_key: None,
+            token_key: None,
+            retry_token_lifetime: Duration::from_secs(15),
+            future_token_lifetime: Duration::from_secs(14 * 24 * 60 * 60),
+            max_incoming: 1024,
+            max_resets: 100,
+            suite: initial_suite(provider)?,
+        })
+    }
+}
+
+/// Names a connection of an endpoint, from when it began until [`Endpoint::remove`]; another may have
+/// the same name after that. Small numbers, for an array of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub usize);
+
+/// Whose a datagram is.
+#[derive(Debug)]
+pub enum Received {
+    /// That connection's; it is to be handed in there.
+    Connection(Handle),
+    /// A client wants a connection. The datagram is kept.
+    Incoming(Incoming),
+    /// Nobody's; the response is to be sent to where it came from.
+    Respond,
+    /// Nobody's.
+    Nothing,
+}
+
+/// What leads to a connection.
+#[derive(Default)]
+struct Routes {
+    /// At most what [`crate::connection::TransportConfig::connection_ids`] says, and those on the
+    /// way out.
+    ids: Vec<ConnectionId>,
+    /// What the client's first packets are sent to.
+    first: Option<ConnectionId>,
+    /// At most as many as the connection keeps of the peer's IDs.
+    tokens: Vec<BlindToken>,
+}
+
+/// An attempt that waits for a decision.
+struct Waiting {
+    remote: SocketAddr,
+    /// At most [`MAX_WAITING`].
+    datagrams: Vec<(Arrival, Vec<u8>)>,
+}
+
+/// Many connections on one socket; the module's doc shows the order of calls.
+pub struct Endpoint {
+    config: EndpointConfig,
+    server: Option<Arc<ServerConfig>>,
+    source: IdSource,
+    tokens: TokenKey,
+    rng: StdRng,
+    by_id: BTreeMap<ConnectionId, Handle>,
+    by_first: BTreeMap<ConnectionId, Handle>,
+    by_token: BTreeMap<BlindToken, Handle>,
+    connections: Vec<Option<Routes>>,
+    free: Vec<usize>,
+    /// By what the client sends to. At most [`EndpointConfig::max_incoming`].
+    waiting: BTreeMap<ConnectionId, Waiting>,
+    resets: stateless::Budget,
+}
+
+impl Endpoint {
+    /// Without a connection; without `server` it takes none from others. `seed` is fresh
+    /// randomness.
+    pub fn new(
+        config: EndpointConfig,
+        server: Option<Arc<ServerConfig>>,
+        seed: [u8; 32],
+    ) -> Endpoint {
+        let mut rng = StdRng::from_seed(seed);
+        let reset_key = config.reset_key.unwrap_or_else(|| rng.random());
+        let token_key = config.token_key.unwrap_or_else(|| rng.random());
+        Endpoint {
+            source: IdSource::new(config.ids.clone(), ResetKey::new(&config.suite, reset_key)),
+            tokens: TokenKey::new(config.suite, token_key),
+            resets: stateless::Budget::new(config.max_resets),
+            config,
+            server,
+            rng,
+            by_id: BTreeMap::new(),
+            by_first: BTreeMap::new(),
+            by_token: BTreeMap::new(),
+            connections: Vec::new(),
+            free: Vec::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// From now on connections are taken so, or none.
+    pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
+        self.server = server;
+    }
+
+    /// A connection to a server.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn connect(
+        &mut self,
+        now: Timestamp,
+        config: &ClientConfig,
+        name: ServerName<'static>,
+        remote: SocketAddr,
+    ) -> Result<(Handle, Connection), StartError> {
+        let (source, seed) = (self.source.clone(), self.rng.random());
+        let connection = Connection::connect_with(now, config, name, remote, source, seed)?;
+        let handle = self.add(connection.handshake_id(), None);
+        Ok((handle, connection))
+    }
+
+    fn add(&mut self, id: ConnectionId, first: Option<ConnectionId>) -> Handle {
+        let index = self.free.pop().unwrap_or(self.connections.len());
+        if index == self.connections.len() {
+            self.connections.push(None);
+        }
+        let handle = Handle(index);
+        self.by_id.insert(id, handle);
+        if let Some(first) = first {
+            self.by_first.insert(first, handle);
+        }
+        self.connections[index] = Some(Routes { ids: vec![id], first, tokens: Vec::new() });
+        handle
+    }
+
+    /// How many connections there are.
+    pub fn len(&self) -> usize {
+        self.connections.len() - self.free.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes note of what [`Connection::poll_id_change`] gave.
+    pub fn handle_id_change(&mut self, handle: Handle, change: IdChange) {
+        let Some(Some(routes)) = self.connections.get_mut(handle.0) else { return };
+        match change {
+            IdChange::Issued(id) => {
+                self.by_id.insert(id, handle);
+                routes.ids.push(id);
+            }
+            IdChange::Retired(id) => {
+                self.by_id.remove(&id);
+                routes.ids.retain(|known| *known != id);
+            }
+            IdChange::TokenLearned(token) => {
+                let token = self.source.reset_key().blind(token);
+                self.by_token.insert(token, handle);
+                routes.tokens.push(token);
+            }
+            IdChange::TokenForgotten(token) => {
+                let token = self.source.reset_key().blind(token);
+                // Two peers may have the same token; only one of them can be believed.
+                if self.by_token.get(&token) == Some(&handle) {
+                    self.by_token.remove(&token);
+                }
+                routes.tokens.retain(|known| *known != token);
+            }
+        }
+    }
+
+    /// The connection is over: nothing leads to it any more, and its handle is free.
+    pub fn remove(&mut self, handle: Handle) {
+        let Some(routes) = self.connections.get_mut(handle.0).and_then(Option::take) else {
+            return;
+        };
+        for id in routes.ids {
+            self.by_id.remove(&id);
+        }
+        if let Some(first) = routes.first {
+            self.by_first.remove(&first);
+        }
+        for token in routes.tokens {
+            if self.by_token.get(&token) == Some(&handle) {
+                self.by_token.remove(&token);
+            }
+        }
+        self.free.push(handle.0);
+    }
+
+    /// A token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3).
+    pub fn future_token(&mut self, now: Timestamp, address: IpAddr) -> Option<Vec<u8>> {
+        let expires = now + self.config.future_token_lifetime;
+        self.tokens.seal(&Token::Future { address, expires }, &mut self.rng)
+    }
+
+    fn random_byte(&mut self) -> u8 {
+        self.rng.next_u32().to_be_bytes()[0]
+    }
+}

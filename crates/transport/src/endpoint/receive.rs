@@ -1,0 +1,155 @@
+//! From a datagram to whose it is (RFC 9000 s.5.2).
+
+use std::net::SocketAddr;
+
+use equic_wire::packet::{
+    Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, ParseOptions,
+};
+use equic_wire::{ConnectionId, ResetToken, TransportErrorCode, Version};
+
+use super::incoming::Incoming;
+use super::{Endpoint, Handle, MAX_WAITING, Received, Waiting};
+use crate::Timestamp;
+use crate::connection::{Arrival, FirstPacket};
+use crate::crypto::Token;
+
+/// A client's first Destination Connection ID has at least so many bytes (RFC 9000 s.7.2).
+const MIN_FIRST_ID: usize = 8;
+
+impl Endpoint {
+    /// A datagram came. What is to be answered, if so, replaces the content of `response`.
+    pub fn handle_datagram(
+        &mut self,
+        now: Timestamp,
+        arrival: Arrival,
+        datagram: &[u8],
+        response: &mut Vec<u8>,
+    ) -> Received {
+        response.clear();
+        match datagram.first() {
+            Some(first) if LongInvariant::is_long(*first) => {
+                self.on_long(now, arrival, datagram, response)
+            }
+            Some(_) => self.on_short(now, datagram, response),
+            None => Received::Nothing,
+        }
+    }
+
+    fn on_short(&mut self, now: Timestamp, datagram: &[u8], response: &mut Vec<u8>) -> Received {
+        let Some(id) = datagram.get(1..=self.source.id_len()) else { return Received::Nothing };
+        let id = ConnectionId::cut(id);
+        if let Some(handle) = self.by_id.get(&id) {
+            return Received::Connection(*handle);
+        }
+        if let Some(handle) = self.reset_by(datagram) {
+            return Received::Connection(handle);
+        }
+        self.write_reset(now, id, datagram.len(), response)
+    }
+
+    /// The connection that a stateless reset is for (RFC 9000 s.10.3.1).
+    fn reset_by(&self, datagram: &[u8]) -> Option<Handle> {
+        if self.by_token.is_empty() {
+            return None;
+        }
+        let token = ResetToken(*datagram.last_chunk()?);
+        self.by_token.get(&self.source.reset_key().blind(token)).copied()
+    }
+
+    fn on_long(
+        &mut self,
+        now: Timestamp,
+        arrival: Arrival,
+        datagram: &[u8],
+        response: &mut Vec<u8>,
+    ) -> Received {
+        let remote = arrival.remote;
+        let Ok(header) = LongInvariant::parse(datagram) else { return Received::Nothing };
+        let known = ConnectionId::new(header.dcid)
+            .ok()
+            .and_then(|id| self.by_id.get(&id).or_else(|| self.by_first.get(&id)));
+        if let Some(handle) = known {
+            return Received::Connection(*handle);
+        }
+        if self.server.is_none() || header.version == Version::NEGOTIATION {
+            return Received::Nothing;
+        }
+        if header.version.known().is_none() {
+            // RFC 9000 s.5.2.2, s.6.1.
+            return if datagram.len() < MIN_INITIAL_DATAGRAM {
+                Received::Nothing
+            } else {
+                self.write_version_negotiation(&header, response)
+            };
+        }
+        let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit: false };
+        let Some(Ok(Packet::Long(packet))) = Datagram::new(datagram, options).next() else {
+            return Received::Nothing;
+        };
+        if let Some(waiting) = self.waiting.get_mut(&packet.dcid()) {
+            if waiting.remote == remote && waiting.datagrams.len() < MAX_WAITING {
+                waiting.datagrams.push((arrival, datagram.to_vec()));
+            }
+            return Received::Nothing;
+        }
+        let LongKind::Initial { token } = packet.kind() else { return Received::Nothing };
+        // RFC 9000 s.14.1.
+        if datagram.len() < MIN_INITIAL_DATAGRAM {
+            return Received::Nothing;
+        }
+        let mut first = FirstPacket {
+            version: packet.version(),
+            original: packet.dcid(),
+            retry: None,
+            sent_to: packet.dcid(),
+            client: packet.scid(),
+            remote,
+            validated: false,
+        };
+        if !token.is_empty() && self.read_token(now, token, &mut first).is_err() {
+            // RFC 9000 s.8.1.2.
+            let reason = "the Retry token is not good any more";
+            return self.write_close(&first, TransportErrorCode::INVALID_TOKEN, reason, response);
+        }
+        if first.retry.is_none() && packet.dcid().len() < MIN_FIRST_ID
+            || self.waiting.len() >= self.config.max_incoming
+        {
+            return Received::Nothing;
+        }
+        let datagrams = vec![(arrival, datagram.to_vec())];
+        self.waiting.insert(first.sent_to, Waiting { remote, datagrams });
+        Received::Incoming(Incoming(first, arrival))
+    }
+
+    /// Learns from a token what it says of a client. An error: it is of a Retry packet, and this
+    /// client cannot have it at this time.
+    fn read_token(
+        &self,
+        now: Timestamp,
+        token: &[u8],
+        first: &mut FirstPacket,
+    ) -> Result<(), InvalidToken> {
+        match self.tokens.open(token) {
+            Some(Token::Retry { remote, original, retry, expires }) => {
+                if expires <= now || remote != canonical(first.remote) || retry != first.sent_to {
+                    return Err(InvalidToken);
+                }
+                (first.original, first.retry, first.validated) = (original, Some(retry), true);
+            }
+            Some(Token::Future { address, expires }) => {
+                // RFC 9000 s.8.1.3: else as if there was none.
+                first.validated = expires > now && address == first.remote.ip().to_canonical();
+            }
+            // Of another server, or of an earlier key.
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+struct InvalidToken;
+
+/// An IPv4 client of a dual-stack socket, as IPv4: tokens have no other form.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,554 @@
+use std::collections::BTreeMap;
+
+use equic_wire::frame::{ConnectionClose, Frame, Frames};
+use equic_wire::packet::{
+    Datagram, LongHeader, LongInvariant, LongKind, Packet, ParseOptions, Retry, VersionNegotiation,
+};
+use equic_wire::{
+    Direction, KnownVersion, PacketNumber, ResetToken, TransportErrorCode, VarInt, VarIntLen,
+    Version, Writer,
+};
+use rand::rngs::StdRng;
+
+use super::*;
+use crate::connection::{CloseReason, Event, TransportConfig, tls_version};
+use crate::crypto::testing::configs;
+use crate::crypto::{header_mask, retry_tag};
+use crate::received::EcnCodepoint;
+use crate::stream::ReadOutcome;
+
+const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
+const TAG_LEN: usize = 16;
+
+fn from(remote: SocketAddr) -> Arrival {
+    Arrival { remote, local: None, ecn: EcnCodepoint::NotEct }
+}
+
+fn client_address() -> SocketAddr {
+    "192.0.2.1:4000".parse().unwrap()
+}
+
+fn server_address() -> SocketAddr {
+    "198.51.100.1:443".parse().unwrap()
+}
+
+fn provider() -> CryptoProvider {
+    rustls::crypto::ring::default_provider()
+}
+
+fn transport() -> Arc<TransportConfig> {
+    Arc::new(TransportConfig::default())
+}
+
+fn server_with(set: impl Fn(&mut EndpointConfig)) -> Endpoint {
+    let mut config = EndpointConfig::new(&provider()).unwrap();
+    set(&mut config);
+    let server =
+        ServerConfig { tls: configs().1, transport: transport(), preferred_addresses: None };
+    Endpoint::new(config, Some(Arc::new(server)), [1; 32])
+}
+
+fn server() -> Endpoint {
+    server_with(|_| {})
+}
+
+fn id(bytes: &[u8]) -> ConnectionId {
+    ConnectionId::new(bytes).unwrap()
+}
+
+/// An Initial packet of a client that says PING, in a datagram of 1,200 bytes.
+fn initial(version: KnownVersion, dcid: ConnectionId, token: &[u8]) -> Vec<u8> {
+    let suite = initial_suite(&provider()).unwrap();
+    let keys = suite.keys(dcid.as_bytes(), rustls::Side::Client, tls_version(version)).local;
+    let mut packet = vec![0; 1200];
+    let mut writer = Writer::new(&mut packet);
+    let kind = LongKind::Initial { token };
+    let header = LongHeader { version, kind, dcid, scid: id(b"client"), fixed_bit: true };
+    let number = PacketNumber::new(0).unwrap().truncate(None).unwrap();
+    let open = header.open(&mut writer, number, VarIntLen::Two).unwrap();
+    Frame::Ping.write(&mut writer).unwrap();
+    writer.zeros(writer.remaining() - TAG_LEN).unwrap();
+    let finished = open.finish(&mut writer, TAG_LEN).unwrap();
+    let (head, body) = packet.split_at_mut(finished.header_len);
+    let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
+    tag.copy_from_slice(keys.packet.encrypt_in_place(0, head, payload).unwrap().as_ref());
+    let mask = header_mask(&*keys.header, finished.header().sample(&packet).unwrap()).unwrap();
+    finished.protect(&mut packet, &mask).unwrap();
+    packet
+}
+
+fn first_id() -> ConnectionId {
+    id(b"original")
+}
+
+fn incoming(received: Received) -> Incoming {
+    match received {
+        Received::Incoming(incoming) => incoming,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The close code in the server's Initial packet that answers one to `sent_to`.
+fn close_code(sent_to: ConnectionId, response: &mut [u8]) -> TransportErrorCode {
+    let options = ParseOptions::default();
+    let Some(Ok(Packet::Long(long))) = Datagram::new(response, options).next() else {
+        panic!("no long header")
+    };
+    assert_eq!(long.dcid(), id(b"client"));
+    let protected = long.protected();
+    let version = tls_version(long.version());
+    let suite = initial_suite(&provider()).unwrap();
+    let keys = suite.keys(sent_to.as_bytes(), rustls::Side::Client, version).remote;
+    let mask = header_mask(&*keys.header, protected.sample(response).unwrap()).unwrap();
+    let header = protected.remove(response, &mask).unwrap();
+    let (head, payload) = response.split_at_mut(header.header_len());
+    let payload = keys.packet.decrypt_in_place(0, head, payload).unwrap();
+    match Frames::new(payload).unwrap().next().unwrap().unwrap() {
+        Frame::ConnectionClose(ConnectionClose::Transport { error_code, .. }) => error_code,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Two endpoints with their connections, and datagrams that go back and forth at once.
+struct Pair {
+    now: Timestamp,
+    ends: [Endpoint; 2],
+    connections: [BTreeMap<Handle, Connection>; 2],
+    events: [Vec<Event>; 2],
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let client = Endpoint::new(EndpointConfig::new(&provider()).unwrap(), None, [2; 32]);
+        Pair {
+            now: NOW,
+            ends: [client, server()],
+            connections: [BTreeMap::new(), BTreeMap::new()],
+            events: [vec![], vec![]],
+        }
+    }
+
+    /// Certificates are made anew by each call of `configs`: this pair's ends have to share one.
+    fn trusting() -> (Pair, ClientConfig) {
+        let mut pair = Pair::new();
+        let (client, server) = configs();
+        let server =
+            ServerConfig { tls: server, transport: transport(), preferred_addresses: None };
+        pair.ends[1].set_server(Some(Arc::new(server)));
+        (pair, ClientConfig { tls: client, transport: transport() })
+    }
+
+    fn connect(&mut self, config: &ClientConfig) -> Handle {
+        let name = ServerName::try_from("equic.test").unwrap();
+        let (handle, connection) =
+            self.ends[0].connect(self.now, config, name, server_address()).unwrap();
+        self.connections[0].insert(handle, connection);
+        handle
+    }
+
+    fn deliver(&mut self, to: usize, mut datagram: Vec<u8>) {
+        let remote = [server_address(), client_address()][to];
+        let mut response = Vec::new();
+        match self.ends[to].handle_datagram(self.now, from(remote), &datagram, &mut response) {
+            Received::Connection(handle) => {
+                let connection = self.connections[to].get_mut(&handle).unwrap();
+                connection.handle_datagram(self.now, from(remote), &mut datagram);
+            }
+            Received::Incoming(incoming) => {
+                let (handle, connection) = self.ends[to].accept(self.now, incoming).unwrap();
+                self.connections[to].insert(handle, connection);
+            }
+            Received::Respond => self.deliver(1 - to, response),
+            Received::Nothing => {}
+        }
+    }
+
+    /// Delivers until there is nothing more to send.
+    fn settle(&mut self) {
+        let mut buffer = vec![0; 1500];
+        for _ in 0..1000 {
+            let mut sent = Vec::new();
+            for end in [0, 1] {
+                for (handle, connection) in &mut self.connections[end] {
+                    while let Some(datagram) = connection.poll_transmit(self.now, &mut buffer) {
+                        sent.push((1 - end, buffer[..datagram.size].to_vec()));
+                    }
+                    while let Some(change) = connection.poll_id_change() {
+                        self.ends[end].handle_id_change(*handle, change);
+                    }
+                    self.events[end].extend(std::iter::from_fn(|| connection.poll_event()));
+                }
+            }
+            if sent.is_empty() {
+                return;
+            }
+            self.now += Duration::from_millis(1);
+            for (to, datagram) in sent {
+                self.deliver(to, datagram);
+            }
+        }
+        panic!("they never come to rest");
+    }
+
+    fn connection(&mut self, end: usize, handle: Handle) -> &mut Connection {
+        self.connections[end].get_mut(&handle).unwrap()
+    }
+}
+
+#[test]
+fn many_connections_on_one_socket() {
+    let (mut pair, config) = Pair::trusting();
+    let handles: Vec<Handle> = (0..20).map(|_| pair.connect(&config)).collect();
+    pair.settle();
+    assert_eq!((pair.ends[0].len(), pair.ends[1].len()), (20, 20));
+    for (number, handle) in handles.iter().enumerate() {
+        let connection = pair.connection(0, *handle);
+        assert!(connection.is_connected());
+        let id = connection.open(Direction::Unidirectional).unwrap();
+        connection.write(id, &[number as u8]).unwrap();
+        connection.streams().finish(id).unwrap();
+    }
+    pair.settle();
+    let mut seen: Vec<u8> = Vec::new();
+    for connection in pair.connections[1].values_mut() {
+        let id = connection.accept(Direction::Unidirectional).unwrap();
+        let mut byte = [0];
+        assert_eq!(connection.read(id, &mut byte), Ok(ReadOutcome::Bytes(1)));
+        seen.push(byte[0]);
+    }
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..20), "{seen:?}");
+    // Four IDs each, and of the client's the first one the servers had.
+    assert!(pair.ends[1].by_id.len() <= 20 * 5 && pair.ends[1].by_first.len() == 20);
+    for end in [0, 1] {
+        let handles: Vec<Handle> = pair.connections[end].keys().copied().collect();
+        handles.iter().for_each(|handle| pair.ends[end].remove(*handle));
+        let endpoint = &pair.ends[end];
+        assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.by_first.is_empty());
+        assert!(endpoint.by_token.is_empty());
+    }
+}
+
+/// TLS remembers transport parameters with a ticket; those of the new connection count.
+#[test]
+fn a_client_comes_back_with_a_ticket() {
+    let (mut pair, config) = Pair::trusting();
+    for _ in 0..3 {
+        let handle = pair.connect(&config);
+        pair.settle();
+        let connection = pair.connection(0, handle);
+        assert!(connection.is_connected());
+        assert!(connection.open(Direction::Bidirectional).is_some());
+    }
+}
+
+#[test]
+fn who_forgot_a_connection_resets_it() {
+    let (mut pair, config) = Pair::trusting();
+    let handle = pair.connect(&config);
+    pair.settle();
+    let server = *pair.connections[1].keys().next().unwrap();
+    pair.connections[1].remove(&server);
+    pair.ends[1].remove(server);
+    let connection = pair.connection(0, handle);
+    let id = connection.open(Direction::Bidirectional).unwrap();
+    connection.write(id, &[0; 200]).unwrap();
+    pair.settle();
+    let closed = Event::Closed(CloseReason::StatelessReset);
+    assert!(pair.events[0].contains(&closed), "{:?}", pair.events[0]);
+}
+
+#[test]
+fn resets_are_shorter_and_rare() {
+    let mut endpoint = server();
+    let mut response = Vec::new();
+    for size in 1..200 {
+        let now = NOW + Duration::from_secs(size as u64);
+        let datagram: Vec<u8> = std::iter::repeat_n(0x55, size).collect();
+        match endpoint.handle_datagram(now, from(client_address()), &datagram, &mut response) {
+            Received::Nothing => assert!(size <= 21, "{size}"),
+            Received::Respond => {
+                assert!(response.len() < size && response.len() >= 21, "{size}");
+                let expected = endpoint.source.reset_key().token(id(&[0x55; 8]));
+                let token = ResetToken(*response.last_chunk().unwrap());
+                assert_eq!((token, response[0] & 0xc0), (expected, 0x40));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut count = 0;
+    for nanos in 0..1000 {
+        let now = NOW + Duration::from_secs(1000) + Duration::from_millis(nanos);
+        let received =
+            endpoint.handle_datagram(now, from(client_address()), &[0x55; 50], &mut response);
+        count += u32::from(matches!(received, Received::Respond));
+    }
+    assert!((100..=110).contains(&count), "{count} in a second");
+    let mut never = server_with(|config| config.max_resets = 0);
+    let received = never.handle_datagram(NOW, from(client_address()), &[0x55; 50], &mut response);
+    assert!(matches!(received, Received::Nothing));
+}
+
+#[test]
+fn retry_shows_the_address() {
+    let mut endpoint = server();
+    let mut response = Vec::new();
+    for version in [KnownVersion::V1, KnownVersion::V2] {
+        let datagram = initial(version, first_id(), &[]);
+        let received =
+            endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+        let first = incoming(received);
+        assert!(first.may_retry() && !first.is_validated());
+        assert!(endpoint.retry(NOW, first, &mut response) && response.len() < 300);
+        let Some(Ok(Packet::Retry(retry))) =
+            Datagram::new(&response, ParseOptions::default()).next()
+        else {
+            panic!("no Retry")
+        };
+        let tag = retry_tag(tls_version(version), first_id().as_bytes(), retry.without_tag());
+        assert_eq!((retry.integrity_tag(), retry.dcid()), (&tag, id(b"client")));
+        let (sent_to, token) = (retry.scid(), retry.token().to_vec());
+        let again = initial(version, sent_to, &token);
+        let later = NOW + Duration::from_secs(14);
+        let received =
+            endpoint.handle_datagram(later, from(client_address()), &again, &mut response);
+        let second = incoming(received);
+        assert!(second.is_validated() && !second.may_retry());
+        assert_eq!((second.0.original, second.0.retry), (first_id(), Some(sent_to)));
+        assert!(!endpoint.retry(later, second, &mut response), "not twice");
+        assert!(endpoint.waiting.is_empty());
+
+        // From elsewhere, for another ID, or too late: INVALID_TOKEN.
+        let elsewhere = "192.0.2.1:4001".parse().unwrap();
+        let other = initial(version, first_id(), &token);
+        let late = NOW + Duration::from_secs(15);
+        for (now, source, datagram, dcid) in [
+            (later, elsewhere, &again, sent_to),
+            (later, client_address(), &other, first_id()),
+            (late, client_address(), &again, sent_to),
+        ] {
+            let received = endpoint.handle_datagram(now, from(source), datagram, &mut response);
+            assert!(matches!(received, Received::Respond), "{received:?}");
+            assert!(response.len() < 200);
+            assert_eq!(close_code(dcid, &mut response), TransportErrorCode::INVALID_TOKEN);
+        }
+    }
+}
+
+#[test]
+fn tokens_for_later_are_believed_until_they_expire() {
+    let mut endpoint = server();
+    let token = endpoint.future_token(NOW, client_address().ip()).unwrap();
+    let fortnight = Duration::from_secs(14 * 24 * 60 * 60);
+    let other = "192.0.2.2:4000".parse().unwrap();
+    let mut response = Vec::new();
+    for (source, now, token, validated) in [
+        ("192.0.2.1:9".parse().unwrap(), NOW + fortnight / 2, &token[..], true),
+        ("[::ffff:192.0.2.1]:9".parse().unwrap(), NOW, &token[..], true),
+        (client_address(), NOW + fortnight, &token[..], false),
+        (other, NOW, &token[..], false),
+        (client_address(), NOW, &token[..token.len() - 1], false),
+        (client_address(), NOW, &[0; 300][..], false),
+    ] {
+        let datagram = initial(KnownVersion::V1, first_id(), token);
+        let received = endpoint.handle_datagram(now, from(source), &datagram, &mut response);
+        let incoming = incoming(received);
+        assert_eq!((incoming.is_validated(), incoming.may_retry()), (validated, true), "{source}");
+        endpoint.ignore(incoming);
+    }
+}
+
+#[test]
+fn refused_and_not_genuine() {
+    let mut endpoint = server();
+    let mut response = Vec::new();
+    let datagram = initial(KnownVersion::V2, first_id(), &[]);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+    assert!(endpoint.refuse(incoming(received), &mut response) && response.len() < 100);
+    assert_eq!(close_code(first_id(), &mut response), TransportErrorCode::CONNECTION_REFUSED);
+    let mut forged = datagram.clone();
+    forged[600] ^= 1;
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &forged, &mut response);
+    let accepted = endpoint.accept(NOW, incoming(received));
+    assert!(matches!(accepted, Err(AcceptError::NotGenuine)));
+    assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.waiting.is_empty());
+    endpoint.set_server(None);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+    assert!(matches!(received, Received::Nothing));
+}
+
+#[test]
+fn only_what_rfc_9000_allows_is_an_attempt() {
+    let mut endpoint = server();
+    let mut response = Vec::new();
+    let mut try_it = |datagram: &[u8]| {
+        endpoint.handle_datagram(NOW, from(client_address()), datagram, &mut response)
+    };
+    let whole = initial(KnownVersion::V1, first_id(), &[]);
+    assert!(matches!(try_it(&whole[..1199]), Received::Nothing), "too small");
+    let short = initial(KnownVersion::V1, id(b"seven77"), &[]);
+    assert!(matches!(try_it(&short), Received::Nothing), "ID too short");
+    assert!(matches!(try_it(&[]), Received::Nothing), "empty");
+    let mut handshake = whole.clone();
+    handshake[0] |= 0x20;
+    assert!(matches!(try_it(&handshake), Received::Nothing), "not Initial");
+}
+
+#[test]
+fn other_versions_are_told_ours() {
+    let mut endpoint = server();
+    let mut response = Vec::new();
+    for (dcid, scid) in [(0, 0), (8, 20), (255, 255)] {
+        let mut datagram = vec![0xff, 0x1a, 0x2a, 0x3a, 0x4a, dcid];
+        datagram.resize(datagram.len() + usize::from(dcid), 1);
+        datagram.push(scid);
+        datagram.resize(datagram.len() + usize::from(scid), 2);
+        datagram.resize(1199, 0);
+        let received =
+            endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+        assert!(matches!(received, Received::Nothing), "too small");
+        datagram.push(0);
+        let received =
+            endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+        assert!(matches!(received, Received::Respond) && response.len() < datagram.len());
+        let header = LongInvariant::parse(&response).unwrap();
+        assert_eq!(header.dcid, vec![2; usize::from(scid)]);
+        assert_eq!(header.scid, vec![1; usize::from(dcid)]);
+        let Some(Ok(Packet::VersionNegotiation(told))) =
+            Datagram::new(&response, ParseOptions::default()).next()
+        else {
+            panic!("no Version Negotiation")
+        };
+        let versions: Vec<Version> = told.versions().iter().collect();
+        assert_eq!(versions[1..], [Version::V1, Version::V2]);
+        assert!(versions[0].is_reserved() && versions[0] != header.version);
+    }
+    // RFC 9000 s.6.1: no answer to a Version Negotiation packet.
+    let mut buffer = vec![0; 1200];
+    let mut writer = Writer::new(&mut buffer);
+    VersionNegotiation::write(&mut writer, b"12345678", b"12345678", [Version::V1], 0).unwrap();
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &buffer, &mut response);
+    assert!(matches!(received, Received::Nothing));
+}
+
+#[test]
+fn attempts_and_their_datagrams_are_bounded() {
+    let mut endpoint = server_with(|config| config.max_incoming = 10);
+    let mut response = Vec::new();
+    let mut taken = Vec::new();
+    for number in 0..100u64 {
+        let datagram = initial(KnownVersion::V1, id(&number.to_be_bytes()), &[]);
+        for _ in 0..2 * MAX_WAITING {
+            let received =
+                endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+            match received {
+                Received::Incoming(incoming) => taken.push(incoming),
+                Received::Nothing => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!((taken.len(), endpoint.waiting.len()), (10, 10));
+    assert!(endpoint.waiting.values().all(|waiting| waiting.datagrams.len() <= MAX_WAITING));
+    // Another address cannot add to an attempt.
+    let mut other = server();
+    let datagram = initial(KnownVersion::V1, first_id(), &[]);
+    let _first =
+        incoming(other.handle_datagram(NOW, from(client_address()), &datagram, &mut response));
+    other.handle_datagram(NOW, from(server_address()), &datagram, &mut response);
+    assert_eq!(other.waiting.values().next().unwrap().datagrams.len(), 1);
+}
+
+/// Damaged and random datagrams: no panic, no answer as long as what it answers, nothing kept
+/// beyond the bounds.
+#[test]
+fn nothing_that_comes_does_harm() {
+    let seed: u64 = match std::env::var("EQUIC_SEED") {
+        Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
+        Err(_) => rand::random(),
+    };
+    println!("nothing_that_comes_does_harm: EQUIC_SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut endpoint = server_with(|config| config.max_incoming = 16);
+    let token = endpoint.future_token(NOW, client_address().ip()).unwrap();
+    let patterns =
+        [initial(KnownVersion::V1, first_id(), &[]), initial(KnownVersion::V2, first_id(), &token)];
+    let mut waiting: Vec<Incoming> = Vec::new();
+    let mut accepted = Vec::new();
+    let mut response = Vec::new();
+    for round in 0..20_000u64 {
+        let mut datagram = patterns[rng.random_range(0..patterns.len())].clone();
+        match rng.random_range(0..4) {
+            0 => {
+                let bytes = rng.random_range(0..1500);
+                datagram.resize(bytes, 0);
+                rng.fill_bytes(&mut datagram);
+            }
+            1 => datagram[6..14].copy_from_slice(&round.to_be_bytes()),
+            2 => datagram.truncate(rng.random_range(0..1200)),
+            _ => {
+                for _ in 0..rng.random_range(1..20) {
+                    let at = rng.random_range(0..60);
+                    datagram[at] = rng.random();
+                }
+            }
+        }
+        let now = NOW + Duration::from_millis(round);
+        let length = datagram.len();
+        match endpoint.handle_datagram(now, from(client_address()), &datagram, &mut response) {
+            Received::Incoming(incoming) => waiting.push(incoming),
+            Received::Respond => assert!(response.len() < length, "round {round}"),
+            Received::Connection(_) | Received::Nothing => {}
+        }
+        assert!(endpoint.waiting.len() <= 16, "round {round}");
+        if waiting.len() == 16 {
+            for incoming in waiting.drain(..) {
+                match rng.random_range(0..4) {
+                    0 => endpoint.ignore(incoming),
+                    1 => {
+                        assert!(!endpoint.refuse(incoming, &mut response) || response.len() < 1200)
+                    }
+                    2 => {
+                        let _ = endpoint.retry(now, incoming, &mut response);
+                        assert!(response.len() < 1200);
+                    }
+                    _ => accepted.extend(endpoint.accept(now, incoming).ok()),
+                }
+            }
+        }
+    }
+    for (handle, mut connection) in accepted {
+        connection.close(NOW, VarInt::from_u32(0), "");
+        endpoint.remove(handle);
+    }
+    assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.by_first.is_empty());
+}
+
+/// Every ID comes from the generator that was given.
+#[test]
+fn a_generator_of_ones_own() {
+    struct Marked;
+    impl ConnectionIdGenerator for Marked {
+        fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
+            let mut bytes = [0; 12];
+            rng.fill_bytes(&mut bytes);
+            bytes[0] = 0xee;
+            ConnectionId::cut(&bytes)
+        }
+        fn id_len(&self) -> usize {
+            12
+        }
+    }
+    let (mut pair, config) = Pair::trusting();
+    let mut settings = EndpointConfig::new(&provider()).unwrap();
+    settings.ids = Arc::new(Marked);
+    let server = pair.ends[1].server.clone();
+    pair.ends[1] = Endpoint::new(settings, server, [3; 32]);
+    let handle = pair.connect(&config);
+    pair.settle();
+    assert!(pair.connection(0, handle).is_connected());
+    let ids: Vec<&ConnectionId> = pair.ends[1].by_id.keys().collect();
+    assert!(ids.len() > 1 && ids.iter().all(|id| id.len() == 12 && id.as_bytes()[0] == 0xee));
+}
+
+const _: () = assert!(Retry::TAG_LEN == crate::crypto::RETRY_TAG_LEN);
