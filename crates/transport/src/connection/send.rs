@@ -14,6 +14,7 @@ use crate::Timestamp;
 use crate::congestion::Rate;
 use crate::crypto::header_mask;
 use crate::operation::Operation;
+use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
 use crate::recovery::{DeliveryMark, SentPacket};
 
@@ -128,7 +129,10 @@ impl Connection {
     /// None: nothing at all may be sent.
     fn allowance(&mut self, now: Timestamp, key: PathKey, buffer: usize) -> Option<Allowance> {
         let path = self.paths.get_or_active(key);
-        let (mtu, credit) = (path.mtu.current(), path.credit());
+        // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
+        // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
+        let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
+        let (mtu, credit) = (path.mtu.current().min(largest), path.credit());
         if !path.may_send() {
             return None;
         }

@@ -27,6 +27,14 @@ pub struct Faults {
     pub rate: Option<u64>,
     /// Larger datagrams vanish.
     pub mtu: u16,
+    /// From this moment on the path takes no larger ones than these, without a word.
+    pub black_hole: Option<(Duration, u16)>,
+    /// One way, without queues.
+    pub delay: Duration,
+    /// The chance that with a datagram all of them come to a halt for a while.
+    pub spike: f64,
+    /// A NAT gives the client another port so often.
+    pub rebind: Option<Duration>,
 }
 
 impl Faults {
@@ -39,15 +47,32 @@ impl Faults {
             jitter: Duration::ZERO,
             rate: None,
             mtu: 1500,
+            black_hole: None,
+            delay: DELAY,
+            spike: 0.0,
+            rebind: None,
         }
     }
 
     pub fn by_chance(seed: u64) -> Faults {
         let mut rng = StdRng::seed_from_u64(seed ^ 0xfa017);
+        // A round trip of a second, as over satellites and worse: there are fewer tries before the
+        // idle timeout.
+        let long = rng.random_bool(0.1);
+        let black_hole = rng.random_bool(0.15).then(|| {
+            let at = Duration::from_millis(rng.random_range(0..2000));
+            (at, rng.random_range(1200..1400))
+        });
+        let rebind =
+            rng.random_bool(0.1).then(|| Duration::from_millis(rng.random_range(1500..5000)));
         let mut often =
             |most: f64| if rng.random_bool(0.6) { rng.random_range(0.0..most) } else { 0.0 };
         Faults {
-            loss: often(0.25),
+            black_hole: black_hole.filter(|_| !long),
+            delay: if long { Duration::from_millis(500) } else { DELAY },
+            spike: if seed.is_multiple_of(4) { often(0.01) } else { 0.0 },
+            rebind: rebind.filter(|_| !long),
+            loss: often(if long { 0.05 } else { 0.25 }),
             duplication: often(0.2),
             corruption: often(0.1),
             forged: often(0.1),
@@ -110,6 +135,9 @@ pub struct Network {
     pub new_servers: bool,
     /// What was told, but for streams: of the client, of the server.
     pub events: [Vec<Event>; 2],
+    /// Nothing arrives before.
+    halted_until: Timestamp,
+    rebound_at: Timestamp,
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
@@ -164,6 +192,8 @@ impl Network {
             meddle: None,
             new_servers: false,
             events: [Vec::new(), Vec::new()],
+            halted_until: start,
+            rebound_at: start,
             stuck: 0,
             trace: Vec::new(),
             sent_to: BTreeMap::new(),
@@ -280,11 +310,12 @@ impl Network {
         [&self.client, self.server()].into_iter().all(|end| {
             end.path().in_flight <= end.path().controller.window() + 10 * 1500
                 && end.spaces.ids().all(|id| end.spaces[id].loss.sent().len() < 10_000)
+                && end.memory() < 4 << 20
         })
     }
 
     pub fn connect(&mut self) {
-        self.run_until(Duration::from_secs(60), |client, server| {
+        self.run_until(Duration::from_secs(120), |client, server| {
             client.progress.confirmed && server.progress.confirmed
         });
         assert_eq!(self.connected, [true; 2], "{}", self.describe());
@@ -381,6 +412,10 @@ impl Network {
         assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
         self.now = self.now.max(next);
+        if self.faults.rebind.is_some_and(|every| self.now.since(self.rebound_at) >= every) {
+            self.rebound_at = self.now;
+            self.client_address.set_port(self.client_address.port() ^ 1);
+        }
         while let Some(entry) = self.in_flight.first_entry() {
             if entry.key().0 > self.now {
                 break;
@@ -507,7 +542,7 @@ impl Network {
         if self.only_first && to_server && self.trace.iter().filter(|(_, to, _)| *to).count() > 1 {
             return;
         }
-        if bytes.len() > usize::from(self.faults.mtu) || self.rng.random_bool(self.faults.loss) {
+        if bytes.len() > self.mtu() || self.rng.random_bool(self.faults.loss) {
             return;
         }
         let mut copies = vec![bytes];
@@ -533,6 +568,12 @@ impl Network {
         }
     }
 
+    fn mtu(&self) -> usize {
+        let time = self.now.since(Timestamp::START);
+        let hole = self.faults.black_hole.filter(|(from, _)| time >= *from).map(|(_, mtu)| mtu);
+        hole.unwrap_or(self.faults.mtu).min(self.faults.mtu).into()
+    }
+
     fn arrival(&mut self, to_server: bool, bytes: usize) -> Option<Timestamp> {
         let mut at = self.now;
         if let Some(rate) = self.faults.rate {
@@ -546,6 +587,9 @@ impl Network {
         }
         let jitter = self.faults.jitter.as_millis() as u64;
         let late = if jitter > 0 { self.rng.random_range(0..=jitter) } else { 0 };
-        Some(at + DELAY + Duration::from_millis(late))
+        if self.rng.random_bool(self.faults.spike) && self.halted_until < self.now {
+            self.halted_until = self.now + Duration::from_millis(self.rng.random_range(100..900));
+        }
+        Some((at + self.faults.delay + Duration::from_millis(late)).max(self.halted_until))
     }
 }
