@@ -2,6 +2,7 @@
 
 mod attacker;
 mod datagrams;
+mod early;
 mod frequency;
 mod handshake;
 mod hostile;
@@ -9,6 +10,7 @@ mod hostile_start;
 mod migration;
 mod network;
 mod operations;
+mod versions;
 
 use std::time::Duration;
 
