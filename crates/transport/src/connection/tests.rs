@@ -2,6 +2,7 @@
 
 mod attacker;
 mod datagrams;
+mod early;
 mod frequency;
 mod handshake;
 mod hostile;
@@ -10,6 +11,7 @@ mod migration;
 mod network;
 mod operations;
 mod qlog;
+mod versions;
 
 use std::time::Duration;
 
