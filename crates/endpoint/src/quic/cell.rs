@@ -143,7 +143,8 @@ impl State {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
                 }
                 Event::Moved(_) => self.moves += 1,
-                Event::Confirmed | Event::PathValidated(_) => {}
+                // Nobody here waits for the others.
+                _ => {}
             }
         }
     }
