@@ -121,7 +121,7 @@ impl Connection {
     /// None: nothing at all may be sent.
     fn allowance(&mut self, now: Timestamp, key: PathKey, buffer: usize) -> Option<Allowance> {
         let path = self.paths.get_or_active(key);
-        let (mtu, credit) = (path.mtu.current(), path.credit());
+        let (mtu, credit, validated) = (path.mtu.current(), path.credit(), path.validated);
         if !path.may_send() {
             return None;
         }
@@ -143,7 +143,9 @@ impl Connection {
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
-        } else if in_flight && self.progress.confirmed && self.is_quiet() {
+        } else if in_flight && validated && self.progress.confirmed && self.is_quiet() {
+            // Not before the peer is known to be there: a probe takes more than may be sent until then,
+            // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
             allowance = self.probe_mtu(now, buffer, allowance);
         }
         Some(allowance)
