@@ -133,6 +133,7 @@ impl Connection {
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
         let (mtu, credit) = (path.mtu.current().min(largest), path.credit());
+        let validated = path.validated;
         if !path.may_send() {
             return None;
         }
@@ -154,7 +155,9 @@ impl Connection {
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
-        } else if in_flight && self.progress.confirmed && self.is_quiet() {
+        } else if in_flight && validated && self.progress.confirmed && self.is_quiet() {
+            // Not before the peer is known to be there: a probe takes more than may be sent until then,
+            // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
             allowance = self.probe_mtu(now, buffer, allowance);
         }
         Some(allowance)
