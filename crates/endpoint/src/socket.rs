@@ -1,14 +1,9 @@
 //! UDP sockets, bound the way servers and clients need them.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
-use quinn::udp::{RecvMeta, Transmit};
-use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Binds a non-blocking UDP socket. An IPv6 wildcard takes IPv4 as well.
@@ -68,60 +63,4 @@ pub(crate) fn receive_buffer(socket: &UdpSocket) -> io::Result<usize> {
 pub(crate) fn disable_receive_offload(socket: &UdpSocket) {
     // A kernel without it has nothing to disable.
     let _ = setsockopt(socket, sockopt::UdpGroSegment, &false);
-}
-
-/// Makes a socket quinn's own, with UDP generic receive offload or without.
-///
-/// With it quinn reserves 3 MB of buffer for each socket, which is right for one and wrong for a
-/// thousand.
-pub(crate) fn wrap(
-    socket: UdpSocket,
-    receive_offload: bool,
-) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-    if receive_offload {
-        return TokioRuntime.wrap_udp_socket(socket);
-    }
-    // quinn switches offload on when it takes the socket; the twin is a handle of the same one.
-    let twin = socket.try_clone()?;
-    let wrapped = TokioRuntime.wrap_udp_socket(socket)?;
-    setsockopt(&twin, sockopt::UdpGroSegment, &false)?;
-    Ok(Arc::new(NoReceiveOffload(wrapped)))
-}
-
-#[derive(Debug)]
-struct NoReceiveOffload(Arc<dyn AsyncUdpSocket>);
-
-impl AsyncUdpSocket for NoReceiveOffload {
-    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Arc::clone(&self.0).create_io_poller()
-    }
-
-    fn try_send(&self, transmit: &Transmit) -> io::Result<()> {
-        self.0.try_send(transmit)
-    }
-
-    fn poll_recv(
-        &self,
-        cx: &mut Context,
-        bufs: &mut [IoSliceMut<'_>],
-        meta: &mut [RecvMeta],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_recv(cx, bufs, meta)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-
-    fn max_transmit_segments(&self) -> usize {
-        self.0.max_transmit_segments()
-    }
-
-    fn max_receive_segments(&self) -> usize {
-        1
-    }
-
-    fn may_fragment(&self) -> bool {
-        self.0.may_fragment()
-    }
 }

@@ -1,9 +1,9 @@
-//! From certificates and trust to quinn's configurations. TLS 1.3 only, ALPN `h3` only, no 0-RTT.
+//! From certificates and trust to TLS configurations. TLS 1.3 only, ALPN `h3` only, no 0-RTT.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use equic_transport::endpoint::EndpointConfig;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::certificate::{CertificateError, Fingerprint, Identity, read_certificates};
+use crate::quic::Settings;
 
 const ALPN: &[u8] = b"h3";
 
@@ -36,8 +37,13 @@ fn unusable(error: impl std::fmt::Display) -> CertificateError {
     CertificateError::Unusable(error.to_string())
 }
 
+/// An endpoint over the same crypto provider.
+pub(crate) fn endpoint() -> Result<Settings, CertificateError> {
+    EndpointConfig::new(&provider()).map(Settings::new).map_err(unusable)
+}
+
 /// TLS for a server.
-pub(crate) fn server(identity: &Identity) -> Result<QuicServerConfig, CertificateError> {
+pub(crate) fn server(identity: &Identity) -> Result<rustls::ServerConfig, CertificateError> {
     let mut config = rustls::ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(unusable)?
@@ -46,12 +52,12 @@ pub(crate) fn server(identity: &Identity) -> Result<QuicServerConfig, Certificat
         .map_err(unusable)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.max_early_data_size = 0;
-    config.try_into().map_err(unusable)
+    Ok(config)
 }
 
 /// TLS for a client. Without session resumption: every connection is a full handshake, so that
 /// connections cost the server the same and can be compared.
-pub(crate) fn client(trust: &Trust) -> Result<QuicClientConfig, CertificateError> {
+pub(crate) fn client(trust: &Trust) -> Result<rustls::ClientConfig, CertificateError> {
     let provider = provider();
     let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -69,7 +75,7 @@ pub(crate) fn client(trust: &Trust) -> Result<QuicClientConfig, CertificateError
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
-    config.try_into().map_err(unusable)
+    Ok(config)
 }
 
 fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {

@@ -113,7 +113,7 @@ fn configs() -> (ClientConfig, ServerConfig) {
     let transport = Arc::new(TransportConfig::default());
     (
         ClientConfig { tls: Arc::new(client), transport: transport.clone() },
-        ServerConfig { tls: Arc::new(server), transport },
+        ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None },
     )
 }
 

@@ -3,6 +3,7 @@
 //! [`IdSource`] makes ours: a [`ConnectionIdGenerator`] the IDs, a [`ResetKey`] their stateless
 //! reset tokens. [`IdChange`] is what an endpoint has to know of a connection's IDs.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -152,9 +153,14 @@ pub enum IdChange {
     TokenForgotten(ResetToken),
 }
 
+use crate::ranges::RangeSet;
+
 /// RETIRE_CONNECTION_ID frames that may wait for the network; a peer that makes us owe more closes the
 /// connection (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
+
+/// Ranges of retired IDs that are remembered, so that one told of again is not taken up again.
+const RETIRED_RANGES: usize = 32;
 
 /// Changes that wait for an endpoint; each turn of it leaves a few. Where there is none to ask for
 /// them the oldest go.
@@ -238,6 +244,12 @@ impl LocalIds {
         self.next += 1;
     }
 
+    /// One that the peer is told of in transport parameters, the second (RFC 9000 s.5.1.1).
+    pub fn issue_told(&mut self, id: ConnectionId, token: ResetToken) {
+        self.issue(id, token);
+        self.to_tell.remove(&(self.next - 1));
+    }
+
     /// Whether there is an ID to tell of.
     pub fn has_news(&self) -> bool {
         !self.to_tell.is_empty()
@@ -283,6 +295,11 @@ impl LocalIds {
         self.active.values().any(|active| *active == id)
     }
 
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        (self.active.len() + self.to_tell.len() + self.tokens.len()) * size_of::<NewId>()
+    }
+
     /// All that are in use.
     pub fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.active.values().copied()
@@ -297,6 +314,10 @@ pub struct RemoteIds {
     current: u64,
     /// Those below were asked to be retired.
     retire_prior_to: u64,
+    /// The peer uses IDs of no length.
+    none: bool,
+    /// Those we have used and given back.
+    retired: RangeSet,
     /// How many we keep.
     limit: u64,
     to_retire: BTreeSet<u64>,
@@ -313,6 +334,8 @@ impl RemoteIds {
             ids: BTreeMap::from([(0, (first, None))]),
             current: 0,
             retire_prior_to: 0,
+            none: first.is_empty(),
+            retired: RangeSet::new(),
             limit,
             to_retire: BTreeSet::new(),
             owed: BTreeSet::new(),
@@ -330,8 +353,47 @@ impl RemoteIds {
         self.ids.get(&self.current).map_or(ConnectionId::EMPTY, |(id, _)| *id)
     }
 
+    /// The ID with this sequence number; none: it is retired, or was never given.
+    pub fn get(&self, sequence: u64) -> Option<ConnectionId> {
+        self.ids.get(&sequence).map(|(id, _)| *id)
+    }
+
+    /// The sequence numbers of all that may be used, from the lowest up.
+    pub fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ids.keys().copied()
+    }
+
+    /// We do not use this one any more (RFC 9000 s.5.1.2). The last is kept.
+    pub fn retire(&mut self, sequence: u64) {
+        if self.ids.len() > 1
+            && let Some((_, token)) = self.ids.remove(&sequence)
+        {
+            if let Some(token) = token {
+                note(&mut self.changes, IdChange::TokenForgotten(token));
+            }
+            self.retired.insert_one(sequence);
+            if self.retired.len() > RETIRED_RANGES {
+                self.retired.pop_min();
+            }
+            if self.current == sequence {
+                self.current = self.ids.keys().next().copied().unwrap_or(sequence);
+            }
+            // Ours to choose, so never too many.
+            let _ = self.owe(sequence);
+        }
+    }
+
+    /// The ID of a server's preferred address, whose sequence number is 1 (RFC 9000 s.5.1.1).
+    pub fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
+        if let Entry::Vacant(entry) = self.ids.entry(1) {
+            entry.insert((id, Some(token)));
+            note(&mut self.changes, IdChange::TokenLearned(token));
+        }
+    }
+
     /// The peer chose another for the handshake (RFC 9000 s.7.2).
     pub fn set_handshake_id(&mut self, id: ConnectionId) {
+        self.none = id.is_empty();
         self.ids.insert(0, (id, None));
     }
 
@@ -354,7 +416,7 @@ impl RemoteIds {
     /// # Errors
     /// [`IdError`].
     pub fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), IdError> {
-        if self.current().is_empty() {
+        if self.none {
             // RFC 9000 s.19.15.
             return Err(IdError::Violation);
         }
@@ -369,13 +431,24 @@ impl RemoteIds {
             // RFC 9000 s.19.15: retired before it came.
             return self.owe(sequence);
         }
+        if self.retired.contains(sequence) {
+            // Told again because the network has lost our acknowledgement.
+            return Ok(());
+        }
         if self.ids.insert(sequence, (id, Some(token))).is_none_or(|known| known.1.is_none()) {
             note(&mut self.changes, IdChange::TokenLearned(token));
         }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             let kept = self.ids.split_off(&retire_prior_to);
-            for (sequence, (_, token)) in std::mem::replace(&mut self.ids, kept) {
+            let retired = std::mem::replace(&mut self.ids, kept);
+            // Before anything fails: there must be an ID to tell the peer of the failure.
+            if let Some(first) = self.ids.keys().next()
+                && !self.ids.contains_key(&self.current)
+            {
+                self.current = *first;
+            }
+            for (sequence, (_, token)) in retired {
                 if let Some(token) = token {
                     note(&mut self.changes, IdChange::TokenForgotten(token));
                 }
@@ -385,11 +458,6 @@ impl RemoteIds {
         if self.ids.len() as u64 > self.limit {
             return Err(IdError::Limit);
         }
-        if let Some(first) = self.ids.keys().next()
-            && !self.ids.contains_key(&self.current)
-        {
-            self.current = *first;
-        }
         Ok(())
     }
 
@@ -398,6 +466,11 @@ impl RemoteIds {
             self.to_retire.insert(sequence);
         }
         if self.owed.len() > MAX_RETIRED { Err(IdError::Limit) } else { Ok(()) }
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }
 
     /// Whether there is an ID to retire.
@@ -516,6 +589,7 @@ mod tests {
         let refused = (1..1000).find(|sequence| remote.on_new(new(*sequence), *sequence).is_err());
         assert!(refused.is_some_and(|sequence| sequence <= MAX_RETIRED as u64 + 2), "{refused:?}");
         assert!(remote.ids.len() <= 3 && remote.owed.len() <= MAX_RETIRED + 1);
+        assert!(!remote.current().is_empty(), "there is one to send CONNECTION_CLOSE to");
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub struct ReceivedPackets {
     /// Since when an acknowledgement is due at once.
     immediate: bool,
     ecn: EcnCounts,
+    /// The last packet was marked CE.
+    was_ce: bool,
 }
 
 impl ReceivedPackets {
@@ -127,6 +129,7 @@ impl ReceivedPackets {
             self.largest = Some((number, now));
         }
         self.ecn.count(ecn);
+        let was_ce = std::mem::replace(&mut self.was_ce, ecn == EcnCodepoint::Ce);
         if !eliciting {
             return;
         }
@@ -134,8 +137,13 @@ impl ReceivedPackets {
         self.largest_eliciting = self.largest_eliciting.max(Some(number));
         self.waiting += 1;
         self.deadline.get_or_insert(now + policy.max_ack_delay);
-        // RFC 9000 s.13.2.1: marks and reordering are told of at once.
-        if ecn == EcnCodepoint::Ce || reordered || self.waiting > policy.ack_eliciting_threshold {
+        // RFC 9000 s.13.2.1: marks and reordering are told of at once; where few acknowledgements are
+        // wanted, the first mark of several is (draft-ietf-quic-ack-frequency s.6.4).
+        let marked = self.was_ce && (policy.ack_eliciting_threshold <= 1 || !was_ce);
+        // Lest ranges are forgotten before they were told of.
+        let crowded = self.ranges.len() >= RANGES * 3 / 4;
+        let enough = self.waiting > policy.ack_eliciting_threshold;
+        if marked || reordered || crowded || enough {
             self.immediate = true;
         }
     }
@@ -166,7 +174,8 @@ impl ReceivedPackets {
 
     /// Whether an ACK frame is due now.
     pub fn is_due(&self, now: Timestamp) -> bool {
-        self.immediate || self.deadline.is_some_and(|deadline| deadline <= now)
+        self.largest.is_some()
+            && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
     /// Whether an ACK frame would tell of anything new, if there is room for it anyway.
@@ -182,6 +191,11 @@ impl ReceivedPackets {
     /// What to put into an ACK frame, from the highest range down; empty: nothing was received.
     pub fn ranges(&self) -> &RangeSet {
         &self.ranges
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        self.ranges.len() * size_of::<std::ops::Range<u64>>()
     }
 
     /// The largest number received, and when.

@@ -259,6 +259,7 @@ fn quinns_client_with_our_server() {
     let config = ServerConfig {
         tls: Arc::new(server_tls(&identity)),
         transport: Arc::new(TransportConfig { ecn: false, ..TransportConfig::default() }),
+        preferred_addresses: None,
     };
     let (version, original, scid) = (initial.version(), initial.dcid(), initial.scid());
     let start = Timestamp::START;

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use equic_wire::VarInt;
 use h3::client::{RequestStream, SendRequest};
 use h3::error::StreamError;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode, header};
-use quinn::{ConnectionError, VarInt};
 use tokio::time::Instant;
 
 use super::{ClientError, Target, in_time};
 use crate::h3_code;
+use crate::quic::{self, ConnectionError};
 
 /// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
@@ -23,11 +24,11 @@ const MAX_FIELD_SECTION: u64 = 64 * 1024;
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
-    send: SendRequest<h3_quinn::OpenStreams, Bytes>,
+    send: SendRequest<quic::h3::OpenStreams, Bytes>,
 }
 
 struct Shared {
-    quic: quinn::Connection,
+    quic: quic::Connection,
     target: Target,
     peer: SocketAddr,
     handshake: Duration,
@@ -36,7 +37,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.quic.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+        self.quic.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }
 }
 
@@ -54,13 +55,13 @@ impl Shared {
 
 impl Connection {
     pub(super) async fn new(
-        quic: quinn::Connection,
+        quic: quic::Connection,
         target: Target,
         peer: SocketAddr,
         handshake: Duration,
         timeout: Option<Duration>,
     ) -> Result<Self, ClientError> {
-        let transport = h3_quinn::Connection::new(quic.clone());
+        let transport = quic::h3::Connection::new(quic.clone());
         let shared = Arc::new(Shared { quic, target, peer, handshake, timeout });
         let mut builder = h3::client::builder();
         builder.max_field_section_size(MAX_FIELD_SECTION).send_grease(false);
@@ -182,7 +183,7 @@ impl Connection {
 
     /// Closes the connection now, with H3_NO_ERROR; responses under way fail.
     pub fn close(&self) {
-        self.shared.quic.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+        self.shared.quic.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }
 
     /// Round-trip time as QUIC estimates it now.
@@ -213,7 +214,7 @@ pub struct Response {
     announced: Option<u64>,
     start: Instant,
     deadline: Option<Instant>,
-    stream: RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>,
+    stream: RequestStream<quic::h3::BidiStream<Bytes>, Bytes>,
     connection: Connection,
 }
 

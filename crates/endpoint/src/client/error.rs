@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quinn::ConnectionError;
+use equic_wire::TransportErrorCode;
 
 use crate::certificate::CertificateError;
 use crate::h3_code;
+use crate::quic::{ConnectError, ConnectionError};
 
 /// A request failed, or could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,7 @@ pub enum ClientError {
         /// The server's address.
         peer: SocketAddr,
         /// What QUIC said.
-        source: quinn::ConnectError,
+        source: ConnectError,
     },
     /// The handshake failed.
     #[error("cannot connect to {peer}: {source}{}", mend(source))]
@@ -107,7 +108,7 @@ pub enum ClientError {
 
 fn mend(error: &ConnectionError) -> &'static str {
     match error {
-        ConnectionError::TransportError(error) if is_crypto(error.code) => {
+        ConnectionError::Transport { code, .. } if is_crypto(*code) => {
             " (if the certificate is not trusted: --ca FILE, a fingerprint, or --insecure)"
         }
         ConnectionError::TimedOut => " (no answer: is a QUIC server listening there?)",
@@ -116,8 +117,8 @@ fn mend(error: &ConnectionError) -> &'static str {
 }
 
 /// CRYPTO_ERROR, 0x0100 to 0x01ff (RFC 9001 s.4.8).
-fn is_crypto(code: quinn::TransportErrorCode) -> bool {
-    u64::from(code) >> 8 == 1
+fn is_crypto(code: u64) -> bool {
+    code >> 8 == 1
 }
 
 /// How a failure counts.
@@ -151,26 +152,28 @@ impl ClientError {
 fn of_connection(error: &ConnectionError) -> Failure {
     match error {
         ConnectionError::TimedOut => Failure::Timeout,
-        ConnectionError::ConnectionClosed(close)
-            if close.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
+        // RFC 9000 s.20.1.
+        ConnectionError::ConnectionClosed { code, .. }
+            if *code == TransportErrorCode::CONNECTION_REFUSED.0.get() =>
         {
             Failure::Refused
         }
-        ConnectionError::ApplicationClosed(close)
-            if close.error_code.into_inner() == u64::from(h3_code::EXCESSIVE_LOAD) =>
+        ConnectionError::ApplicationClosed { code, .. }
+            if *code == u64::from(h3_code::EXCESSIVE_LOAD) =>
         {
             Failure::Refused
         }
-        ConnectionError::TransportError(error) if is_crypto(error.code) => Failure::Error("tls"),
-        ConnectionError::ConnectionClosed(close) if is_crypto(close.error_code) => {
+        ConnectionError::Transport { code, .. }
+        | ConnectionError::ConnectionClosed { code, .. }
+            if is_crypto(*code) =>
+        {
             Failure::Error("tls")
         }
-        ConnectionError::TransportError(_) => Failure::Error("protocol"),
-        ConnectionError::VersionMismatch => Failure::Error("version"),
+        ConnectionError::Transport { .. } => Failure::Error("protocol"),
         ConnectionError::Reset => Failure::Error("reset"),
-        ConnectionError::ConnectionClosed(_)
-        | ConnectionError::ApplicationClosed(_)
-        | ConnectionError::LocallyClosed => Failure::Error("closed"),
-        ConnectionError::CidsExhausted => Failure::Error("config"),
+        ConnectionError::ConnectionClosed { .. }
+        | ConnectionError::ApplicationClosed { .. }
+        | ConnectionError::LocallyClosed
+        | ConnectionError::EndpointGone => Failure::Error("closed"),
     }
 }

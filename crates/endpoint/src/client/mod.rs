@@ -14,10 +14,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{Endpoint, EndpointConfig, IdleTimeout, TokioRuntime, TransportConfig, VarInt};
+use equic_transport::stream::StreamConfig;
+use equic_wire::VarInt;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
+use crate::quic::{self, Endpoint, TransportConfig};
 use crate::tls::Trust;
 use crate::{h3_code, socket, tls};
 
@@ -66,26 +68,31 @@ impl Default for ClientConfig {
 }
 
 /// TLS and transport settings, made once and shared by any number of clients.
-#[derive(Clone, Debug)]
-pub(crate) struct Prepared(quinn::ClientConfig);
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    quic: quic::ClientConfig,
+    keep_alive: Option<Duration>,
+}
 
 impl Prepared {
     pub(crate) fn new(config: &ClientConfig) -> Result<Self, ClientError> {
-        let idle = IdleTimeout::try_from(config.idle_timeout)
-            .map_err(|_| ClientError::IdleTimeout(config.idle_timeout))?;
-        let mut transport = TransportConfig::default();
-        transport
-            .max_idle_timeout(
-                Some(idle).filter(|_| config.idle_timeout >= Duration::from_millis(1)),
-            )
-            .keep_alive_interval(config.keep_alive)
-            .max_concurrent_bidi_streams(VarInt::from_u32(0))
-            .max_concurrent_uni_streams(VarInt::from_u32(8))
-            .datagram_receive_buffer_size(None);
-        let tls = tls::client(&config.trust)?;
-        let mut quic = quinn::ClientConfig::new(Arc::new(tls));
-        quic.transport_config(Arc::new(transport));
-        Ok(Self(quic))
+        if config.idle_timeout.as_millis() >= 1 << 62 {
+            return Err(ClientError::IdleTimeout(config.idle_timeout));
+        }
+        let transport = TransportConfig {
+            max_idle_timeout: config.idle_timeout,
+            streams: StreamConfig {
+                max_streams_bidi: 0,
+                max_streams_uni: 8,
+                ..StreamConfig::default()
+            },
+            ..TransportConfig::default()
+        };
+        let tls = Arc::new(tls::client(&config.trust)?);
+        Ok(Self {
+            quic: quic::ClientConfig { tls, transport: Arc::new(transport) },
+            keep_alive: config.keep_alive,
+        })
     }
 }
 
@@ -117,12 +124,9 @@ impl Client {
                 .or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into(), &config))?,
         };
         let address = config.bind.unwrap_or(wildcard);
-        let runtime = Arc::new(TokioRuntime);
-        let endpoint = socket::wrap(socket, config.receive_offload)
-            .and_then(|socket| {
-                let settings = EndpointConfig::default();
-                Endpoint::new_with_abstract_socket(settings, None, socket, runtime)
-            })
+        let mut settings = tls::endpoint()?;
+        settings.receive_offload = config.receive_offload;
+        let endpoint = Endpoint::client(socket, settings)
             .map_err(|source| ClientError::Bind { address, source })?;
         Ok(Self { endpoint, config, quic, kept: Arc::default() })
     }
@@ -168,13 +172,16 @@ impl Client {
         let start = Instant::now();
         let connecting = self
             .endpoint
-            .connect_with(self.quic.0.clone(), peer, target.server_name())
+            .connect(&self.quic.quic, peer, target.server_name())
             .map_err(|source| ClientError::Start { peer, source })?;
         let quic = in_time(deadline, start, "handshake", async {
             connecting.await.map_err(|source| ClientError::Handshake { peer, source })
         })
         .await?;
         let handshake = start.elapsed();
+        if let Some(interval) = self.quic.keep_alive {
+            tokio::spawn(keep_alive(quic.clone(), interval));
+        }
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
     }
 
@@ -226,25 +233,41 @@ impl Client {
     /// An address that cannot be bound; the old socket stays.
     pub fn rebind(&self, address: SocketAddr) -> Result<(), ClientError> {
         let socket = bind(address, &self.config)?;
-        socket::wrap(socket, self.config.receive_offload)
-            .and_then(|socket| self.endpoint.rebind_abstract(socket))
-            .map_err(|source| ClientError::Bind { address, source })
+        self.endpoint.rebind(socket).map_err(|source| ClientError::Bind { address, source })
     }
 
     /// Closes all connections and waits, a second at most, until the servers should know.
     pub async fn close(&self) {
         self.kept.lock().await.clear();
-        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
 
     /// Closes all connections without waiting; they linger in the background.
     pub(crate) fn abandon(&self) {
-        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }
 
     fn deadline(&self) -> Option<Instant> {
         self.config.timeout.and_then(|limit| Instant::now().checked_add(limit))
+    }
+}
+
+/// Has the server say that it is there whenever nothing came for so long.
+async fn keep_alive(connection: quic::Connection, interval: Duration) {
+    // A zero interval would be a flood.
+    let interval = interval.max(Duration::from_millis(10));
+    let mut seen = connection.stats().datagrams_received;
+    loop {
+        tokio::select! {
+            _ = connection.closed() => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+        let now = connection.stats().datagrams_received;
+        if now == seen {
+            connection.ping();
+        }
+        seen = now;
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct State {
     /// When it is to be looked at unasked.
     pub timer: Option<Timestamp>,
     pub closed: Option<ConnectionError>,
+    /// How often the active path has changed.
+    pub moves: u64,
     pub wakers: Wakers,
     pub streams: HashMap<StreamId, StreamState>,
 }
@@ -95,6 +97,7 @@ impl Cell {
             removed: false,
             timer: None,
             closed: None,
+            moves: 0,
             wakers: Wakers::default(),
             streams: HashMap::new(),
         };
@@ -139,7 +142,8 @@ impl State {
                 Event::HookFailed(hook, error) => {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
                 }
-                Event::Confirmed => {}
+                Event::Moved(_) => self.moves += 1,
+                Event::Confirmed | Event::PathValidated(_) => {}
             }
         }
     }

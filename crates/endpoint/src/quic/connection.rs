@@ -185,6 +185,13 @@ impl Connection {
         self.cell().lock().connection.remote_address()
     }
 
+    /// How often the connection has gone on with other addresses, proven or not (RFC 9000 s.9.3): an
+    /// address that stays without this growing for as long as a path validation may take (three probe
+    /// timeouts, s.8.2.4) is the peer's.
+    pub fn moves(&self) -> u64 {
+        self.cell().lock().moves
+    }
+
     /// Round-trip time as it is estimated now.
     pub fn rtt(&self) -> Duration {
         self.cell().lock().connection.rtt()

@@ -281,8 +281,23 @@ impl Endpoint {
     /// What the system says about the socket; nothing has changed then.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
         let udp = Udp::new(socket, self.0.receive_offload, self.0.server)?;
-        self.first().lock().udp = Arc::new(udp);
-        self.first().wake();
+        let socket = self.first();
+        let local = udp.local_addr()?.ip();
+        let local = (!local.is_unspecified()).then_some(local);
+        let mut inner = socket.lock();
+        inner.udp = Arc::new(udp);
+        let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();
+        drop(inner);
+        let now = socket.now();
+        for cell in cells {
+            let mut state = cell.lock();
+            if state.connection.migrate(now, local).is_err() {
+                // Without another connection ID, as behind a NAT that has forgotten.
+                state.connection.ping();
+            }
+            state.take_events();
+            cell.touch(&mut state);
+        }
         Ok(())
     }
 }

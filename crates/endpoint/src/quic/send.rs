@@ -113,10 +113,11 @@ impl SendStream {
         Ok(())
     }
 
-    /// Says that all was written.
+    /// Says that all was written. If the peer wants no more this does nothing;
+    /// [`SendStream::stopped`] tells.
     ///
     /// # Errors
-    /// It was finished or reset before, or the peer wants no more.
+    /// It was finished or reset before.
     pub fn finish(&mut self) -> Result<(), WriteError> {
         if self.ended {
             return Err(WriteError::Closed);
@@ -124,8 +125,12 @@ impl SendStream {
         let cell = &self.guard.0;
         let mut state = cell.lock();
         state.check()?;
-        let finished = state.connection.streams().finish(self.id);
-        finished.map_err(|error| why(&state, self.id, error))?;
+        if let Err(error) = state.connection.streams().finish(self.id) {
+            match why(&state, self.id, error) {
+                WriteError::Stopped(_) => {}
+                error => return Err(error),
+            }
+        }
         self.ended = true;
         cell.touch(&mut state);
         Ok(())

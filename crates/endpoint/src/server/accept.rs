@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{Endpoint, Incoming, VarInt};
+use equic_wire::VarInt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::admission::Decision;
 use crate::h3_code;
+use crate::quic::Incoming;
 
 /// How long connections that are cut off, and then their last packets, may take to leave.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -23,8 +24,7 @@ pub(super) async fn run(
     let mut connections = JoinSet::new();
     let lost = serve(server, &mut connections, shutdown).await.is_err();
 
-    // Without a configuration the endpoint takes no new connections.
-    server.endpoint.set_server_config(None);
+    server.endpoint.stop_accepting();
     for (phase, time) in [(Phase::Draining, server.context.limits.grace), (Phase::CutOff, CLOSING)]
     {
         server.phase.send_replace(phase);
@@ -32,7 +32,7 @@ pub(super) async fn run(
         // Whoever is not done in time meets the next phase.
         let _ = timeout(time, all_closed).await;
     }
-    server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), b"server shutting down");
+    server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "server shutting down");
     connections.shutdown().await;
     let _ = timeout(CLOSING, server.endpoint.wait_idle()).await;
     if lost { Err(ServerError::Lost) } else { Ok(server.context.stats.snapshot()) }
@@ -81,8 +81,7 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
         }
         Decision::Retry if incoming.may_retry() => {
             counters.retried.add(1);
-            // Fails only for what may_retry() rules out; the attempt is then refused.
-            let _ = incoming.retry();
+            incoming.retry();
             return None;
         }
         Decision::Accept | Decision::Retry => {}
@@ -100,6 +99,6 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
 impl Drop for Server {
     /// A server that is dropped without having run closes what it holds.
     fn drop(&mut self) {
-        Endpoint::close(&self.endpoint, VarInt::from_u32(h3_code::NO_ERROR), b"");
+        self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn::{Incoming, VarInt};
+use equic_wire::VarInt;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -15,8 +15,9 @@ use super::presence::Presence;
 use super::respond::{self, Outcome};
 use super::{Context, Phase};
 use crate::h3_code;
+use crate::quic::{self, Incoming};
 
-type H3Connection = h3::server::Connection<h3_quinn::Connection, Bytes>;
+type H3Connection = h3::server::Connection<quic::h3::Connection, Bytes>;
 
 /// An IPv4 client of a dual-stack socket, as IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
@@ -28,7 +29,7 @@ pub(super) struct Peer {
     pub context: Arc<Context>,
     pub number: u64,
     requests: AtomicU64,
-    quic: quinn::Connection,
+    quic: quic::Connection,
     presence: Presence,
 }
 
@@ -40,8 +41,8 @@ impl Peer {
     /// Looks whether the client has migrated; returns its address.
     fn observe(&self) -> SocketAddr {
         let address = self.address();
-        let challenges = self.quic.stats().frame_tx.path_challenge;
-        if self.presence.observe(address, challenges, Instant::now()) {
+        let moves = self.quic.moves();
+        if self.presence.observe(address, moves, Instant::now()) {
             self.context.stats.0.moved.add(1);
         }
         address
@@ -79,7 +80,7 @@ pub(super) async fn run(
         Ok(opened) => opened,
         Err(refused) => {
             context.stats.0.refused_late.add(1);
-            quic.close(VarInt::from_u32(refused.code), refused.reason.as_bytes());
+            quic.close(VarInt::from_u32(refused.code), &refused.reason);
             return;
         }
     };
@@ -95,11 +96,11 @@ pub(super) async fn run(
         () = serve(&peer, phase) => {}
     }
     // Whatever is not closed yet is closed without error; the requests under way were dropped.
-    peer.quic.close(VarInt::from_u32(h3_code::NO_ERROR), b"");
+    peer.quic.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     drop(release);
 }
 
-async fn handshake(context: &Context, incoming: Incoming) -> Option<quinn::Connection> {
+async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
     let address = incoming.remote_address();
     let connecting = match incoming.accept() {
         Ok(connecting) => connecting,
@@ -138,10 +139,10 @@ async fn watch_over(peer: &Peer) {
         // client, and packets that keep the connection alive.
         let budget = (4 << 20)
             + peer.requests.load(Ordering::Relaxed) * (2 << 10)
-            + stats.udp_tx.bytes / 2
+            + stats.bytes_sent / 2
             + start.elapsed().as_secs() * (4 << 10);
-        if stats.udp_rx.bytes > budget {
-            peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), b"too much received");
+        if stats.bytes_received > budget {
+            peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), "too much received");
             return;
         }
     }
@@ -150,7 +151,7 @@ async fn watch_over(peer: &Peer) {
 /// Answers requests until the client or the server has had enough.
 async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let limits = &peer.context.limits;
-    let transport = h3_quinn::Connection::new(peer.quic.clone());
+    let transport = quic::h3::Connection::new(peer.quic.clone());
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
     // Opens streams, which a client without room for them would hold up for ever.
@@ -174,7 +175,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                 }
                 malformed += u32::from(matches!(done, Ok(Outcome::Malformed)));
                 if malformed > limits.max_malformed {
-                    peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), b"malformed requests");
+                    peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), "malformed requests");
                     return;
                 }
             }
@@ -197,14 +198,12 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
 /// Waits until the last responses have reached the client, as closing throws away what has not.
 ///
 /// h3 does not tell when a stream is acknowledged. While something is missing QUIC probes at least
-/// once a probe timeout, so silence for longer means that all has arrived. It also means that the
-/// congestion window is open: quinn 0.11 holds CONNECTION_CLOSE back while it is full, for ever
-/// (quinn issue 2785).
-async fn silence(quic: &quinn::Connection) {
-    let mut sent = quic.stats().udp_tx.datagrams;
+/// once a probe timeout, so silence for longer means that all has arrived.
+async fn silence(quic: &quic::Connection) {
+    let mut sent = quic.stats().datagrams_sent;
     loop {
         sleep(Duration::from_millis(100) + 4 * quic.rtt()).await;
-        let now = quic.stats().udp_tx.datagrams;
+        let now = quic.stats().datagrams_sent;
         if now == sent {
             return;
         }

@@ -2,21 +2,22 @@
 //!
 //! `config` says what can be set, `accept` takes connection attempts and shuts down, `connection`
 //! runs one connection from handshake to close, `presence` keeps the admission guard honest,
-//! `respond` answers one request, `files` finds a file under the root, `stats` counts.
+//! `respond` answers one request, `files` finds a file under the root, `range` says which part of it
+//! was asked for, `stats` counts.
 //!
 //! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
 //! and the files under [`ServerConfig::root`]; the first two hide files of the same name. HEAD
-//! wherever GET; every other method is 405.
+//! wherever GET; every other method is 405. Files and zeroes can be had in parts (Range).
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use quinn::{Endpoint, EndpointConfig, IdleTimeout, TokioRuntime, TransportConfig, VarInt};
+use equic_transport::stream::StreamConfig;
 use tokio::sync::{Semaphore, watch};
 
 use crate::certificate::{CertificateError, Fingerprint};
+use crate::quic::{self, Endpoint, TransportConfig};
 use crate::{socket, tls};
 
 mod accept;
@@ -24,6 +25,7 @@ mod config;
 mod connection;
 mod files;
 mod presence;
+mod range;
 mod respond;
 mod stats;
 
@@ -122,15 +124,17 @@ impl Server {
             ),
             None => None,
         };
-        let mut quic = quinn::ServerConfig::with_crypto(Arc::new(tls::server(&identity)?));
-        quic.transport_config(Arc::new(transport(&config.limits)?));
+        let quic = quic::ServerConfig {
+            tls: Arc::new(tls::server(&identity)?),
+            transport: Arc::new(transport(&config.limits)?),
+            preferred_addresses: None,
+        };
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
         let socket = socket::bind(config.listen, config.receive_buffer).map_err(bind_error)?;
         let receive_buffer = socket::receive_buffer(&socket).map_err(bind_error)?;
         let address = socket.local_addr().map_err(bind_error)?;
         let endpoint =
-            Endpoint::new(EndpointConfig::default(), Some(quic), socket, Arc::new(TokioRuntime))
-                .map_err(bind_error)?;
+            Endpoint::server(vec![socket], tls::endpoint()?, Arc::new(quic)).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
         Ok(Self {
             endpoint,
@@ -181,21 +185,26 @@ impl Server {
 
 /// The transport parameters of a server (RFC 9000 s.18.2).
 fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
-    let idle = IdleTimeout::try_from(limits.idle_timeout).map_err(|_| ServerError::Limit {
-        what: "idle timeout",
-        value: format!("{:?}", limits.idle_timeout),
-        range: "under 2^62 milliseconds",
-    })?;
-    let mut transport = TransportConfig::default();
-    transport
+    if limits.idle_timeout.as_millis() >= 1 << 62 {
+        return Err(ServerError::Limit {
+            what: "idle timeout",
+            value: format!("{:?}", limits.idle_timeout),
+            range: "under 2^62 milliseconds",
+        });
+    }
+    Ok(TransportConfig {
         // Zero means no timeout on the wire (RFC 9000 s.18.2), and connections that are never forgotten.
-        .max_idle_timeout(Some(idle).filter(|_| limits.idle_timeout >= Duration::from_millis(1)))
-        .max_concurrent_bidi_streams(VarInt::from_u32(limits.max_concurrent_streams))
-        // Control, QPACK encoder, QPACK decoder (RFC 9114 s.6.2), and some to grease with.
-        .max_concurrent_uni_streams(VarInt::from_u32(8))
-        .stream_receive_window(VarInt::from_u32(64 * 1024))
-        .receive_window(VarInt::from_u32(256 * 1024))
-        .send_window(limits.send_window)
-        .datagram_receive_buffer_size(None);
-    Ok(transport)
+        max_idle_timeout: limits.idle_timeout,
+        streams: StreamConfig {
+            max_streams_bidi: limits.max_concurrent_streams.into(),
+            // Control, QPACK encoder, QPACK decoder (RFC 9114 s.6.2), and some to grease with.
+            max_streams_uni: 8,
+            stream_window: 64 * 1024,
+            max_stream_window: 64 * 1024,
+            connection_window: 256 * 1024,
+            max_connection_window: 256 * 1024,
+            send_buffer: limits.send_window,
+        },
+        ..TransportConfig::default()
+    })
 }

@@ -1,10 +1,9 @@
 //! One connection's standing with the admission: opened, moved, closed.
 //!
-//! quinn has no event for migration, so the address is looked at now and then. An address counts
-//! when it has proved itself: QUIC switches to a new one at the first packet, before the client has
-//! shown that it receives there, and switches back when no proof comes (RFC 9000 s.9.3). Each new
-//! claim makes QUIC send a PATH_CHALLENGE, so an address that stays for longer than a validation
-//! may take, without another challenge having been sent, is the client's own.
+//! The address is looked at now and then. An address counts when it has proved itself: QUIC switches
+//! to a new one at the first packet, before the client has shown that it receives there, and switches
+//! back when no proof comes (RFC 9000 s.9.3). Each switch is counted as a move, so an address that
+//! stays for longer than a validation may take, without another move, is the client's own.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,7 +26,7 @@ struct State {
 struct Claim {
     address: SocketAddr,
     since: Instant,
-    challenges: u64,
+    moves: u64,
 }
 
 impl Presence {
@@ -36,9 +35,9 @@ impl Presence {
         Self { settle, state: Mutex::new(Some(state)) }
     }
 
-    /// Takes note of the connection's address and of the PATH_CHALLENGE frames sent so far;
+    /// Takes note of the connection's address and of how often it has moved so far;
     /// returns whether the admission was told of a move.
-    pub fn observe(&self, address: SocketAddr, challenges: u64, now: Instant) -> bool {
+    pub fn observe(&self, address: SocketAddr, moves: u64, now: Instant) -> bool {
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return false };
         if address == state.counted {
@@ -47,15 +46,13 @@ impl Presence {
         }
         if address.ip() != state.counted.ip() && !self.settle.is_zero() {
             match &state.claim {
-                Some(claim)
-                    if claim.address.ip() == address.ip() && claim.challenges == challenges =>
-                {
+                Some(claim) if claim.address.ip() == address.ip() && claim.moves == moves => {
                     if now.saturating_duration_since(claim.since) < self.settle {
                         return false;
                     }
                 }
                 _ => {
-                    state.claim = Some(Claim { address, since: now, challenges });
+                    state.claim = Some(Claim { address, since: now, moves });
                     return false;
                 }
             }

@@ -1,27 +1,30 @@
 //! Answering one request.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use tokio::io::AsyncReadExt;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::connection::Peer;
 use super::files::{Found, Root};
+use super::range::{Wanted, wanted};
 use super::{Phase, RequestRecord};
+use crate::quic;
 
 /// Bytes handed to QUIC at a time.
 const CHUNK: usize = 64 * 1024;
 static ZEROES: [u8; CHUNK] = [0; CHUNK];
 
-type Resolver = RequestResolver<h3_quinn::Connection, Bytes>;
-type Stream = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+type Resolver = RequestResolver<quic::h3::Connection, Bytes>;
+type Stream = RequestStream<quic::h3::BidiStream<Bytes>, Bytes>;
 
 /// What became of a request.
 pub(super) enum Outcome {
@@ -112,37 +115,50 @@ async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
         return answer;
     }
     let path = request.uri().path();
+    // A range is of what GET gives (RFC 9110 s.14.2).
+    let none = HeaderMap::new();
+    let headers = if *request.method() == Method::GET { request.headers() } else { &none };
     if path == "/health" {
         return text(StatusCode::OK, "ok\n");
     }
     if let Some(number) = path.strip_prefix("/bytes/") {
-        return zeroes(number, peer.context.limits.max_bytes);
+        return zeroes(number, peer.context.limits.max_bytes, headers);
     }
     match &peer.context.files {
-        Some(root) => file(root, path, request.uri().query()).await,
+        Some(root) => file(root, path, request.uri().query(), headers).await,
         None => text(StatusCode::NOT_FOUND, "not found\n"),
     }
 }
 
-fn zeroes(number: &str, max: u64) -> Answer {
+fn zeroes(number: &str, max: u64, headers: &HeaderMap) -> Answer {
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return text(StatusCode::BAD_REQUEST, "/bytes/N: N must be a decimal number\n");
     }
     match number.parse::<u64>() {
-        Ok(length) if length <= max => {
-            let head = head(StatusCode::OK, "application/octet-stream", length);
-            Answer { head, body: Body::Zeroes(length) }
-        }
+        Ok(length) if length <= max => match part(headers, "application/octet-stream", length) {
+            Ok((head, part)) => Answer { head, body: Body::Zeroes(part.end - part.start) },
+            Err(answer) => *answer,
+        },
         // All digits, so what does not parse is too large.
         _ => text(StatusCode::BAD_REQUEST, &format!("/bytes/N: N is at most {max}\n")),
     }
 }
 
-async fn file(root: &Root, path: &str, query: Option<&str>) -> Answer {
+async fn file(root: &Root, path: &str, query: Option<&str>, headers: &HeaderMap) -> Answer {
     match root.find(path).await {
         Found::File { file, length, content_type } => {
-            let head = head(StatusCode::OK, content_type, length);
-            Answer { head, body: Body::File(tokio::fs::File::from_std(file), length) }
+            let (head, part) = match part(headers, content_type, length) {
+                Ok(part) => part,
+                Err(answer) => return *answer,
+            };
+            let mut file = tokio::fs::File::from_std(file);
+            if part.start > 0
+                && let Err(error) = file.seek(SeekFrom::Start(part.start)).await
+            {
+                tracing::warn!(path, %error, "cannot seek in file");
+                return text(StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file\n");
+            }
+            Answer { head, body: Body::File(file, part.end - part.start) }
         }
         Found::Directory => {
             let location = match query {
@@ -161,6 +177,39 @@ async fn file(root: &Root, path: &str, query: Option<&str>) -> Answer {
             tracing::warn!(path, %error, "cannot open file");
             text(StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file\n")
         }
+    }
+}
+
+/// The head for the part of a body that was asked for, and which it is; an error: there is no such part.
+fn part(
+    headers: &HeaderMap,
+    content_type: &'static str,
+    length: u64,
+) -> Result<(Response<()>, Range<u64>), Box<Answer>> {
+    let (status, range, content_range) = match wanted(headers, length) {
+        Wanted::All => (StatusCode::OK, 0..length, None),
+        Wanted::Part(part) => {
+            let value = format!("bytes {}-{}/{length}", part.start, part.end - 1);
+            (StatusCode::PARTIAL_CONTENT, part, Some(value))
+        }
+        Wanted::Beyond => {
+            let mut answer = text(StatusCode::RANGE_NOT_SATISFIABLE, "no such part\n");
+            insert(&mut answer.head, &format!("bytes */{length}"));
+            return Err(Box::new(answer));
+        }
+    };
+    let mut head = head(status, content_type, range.end - range.start);
+    head.headers_mut().insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if let Some(value) = content_range {
+        insert(&mut head, &value);
+    }
+    Ok((head, range))
+}
+
+fn insert(head: &mut Response<()>, content_range: &str) {
+    // Digits, and what stands between them.
+    if let Ok(value) = HeaderValue::from_str(content_range) {
+        head.headers_mut().insert(header::CONTENT_RANGE, value);
     }
 }
 

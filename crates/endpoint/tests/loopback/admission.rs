@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 
 use crate::common::{PATIENCE, Running, Watched, get, loopback, path, seed, start};
+use crate::foreign;
 
 /// Says the same to everybody.
 struct Always(Decision, AtomicU64);
@@ -62,8 +63,7 @@ async fn refused_ignored_retried() {
 
     let admission = always(Decision::Retry);
     let retrying = with(admission.clone(), Limits::default());
-    let response = retrying.client().get(&retrying.url("/health")).await.unwrap();
-    assert_eq!(response.status, StatusCode::OK);
+    assert_eq!(foreign::get(&retrying, "/health").await, (StatusCode::OK, 3));
     let stats = retrying.stop().await;
     assert_eq!((stats.attempts, stats.retried, stats.opened), (2, 1, 1));
     assert_eq!(admission.1.load(Ordering::Relaxed), 2, "asked about both");

@@ -1,17 +1,17 @@
 //! Paths that lead out of the root, and clients that do not speak HTTP/3.
 
 use std::os::unix::fs::symlink;
-use std::sync::Arc;
 use std::time::Duration;
 
 use equic_endpoint::{Limits, ServerConfig};
 use http::StatusCode;
-use quinn::{Connection, ConnectionError, Endpoint, VarInt};
+use quinn::{Connection, ConnectionError, VarInt};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use tokio::time::timeout;
 
 use crate::common::{PATIENCE, Running, get, loopback, path, seed, start};
+use crate::foreign::raw;
 
 const EXCESSIVE_LOAD: u64 = 0x107;
 
@@ -82,57 +82,6 @@ async fn long_headers_are_refused() {
         Err(error) => assert!(error.to_string().contains("Header too big"), "{error}"),
     }
     assert_eq!(get(&connection, "/health").await, StatusCode::OK);
-}
-
-/// A QUIC connection without HTTP/3 on it.
-async fn raw(server: &Running) -> (Endpoint, Connection) {
-    #[derive(Debug)]
-    struct Any(Arc<rustls::crypto::CryptoProvider>);
-    impl rustls::client::danger::ServerCertVerifier for Any {
-        fn verify_server_cert(
-            &self,
-            _: &rustls::pki_types::CertificateDer<'_>,
-            _: &[rustls::pki_types::CertificateDer<'_>],
-            _: &rustls::pki_types::ServerName<'_>,
-            _: &[u8],
-            _: rustls::pki_types::UnixTime,
-        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-            Ok(rustls::client::danger::ServerCertVerified::assertion())
-        }
-        fn verify_tls12_signature(
-            &self,
-            _: &[u8],
-            _: &rustls::pki_types::CertificateDer<'_>,
-            _: &rustls::DigitallySignedStruct,
-        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            Err(rustls::Error::General("not TLS 1.3".into()))
-        }
-        fn verify_tls13_signature(
-            &self,
-            _: &[u8],
-            _: &rustls::pki_types::CertificateDer<'_>,
-            _: &rustls::DigitallySignedStruct,
-        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
-        }
-        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-            self.0.signature_verification_algorithms.supported_schemes()
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Any(provider)))
-        .with_no_client_auth();
-    tls.alpn_protocols = vec![b"h3".to_vec()];
-    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
-    let endpoint = Endpoint::client(loopback()).unwrap();
-    let config = quinn::ClientConfig::new(Arc::new(crypto));
-    let connecting = endpoint.connect_with(config, server.address, "localhost").unwrap();
-    let connection = connecting.await.unwrap();
-    (endpoint, connection)
 }
 
 async fn healthy(server: &Running) {

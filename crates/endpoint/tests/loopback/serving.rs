@@ -246,7 +246,10 @@ async fn shutdown_does_not_wait_for_ever() {
         let error = timeout(PATIENCE, &mut drained).await.unwrap().unwrap().unwrap_err();
         assert!(matches!(error.failure(), Failure::Error(_)), "{error}");
         let reason = timeout(PATIENCE, connection.closed()).await.unwrap();
-        assert!(matches!(reason, quinn::ConnectionError::ApplicationClosed(_)), "{reason}");
+        assert!(
+            matches!(reason, equic_endpoint::quic::ConnectionError::ApplicationClosed { .. }),
+            "{reason}"
+        );
     }
 }
 

@@ -63,7 +63,11 @@ impl Identity {
     }
 
     pub fn server(&self, sockets: usize) -> Endpoint {
-        let config = ServerConfig { tls: Arc::new(self.server_tls()), transport: transport() };
+        let config = ServerConfig {
+            tls: Arc::new(self.server_tls()),
+            transport: transport(),
+            preferred_addresses: None,
+        };
         self.server_with(sockets, settings(), config)
     }
 

@@ -68,7 +68,11 @@ async fn attempts_that_wait_are_limited() {
     let mut settings = settings();
     settings.endpoint.max_incoming = 3;
     let tls = Arc::new(identity.server_tls());
-    let server = identity.server_with(1, settings, ServerConfig { tls, transport: transport() });
+    let server = identity.server_with(
+        1,
+        settings,
+        ServerConfig { tls, transport: transport(), preferred_addresses: None },
+    );
     let config = identity.client();
     let clients: Vec<_> = (0..10).map(|_| client()).collect();
     let address = server.local_addr().unwrap();

@@ -173,8 +173,11 @@ async fn who_does_not_read_holds_the_writer_up() {
     };
     let transport = Arc::new(TransportConfig { streams, ..TransportConfig::default() });
     let tls = Arc::new(identity.server_tls());
-    let server =
-        identity.server_with(1, settings(), ServerConfig { tls, transport: transport.clone() });
+    let server = identity.server_with(
+        1,
+        settings(),
+        ServerConfig { tls, transport: transport.clone(), preferred_addresses: None },
+    );
     let (read, may_read) = tokio::sync::watch::channel(false);
     let (count, counted) = tokio::sync::mpsc::unbounded_channel();
     let mut counted = counted;

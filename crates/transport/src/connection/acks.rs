@@ -30,6 +30,7 @@ impl Connection {
 
     /// RFC 9002 A.7.
     fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
+        self.stats.acks_received += 1;
         let largest = ack.largest().get();
         let before = self.spaces[id].loss.largest_acked();
         let ranges = ack.ranges().map(|range| range.smallest().get()..=range.largest().get());
@@ -67,12 +68,16 @@ impl Connection {
         self.detect_lost(now, id);
         for (key, in_flight) in flights {
             if acked.packets.iter().any(|(_, packet)| packet.content.path == key) {
-                let congested = fresh && self.validate_ecn(key, &acked.packets, ack);
+                let active = key == self.path().key;
+                let congested = fresh && active && self.validate_ecn(key, &acked.packets, ack);
                 self.on_path_acked(now, key, in_flight, &acked.packets, congested);
             }
         }
         if self.peer_completed_validation() {
             self.path_mut().pto_count = 0;
+        }
+        if id.is_data() {
+            self.review_ack_frequency(now);
         }
     }
 
@@ -141,7 +146,8 @@ impl Connection {
                 (SpaceId::Data(_), Some(peer)) => {
                     let delay = ack.delay(peer.ack_delay_exponent);
                     let confirmed = connection.progress.confirmed;
-                    if confirmed { delay.min(peer.max_ack_delay) } else { delay }
+                    let most = connection.peer_max_ack_delay();
+                    if confirmed { delay.min(most) } else { delay }
                 }
                 _ => Duration::ZERO,
             },
@@ -150,8 +156,8 @@ impl Connection {
 
     /// Whether there are new marks of congestion.
     fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
-        let on_path = packets.iter().filter(|(_, packet)| packet.content.path == key);
-        let marked = on_path.filter(|(_, packet)| packet.content.marked).count() as u64;
+        // The peer counts for all paths together, so the active one's validation does, too.
+        let marked = packets.iter().filter(|(_, packet)| packet.content.marked).count() as u64;
         let counts = ack.ecn().map(|ecn| EcnCounts {
             ect0: ecn.ect0.get(),
             ect1: ecn.ect1.get(),
@@ -197,7 +203,11 @@ impl Connection {
                     let (operation, frame_type) = (Operation::FrameAcked, one.frame_type);
                     self.operate_frame(operation, frame_type, one.token, |_, _| ());
                 }
-                SentFrame::HandshakeDone | SentFrame::NewConnectionId(_) | SentFrame::Ping => {}
+                SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
+                SentFrame::HandshakeDone
+                | SentFrame::NewConnectionId(_)
+                | SentFrame::Datagram
+                | SentFrame::Ping => {}
             }
         }
     }
@@ -254,6 +264,8 @@ impl Connection {
     ) {
         self.stats.packets_lost += 1;
         let (key, size) = (packet.content.path, packet.size);
+        let datagrams = packet.content.frames.iter().filter(|one| **one == SentFrame::Datagram);
+        self.stats.datagram_frames_lost += datagrams.count() as u64;
         self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
         self.send_again(id, number, false, &packet.content.frames);
         if packet.mtu_probe {
@@ -287,7 +299,7 @@ impl Connection {
         let bytes = counted.clone().map(|(_, packet)| u64::from(packet.size)).sum();
         let Some(largest_sent) = counted.map(|(_, packet)| packet.time_sent).max() else { return };
         self.congestion_event(now, key, largest_sent, Signal::Loss { bytes });
-        let delay = self.peer.map_or(Duration::ZERO, |peer| peer.max_ack_delay);
+        let delay = self.peer_max_ack_delay();
         let Some(path) = self.paths.get(key) else { return };
         let duration = persistent_congestion_duration(&path.rtt, delay);
         let found = persistent_congestion(lost, path.rtt.first_sample(), duration);
@@ -313,7 +325,9 @@ impl Connection {
         }
         for frame in frames {
             match frame {
-                SentFrame::Ack(_) | SentFrame::Ping => {}
+                // RFC 9221 s.5: nobody waits for a late datagram.
+                SentFrame::Ack(_) | SentFrame::Ping | SentFrame::Datagram => {}
+                SentFrame::AckFrequency(number) => self.requests.on_lost(*number),
                 SentFrame::Crypto(range) => self.space(id).crypto_out.on_lost(range.clone()),
                 SentFrame::Stream { id, range, fin } => {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);

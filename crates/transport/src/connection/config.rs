@@ -1,5 +1,6 @@
 //! What a connection may be told beforehand.
 
+use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,22 @@ pub struct TransportConfig {
     pub initial_rtt: Duration,
     /// Connection IDs to give to the peer, at most.
     pub connection_ids: u64,
+    /// Whether peers that can are asked to acknowledge less often where the window is large
+    /// (draft-ietf-quic-ack-frequency).
+    pub ack_frequency: bool,
+    /// After so long without a word a PING is sent, and never later than half the idle timeout; zero:
+    /// never (RFC 9000 s.10.1.2).
+    pub keep_alive: Duration,
+    /// Bytes of datagrams that may wait to be read, with some 32 for each; the oldest are dropped
+    /// beyond that. Zero: none are taken (RFC 9221).
+    pub datagram_receive_buffer: usize,
+    /// Bytes of datagrams that may wait for the network.
+    pub datagram_send_buffer: usize,
+    /// Whether the peer may go on from another address on purpose (RFC 9000 s.18.2); a NAT that
+    /// rebinds is followed in any case.
+    pub allow_migration: bool,
+    /// Whether a client moves to the address that its server prefers (RFC 9000 s.9.6).
+    pub follow_preferred_address: bool,
 }
 
 impl Default for TransportConfig {
@@ -40,6 +57,12 @@ impl Default for TransportConfig {
             ecn: true,
             initial_rtt: INITIAL_RTT,
             connection_ids: 4,
+            ack_frequency: true,
+            keep_alive: Duration::ZERO,
+            datagram_receive_buffer: 64 * 1024,
+            datagram_send_buffer: 64 * 1024,
+            allow_migration: true,
+            follow_preferred_address: true,
         }
     }
 }
@@ -53,6 +76,15 @@ pub struct ClientConfig {
     pub transport: Arc<TransportConfig>,
 }
 
+/// Where a server would rather be talked to once the handshake is done (RFC 9000 s.9.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PreferredAddresses {
+    /// By clients that came over IPv4.
+    pub ipv4: Option<SocketAddrV4>,
+    /// By clients that came over IPv6.
+    pub ipv6: Option<SocketAddrV6>,
+}
+
 /// A server's configuration.
 #[derive(Clone)]
 pub struct ServerConfig {
@@ -60,4 +92,6 @@ pub struct ServerConfig {
     pub tls: Arc<rustls::ServerConfig>,
     /// The transport.
     pub transport: Arc<TransportConfig>,
+    /// Where clients are asked to go.
+    pub preferred_addresses: Option<PreferredAddresses>,
 }

@@ -4,6 +4,7 @@ use equic_wire::frame::{Frame, NewConnectionId};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};
 
 use super::Connection;
+use super::path::PathKey;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::cid::{IdError, NewId};
@@ -16,6 +17,7 @@ impl Connection {
         &mut self,
         now: Timestamp,
         space: SpaceId,
+        path: PathKey,
         dcid: ConnectionId,
         frame: &Frame<'_>,
     ) -> bool {
@@ -56,21 +58,29 @@ impl Connection {
                 self.fail(now, error.code(), &error.to_string());
                 Ok(())
             }
-            Frame::Datagram(_) | Frame::AckFrequency(_) | Frame::ImmediateAck => {
-                // Not offered in our transport parameters.
-                let code = TransportErrorCode::PROTOCOL_VIOLATION;
-                self.fail(now, code, "a frame of an extension that was not negotiated");
-                Ok(())
-            }
-            Frame::PathChallenge(data) => {
-                let key = self.path().key;
-                if self.operate(Operation::AnswerChallenge, key, |_, _| true) {
-                    self.path_mut().response = Some(*data);
+            Frame::Datagram(datagram) => {
+                if !self.on_datagram_frame(datagram) {
+                    let code = TransportErrorCode::PROTOCOL_VIOLATION;
+                    self.fail(now, code, "a datagram larger than we take");
                 }
                 Ok(())
             }
-            // No path is challenged yet: nothing waits for it (RFC 9000 s.19.18).
-            Frame::PathResponse(_) => Ok(()),
+            Frame::AckFrequency(frequency) => {
+                self.on_ack_frequency(now, frequency);
+                Ok(())
+            }
+            Frame::ImmediateAck => {
+                self.on_immediate_ack(space);
+                Ok(())
+            }
+            Frame::PathChallenge(data) => {
+                self.on_path_challenge(path, *data);
+                Ok(())
+            }
+            Frame::PathResponse(data) => {
+                self.on_path_response(*data);
+                Ok(())
+            }
             _ => self.handle_stream_frame(frame),
         };
         match outcome {

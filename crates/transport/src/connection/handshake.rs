@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::params::{MaxAckDelay, TransportParameters};
+use equic_wire::params::{MaxAckDelay, PreferredAddress, TransportParameters};
 use equic_wire::{
     ConnectionId, KnownVersion, Side, StreamCount, TransportErrorCode, VarInt, Writer,
 };
@@ -13,7 +13,9 @@ use rand::{Rng, RngCore, SeedableRng};
 use rustls::pki_types::ServerName;
 use rustls::quic::{KeyChange, Suite, Version};
 
+use super::ack_frequency::{Requests, min_ack_delay};
 use super::config::{ClientConfig, ServerConfig, TransportConfig};
+use super::datagrams::Datagrams;
 use super::path::{Path, PathKey, Paths};
 use super::space::{Space, SpaceId, Spaces};
 use super::{Connection, Event, FirstPacket, close};
@@ -34,8 +36,17 @@ const ACTIVE_IDS: u32 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
     pub ack_delay_exponent: u8,
+    /// What it does now: what it declared, or what we asked for since.
     pub max_ack_delay: Duration,
+    pub declared_max_ack_delay: Duration,
+    /// None: it knows no ACK_FREQUENCY.
+    pub min_ack_delay: Option<Duration>,
+    /// Zero: it takes no datagrams.
+    pub max_datagram_frame_size: u64,
     pub max_idle_timeout: Duration,
+    pub max_udp_payload_size: u64,
+    /// It wants us not to migrate.
+    pub stay: bool,
 }
 
 /// How far the handshake is.
@@ -198,7 +209,13 @@ impl Connection {
         let scid = source.generate(&mut rng);
         let suite = initial_suite(config.tls.crypto_provider())?;
         let mut parameters = TransportParameters::server(scid, original);
+        let preferred = config.preferred_addresses.and_then(|addresses| {
+            let id = source.generate(&mut rng);
+            let token = source.reset_key().token(id);
+            PreferredAddress::new(addresses.ipv4, addresses.ipv6, id, token)
+        });
         if let Some(server) = &mut parameters.server {
+            server.preferred_address = preferred;
             server.retry_source_connection_id = retry;
             server.stateless_reset_token = Some(source.reset_key().token(scid));
         }
@@ -221,6 +238,10 @@ impl Connection {
         connection.version = version;
         connection.peer_id_known = true;
         connection.space(SpaceId::Initial).keys = Some(keys);
+        if let Some(preferred) = preferred {
+            let (id, token) = (preferred.connection_id(), preferred.reset_token());
+            connection.local_ids.issue_told(id, token);
+        }
         Ok(connection)
     }
 
@@ -247,6 +268,8 @@ impl Connection {
             one_rtt: None,
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),
+            preferred_address: None,
+            preferred: None,
             local_ids: LocalIds::new(ids.scid),
             remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
             scid: ids.scid,
@@ -257,6 +280,10 @@ impl Connection {
             progress: Progress::default(),
             closing: close::Closing::default(),
             ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
+            ack_frequency_seen: None,
+            requests: Requests::new(),
+            datagrams: Datagrams::default(),
+            kept_alive: now,
             idle_since: now,
             sent_since_received: false,
             ping: false,
@@ -351,6 +378,7 @@ impl Connection {
             self.events.push_back(Event::Confirmed);
             self.operate(Operation::HandshakeConfirmed, (), |_, ()| ());
             self.discard(now, SpaceId::Handshake);
+            self.try_preferred(now);
         }
     }
 
@@ -411,13 +439,25 @@ impl Connection {
         self.local_ids.set_limit(limit, count);
         let size = parameters.max_udp_payload_size.get().get();
         self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
-        if let Some(token) = parameters.server.and_then(|server| server.stateless_reset_token) {
-            self.remote_ids.set_handshake_token(token);
+        if let Some(server) = parameters.server {
+            if let Some(token) = server.stateless_reset_token {
+                self.remote_ids.set_handshake_token(token);
+            }
+            if let Some(preferred) = server.preferred_address {
+                let (id, token) = (preferred.connection_id(), preferred.reset_token());
+                self.remote_ids.add_preferred(id, token);
+            }
+            self.preferred_address = server.preferred_address;
         }
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),
             max_ack_delay: parameters.max_ack_delay.as_duration(),
+            declared_max_ack_delay: parameters.max_ack_delay.as_duration(),
+            min_ack_delay: parameters.min_ack_delay_us.map(|us| Duration::from_micros(us.get())),
+            max_datagram_frame_size: parameters.max_datagram_frame_size.get(),
             max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
+            max_udp_payload_size: size,
+            stay: parameters.disable_active_migration,
         });
     }
 }
@@ -446,6 +486,11 @@ fn declare(config: &TransportConfig, mut parameters: TransportParameters<'_>) ->
     parameters.initial_max_streams_uni = count(streams.max_streams_uni);
     let delay = u16::try_from(config.max_ack_delay.as_millis()).unwrap_or(u16::MAX);
     parameters.max_ack_delay = MaxAckDelay::from_millis(delay).unwrap_or_default();
+    let least = u64::try_from(min_ack_delay(config).as_micros()).unwrap_or(0);
+    parameters.min_ack_delay_us = Some(varint(least));
+    let datagram = Datagrams::frame_limit(config.datagram_receive_buffer);
+    parameters.max_datagram_frame_size = varint(datagram);
+    parameters.disable_active_migration = !config.allow_migration;
     let limit = VarInt::from_u32(ACTIVE_IDS);
     if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {
         parameters.active_connection_id_limit = limit;

@@ -2,10 +2,8 @@
 //! (RFC 9000 s.8.2, s.9).
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
-use equic_wire::Side;
-use equic_wire::frame::FrameType;
+use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
 use super::path::{Challenge, MAX_PATHS, Path, PathKey};
@@ -13,6 +11,9 @@ use super::{Arrival, Connection, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::recovery::INITIAL_RTT;
+
+/// Bytes that answers to challenges may take beyond the congestion window.
+const BEYOND_WINDOW: u64 = 8 * 1200;
 
 /// Why a connection cannot move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +115,7 @@ impl Connection {
         let key = self.paths.next_key();
         let seed = self.rng.random();
         let mut path = Path::new(now, key, remote, &self.config, seed, false);
-        path.local = local;
+        (path.local, path.limited) = (local, self.side == Side::Server);
         path.ecn = self.path().ecn.restart(self.config.ecn);
         if let Some(peer) = &self.peer {
             path.mtu.on_peer_limit(peer.max_udp_payload_size);
@@ -162,6 +163,8 @@ impl Connection {
         self.paths.set_active(key);
         let path = self.path();
         let (remote, validated) = (path.remote, path.validated);
+        // Only the last is true, so a peer that never rests fills no queue.
+        self.events.retain(|event| !matches!(event, Event::Moved(_)));
         self.events.push_back(Event::Moved(remote));
         if !validated {
             self.challenge(now, key);
@@ -183,8 +186,11 @@ impl Connection {
 
     /// PATH_CHALLENGE came on a path; the last one is enough (RFC 9000 s.8.2.2).
     pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
+        // Answers do not wait for the window, but a peer that floods us with challenges and
+        // acknowledges nothing is not answered without end; an honest one asks again.
         if self.operate(Operation::AnswerChallenge, key, |_, _| true)
             && let Some(path) = self.paths.get_mut(key)
+            && path.in_flight <= path.controller.window() + BEYOND_WINDOW
         {
             path.response = Some(data);
         }
@@ -192,19 +198,36 @@ impl Connection {
 
     /// PATH_RESPONSE came, on whatever path: it is for the one that asked (RFC 9000 s.8.2.3).
     pub(super) fn on_path_response(&mut self, data: [u8; 8]) {
-        let asked = |path: &&mut Path| {
+        let asked = |path: &&mut Path| -> bool {
             path.challenge.as_ref().is_some_and(|asked| asked.sent > 0 && asked.data == data)
         };
         let Some(path) = self.paths.iter_mut().find(asked) else { return };
         let (key, remote) = (path.key, path.remote);
         (path.challenge, path.validated) = (None, true);
         self.operate(Operation::PathValidated, key, |_, _| ());
-        self.events.push_back(Event::PathValidated(remote));
+        if key == self.path().key {
+            self.leave_others();
+        }
+        let same = Event::PathValidated(remote);
+        self.events.retain(|event| *event != same);
+        self.events.push_back(same);
         if self.preferred == Some(key) {
             // RFC 9000 s.9.6.1.
             self.preferred = None;
             let now = self.now;
             self.move_to(now, key);
+        }
+    }
+
+    /// The peer is here: paths that were left are of no use, unless they are asked, too.
+    fn leave_others(&mut self) {
+        let active = self.path().key;
+        let useless = |path: &&Path| path.key != active && path.challenge.is_none();
+        let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key).collect();
+        for key in keys {
+            if let Some(gone) = self.paths.remove(key) {
+                self.release_id(gone.remote_id);
+            }
         }
     }
 
@@ -226,7 +249,6 @@ impl Connection {
                 path.challenge = None;
                 failed.push(path.key);
             } else if asked.again.is_some_and(|at| at <= now) {
-                // RFC 9000 s.8.2.1: each with other data; the time it was first asked counts.
                 asked.due = true;
                 asked.again = None;
             }
@@ -278,20 +300,23 @@ impl Connection {
         self.challenge(now, key);
     }
 
+    /// The connection ID to put on packets of a path. If the peer has retired it, another takes its
+    /// place.
+    pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
+        let sequence = self.paths.get_or_active(key).remote_id;
+        if let Some(id) = self.remote_ids.get(sequence) {
+            return id;
+        }
+        let other = self.unused_id().or_else(|| self.remote_ids.sequences().next());
+        let sequence = other.unwrap_or(sequence);
+        self.paths.get_or_active_mut(key).remote_id = sequence;
+        self.remote_ids.get(sequence).unwrap_or(ConnectionId::EMPTY)
+    }
+
     /// The path that has something to send which can go nowhere else, if there is one.
     pub(super) fn probing_path(&self) -> Option<PathKey> {
         let active = self.path().key;
         let probing = |path: &&Path| path.key != active && path.may_probe();
         self.paths.iter().find(probing).map(|path| path.key)
     }
-
-    /// How long to wait for an answer to a challenge before the next.
-    pub(super) fn challenge_pause(&self) -> Duration {
-        self.path().rtt.pto_base()
-    }
-}
-
-/// Whether a packet with nothing but such frames only probes (RFC 9000 s.9.1).
-pub(super) fn is_probing(kind: FrameType) -> bool {
-    kind.is_probing()
 }

@@ -14,17 +14,24 @@
 //! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
 //!   and loss;
 //! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
+//! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
+//! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
+//! * `migration.rs`: other addresses;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
+mod ack_frequency;
 mod acks;
 mod close;
 mod config;
+mod datagrams;
 mod frames;
 mod handshake;
 mod ids;
+mod memory;
+mod migration;
 mod operate;
 pub(crate) mod path;
 mod receive;
@@ -40,6 +47,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_wire::params::PreferredAddress;
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
 use rand::rngs::StdRng;
 
@@ -51,12 +59,14 @@ use crate::received::{AckPolicy, EcnCodepoint};
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
 
 pub use close::{CloseReason, ConnectionError};
-pub use config::{ClientConfig, ServerConfig, TransportConfig};
+pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
+pub use datagrams::DatagramError;
 use handshake::Peer;
 pub use handshake::StartError;
 pub(crate) use handshake::{initial_suite, tls_version};
 pub(crate) use ids::FirstPacket;
-use path::{Path, Paths};
+pub use migration::MigrateError;
+use path::{Path, PathKey, Paths};
 use space::{Space, SpaceId, Spaces};
 
 /// What happened.
@@ -68,8 +78,17 @@ pub enum Event {
     Confirmed,
     /// Something about streams.
     Stream(StreamEvent),
+    /// There are datagrams to read ([`Connection::read_datagram`]): all of them, this is said once until
+    /// there are none.
+    DatagramsReadable,
+    /// After [`DatagramError::Full`]: there is room for datagrams again.
+    DatagramsWritable,
     /// The connection is over.
     Closed(CloseReason),
+    /// The connection goes on with another address of the peer, or of ours: the peer's, now.
+    Moved(SocketAddr),
+    /// The peer has answered from an address.
+    PathValidated(SocketAddr),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
 }
@@ -121,6 +140,22 @@ pub struct Stats {
     pub spurious_losses: u64,
     /// Probe timeouts.
     pub probe_timeouts: u64,
+    /// ACK frames sent.
+    pub acks_sent: u64,
+    /// ACK frames received.
+    pub acks_received: u64,
+    /// Packet numbers left out to catch acknowledgements of what was never sent.
+    pub numbers_skipped: u64,
+    /// PINGs sent lest the connection idles away.
+    pub keep_alives: u64,
+    /// DATAGRAM frames sent.
+    pub datagram_frames_sent: u64,
+    /// Of those, given up as lost, or dropped since the path takes them no more.
+    pub datagram_frames_lost: u64,
+    /// DATAGRAM frames received.
+    pub datagram_frames_received: u64,
+    /// Of those, dropped because nobody read them.
+    pub datagram_frames_dropped: u64,
 }
 
 /// One end of a connection.
@@ -141,6 +176,10 @@ pub struct Connection {
     one_rtt: Option<OneRttKeys>,
     streams: Streams,
     paths: Paths,
+    /// Where the server would rather be, until that is tried.
+    preferred_address: Option<PreferredAddress>,
+    /// The path on which that is being tried.
+    preferred: Option<PathKey>,
     local_ids: LocalIds,
     remote_ids: RemoteIds,
     /// Our ID of the handshake, on long headers.
@@ -153,7 +192,14 @@ pub struct Connection {
     peer: Option<Peer>,
     progress: handshake::Progress,
     closing: close::Closing,
+    /// How often we acknowledge application data.
     ack_policy: AckPolicy,
+    /// The sequence number of the last ACK_FREQUENCY that counted.
+    ack_frequency_seen: Option<u64>,
+    requests: ack_frequency::Requests,
+    datagrams: datagrams::Datagrams,
+    /// When the last PING to keep the connection alive was asked for.
+    kept_alive: Timestamp,
     idle_since: Timestamp,
     /// Whether something ack-eliciting was sent since the last packet came.
     sent_since_received: bool,
@@ -172,6 +218,11 @@ impl Connection {
     /// Which side this is.
     pub fn side(&self) -> Side {
         self.side
+    }
+
+    /// Where the peer is.
+    pub fn remote(&self) -> SocketAddr {
+        self.path().remote
     }
 
     /// Counters.

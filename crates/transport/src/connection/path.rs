@@ -16,6 +16,12 @@ use super::space::PathId;
 /// How many times what came an address gets that is not validated (RFC 9000 s.8.1).
 const AMPLIFICATION: u64 = 3;
 
+/// Paths of a connection at a time; the oldest that is of no use goes first.
+pub(super) const MAX_PATHS: usize = 4;
+
+/// A datagram that would be smaller is not worth sending.
+const LEAST: u64 = 64;
+
 /// Names a path of a connection; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PathKey(pub u32);
@@ -32,16 +38,85 @@ impl Words for PathKey {
     }
 }
 
+/// A question whether the peer is there (RFC 9000 s.8.2).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Challenge {
+    pub data: [u8; 8],
+    /// When it is given up.
+    pub until: Timestamp,
+    /// To be sent now.
+    pub due: bool,
+    /// When to ask again.
+    pub again: Option<Timestamp>,
+    /// How often it was asked.
+    pub sent: u32,
+}
+
 /// All paths; there is always an active one.
 pub(super) struct Paths {
+    /// In the order in which they came; at most [`MAX_PATHS`].
     list: Vec<Path>,
     /// Where the active one is in the list.
     active: usize,
+    next: u32,
 }
 
 impl Paths {
     pub fn new(first: Path) -> Paths {
-        Paths { list: vec![first], active: 0 }
+        Paths { active: 0, next: first.key.0 + 1, list: vec![first] }
+    }
+
+    /// A name for another.
+    pub fn next_key(&mut self) -> PathKey {
+        self.next += 1;
+        PathKey(self.next - 1)
+    }
+
+    /// The path between these addresses; the active one, if there are several. Ours counts only
+    /// where both are known and `strict` says so.
+    pub fn find(&self, remote: SocketAddr, local: Option<IpAddr>, strict: bool) -> Option<PathKey> {
+        let same = |path: &&Path| {
+            let ours = !strict || path.local.is_none() || local.is_none() || path.local == local;
+            path.remote == remote && ours
+        };
+        let active = Some(self.active()).filter(same);
+        active.or_else(|| self.list.iter().find(same)).map(|path| path.key)
+    }
+
+    /// Adds a path; the one that had to go for it.
+    pub fn add(&mut self, path: Path) -> Option<Path> {
+        let gone = if self.list.len() < MAX_PATHS {
+            None
+        } else {
+            let active = self.active().key;
+            let mut others = self.list.iter().filter(|path| path.key != active);
+            let useless = others.clone().find(|path| !path.validated && path.challenge.is_none());
+            let key = useless.or_else(|| others.next()).map(|path| path.key);
+            key.and_then(|key| self.remove(key))
+        };
+        self.list.push(path);
+        gone
+    }
+
+    /// Takes a path away that is not the active one.
+    pub fn remove(&mut self, key: PathKey) -> Option<Path> {
+        let at = self.list.iter().position(|path| path.key == key)?;
+        if at == self.active {
+            return None;
+        }
+        self.active -= usize::from(at < self.active);
+        Some(self.list.remove(at))
+    }
+
+    pub fn set_active(&mut self, key: PathKey) {
+        self.active = self.list.iter().position(|path| path.key == key).unwrap_or(self.active);
+    }
+
+    /// Another than the active one on which the peer was found.
+    pub fn last_validated(&self) -> Option<PathKey> {
+        let active = self.active().key;
+        let mut found = self.list.iter().rev();
+        found.find(|path| path.validated && path.key != active).map(|path| path.key)
     }
 
     pub fn active(&self) -> &Path {
@@ -98,7 +173,13 @@ pub(super) struct Path {
     /// Probe timeouts in a row.
     pub pto_count: u32,
     pub paced_until: Option<Timestamp>,
+    /// The peer has answered from there.
     pub validated: bool,
+    /// Somebody else may have named the address, to have it flooded; not so those that we chose.
+    pub limited: bool,
+    /// Which of the peer's connection IDs is used on it.
+    pub remote_id: u64,
+    pub challenge: Option<Challenge>,
     /// To be echoed (RFC 9000 s.8.2.2); the last one is enough.
     pub response: Option<[u8; 8]>,
     received: u64,
@@ -129,6 +210,9 @@ impl Path {
             pto_count: 0,
             paced_until: None,
             validated,
+            limited: !validated,
+            remote_id: 0,
+            challenge: None,
             response: None,
             received: 0,
             sent: 0,
@@ -150,11 +234,20 @@ impl Path {
 
     /// Bytes that may be sent before the address is validated; none: no limit.
     pub fn credit(&self) -> Option<u64> {
-        (!self.validated).then(|| (self.received * AMPLIFICATION).saturating_sub(self.sent))
+        (self.limited && !self.validated)
+            .then(|| (self.received * AMPLIFICATION).saturating_sub(self.sent))
     }
 
-    /// Whether there is credit for a datagram as large as they must be (RFC 9000 s.14.1).
+    /// Whether there is credit for a datagram: one as large as those of the handshake must be
+    /// (RFC 9000 s.14.1); later, as large as may be (s.8.2.1).
     pub fn may_send(&self) -> bool {
-        self.credit().is_none_or(|credit| credit >= MIN_INITIAL_DATAGRAM as u64)
+        let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
+        self.credit().is_none_or(|credit| credit >= least)
+    }
+
+    /// Whether something waits that asks whether the peer is there, or answers it, and may go.
+    pub fn may_probe(&self) -> bool {
+        let asks = self.challenge.is_some_and(|challenge| challenge.due);
+        (asks || self.response.is_some()) && self.may_send()
     }
 }

@@ -5,6 +5,8 @@ use equic_wire::packet::{Datagram, LongKind, Packet, PacketType, ParseOptions, P
 use equic_wire::{ConnectionId, PacketNumber, Reader, ResetToken, Side, TransportErrorCode};
 
 use super::close::CloseReason;
+use super::migration::From;
+use super::path::PathKey;
 use super::space::SpaceId;
 use super::{Arrival, Connection};
 use crate::Timestamp;
@@ -61,25 +63,37 @@ impl Connection {
     /// A datagram came. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
         self.now = now;
-        let (key, ecn) = (self.path().key, arrival.ecn);
+        let ecn = arrival.ecn;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
-        let path = self.path_mut();
-        path.on_datagram_received(datagram.len());
-        path.local = path.local.or(arrival.local);
+        let Some(mut from) = self.find_path(&arrival) else {
+            self.stats.packets_dropped += 1;
+            return;
+        };
+        let key = match from {
+            From::Known(key) => {
+                let path = self.paths.get_or_active_mut(key);
+                path.on_datagram_received(datagram.len());
+                path.local = path.local.or(arrival.local);
+                key
+            }
+            From::New(..) => self.path().key,
+        };
         if !self.operate_on(Operation::HandleDatagram, 0, (key, ecn), datagram, |_, _| true) {
             return;
         }
         if self.closing.is_closed() {
             self.closing.on_datagram();
         }
+        let size = datagram.len();
         let last = datagram.last_chunk::<{ ResetToken::LEN }>().copied();
         let (mut at, mut opened) = (0, false);
         while let Some(found) = self.find(&datagram[at..]) {
             let (packet, rest) = datagram[at..].split_at_mut(found.len);
             let more = !rest.is_empty();
             at += found.len;
-            opened |= self.handle_packet(now, ecn, &found, packet);
+            let whole = (&mut from, size);
+            opened |= self.handle_packet(now, ecn, &found, whole, packet);
             if !more || self.closing.is_drained() {
                 break;
             }
@@ -140,6 +154,7 @@ impl Connection {
         now: Timestamp,
         ecn: EcnCodepoint,
         found: &Found,
+        whole: (&mut From, usize),
         packet: &mut [u8],
     ) -> bool {
         let ours = self.local_ids.contains(found.dcid)
@@ -158,6 +173,8 @@ impl Connection {
             return true;
         }
         self.stats.packets_received += 1;
+        let path = self.settle(now, *whole.0, whole.1);
+        *whole.0 = From::Known(path);
         self.on_authentic(now, found);
         if !opened.sound {
             // RFC 9000 s.17.2.
@@ -166,11 +183,11 @@ impl Connection {
         }
         let payload = &packet[opened.payload.clone()];
         let number = opened.number;
-        let input = (found.space, number, self.path().key, ecn);
+        let input = (found.space, number, path, ecn);
         self.operate_on(Operation::AfterPacketRead, 0, input, payload, |_, _| ());
-        let input = (found.space, number, self.path().key);
+        let input = (found.space, number, path);
         if !self.operate_on(Operation::ParseFrames, 0, input, payload, |connection, _| {
-            connection.handle_payload(now, ecn, found, number, payload)
+            connection.handle_payload(now, ecn, found, (number, path), payload)
         }) {
             // As if it had been lost: the peer will send it again.
             self.stats.packets_dropped += 1;
@@ -257,7 +274,7 @@ impl Connection {
         now: Timestamp,
         ecn: EcnCodepoint,
         found: &Found,
-        number: u64,
+        (number, path): (u64, PathKey),
         payload: &[u8],
     ) -> bool {
         let id = found.space;
@@ -265,7 +282,7 @@ impl Connection {
             self.fail(now, error.code(), "a packet without frames");
             return true;
         }
-        let (mut rest, mut eliciting) = (payload, false);
+        let (mut rest, mut eliciting, mut probing) = (payload, false, true);
         while !rest.is_empty() {
             let mut reader = Reader::new(rest);
             let kind = match FrameType::read(&mut reader) {
@@ -275,10 +292,12 @@ impl Connection {
                     return true;
                 }
             };
-            let Some(accepted) = self.handle_one(now, found, number, kind, &mut rest) else {
+            let Some(accepted) = self.handle_one(now, found, (number, path), kind, &mut rest)
+            else {
                 return true;
             };
             eliciting |= kind.is_ack_eliciting();
+            probing &= kind.is_probing();
             if !accepted {
                 return false;
             }
@@ -288,6 +307,10 @@ impl Connection {
         }
         let input = (id, number, eliciting);
         self.operate(Operation::AfterParseFrames, input, |_, _| ());
+        let largest = self.spaces[id].received.largest();
+        if !probing && largest.is_none_or(|(largest, _)| number > largest) {
+            self.on_peer_packet(now, path);
+        }
         let input = (id, number, eliciting, ecn);
         self.operate(Operation::RecordPacket, input, |connection, _| {
             connection.record_packet(now, id, number, eliciting, ecn);
@@ -300,7 +323,7 @@ impl Connection {
         &mut self,
         now: Timestamp,
         found: &Found,
-        number: u64,
+        (number, path): (u64, PathKey),
         kind: FrameType,
         rest: &mut &[u8],
     ) -> Option<bool> {
@@ -338,13 +361,13 @@ impl Connection {
             self.fail(now, code, "a frame where it may not be");
             return None;
         }
-        let input = (id, number, self.path().key);
+        let input = (id, number, path);
         let accepted =
             self.operate_on(Operation::ProcessFrame, frame_type, input, bytes, |connection, _| {
                 // Parsed by a hook and not processed by one: it must be as the RFC has it.
                 let read = || Frame::read(&mut Reader::new(bytes)).ok();
                 match frame.or_else(|| foreign.then(read).flatten()) {
-                    Some(frame) => connection.handle_frame(now, id, found.dcid, &frame),
+                    Some(frame) => connection.handle_frame(now, id, path, found.dcid, &frame),
                     None => {
                         let code = TransportErrorCode::FRAME_ENCODING_ERROR;
                         connection.fail(now, code, "a frame that nobody knows");

@@ -4,6 +4,7 @@ use equic_wire::packet::{
     FinishedPacket, LongHeader, LongKind, MIN_INITIAL_DATAGRAM, OpenPacket, ShortHeader,
 };
 use equic_wire::{PacketNumber, Side, VarIntLen, Writer};
+use rand::Rng;
 
 use super::close::Closing;
 use super::path::PathKey;
@@ -28,6 +29,9 @@ const MAX_PACKETS: usize = 3;
 /// How many packet numbers may be left out at once.
 const MAX_SKIP: u64 = 64;
 
+/// At most so many packets between two numbers left out.
+const MAX_SKIP_DISTANCE: u64 = 8192;
+
 /// What a datagram may hold.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
@@ -37,6 +41,8 @@ pub(super) struct Allowance {
     pub size: usize,
     /// Whether packets that count toward congestion may go: window and pace have room.
     pub in_flight: bool,
+    /// The path is not the active one: nothing but frames that probe it (RFC 9000 s.9.1).
+    pub passive: bool,
     /// Nothing but PING and PADDING: this datagram finds out whether its size gets through.
     pub mtu_probe: bool,
 }
@@ -59,8 +65,9 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        let active = self.path().key;
-        let key = self.operate(Operation::SelectPath, (), |_, ()| active);
+        let key = self.operate(Operation::SelectPath, (), |connection, ()| {
+            connection.probing_path().unwrap_or(connection.path().key)
+        });
         let key = self.paths.get_or_active(key).key;
         let allowance = self.allowance(now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
@@ -86,8 +93,10 @@ impl Connection {
                 break;
             }
             initial |= id == SpaceId::Initial;
-            // RFC 9000 s.14.1: a datagram with an Initial packet has 1,200 bytes.
-            let pad = match (allowance.mtu_probe, initial && id == last) {
+            // RFC 9000 s.14.1, s.8.2.1: a datagram with an Initial packet, or one that validates a
+            // path, has 1,200 bytes.
+            let probes = id.is_data() && self.paths.get_or_active(key).may_probe();
+            let pad = match (allowance.mtu_probe, initial && id == last || probes) {
                 (true, _) => size,
                 (false, true) => MIN_INITIAL_DATAGRAM.min(size),
                 (false, false) => 0,
@@ -130,8 +139,11 @@ impl Connection {
         let until = if room { self.pace(now, key, mtu) } else { None };
         self.paths.get_or_active_mut(key).paced_until = until;
         let in_flight = room && until.is_none();
-        let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false };
-        if in_flight && self.progress.confirmed && self.is_quiet() {
+        let passive = key != self.path().key;
+        let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
+        if passive {
+            allowance.size = size.min(MIN_INITIAL_DATAGRAM);
+        } else if in_flight && self.progress.confirmed && self.is_quiet() {
             allowance = self.probe_mtu(now, buffer, allowance);
         }
         Some(allowance)
@@ -182,10 +194,15 @@ impl Connection {
                 return id.is_data();
             }
             let space = &connection.spaces[id];
+            let path = connection.paths.get_or_active(allowance.path);
+            let validates = id.is_data() && path.may_probe();
+            if allowance.passive || validates {
+                return validates;
+            }
             space.probes > 0
                 || allowance.in_flight
                     && (space.crypto_out.wants_to_send(u64::MAX)
-                        || id.is_data() && connection.has_data(allowance.path))
+                        || id.is_data() && connection.has_data())
                 || connection.ack_is_due(now, id, allowance.path)
         })
     }
@@ -207,14 +224,15 @@ impl Connection {
         self.side == Side::Server || self.progress.complete
     }
 
-    fn has_data(&self, path: PathKey) -> bool {
+    fn has_data(&self) -> bool {
         self.progress.done_due
             || self.ping
-            || self.paths.get_or_active(path).response.is_some()
             || !self.blocked.is_empty()
             || !self.extensions.is_empty()
             || self.local_ids.has_news()
             || self.remote_ids.has_news()
+            || self.requests.is_due()
+            || self.datagrams.wants_to_send()
             || self.streams.has_control()
             || self.streams.wants_to_send()
     }
@@ -281,10 +299,14 @@ impl Connection {
     ) -> Option<Built> {
         let start = writer.position();
         let next = self.spaces[id].next;
-        let number = self.operate(Operation::NextPacketNumber, (id, next), |_, (_, next)| next);
+        let number =
+            self.operate(Operation::NextPacketNumber, (id, next), |connection, (id, _)| {
+                connection.next_number(id)
+            });
         // Never one that was used; those skipped are remembered, so they are few.
         let number = number.clamp(next, next + MAX_SKIP);
         self.space(id).next = number + 1;
+        self.stats.numbers_skipped += number - next;
         let open = self.open_header(id, number, allowance.path, writer)?;
         self.operate(Operation::GenerateHeader, (id, number, allowance.path), |_, _| ());
         // Room for the tag is kept by a writer that ends before it.
@@ -293,8 +315,8 @@ impl Connection {
         let mut inner = Writer::new(writer.unwritten_mut().get_mut(..room)?);
         let input = (id, number, room);
         let eliciting = self.operate(Operation::GenerateFrames, input, |connection, _| {
-            if allowance.mtu_probe && inner.u8(1).is_ok() {
-                frames.push(SentFrame::Ping);
+            if allowance.mtu_probe {
+                connection.write_mtu_probe(id, &mut inner, &mut frames);
                 return true;
             }
             connection.write_frames(now, id, allowance, &mut inner, &mut frames)
@@ -312,7 +334,24 @@ impl Connection {
         Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
-    fn open_header(
+    /// The next packet number; from time to time one is left out, so that a peer that acknowledges
+    /// what it has not received is found out (RFC 9000 s.21.4).
+    fn next_number(&mut self, id: SpaceId) -> u64 {
+        let next = self.spaces[id].next;
+        if !id.is_data() {
+            return next;
+        }
+        // Often in the beginning, when a window grows fastest, then ever more seldom.
+        let mut choose =
+            |from: u64| from + self.rng.random_range(1..=(2 * from).clamp(16, MAX_SKIP_DISTANCE));
+        let skip = self.spaces[id].skip.unwrap_or_else(|| choose(next));
+        let number = next + u64::from(skip == next);
+        let skip = if skip <= next { choose(number) } else { skip };
+        self.space(id).skip = Some(skip);
+        number
+    }
+
+    pub(super) fn open_header(
         &mut self,
         id: SpaceId,
         number: u64,
@@ -321,7 +360,7 @@ impl Connection {
     ) -> Option<OpenPacket> {
         let acked = self.spaces[id].loss.largest_acked().and_then(PacketNumber::new);
         let number = PacketNumber::new(number)?.truncate(acked)?;
-        let dcid = self.remote_ids.current();
+        let dcid = self.dcid(key);
         let kind = match id {
             SpaceId::Data(_) => {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
@@ -339,7 +378,7 @@ impl Connection {
     }
 
     /// Packet protection, then header protection (RFC 9001 s.5.3, s.5.4).
-    fn protect(
+    pub(super) fn protect(
         &mut self,
         id: SpaceId,
         number: u64,
@@ -406,6 +445,9 @@ impl Connection {
                 content: kind.content,
             },
         );
+        if self.spaces[id].loss.is_overgrown() {
+            self.detect_lost(now, id);
+        }
     }
 
     /// RFC 9000 s.10.2: in every space that the peer may be able to read.

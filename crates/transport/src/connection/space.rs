@@ -113,6 +113,8 @@ pub(super) enum SentFrame {
     HandshakeDone,
     NewConnectionId(u64),
     RetireConnectionId(u64),
+    AckFrequency(u64),
+    Datagram,
     Ping,
     /// A hook's.
     Extension(Extension),
@@ -137,6 +139,8 @@ pub(super) struct Space {
     pub crypto_out: SendBuffer,
     /// The next packet number.
     pub next: u64,
+    /// The next one to leave out (RFC 9000 s.21.4); none: not chosen yet.
+    pub skip: Option<u64>,
     /// Probes to send, whatever the window says.
     pub probes: u8,
     /// Its keys are gone for good.
@@ -152,6 +156,7 @@ impl Space {
             crypto_in: Assembler::default(),
             crypto_out: SendBuffer::default(),
             next: 0,
+            skip: None,
             probes: 0,
             discarded: false,
         }

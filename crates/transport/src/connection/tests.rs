@@ -1,5 +1,11 @@
 //! Two connections in one thread and virtual time, over a network that does what networks do.
 
+mod attacker;
+mod datagrams;
+mod frequency;
+mod hostile;
+mod hostile_start;
+mod migration;
 mod network;
 mod operations;
 
@@ -20,7 +26,10 @@ fn byte(offset: usize) -> u8 {
 /// Sends `length` bytes on one stream and back; the time it took.
 fn echo(network: &mut Network, length: usize) -> Duration {
     let start = network.now();
-    let id = network.client.open(Direction::Bidirectional).expect("streams are allowed");
+    let id = network
+        .client
+        .open(Direction::Bidirectional)
+        .unwrap_or_else(|| panic!("no stream: {}", network.describe()));
     let data: Vec<u8> = (0..length).map(byte).collect();
     let (mut written, mut back) = (0, Vec::new());
     let mut server: Option<(StreamId, Vec<u8>, bool)> = None;
@@ -70,6 +79,44 @@ fn echo(network: &mut Network, length: usize) -> Duration {
     assert_eq!(back.len(), length, "{}", network.describe());
     assert!(back == data, "{}", network.describe());
     network.now().since(start)
+}
+
+/// Sends `length` bytes on one stream from the client to the server.
+fn send_one_way(network: &mut Network, length: usize) {
+    let id = network.client.open(Direction::Unidirectional).expect("streams are allowed");
+    let (mut written, mut read, mut finished) = (0, 0, false);
+    let mut server = None;
+    let mut buffer = vec![0; 64 * 1024];
+    network.run_until(Duration::from_secs(600), |client, end| {
+        while written < length {
+            let count = (length - written).min(buffer.len());
+            for (at, byte) in buffer[..count].iter_mut().enumerate() {
+                *byte = self::byte(written + at);
+            }
+            let Ok(count) = client.write(id, &buffer[..count]) else { break };
+            written += count;
+            if written == length {
+                client.streams().finish(id).unwrap();
+            }
+        }
+        server = server.or_else(|| end.accept(Direction::Unidirectional));
+        while let Some(id) = server {
+            match end.read(id, &mut buffer) {
+                Ok(ReadOutcome::Bytes(count)) => {
+                    let right = (0..count).all(|at| buffer[at] == self::byte(read + at));
+                    assert!(right, "other bytes arrived near {read}");
+                    read += count;
+                }
+                Ok(ReadOutcome::Finished) => {
+                    finished = true;
+                    break;
+                }
+                _ => break,
+            }
+        }
+        finished
+    });
+    assert_eq!(read, length, "{}", network.describe());
 }
 
 #[test]

@@ -22,7 +22,9 @@ impl Connection {
         let loss = self.set_timer();
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
-        [loss, acks, paced, self.idle_timer()].into_iter().flatten().min()
+        let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
+        let all = [loss, acks, paced, challenge, keep_alive, self.idle_timer()];
+        all.into_iter().flatten().min()
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -65,6 +67,12 @@ impl Connection {
         if let Some(keys) = &mut self.one_rtt {
             keys.expire(now);
         }
+        if self.keep_alive_timer().is_some_and(|at| at <= now) {
+            self.kept_alive = now;
+            self.stats.keep_alives += 1;
+            self.ping = true;
+        }
+        self.on_challenge_timer(now);
         if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
         }
@@ -72,11 +80,28 @@ impl Connection {
 
     fn idle_timer(&mut self) -> Option<Timestamp> {
         let timeout = self.operate(Operation::IdleTimeout, (), |connection, ()| {
-            connection.idle_timeout().map(|timeout| timeout.as_nanos() as u64)
+            let timeout = connection.idle_timeout()?;
+            Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
         })?;
         // RFC 9000 s.10.1: three PTOs at least.
         let least = self.pto(SpaceId::DATA) * 3;
         Some(self.idle_since + Duration::from_nanos(timeout).max(least))
+    }
+
+    /// When a PING is to keep the connection alive (RFC 9000 s.10.1.2).
+    fn keep_alive_timer(&mut self) -> Option<Timestamp> {
+        if !self.progress.complete {
+            return None;
+        }
+        let interval = self.operate(Operation::KeepAlive, (), |connection, ()| {
+            let interval = Some(connection.config.keep_alive).filter(|one| !one.is_zero())?;
+            let half = connection.idle_timeout().map(|timeout| timeout / 2);
+            let interval = half.map_or(interval, |half| interval.min(half));
+            Some(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX))
+        })?;
+        // A hook's answer is no reason to ask for a timer that never rests.
+        let interval = Duration::from_nanos(interval).max(Duration::from_millis(1));
+        Some(self.idle_since.max(self.kept_alive) + interval)
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
@@ -92,10 +117,7 @@ impl Connection {
     pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
         let key = self.path().key;
         self.operate(Operation::ProbeTimeout, (id, key), |connection, (id, key)| {
-            let delay = match (id, &connection.peer) {
-                (SpaceId::Data(_), Some(peer)) => peer.max_ack_delay,
-                _ => Duration::ZERO,
-            };
+            let delay = if id.is_data() { connection.peer_max_ack_delay() } else { Duration::ZERO };
             connection.paths.get_or_active(key).rtt.pto_base() + delay
         })
     }

@@ -7,7 +7,7 @@ use equic_wire::frame::{
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
-use super::path::PathKey;
+use super::path::{Challenge, PathKey};
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
@@ -23,6 +23,9 @@ const MIN_DATA: usize = 16;
 /// The room that a hook's frame is sure to get; one that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;
 
+/// Packets in a row with nothing but acknowledgements.
+const MAX_SILENCE: usize = 32;
+
 fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
 }
@@ -37,34 +40,73 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
-        if self.acks_go(id, allowance.path) {
+        let probing = self.spaces[id].probes > 0;
+        let in_flight = !allowance.passive && (allowance.in_flight || probing);
+        if id.is_data() && in_flight && self.datagrams.goes_first() {
+            self.write_datagrams(id, writer, frames);
+        }
+        let before = frames.len();
+        if !allowance.passive && self.acks_go(id, allowance.path) {
             self.write_ack(now, id, writer, frames);
         }
-        let acks = frames.len();
-        let probing = self.spaces[id].probes > 0;
-        let mut silent = 0;
-        if allowance.in_flight || probing {
+        let mut silent = frames.len() - before;
+        if id.is_data() {
+            // Whatever the window says: a few bytes, on which everything else waits.
+            self.write_validation(now, id, allowance.path, writer, frames);
+        }
+        if in_flight {
             self.write_crypto(id, writer, frames);
             if id.is_data() {
-                self.write_done(id, allowance.path, writer, frames);
+                self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
-                silent = self.write_extensions(id, writer, frames);
+                silent += self.write_extensions(id, writer, frames);
+                self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);
+                self.write_datagrams(id, writer, frames);
                 self.write_streams(id, writer, frames);
             }
-            let ping = probing || std::mem::take(&mut self.ping);
-            if frames.len() == acks + silent
-                && ping
-                && self.write_frame(id, &Frame::Ping, writer).is_ok()
+            // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
+            let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
+            let ping = probing || std::mem::take(&mut self.ping) || silence;
+            if frames.len() == silent && ping && self.write_frame(id, &Frame::Ping, writer).is_ok()
             {
                 frames.push(SentFrame::Ping);
             }
+            if probing && id.is_data() {
+                self.write_immediate_ack(id, writer, frames);
+            }
         }
-        frames.len() > acks + silent
+        frames.len() > silent
+    }
+
+    /// Nothing but PING; PADDING makes the size.
+    pub(super) fn write_mtu_probe(
+        &mut self,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        if self.write_frame(id, &Frame::Ping, writer).is_ok() {
+            frames.push(SentFrame::Ping);
+        }
+        // draft-ietf-quic-ack-frequency s.7.3: what became of it is known sooner.
+        self.write_immediate_ack(id, writer, frames);
+    }
+
+    /// draft-ietf-quic-ack-frequency s.6: a probe's acknowledgement does not wait.
+    fn write_immediate_ack(
+        &mut self,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        if self.may_ask_for_acks() && self.write_frame(id, &Frame::ImmediateAck, writer).is_ok() {
+            frames.push(SentFrame::Ping);
+        }
     }
 
     /// Writes a frame, as whoever is attached to its type wants it.
-    fn write_frame(
+    pub(super) fn write_frame(
         &mut self,
         id: SpaceId,
         frame: &Frame<'_>,
@@ -171,6 +213,7 @@ impl Connection {
             let kind = if ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK };
             self.frame_written(id, kind, start, writer);
             frames.push(SentFrame::Ack(largest));
+            self.stats.acks_sent += 1;
             self.space(id).received.on_ack_sent();
         }
     }
@@ -195,22 +238,38 @@ impl Connection {
         }
     }
 
-    fn write_done(
-        &mut self,
-        id: SpaceId,
-        path: PathKey,
-        writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
-    ) {
+    fn write_done(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         if self.progress.done_due && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok() {
             self.progress.done_due = false;
             frames.push(SentFrame::HandshakeDone);
         }
-        if let Some(data) = self.paths.get_or_active(path).response
+    }
+
+    /// The frames of path validation, which are not sent again as they were (RFC 9000 s.13.3).
+    fn write_validation(
+        &mut self,
+        now: Timestamp,
+        id: SpaceId,
+        key: PathKey,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        let pause = self.path().rtt.pto_base();
+        let path = self.paths.get_or_active(key);
+        let (asked, response) = (path.challenge.filter(|asked| asked.due), path.response);
+        if let Some(data) = response
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
-            // Sent once; a lost one is asked for again (RFC 9000 s.13.3).
-            self.paths.get_or_active_mut(path).response = None;
+            self.paths.get_or_active_mut(key).response = None;
+            frames.push(SentFrame::Ping);
+        }
+        if let Some(asked) = asked
+            && self.write_frame(id, &Frame::PathChallenge(asked.data), writer).is_ok()
+        {
+            let again = Some(now + pause * (1 << asked.sent.min(6)));
+            let sent = asked.sent + 1;
+            let path = self.paths.get_or_active_mut(key);
+            path.challenge = Some(Challenge { due: false, again, sent, ..asked });
             frames.push(SentFrame::Ping);
         }
     }

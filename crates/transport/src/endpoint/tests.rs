@@ -43,7 +43,8 @@ fn transport() -> Arc<TransportConfig> {
 fn server_with(set: impl Fn(&mut EndpointConfig)) -> Endpoint {
     let mut config = EndpointConfig::new(&provider()).unwrap();
     set(&mut config);
-    let server = ServerConfig { tls: configs().1, transport: transport() };
+    let server =
+        ServerConfig { tls: configs().1, transport: transport(), preferred_addresses: None };
     Endpoint::new(config, Some(Arc::new(server)), [1; 32])
 }
 
@@ -131,7 +132,8 @@ impl Pair {
     fn trusting() -> (Pair, ClientConfig) {
         let mut pair = Pair::new();
         let (client, server) = configs();
-        let server = ServerConfig { tls: server, transport: transport() };
+        let server =
+            ServerConfig { tls: server, transport: transport(), preferred_addresses: None };
         pair.ends[1].set_server(Some(Arc::new(server)));
         (pair, ClientConfig { tls: client, transport: transport() })
     }

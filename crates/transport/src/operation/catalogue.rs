@@ -214,6 +214,13 @@ operations! {
     /// PATH_CHALLENGE came. Output 0: it is not answered.
     AnswerChallenge = 62, "RFC 9000 s.8.2.2", Words(path) -> (answer);
 
+    /// Whether the active path follows the peer, whose latest packet came from elsewhere.
+    FollowPeer = 80, "RFC 9000 s.9.3", Words(path, active) -> (follow);
+    /// A path is to be validated: a challenge is chosen.
+    ChallengePath = 81, "RFC 9000 s.8.2.1", Words(path) -> ();
+    /// The peer has answered on a path.
+    PathValidated = 82, "RFC 9000 s.8.2.3", Words(path) -> ();
+
     // Life.
     /// The connection begins: what a plugin keeps is set up.
     InitOpaqueData = 63, "The Case for Protocol Plugins s.3", Words(side) -> ();
@@ -235,6 +242,16 @@ operations! {
     CloseConnection = 71, "RFC 9000 s.10.2", Words(application, code) -> ();
     /// The peer has closed it.
     PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
+
+    // Extensions, and keeping alive.
+    /// An unreliable datagram came. Output 0: it is dropped.
+    AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
+    /// How often the peer is asked to acknowledge, if that is far from what it does.
+    RequestAckFrequency = 101, "draft-ietf-quic-ack-frequency s.7", Words(path) -> (threshold, max_delay, reordering);
+    /// The peer asks us to acknowledge so often. Output 0: we go on as before.
+    ObeyAckFrequency = 102, "draft-ietf-quic-ack-frequency s.4", Words(threshold, max_delay, reordering) -> (obey);
+    /// After how long without a word a PING is sent; none: never.
+    KeepAlive = 103, "RFC 9000 s.10.1.2", Words() -> (interval);
 }
 
 impl Operation {

@@ -24,6 +24,8 @@ pub struct EcnValidation {
     state: EcnState,
     /// Packets sent marked ECT(0).
     marked: u64,
+    /// Of those, sent before this path was tested: the peer's counts are of all paths.
+    before: u64,
     /// Of those, lost while nothing had been acknowledged.
     lost: u64,
     /// The counts of the last ACK frame that moved the largest acknowledged on.
@@ -32,7 +34,13 @@ pub struct EcnValidation {
 
 impl Default for EcnValidation {
     fn default() -> EcnValidation {
-        EcnValidation { state: EcnState::Testing, marked: 0, lost: 0, counts: EcnCounts::default() }
+        EcnValidation {
+            state: EcnState::Testing,
+            marked: 0,
+            before: 0,
+            lost: 0,
+            counts: EcnCounts::default(),
+        }
     }
 }
 
@@ -40,6 +48,13 @@ impl EcnValidation {
     /// Without marks, for sockets that cannot set them.
     pub fn disabled() -> EcnValidation {
         EcnValidation { state: EcnState::Failed, ..EcnValidation::default() }
+    }
+
+    /// For another path of the connection, to test it anew, with counts that go on; `marks`: the
+    /// socket can.
+    pub fn restart(&self, marks: bool) -> EcnValidation {
+        let state = if marks { EcnState::Testing } else { EcnState::Failed };
+        EcnValidation { state, before: self.marked, lost: 0, ..self.clone() }
     }
 
     /// Where it stands.
@@ -55,7 +70,7 @@ impl EcnValidation {
     /// A marked packet was sent.
     pub fn on_marked_sent(&mut self) {
         self.marked += 1;
-        if self.state == EcnState::Testing && self.marked >= TESTING_PACKETS {
+        if self.state == EcnState::Testing && self.marked - self.before >= TESTING_PACKETS {
             self.state = EcnState::Unknown;
         }
     }
@@ -64,7 +79,7 @@ impl EcnValidation {
     /// them dropped.
     pub fn on_marked_lost(&mut self) {
         self.lost += 1;
-        if self.state == EcnState::Unknown && self.lost >= self.marked {
+        if self.state == EcnState::Unknown && self.lost >= self.marked - self.before {
             self.state = EcnState::Failed;
         }
     }

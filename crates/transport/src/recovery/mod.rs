@@ -12,6 +12,7 @@ mod sent;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -29,6 +30,14 @@ const LOST_RANGES: usize = 64;
 
 /// How many of the numbers left out are remembered.
 const SKIPPED_RANGES: usize = 64;
+
+/// Packets that elicit no acknowledgement, remembered at a time: those that only acknowledge need not
+/// be acknowledged, and a peer that sends much and says little would have us keep them all.
+const SILENT: usize = 64;
+
+/// Places for packets, beside two for each in flight, before the oldest is given up. Packets in flight
+/// lie close together unless the peer leaves the oldest without a word for ever.
+const SPARE_PLACES: usize = 4096;
 
 /// When a packet counts as lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +90,10 @@ pub struct LossDetector<C> {
     loss_time: Option<Timestamp>,
     last_ack_eliciting: Option<Timestamp>,
     ack_eliciting: usize,
+    /// Numbers of packets that elicit no acknowledgement, as sent.
+    silent: VecDeque<u64>,
+    /// How many of them since one that does.
+    silent_since: usize,
 }
 
 impl<C> Default for LossDetector<C> {
@@ -93,6 +106,8 @@ impl<C> Default for LossDetector<C> {
             loss_time: None,
             last_ack_eliciting: None,
             ack_eliciting: 0,
+            silent: VecDeque::new(),
+            silent_since: 0,
         }
     }
 }
@@ -131,8 +146,28 @@ impl<C> LossDetector<C> {
         if packet.ack_eliciting {
             self.ack_eliciting += 1;
             self.last_ack_eliciting = Some(packet.time_sent);
+            self.silent_since = 0;
+        } else if !packet.in_flight {
+            self.silent.push_back(number);
+            self.silent_since += 1;
         }
         self.sent.insert(number, packet);
+        if self.silent.len() > SILENT
+            && let Some(oldest) = self.silent.pop_front()
+        {
+            self.sent.remove(oldest);
+        }
+    }
+
+    /// How many packets that elicit no acknowledgement were sent since one that did.
+    pub fn silent_since(&self) -> usize {
+        self.silent_since
+    }
+
+    /// Whether the oldest packet in flight has been so long that it is given up, whatever was
+    /// acknowledged since; [`LossDetector::detect_lost`] does it.
+    pub fn is_overgrown(&self) -> bool {
+        self.sent.places() > SPARE_PLACES + 2 * self.sent.len()
     }
 
     /// Takes the packets of an ACK frame out of flight. `ranges` come from the highest down, as in
@@ -182,10 +217,16 @@ impl<C> LossDetector<C> {
         thresholds: Thresholds,
     ) -> Vec<(u64, SentPacket<C>)> {
         self.loss_time = None;
-        let Some(largest) = self.largest_acked else { return Vec::new() };
         let mut lost = Vec::new();
+        if self.is_overgrown() {
+            lost.extend(self.sent.iter().next().map(|(number, _)| number));
+        }
+        let largest = self.largest_acked.unwrap_or(0);
         for (number, packet) in self.sent.below(largest) {
             let late = packet.time_sent + thresholds.delay;
+            if lost.first() == Some(&number) {
+                continue;
+            }
             if late <= now || largest >= number.saturating_add(thresholds.packets) {
                 lost.push(number);
             } else {

@@ -64,6 +64,11 @@ impl<C> SentPackets<C> {
         self.count
     }
 
+    /// Places it holds, empty ones too: from the lowest in flight to the highest ever sent.
+    pub fn places(&self) -> usize {
+        self.packets.len()
+    }
+
     /// Whether none is in flight.
     pub fn is_empty(&self) -> bool {
         self.count == 0

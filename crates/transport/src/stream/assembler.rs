@@ -59,7 +59,9 @@ impl Assembler {
     /// Bytes of memory it holds.
     pub fn memory(&self) -> usize {
         let pages = self.pages.iter().flatten().count() + usize::from(self.spare.is_some());
-        pages * PAGE + self.waiting.len() * size_of::<Range<u64>>()
+        pages * PAGE
+            + self.pages.capacity() * size_of::<Option<Box<[u8; PAGE]>>>()
+            + self.waiting.len() * size_of::<Range<u64>>()
     }
 
     /// Takes in data; how much of it is new. What arrived before is not compared with what comes

@@ -106,6 +106,11 @@ impl ReceiveHalf {
         }
     }
 
+    /// Bytes of memory it holds beside itself.
+    pub fn memory(&self) -> usize {
+        self.assembler.memory()
+    }
+
     /// Bytes waiting to be read, in order or not.
     pub fn buffered(&self) -> u64 {
         self.assembler.buffered()

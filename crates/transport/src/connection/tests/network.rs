@@ -65,8 +65,14 @@ const DELAY: Duration = Duration::from_millis(10);
 /// The queue of a limited path, as time.
 const QUEUE: Duration = Duration::from_millis(60);
 
+/// Where the two are in the beginning.
+const CLIENT: &str = "198.51.100.1:4433";
+const SERVER: &str = "192.0.2.1:443";
+
 struct InFlight {
     to_server: bool,
+    from: SocketAddr,
+    to: SocketAddr,
     ecn: EcnCodepoint,
     bytes: Vec<u8>,
 }
@@ -81,8 +87,14 @@ pub struct Network {
     free_at: [Timestamp; 2],
     pub client: Connection,
     server: Option<Connection>,
-    server_config: ServerConfig,
+    pub server_config: ServerConfig,
+    /// Where the client's datagrams come from, and where it can be reached.
+    pub client_address: SocketAddr,
+    /// Server addresses at which nobody is.
+    pub lost_addresses: Vec<SocketAddr>,
     closed: [Option<CloseReason>; 2],
+    /// Events of datagrams.
+    seen: [Vec<Event>; 2],
     /// Hooks of the client that were taken off.
     pub failed: Vec<HookId>,
     connected: [bool; 2],
@@ -92,6 +104,8 @@ pub struct Network {
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
+    /// Bytes sent to each address of the client's side.
+    sent_to: BTreeMap<SocketAddr, usize>,
 }
 
 impl Network {
@@ -106,7 +120,7 @@ impl Network {
         let transport = Arc::new(transport);
         let config = ClientConfig { tls: client_tls, transport: transport.clone() };
         let name = ServerName::try_from("equic.test").unwrap();
-        let remote = "192.0.2.1:443".parse().unwrap();
+        let remote = SERVER.parse().unwrap();
         let start = Timestamp::START;
         let client = Connection::connect(start, &config, name, remote, [seed as u8; 32]).unwrap();
         Network {
@@ -119,14 +133,18 @@ impl Network {
             free_at: [start; 2],
             client,
             server: None,
-            server_config: ServerConfig { tls: server_tls, transport },
+            server_config: ServerConfig { tls: server_tls, transport, preferred_addresses: None },
+            client_address: CLIENT.parse().expect("an address"),
+            lost_addresses: Vec::new(),
             closed: [None, None],
+            seen: [Vec::new(), Vec::new()],
             failed: Vec::new(),
             connected: [false; 2],
             only_first: false,
             on_server: None,
             stuck: 0,
             trace: Vec::new(),
+            sent_to: BTreeMap::new(),
         }
     }
 
@@ -144,9 +162,19 @@ impl Network {
 
     /// Hands the client a datagram that nobody sent.
     pub fn forge_to_client(&mut self, mut bytes: Vec<u8>) {
-        let remote = "192.0.2.1:443".parse().expect("an address");
+        let remote = SERVER.parse().expect("an address");
         let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.client.handle_datagram(self.now, arrival, &mut bytes);
+    }
+
+    /// The two ends, and the time.
+    pub fn into_ends(self) -> (Connection, Connection, Timestamp) {
+        (self.client, self.server.expect("the first packet arrived"), self.now)
+    }
+
+    /// Whether this happened to the client (0) or the server (1).
+    pub fn seen(&self, end: usize, event: &Event) -> bool {
+        self.seen[end].contains(event)
     }
 
     pub fn closed(&self) -> [Option<CloseReason>; 2] {
@@ -157,8 +185,36 @@ impl Network {
         self.trace.clone()
     }
 
+    /// How many bytes were sent to an address.
+    pub fn to(&self, address: SocketAddr) -> usize {
+        self.sent_to.get(&address).copied().unwrap_or(0)
+    }
+
     pub fn deliver_only_first_client_datagram(&mut self) {
         self.only_first = true;
+    }
+
+    fn paths(&self) -> String {
+        let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
+        let of = |end: &Connection| {
+            let active = end.path().key;
+            let one = |path: &path::Path| {
+                format!(
+                    "\n{:?}{} to {} from {:?}: validated {}, credit {:?}, in flight {} of {}, {:?}",
+                    path.key,
+                    if path.key == active { " (active)" } else { "" },
+                    path.remote,
+                    path.local,
+                    path.validated,
+                    path.credit(),
+                    path.in_flight,
+                    path.controller.window(),
+                    path.challenge
+                )
+            };
+            end.paths.iter().map(one).collect::<String>()
+        };
+        ends.map(of).collect()
     }
 
     pub fn describe(&self) -> String {
@@ -171,7 +227,7 @@ impl Network {
             self.client.stats(),
             self.closed[1],
             self.server.as_ref().map(Connection::stats)
-        )
+        ) + &self.paths()
     }
 
     /// What two well-behaved ends keep for each other stays small.
@@ -222,6 +278,16 @@ impl Network {
         }
     }
 
+    /// Runs for so long; pings keep it from idling.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.client.ping();
+            self.transmit();
+            self.step(end.min(self.now + Duration::from_millis(50)));
+        }
+    }
+
     /// Runs so many steps with a stream's worth of data, whatever comes of it.
     pub fn run_some(&mut self, steps: usize) {
         let end = self.now + Duration::from_secs(120);
@@ -246,7 +312,7 @@ impl Network {
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
                 let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
-                self.send(to_server, sent.ecn, buffer[..sent.size].to_vec());
+                self.send(to_server, sent, buffer[..sent.size].to_vec());
             }
         }
         self.listen();
@@ -291,6 +357,9 @@ impl Network {
             while let Some(event) = end.poll_event() {
                 match event {
                     Event::Closed(reason) => self.closed[index] = Some(reason),
+                    Event::DatagramsReadable | Event::DatagramsWritable => {
+                        self.seen[index].push(event);
+                    }
                     Event::Connected => self.connected[index] = true,
                     Event::HookFailed(id, _) if index == 0 => self.failed.push(id),
                     _ => {}
@@ -300,19 +369,22 @@ impl Network {
     }
 
     fn deliver(&mut self, mut packet: InFlight) {
-        let arrival = |remote: &str| Arrival {
-            remote: remote.parse().expect("an address"),
-            local: None,
-            ecn: packet.ecn,
+        let arrival = Arrival { remote: packet.from, local: Some(packet.to.ip()), ecn: packet.ecn };
+        let reached = if packet.to_server {
+            !self.lost_addresses.contains(&packet.to)
+        } else {
+            packet.to == self.client_address
         };
+        if !reached {
+            return;
+        }
         if !packet.to_server {
-            let arrival = arrival("192.0.2.1:443");
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
         if self.server.is_none() {
             let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
             let Some(Ok(Packet::Long(first))) = packets.next() else { return };
-            let remote = "198.51.100.1:4433".parse().unwrap();
+            let remote = packet.from;
             let made = Connection::accept_from(
                 self.now,
                 &self.server_config,
@@ -329,7 +401,6 @@ impl Network {
             self.server = Some(made);
         }
         if let Some(server) = &mut self.server {
-            let arrival = arrival("198.51.100.1:4433");
             server.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
     }
@@ -344,13 +415,20 @@ impl Network {
                 let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
                 assert!(sent.size > 0 && sent.size <= 1500);
                 self.trace.push((self.now, to_server, sent.size));
-                self.send(to_server, sent.ecn, buffer[..sent.size].to_vec());
+                self.send(to_server, sent, buffer[..sent.size].to_vec());
             }
         }
         self.listen();
     }
 
-    fn send(&mut self, to_server: bool, ecn: EcnCodepoint, bytes: Vec<u8>) {
+    fn send(&mut self, to_server: bool, sent: Transmit, bytes: Vec<u8>) {
+        *self.sent_to.entry(sent.destination).or_default() += bytes.len();
+        let from = if to_server {
+            self.client_address
+        } else {
+            let first: SocketAddr = SERVER.parse().expect("an address");
+            SocketAddr::new(sent.source.unwrap_or(first.ip()), first.port())
+        };
         if self.only_first && to_server && self.trace.iter().filter(|(_, to, _)| *to).count() > 1 {
             return;
         }
@@ -375,7 +453,8 @@ impl Network {
         for bytes in copies {
             let Some(at) = self.arrival(to_server, bytes.len()) else { continue };
             self.order += 1;
-            self.in_flight.insert((at, self.order), InFlight { to_server, ecn, bytes });
+            let packet = InFlight { to_server, from, to: sent.destination, ecn: sent.ecn, bytes };
+            self.in_flight.insert((at, self.order), packet);
         }
     }
 

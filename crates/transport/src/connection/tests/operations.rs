@@ -136,7 +136,7 @@ fn queue(network: &mut Network, frame_type: u64, tokens: std::ops::Range<u64>) {
 #[test]
 fn every_operation_is_called_and_can_be_watched() {
     let calls = Calls::default();
-    let faults = Faults { loss: 0.08, jitter: Duration::from_millis(40), ..Faults::none() };
+    let faults = Faults { loss: 0.15, jitter: Duration::from_millis(40), ..Faults::none() };
     for (seed, faults) in [(1, Faults::none()), (2, faults)] {
         let mut network = Network::new(seed, faults);
         watch_all(&mut network.client, &calls);
@@ -158,7 +158,10 @@ fn every_operation_is_called_and_can_be_watched() {
     let seen = calls.clone();
     network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
     network.connect();
-    echo(&mut network, 10_000);
+    network.client.send_datagram(vec![1; 100]).unwrap();
+    echo(&mut network, 600_000);
+    network.client_address.set_port(5);
+    network.pass(Duration::from_secs(1));
     let now = network.now();
     network.client.close(now, VarInt::from_u32(1), "enough");
     network.run_until(Duration::from_secs(10), |_, server| server.is_drained());

@@ -281,6 +281,25 @@ impl Streams {
         self.streams.get_mut(&id).and_then(|s| s.receive.as_mut()).ok_or(StreamError::Unknown)
     }
 
+    /// Bytes of memory that the peer has us hold: streams, what waits to be read, control frames and
+    /// events.
+    pub fn memory(&self) -> usize {
+        let halves = self.streams.values().filter_map(|stream| stream.receive.as_ref());
+        let waiting: usize = halves.map(ReceiveHalf::memory).sum();
+        let queued: usize = self.queue.values().map(VecDeque::len).sum();
+        let sets = [&self.resets, &self.stops, &self.updates, &self.blocked];
+        let ids = queued + sets.iter().map(|set| set.len()).sum::<usize>();
+        waiting
+            + self.streams.len() * size_of::<Stream>()
+            + ids * size_of::<StreamId>()
+            + self.events.len() * size_of::<StreamEvent>()
+    }
+
+    /// How many streams of a direction the peer may open, from the beginning of the connection.
+    pub fn peer_limit(&self, direction: Direction) -> u64 {
+        self.peer_may_open[at(direction)]
+    }
+
     /// How many streams there are, of either side.
     pub fn len(&self) -> usize {
         self.streams.len()
@@ -305,11 +324,18 @@ impl Streams {
         if id.initiator() != self.side {
             let direction = at(id.direction());
             self.peer_ended[direction] += 1;
-            let allowed = self.peer_ended[direction] + self.concurrency(direction);
-            // Half of what may be open, lest each stream's end cost a frame.
-            let grown = allowed - self.peer_may_open[direction];
-            self.max_streams_due[direction] |= grown * 2 >= self.concurrency(direction);
+            self.check_limit(direction);
         }
+    }
+
+    /// Whether the peer is to be told that it may open more.
+    fn check_limit(&mut self, direction: usize) {
+        let allowed = self.peer_ended[direction] + self.concurrency(direction);
+        // Half of what may be open, lest each stream's end cost a frame; one, if it has no other.
+        let grown = allowed - self.peer_may_open[direction];
+        let out = self.peer_opened[direction] == self.peer_may_open[direction];
+        self.max_streams_due[direction] |=
+            grown * 2 >= self.concurrency(direction) || out && grown > 0;
     }
 
     fn concurrency(&self, direction: usize) -> u64 {

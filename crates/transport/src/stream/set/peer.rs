@@ -31,6 +31,7 @@ impl Streams {
                 self.streams.insert(new, stream);
             }
             self.peer_opened[direction] += 1;
+            self.check_limit(direction);
             self.events.insert(StreamEvent::Opened(id.direction()));
         }
         Ok(self.streams.contains_key(&id))

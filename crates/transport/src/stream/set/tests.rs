@@ -293,3 +293,30 @@ fn streams_given_up_leave_no_hole_in_the_window() {
         assert!(client.is_empty() && server.is_empty(), "round {round}");
     }
 }
+
+/// Three streams that stay and one that comes and goes: each end makes room, though it is less than
+/// half of what may be open.
+#[test]
+fn one_stream_that_ends_makes_room_for_one() {
+    let (mut client, mut server) = pair();
+    let open = |client: &mut Streams| client.open(Direction::Bidirectional);
+    let ids: Vec<StreamId> = std::iter::from_fn(|| open(&mut client)).collect();
+    assert_eq!(ids.len(), 4);
+    let mut last = ids[3];
+    for round in 0..10 {
+        server.on_stream(last, 0, &[], false).unwrap();
+        server.on_reset(last, 0, 0).unwrap();
+        server.read(last, &mut [0]).unwrap();
+        server.reset(last, 0).unwrap();
+        let mut room = false;
+        // The stream's reset, and once that is acknowledged the new limit.
+        while let Some(Frame::Control(control)) = send(&mut server) {
+            room |= matches!(control, Control::MaxStreams(..));
+            receive(&mut client, &Frame::Control(control)).unwrap();
+            server.on_control_acked(control);
+        }
+        assert!(room, "round {round}");
+        last = open(&mut client).expect("there is room");
+        assert!(open(&mut client).is_none(), "for one");
+    }
+}

@@ -1,0 +1,136 @@
+//! quinn and h3-quinn: as a client of our server, as a server for our client.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use equic_endpoint::{Client, ClientConfig, Fingerprint, ServerConfig, Trust};
+use http::{Request, Response, StatusCode};
+use quinn::{Connection, Endpoint};
+use tokio::time::timeout;
+
+use crate::common::{PATIENCE, Running, loopback, start};
+
+/// A QUIC connection without HTTP/3 on it.
+pub async fn raw(server: &Running) -> (Endpoint, Connection) {
+    #[derive(Debug)]
+    struct Any(Arc<rustls::crypto::CryptoProvider>);
+    impl rustls::client::danger::ServerCertVerifier for Any {
+        fn verify_server_cert(
+            &self,
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &[rustls::pki_types::CertificateDer<'_>],
+            _: &rustls::pki_types::ServerName<'_>,
+            _: &[u8],
+            _: rustls::pki_types::UnixTime,
+        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+            Ok(rustls::client::danger::ServerCertVerified::assertion())
+        }
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("not TLS 1.3".into()))
+        }
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            self.0.signature_verification_algorithms.supported_schemes()
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Any(provider)))
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    let endpoint = Endpoint::client(loopback()).unwrap();
+    let config = quinn::ClientConfig::new(Arc::new(crypto));
+    let connecting = endpoint.connect_with(config, server.address, "localhost").unwrap();
+    let connection = connecting.await.unwrap();
+    (endpoint, connection)
+}
+
+/// GETs a path by h3 over quinn: status and length.
+pub async fn get(server: &Running, path: &str) -> (StatusCode, usize) {
+    let (_endpoint, connection) = raw(server).await;
+    let connection = h3_quinn::Connection::new(connection);
+    let (mut driver, mut send) = h3::client::new(connection).await.unwrap();
+    let driving = tokio::spawn(async move { driver.wait_idle().await });
+    let request = Request::get(format!("https://localhost{path}")).body(()).unwrap();
+    let mut stream = send.send_request(request).await.unwrap();
+    stream.finish().await.unwrap();
+    let response = stream.recv_response().await.unwrap();
+    let mut length = 0;
+    while let Some(data) = stream.recv_data().await.unwrap() {
+        length += data.remaining();
+    }
+    drop(send);
+    let _ = driving.await;
+    (response.status(), length)
+}
+
+#[tokio::test]
+async fn our_server_with_h3_over_quinn() {
+    let server = start(ServerConfig::new(loopback()));
+    for (path, expected) in [
+        ("/health", (StatusCode::OK, 3)),
+        ("/bytes/10000000", (StatusCode::OK, 10_000_000)),
+        ("/nothing", (StatusCode::NOT_FOUND, 10)),
+    ] {
+        assert_eq!(timeout(PATIENCE, get(&server, path)).await.unwrap(), expected, "{path}");
+    }
+    let stats = server.stop().await;
+    assert_eq!((stats.opened, stats.requests, stats.failed), (3, 3, 0));
+}
+
+#[tokio::test]
+async fn our_client_with_h3_over_quinn() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(tls).unwrap();
+    let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    let endpoint = Endpoint::server(config, loopback()).unwrap();
+    let address = endpoint.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        let connection = endpoint.accept().await.unwrap().await.unwrap();
+        let connection = h3_quinn::Connection::new(connection);
+        let mut h3 = h3::server::Connection::<_, Bytes>::new(connection).await.unwrap();
+        while let Ok(Some(resolver)) = h3.accept().await {
+            let (request, mut stream) = resolver.resolve_request().await.unwrap();
+            let body = Bytes::from(request.uri().path().repeat(100_000));
+            stream.send_response(Response::new(())).await.unwrap();
+            stream.send_data(body).await.unwrap();
+            stream.finish().await.unwrap();
+        }
+    });
+    let trust = Trust::Fingerprint(Fingerprint::of(&certificate));
+    let config = ClientConfig { trust, bind: Some(loopback()), ..ClientConfig::default() };
+    let client = Client::new(config).unwrap();
+    for path in ["/a", "/bcd"] {
+        let mut response = client.get(&format!("https://{address}{path}")).await.unwrap();
+        let body = response.body(1 << 20).await.unwrap();
+        assert_eq!((response.status, &*body), (StatusCode::OK, path.repeat(100_000).as_bytes()));
+    }
+    client.close().await;
+    timeout(PATIENCE, serving).await.unwrap().unwrap();
+}

@@ -1,0 +1,202 @@
+//! How often acknowledgements are sent: what the peer asks of us, and what we ask of it
+//! (draft-ietf-quic-ack-frequency).
+
+use std::time::Duration;
+
+use equic_wire::frame::{AckFrequency, Frame};
+use equic_wire::{TransportErrorCode, VarInt, Writer};
+
+use super::Connection;
+use super::config::TransportConfig;
+use super::space::{SentFrame, SpaceId};
+use crate::Timestamp;
+use crate::operation::Operation;
+use crate::received::AckPolicy;
+use crate::recovery::PACKET_THRESHOLD;
+
+/// The least delay that a peer may ask of us, `min_ack_delay`: what a timer does well.
+const MIN_ACK_DELAY: Duration = Duration::from_millis(1);
+
+/// Values from here on are invalid (RFC 9000 s.18.2, `max_ack_delay`).
+const MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
+
+/// Acknowledgements a round trip that congestion control can live with: HyStart++ wants eight
+/// samples (RFC 9406 s.4.2), and windows grow smoothly.
+const ACKS_PER_WINDOW: u64 = 10;
+
+/// At most so many packets wait for an acknowledgement, however large the window.
+const MAX_THRESHOLD: u64 = 32;
+
+/// `min_ack_delay` in our transport parameters; never above `max_ack_delay`.
+pub(super) fn min_ack_delay(config: &TransportConfig) -> Duration {
+    MIN_ACK_DELAY.min(config.max_ack_delay)
+}
+
+/// What we have asked of the peer.
+#[derive(Debug)]
+pub(super) struct Requests {
+    /// The sequence number of the next frame.
+    next: u64,
+    /// What was asked last, and what the peer does now as far as we know.
+    asked: AckPolicy,
+    /// The frame on its way: its number.
+    in_flight: Option<u64>,
+    /// Delays asked for in frames that are not acknowledged: the largest counts.
+    pending_delay: Duration,
+    /// When the last one left.
+    asked_at: Option<Timestamp>,
+    /// To be sent, or sent again.
+    due: bool,
+}
+
+impl Requests {
+    pub fn new() -> Requests {
+        let asked = AckPolicy::default();
+        let (in_flight, asked_at) = (None, None);
+        Requests { next: 0, asked, in_flight, pending_delay: Duration::ZERO, asked_at, due: false }
+    }
+
+    /// What was asked last.
+    #[cfg(test)]
+    pub fn asked(&self) -> AckPolicy {
+        self.asked
+    }
+
+    /// Whether a frame is to be sent.
+    pub fn is_due(&self) -> bool {
+        self.due
+    }
+
+    pub fn on_acked(&mut self, number: u64) {
+        if self.in_flight == Some(number) {
+            (self.in_flight, self.pending_delay) = (None, Duration::ZERO);
+        }
+    }
+
+    pub fn on_lost(&mut self, number: u64) {
+        // Unless a newer one is under way (s.4).
+        if self.in_flight == Some(number) {
+            (self.in_flight, self.due) = (None, true);
+        }
+    }
+}
+
+impl Connection {
+    /// The peer asks us to acknowledge more or less often.
+    pub(super) fn on_ack_frequency(&mut self, now: Timestamp, frame: &AckFrequency) {
+        let delay = frame.requested_max_ack_delay();
+        if delay < min_ack_delay(&self.config) || delay >= MAX_ACK_DELAY {
+            let code = TransportErrorCode::PROTOCOL_VIOLATION;
+            return self.fail(now, code, "it asks for an ACK delay that cannot be");
+        }
+        let sequence = frame.sequence_number.get();
+        if self.ack_frequency_seen.is_some_and(|seen| sequence <= seen) {
+            return;
+        }
+        self.ack_frequency_seen = Some(sequence);
+        let policy = AckPolicy {
+            ack_eliciting_threshold: frame.ack_eliciting_threshold.get(),
+            max_ack_delay: delay,
+            reordering_threshold: frame.reordering_threshold.get(),
+        };
+        let input = (policy.ack_eliciting_threshold, delay, policy.reordering_threshold);
+        if self.operate(Operation::ObeyAckFrequency, input, |_, _| true) {
+            self.ack_policy = policy;
+        }
+    }
+
+    /// IMMEDIATE_ACK came.
+    pub(super) fn on_immediate_ack(&mut self, id: SpaceId) {
+        self.space(id).received.ask();
+    }
+
+    /// Whether the peer obeys IMMEDIATE_ACK.
+    pub(super) fn may_ask_for_acks(&self) -> bool {
+        self.peer.is_some_and(|peer| peer.min_ack_delay.is_some())
+    }
+
+    /// Looks whether the peer should acknowledge more or less often than it does; after ACK frames.
+    pub(super) fn review_ack_frequency(&mut self, now: Timestamp) {
+        let Some(least) = self.peer.and_then(|peer| peer.min_ack_delay) else { return };
+        let rtt = self.path().rtt.smoothed();
+        // Once a round trip is often enough (s.7.1).
+        let soon = self.requests.asked_at.is_some_and(|at| now.since(at) < rtt * 4);
+        if !self.config.ack_frequency || !self.progress.confirmed || soon {
+            return;
+        }
+        let path = self.path();
+        let (key, datagram) = (path.key, u64::from(path.mtu.current()).max(1));
+        let packets = path.controller.window() / datagram;
+        let (threshold, delay, reordering) =
+            self.operate(Operation::RequestAckFrequency, key, |connection, _| {
+                let declared = connection.peer.map_or(least, |peer| peer.declared_max_ack_delay);
+                let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
+                // At least once a round trip (s.7.1), never later than it would by itself.
+                (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD)
+            });
+        let delay = delay.max(least).min(MAX_ACK_DELAY - Duration::from_millis(1));
+        let wanted = AckPolicy {
+            ack_eliciting_threshold: threshold,
+            max_ack_delay: delay,
+            reordering_threshold: reordering,
+        };
+        let asked = self.requests.asked;
+        let far = |one: u128, other: u128| one.max(other) >= 2 * one.min(other).max(1);
+        let threshold_changed = far(threshold.into(), asked.ack_eliciting_threshold.into());
+        // The delay alone is worth a frame only where packets wait for each other.
+        let delay_changed =
+            threshold > 1 && far(delay.as_micros(), asked.max_ack_delay.as_micros());
+        if threshold_changed || delay_changed {
+            self.requests.asked = wanted;
+            self.requests.asked_at = Some(now);
+            self.requests.due = true;
+        }
+    }
+
+    /// Writes ACK_FREQUENCY, if one is due.
+    pub(super) fn write_ack_frequency(
+        &mut self,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        if !self.requests.due {
+            return;
+        }
+        let AckPolicy { ack_eliciting_threshold, max_ack_delay, reordering_threshold } =
+            self.requests.asked;
+        let varint = |value: u64| VarInt::new(value).unwrap_or(VarInt::MAX);
+        let micros = u64::try_from(max_ack_delay.as_micros()).unwrap_or(0);
+        let number = self.requests.next;
+        let frame = Frame::AckFrequency(AckFrequency {
+            sequence_number: varint(number),
+            ack_eliciting_threshold: varint(ack_eliciting_threshold),
+            requested_max_ack_delay_us: varint(micros),
+            reordering_threshold: varint(reordering_threshold),
+        });
+        if self.write_frame(id, &frame, writer).is_ok() {
+            let requests = &mut self.requests;
+            (requests.due, requests.in_flight) = (false, Some(number));
+            requests.pending_delay = requests.pending_delay.max(max_ack_delay);
+            requests.next += 1;
+            frames.push(SentFrame::AckFrequency(number));
+        }
+    }
+
+    /// ACK_FREQUENCY `number` is acknowledged: the peer does now what it was asked.
+    pub(super) fn on_ack_frequency_acked(&mut self, number: u64) {
+        if self.requests.in_flight == Some(number)
+            && let Some(peer) = &mut self.peer
+        {
+            peer.max_ack_delay = self.requests.asked.max_ack_delay;
+        }
+        self.requests.on_acked(number);
+    }
+
+    /// The longest that the peer may wait before it acknowledges, of what it does and what it was
+    /// asked to do (s.6).
+    pub(super) fn peer_max_ack_delay(&self) -> Duration {
+        let current = self.peer.map_or(Duration::ZERO, |peer| peer.max_ack_delay);
+        current.max(self.requests.pending_delay)
+    }
+}

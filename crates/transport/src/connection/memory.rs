@@ -1,0 +1,40 @@
+//! What the peer has us keep, in bytes.
+
+use std::mem::size_of;
+
+use super::space::{Sent, SentFrame};
+use super::{Connection, Event};
+use crate::recovery::SentPacket;
+use crate::stream::Control;
+
+impl Connection {
+    /// Bytes kept because of what the peer sent or did not acknowledge: stream and CRYPTO data waiting
+    /// for its place or for the application, streams that it opened, packets in flight, what is to be
+    /// acknowledged, datagrams, connection IDs. An estimate from below, without the allocator's share;
+    /// what the application wrote and TLS keeps are not in it.
+    ///
+    /// It is bounded by `max_connection_window`, `datagram_receive_buffer`, the congestion window, and
+    /// some kilobytes for each stream that [`super::TransportConfig`] allows to be open.
+    pub fn memory(&self) -> usize {
+        let spaces: usize = self
+            .spaces
+            .ids()
+            .map(|id| {
+                let space = &self.spaces[id];
+                let frames: usize =
+                    space.loss.sent().iter().map(|(_, sent)| sent.content.frames.capacity()).sum();
+                space.crypto_in.memory()
+                    + space.received.memory()
+                    + space.loss.sent().places() * size_of::<SentPacket<Sent>>()
+                    + frames * size_of::<SentFrame>()
+            })
+            .sum();
+        spaces
+            + self.streams.memory()
+            + self.datagrams.memory()
+            + self.remote_ids.memory()
+            + self.local_ids.memory()
+            + self.events.len() * size_of::<Event>()
+            + self.blocked.len() * size_of::<Control>()
+    }
+}

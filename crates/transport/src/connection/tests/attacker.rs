@@ -1,0 +1,211 @@
+//! A peer with the real keys that sends whatever it is told to.
+
+use equic_wire::frame::Frame;
+use equic_wire::{TransportErrorCode, Writer};
+
+use super::network::{Faults, Network};
+use super::*;
+use crate::connection::space::SpaceId;
+use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+
+/// Where both think they are.
+pub const CLIENT: &str = "198.51.100.1:4433";
+pub const SERVER: &str = "192.0.2.1:443";
+
+/// What the victim says is acknowledged and has no effect, but for its acknowledgements: whatever was
+/// sent in this end's name must not close it.
+struct Deaf;
+
+impl Hook for Deaf {
+    fn replace(
+        &mut self,
+        _host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        outputs[0] = 1;
+        let ack = call.parameter == 0x02 || call.parameter == 0x03;
+        Ok(if ack { Decision::Default } else { Decision::Done })
+    }
+}
+
+pub struct Attacker {
+    /// Has the keys; what it sends by itself is sent when asked for alone.
+    pub own: Connection,
+    victim: Connection,
+    now: Timestamp,
+    /// Whether it takes in what the victim sends; if not it acknowledges nothing either.
+    pub listens: bool,
+    /// Datagrams that the victim sent, and their bytes.
+    pub answers: (u64, u64),
+}
+
+impl Attacker {
+    /// A client that attacks a server, after an honest handshake.
+    pub fn new(seed: u64) -> Attacker {
+        Attacker::with(seed, |_| {})
+    }
+
+    pub fn with(seed: u64, set: impl Fn(&mut TransportConfig)) -> Attacker {
+        Attacker::of(Network::with(seed, Faults::none(), set), Side::Client)
+    }
+
+    /// A server that attacks a client.
+    pub fn on_client(seed: u64) -> Attacker {
+        Attacker::of(Network::new(seed, Faults::none()), Side::Server)
+    }
+
+    fn of(mut network: Network, side: Side) -> Attacker {
+        network.connect();
+        // Until nothing is in flight.
+        network.run_until(Duration::from_secs(10), |client, server| {
+            client.path().in_flight == 0 && server.path().in_flight == 0
+        });
+        let (client, server, now) = network.into_ends();
+        let (mut own, victim) = match side {
+            Side::Client => (client, server),
+            Side::Server => (server, client),
+        };
+        own.attach(Box::new(Deaf), &[Point::replace(Operation::ProcessFrame)]).unwrap();
+        Attacker { own, victim, now, listens: true, answers: (0, 0) }
+    }
+
+    pub fn victim(&mut self) -> &mut Connection {
+        &mut self.victim
+    }
+
+    /// One packet with these frames.
+    pub fn send(&mut self, frames: &[Frame<'_>]) {
+        let mut payload = vec![0; 1400];
+        let mut writer = Writer::new(&mut payload);
+        for frame in frames {
+            frame.write(&mut writer).expect("they fit into a packet");
+        }
+        let length = writer.position();
+        self.send_raw(SpaceId::DATA, &payload[..length]);
+    }
+
+    /// One packet with this payload.
+    pub fn send_raw(&mut self, space: SpaceId, payload: &[u8]) {
+        let mut datagram = self.own.forge(space, payload);
+        self.deliver(&mut datagram);
+    }
+
+    /// Hands the victim a datagram and takes its answers.
+    pub fn deliver(&mut self, datagram: &mut [u8]) {
+        let remote = if self.own.side() == Side::Client { CLIENT } else { SERVER };
+        let arrival =
+            Arrival { remote: remote.parse().unwrap(), local: None, ecn: EcnCodepoint::NotEct };
+        self.victim.handle_datagram(self.now, arrival, datagram);
+        self.pump();
+    }
+
+    /// Takes what the victim has to send; never without end.
+    pub fn pump(&mut self) {
+        let mut buffer = vec![0; 1500];
+        let remote = if self.own.side() == Side::Client { SERVER } else { CLIENT };
+        for count in 0.. {
+            assert!(count < 5_000, "it sends without end");
+            let Some(sent) = self.victim.poll_transmit(self.now, &mut buffer) else { break };
+            self.answers = (self.answers.0 + 1, self.answers.1 + sent.size as u64);
+            if self.listens {
+                let arrival =
+                    Arrival { remote: remote.parse().unwrap(), local: None, ecn: sent.ecn };
+                self.own.handle_datagram(self.now, arrival, &mut buffer[..sent.size]);
+            }
+        }
+        while let Some(event) = self.own.poll_event() {
+            drop(event);
+        }
+    }
+
+    /// Lets it say what an honest peer would now: acknowledgements.
+    pub fn be_honest(&mut self) {
+        // Pacing needs time.
+        self.wait(Duration::from_millis(5));
+        let mut buffer = vec![0; 1500];
+        for _ in 0..100 {
+            if self.own.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.own.handle_timeout(self.now);
+            }
+            let Some(sent) = self.own.poll_transmit(self.now, &mut buffer) else { break };
+            self.deliver(&mut buffer[..sent.size].to_vec());
+        }
+    }
+
+    /// Time passes; the victim's timers run out.
+    pub fn wait(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        for count in 0.. {
+            assert!(count < 10_000, "its timers never rest");
+            match self.victim.poll_timeout() {
+                Some(at) if at <= end => {
+                    self.now = self.now.max(at);
+                    self.victim.handle_timeout(self.now);
+                    self.pump();
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    /// The victim's events, until there are none.
+    pub fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.victim.poll_event()).collect()
+    }
+
+    #[track_caller]
+    pub fn assert_open(&mut self) {
+        assert!(!self.victim.closing.is_closed(), "{:?}", self.events());
+    }
+
+    #[track_caller]
+    pub fn assert_closed(&mut self, code: TransportErrorCode) {
+        let events = self.events();
+        let found = events.iter().any(|event| {
+            matches!(event, Event::Closed(CloseReason::Local(error))
+                if !error.application && error.code == code.0.get())
+        });
+        assert!(found, "{code:?} expected: {events:?}");
+    }
+}
+
+impl Connection {
+    /// A datagram of one packet with this payload, whatever limits and windows say.
+    pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
+        let mut buffer = vec![0; 2000];
+        let mut writer = Writer::new(&mut buffer);
+        let (number, key) = (self.spaces[id].next, self.path().key);
+        self.space(id).next += 1;
+        let open = self.open_header(id, number, key, &mut writer).expect("there is room");
+        writer.bytes(payload).expect("there is room");
+        let padding = open.padding_needed(&writer, 16);
+        let whole = if id == SpaceId::Initial { 1200 - 16 } else { 0usize };
+        let padding = padding.max(whole.saturating_sub(writer.position()));
+        writer.zeros(padding).expect("there is room");
+        let finished = open.finish(&mut writer, 16).expect("there is room");
+        let length = writer.position();
+        self.protect(id, number, &finished, &mut buffer[..length]).expect("there are keys");
+        buffer.truncate(length);
+        // So that the acknowledgement of it is no lie to this end.
+        let now = self.now;
+        self.space(id).loss.on_packet_sent(
+            number,
+            crate::recovery::SentPacket {
+                time_sent: now,
+                size: 0,
+                ack_eliciting: false,
+                in_flight: true,
+                mtu_probe: false,
+                delivery: crate::recovery::DeliveryMark::default(),
+                content: crate::connection::space::Sent {
+                    frames: Vec::new(),
+                    marked: false,
+                    path: key,
+                },
+            },
+        );
+        buffer
+    }
+}

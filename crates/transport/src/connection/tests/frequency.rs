@@ -1,0 +1,125 @@
+//! How often acknowledgements go, staying alive, and numbers left out.
+
+use equic_wire::frame::{AckFrequency, Frame};
+
+use super::attacker::Attacker;
+use super::network::{Faults, Network};
+use super::*;
+
+/// 4 MB over 100 Mb/s: acknowledgements of the server, and the time it took.
+fn upload(ask: bool) -> (u64, Duration) {
+    let faults = Faults { rate: Some(100_000_000 / 8), ..Faults::none() };
+    let mut network = Network::with(1, faults, |config| config.ack_frequency = ask);
+    network.connect();
+    let start = network.now();
+    send_one_way(&mut network, 4_000_000);
+    let took = network.now().since(start);
+    assert!(network.server().stats().packets_lost < 100, "{}", network.describe());
+    (network.server().stats().acks_sent, took)
+}
+
+#[test]
+fn fewer_acknowledgements_where_the_window_is_large() {
+    let (usual, usual_time) = upload(false);
+    let (fewer, time) = upload(true);
+    assert!(fewer * 2 < usual, "{fewer} of {usual}");
+    assert!(time < usual_time * 11 / 10, "{time:?} instead of {usual_time:?}");
+}
+
+#[test]
+fn who_cannot_is_not_asked() {
+    let mut network = Network::new(1, Faults::none());
+    network.run_until(Duration::from_secs(10), |client, _| client.is_connected());
+    network.client.peer.as_mut().unwrap().min_ack_delay = None;
+    echo(&mut network, 500_000);
+    assert_eq!(network.client.requests.asked(), AckPolicy::default());
+    assert!(network.server().ack_frequency_seen.is_none());
+}
+
+#[test]
+fn requests_that_get_lost_are_made_again_and_old_ones_ignored() {
+    let mut network = Network::new(3, Faults { loss: 0.01, ..Faults::none() });
+    network.connect();
+    echo(&mut network, 2_000_000);
+    let asked = network.client.requests.asked();
+    assert_ne!(asked, AckPolicy::default());
+    network.run_until(Duration::from_secs(10), |_, server| server.ack_policy == asked);
+    let peer = network.client.peer.unwrap();
+    assert!(peer.max_ack_delay <= peer.declared_max_ack_delay);
+}
+
+fn frequency(sequence: u32, delay_us: u64, threshold: u32) -> Frame<'static> {
+    Frame::AckFrequency(AckFrequency {
+        sequence_number: VarInt::from_u32(sequence),
+        ack_eliciting_threshold: VarInt::from_u32(threshold),
+        requested_max_ack_delay_us: VarInt::new(delay_us).unwrap(),
+        reordering_threshold: VarInt::from_u32(3),
+    })
+}
+
+#[test]
+fn the_peers_requests_are_obeyed_in_their_order() {
+    let mut attacker = Attacker::new(1);
+    attacker.send(&[frequency(5, 10_000, 7)]);
+    let policy = attacker.victim().ack_policy;
+    assert_eq!(policy.ack_eliciting_threshold, 7);
+    assert_eq!(policy.max_ack_delay, Duration::from_millis(10));
+    assert_eq!(policy.reordering_threshold, 3);
+    // Overtaken, and the same again.
+    attacker.send(&[frequency(4, 20_000, 9)]);
+    attacker.send(&[frequency(5, 20_000, 9)]);
+    assert_eq!(attacker.victim().ack_policy, policy);
+    attacker.send(&[frequency(6, 20_000, 9)]);
+    assert_eq!(attacker.victim().ack_policy.ack_eliciting_threshold, 9);
+}
+
+#[test]
+fn delays_that_cannot_be_end_the_connection() {
+    // Below our min_ack_delay, and 2^14 ms (s.4).
+    for delay in [0, 999, 16_384_000, (1 << 62) - 1] {
+        let mut attacker = Attacker::new(1);
+        attacker.send(&[frequency(0, delay, 1)]);
+        attacker.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION);
+    }
+    let mut attacker = Attacker::new(1);
+    attacker.send(&[frequency(0, 16_383_999, 1)]);
+    attacker.assert_open();
+}
+
+#[test]
+fn immediate_acks_are_sent_at_once() {
+    let mut attacker = Attacker::new(1);
+    attacker.send(&[frequency(0, 1_000_000, 1000)]);
+    attacker.wait(Duration::from_secs(2));
+    let before = attacker.victim().stats().acks_sent;
+    attacker.send(&[Frame::Ping]);
+    assert_eq!(attacker.victim().stats().acks_sent, before, "one may wait");
+    attacker.send(&[Frame::Ping, Frame::ImmediateAck, Frame::ImmediateAck]);
+    assert_eq!(attacker.victim().stats().acks_sent, before + 1);
+}
+
+#[test]
+fn a_connection_kept_alive_stays() {
+    let set = |config: &mut TransportConfig| config.keep_alive = Duration::from_secs(20);
+    let mut network = Network::with(1, Faults::none(), set);
+    network.connect();
+    let end = network.now() + Duration::from_secs(300);
+    network.run_until(Duration::from_secs(400), |client, server| {
+        assert!(!client.closing.is_closed() && !server.closing.is_closed());
+        client.now >= end
+    });
+    // Half the idle timeout of 30 s; each side's PING is the other's sign of life.
+    let pings = network.client.stats().keep_alives + network.server().stats().keep_alives;
+    assert!((15..=45).contains(&pings), "{pings}");
+    assert!(network.client.stats().packets_sent < 200);
+}
+
+#[test]
+fn numbers_are_left_out_and_acknowledging_them_is_fatal() {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    echo(&mut network, 3_000_000);
+    let skipped = network.client.stats().numbers_skipped;
+    let sent = network.client.stats().packets_sent;
+    assert!(skipped >= 3 && skipped < sent / 20, "{skipped} of {sent}");
+}

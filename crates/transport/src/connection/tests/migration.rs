@@ -1,0 +1,147 @@
+//! Addresses change under a connection: by a NAT, on purpose, by the server's wish, by an attacker.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::*;
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_nat_that_rebinds_is_followed() {
+    for new in ["198.51.100.1:5544", "203.0.113.7:4433"] {
+        let mut network = Network::new(1, Faults::none());
+        network.connect();
+        echo(&mut network, 20_000);
+        network.client_address = address(new);
+        echo(&mut network, 20_000);
+        assert_eq!(network.server().remote(), address(new));
+        network.pass(Duration::from_secs(3));
+        assert!(network.server().path().validated);
+        assert_eq!(network.server().paths.iter().count(), 1, "the old path is forgotten");
+        echo(&mut network, 200_000);
+    }
+}
+
+#[test]
+fn a_nat_that_rebinds_all_the_time_with_loss() {
+    for seed in 0..15 {
+        let faults = Faults { loss: 0.1, jitter: Duration::from_millis(30), ..Faults::none() };
+        let mut network = Network::new(seed, faults);
+        network.connect();
+        for port in 0..8 {
+            network.client_address.set_port(6000 + port);
+            // Who only waits for what is sent elsewhere waits for ever.
+            network.client.ping();
+            echo(&mut network, 30_000);
+            assert!(network.server().paths.iter().count() <= 4);
+        }
+        assert_eq!(network.server().remote().port(), 6007);
+    }
+}
+
+#[test]
+fn a_client_migrates_with_another_connection_id() {
+    let mut network = Network::new(2, Faults::none());
+    network.connect();
+    let early = Network::new(2, Faults::none()).client.migrate(Timestamp::START, None);
+    assert_eq!(early, Err(MigrateError::NotConfirmed));
+    let server = network.now();
+    assert_eq!(network.server_mut().migrate(server, None), Err(MigrateError::Server));
+    echo(&mut network, 20_000);
+    let (now, before) = (network.now(), network.client.path().remote_id);
+    let new: IpAddr = "203.0.113.7".parse().unwrap();
+    network.client.migrate(now, Some(new)).unwrap();
+    network.client_address = SocketAddr::new(new, 4433);
+    echo(&mut network, 200_000);
+    network.pass(Duration::from_secs(3));
+    let (client, server) = (&network.client, network.server());
+    assert_ne!(client.path().remote_id, before);
+    assert!(client.path().validated && server.path().validated);
+    assert_eq!(server.remote(), network.client_address);
+    assert_eq!(client.remote_ids.get(before), None, "the old one is retired");
+    assert!(server.path().remote_id > 0, "nor does the server use its old one");
+    // As often as it likes: the peer gives new ones.
+    for turn in 0..10 {
+        let now = network.now();
+        network.client.migrate(now, None).unwrap();
+        network.client_address.set_port(7000 + turn);
+        echo(&mut network, 30_000);
+        network.pass(Duration::from_secs(3));
+    }
+}
+
+#[test]
+fn a_server_may_forbid_it_and_follows_nats_anyway() {
+    let mut network = Network::with(3, Faults::none(), |config| config.allow_migration = false);
+    network.connect();
+    let now = network.now();
+    assert_eq!(network.client.migrate(now, None), Err(MigrateError::Forbidden));
+    network.client_address.set_port(5);
+    echo(&mut network, 20_000);
+}
+
+/// RFC 9000 s.9.3.1, s.9.3.2: nobody answers from the new address; what an attacker gets there is
+/// bounded, and the connection goes on where the peer is.
+#[test]
+fn a_copied_packet_moves_nothing_for_good() {
+    let mut network = Network::new(4, Faults::none());
+    network.connect();
+    echo(&mut network, 20_000);
+    let home = network.client_address;
+    // The attacker forwards one packet from an address of its own, faster than the path.
+    network.client_address = address("203.0.113.66:666");
+    network.client.ping();
+    let now = network.now();
+    network.run_until(Duration::from_secs(1), |_, server| server.remote().port() == 666);
+    network.client_address = home;
+    let sent = network.server().stats().bytes_sent;
+    network.pass(Duration::from_secs(5));
+    assert!(network.now() > now);
+    assert_eq!(network.server().remote(), home);
+    echo(&mut network, 20_000);
+    let to_attacker = network.to(address("203.0.113.66:666"));
+    assert!(
+        to_attacker <= 3 * 1500,
+        "{to_attacker} of {}",
+        network.server().stats().bytes_sent - sent
+    );
+}
+
+#[test]
+fn a_client_goes_where_its_server_would_rather_be() {
+    let preferred = "192.0.2.99:443";
+    for reachable in [true, false] {
+        let mut network = Network::new(5, Faults::none());
+        let addresses = PreferredAddresses { ipv4: Some(preferred.parse().unwrap()), ipv6: None };
+        network.server_config.preferred_addresses = Some(addresses);
+        if !reachable {
+            network.lost_addresses.push(address(preferred));
+        }
+        network.connect();
+        echo(&mut network, 50_000);
+        network.pass(Duration::from_secs(5));
+        echo(&mut network, 50_000);
+        let expected = if reachable { preferred } else { "192.0.2.1:443" };
+        assert_eq!(network.client.remote(), address(expected));
+        if reachable {
+            assert_eq!(network.client.path().remote_id, 1);
+        }
+    }
+}
+
+#[test]
+fn strangers_make_no_paths() {
+    let mut network = Network::new(6, Faults::none());
+    network.connect();
+    let now = network.now();
+    for port in 0..1000 {
+        let mut bytes = vec![0x40; 100];
+        let remote = SocketAddr::new("203.0.113.1".parse().unwrap(), 1000 + port);
+        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        network.server_mut().handle_datagram(now, arrival, &mut bytes);
+    }
+    assert_eq!(network.server().paths.iter().count(), 1);
+    echo(&mut network, 1000);
+}
