@@ -315,7 +315,6 @@ fn died(program: &mut Program, role: &str) -> Trouble {
     Trouble::Failed(format!("the {role} ended ({status}){words}"))
 }
 
-
 /// The client's answer is its last line.
 fn understand(client: &mut Program, lines: &[String]) -> Result<Answer, Trouble> {
     let Some(line) = lines.iter().rfind(|line| !line.is_empty()) else {

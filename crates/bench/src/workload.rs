@@ -134,10 +134,10 @@ impl Workload {
     pub fn patience(self, size: &Size) -> f64 {
         size.grace
             + match self.figure() {
-            Figure::BitsPerSecond => size.bytes as f64 / 5e6,
-            Figure::PerSecond => 2.0 * size.seconds,
-            Figure::BytesPerConnection => size.connections as f64 / 100.0,
-        }
+                Figure::BitsPerSecond => size.bytes as f64 / 5e6,
+                Figure::PerSecond => 2.0 * size.seconds,
+                Figure::BytesPerConnection => size.connections as f64 / 100.0,
+            }
     }
 
     /// Whether the answer is what was asked for.

@@ -15,6 +15,8 @@ pub enum Failure {
     },
     /// It was asked for in a way that makes no sense: exit code 2.
     Usage(String),
+    /// It was asked for by the QUIC Interop Runner, and is not done: exit code 127.
+    Unsupported(String),
     /// Whoever read the output has gone, so there is nobody left to tell: exit code 0.
     ClosedPipe,
 }
@@ -68,6 +70,10 @@ impl Failure {
                 crate::output::notice(self);
                 ExitCode::from(2)
             }
+            Failure::Unsupported(_) => {
+                crate::output::notice(self);
+                ExitCode::from(127)
+            }
         }
     }
 }
@@ -79,6 +85,9 @@ impl fmt::Display for Failure {
             Failure::Failed { message, mend: Some(mend) } => write!(f, "{message}\n  {mend}"),
             Failure::Usage(message) => {
                 write!(f, "{message}\n  `--help` behind any command lists what it takes")
+            }
+            Failure::Unsupported(testcase) => {
+                write!(f, "the test case {testcase:?} is not done")
             }
             Failure::ClosedPipe => Ok(()),
         }

@@ -62,6 +62,8 @@ enum Command {
     /// Measure QUIC implementations side by side
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Be an endpoint of the QUIC Interop Runner
+    InteropEndpoint(interop::endpoint::Args),
     /// Print the man page of a command, or write all of them
     Man(manual::Pages),
     /// Print completions for a shell
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Reproduce(command) => reproduce::run(command),
         Command::Interop(args) => interop::run(&args),
         Command::Bench(command) => bench::run(command),
+        Command::InteropEndpoint(args) => interop::endpoint::run(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),
     };

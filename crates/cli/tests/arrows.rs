@@ -27,6 +27,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-report",
             "equic-lab",
             "equic-interop",
+            "equic-transport",
+            "equic-wire",
             "libequic",
         ],
     ),

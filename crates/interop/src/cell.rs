@@ -174,12 +174,16 @@ impl Stage<'_> {
         let server_status = server.stop(ENDING);
         let report = relay.stop().map_err(|error| End::Failed(error.to_string()))?;
         self.keep_captures(&report, &fronts, address);
+        let trace = self.trace(&report);
         fetched?;
         if server_ended {
             return Err(status_of("server", server_status));
         }
         files::compare(&www, &self.folder.join("work/downloads"), &names).map_err(End::Failed)?;
-        self.check(&report)
+        if report.counts.not_kept > 0 {
+            return Err(End::Failed("more was sent than is kept to be checked".to_owned()));
+        }
+        self.check(&trace)
     }
 
     fn start_server(&self, address: SocketAddr, fronts: &[SocketAddr]) -> Result<Program, End> {
@@ -272,20 +276,24 @@ impl Stage<'_> {
         }
     }
 
-    fn check(&self, report: &Report) -> Result<(), End> {
-        if report.counts.not_kept > 0 {
-            return Err(End::Failed("more was sent than is kept to be checked".to_owned()));
-        }
+    fn trace(&self, report: &Report) -> Trace {
         let log = KeyLog::read(&[
             &self.folder.join("client/keys.log"),
             &self.folder.join("server/keys.log"),
         ]);
         let trace = Trace::read(&report.records, &log);
+        // As the captures.
+        let _ = fs::write(self.folder.join("sim/packets.txt"), trace.text());
+        trace
+    }
+
+    fn check(&self, trace: &Trace) -> Result<(), End> {
         let evidence = Evidence {
             case: self.case,
             size: self.settings.size,
             browser: self.client.browser,
-            trace: &trace,
+            strict: self.server.strict,
+            trace,
         };
         check::check(&evidence).map_err(End::Failed)
     }

@@ -45,6 +45,8 @@ pub struct Implementation {
     pub command: Vec<String>,
     /// It loads a page with the files in it, instead of fetching each.
     pub browser: bool,
+    /// As a server it is held to the RFC where the runner is lenient.
+    pub strict: bool,
     /// Cases it cannot do although what it is told does not show it, and why; by role.
     pub declines: BTreeMap<(Role, Case), String>,
 }
@@ -63,6 +65,8 @@ struct Entry {
     command: Vec<String>,
     #[serde(default)]
     browser: bool,
+    #[serde(default)]
+    strict: bool,
     #[serde(default)]
     declines: BTreeMap<Role, BTreeMap<String, String>>,
 }
@@ -99,6 +103,7 @@ impl Registry {
                 roles: entry.roles,
                 command: entry.command.iter().map(fill).collect(),
                 browser: entry.browser,
+                strict: entry.strict,
                 declines,
             });
         }

@@ -61,7 +61,9 @@ fn run(
     let local = io.socket.local_addr()?;
     drop(io);
     let io = Io::bind(local)?;
-    let name = Some(first.host.as_str());
+    // BoringSSL looks for what it is told among the names, not the addresses, of the certificate.
+    let address = first.host.parse::<std::net::IpAddr>().is_ok();
+    let name = Some(if address { "server" } else { first.host.as_str() });
     let mut quic = quiche::connect(name, &random_id()?, local, first.address, &mut config)?;
     log_keys(contract, &mut quic)?;
     if let Some(session) = session {

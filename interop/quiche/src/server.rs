@@ -20,7 +20,14 @@ struct Client {
 
 struct Http {
     connection: h3::Connection,
-    answers: HashMap<u64, (Vec<u8>, usize)>,
+    answers: HashMap<u64, Answer>,
+}
+
+/// What is still to be sent on a stream.
+struct Answer {
+    status: Option<&'static [u8]>,
+    content: Vec<u8>,
+    sent: usize,
 }
 
 struct Server<'a> {
@@ -142,19 +149,27 @@ impl Client {
             let path = list.iter().find(|header| header.name() == b":path");
             let path = path.map(|path| String::from_utf8_lossy(path.value()).into_owned());
             let content = contract.file(path.as_deref().unwrap_or_default());
-            let status = if content.is_ok() { b"200" } else { b"404" };
-            let head = [h3::Header::new(b":status", status)];
-            http.connection.send_response(&mut self.quic, stream, &head, false)?;
-            http.answers.insert(stream, (content.unwrap_or_default(), 0));
+            let status: &[u8] = if content.is_ok() { b"200" } else { b"404" };
+            let content = content.unwrap_or_default();
+            http.answers.insert(stream, Answer { status: Some(status), content, sent: 0 });
         }
         let Http { connection, answers } = http;
-        answers.retain(|stream, (answer, sent)| {
-            match connection.send_body(&mut self.quic, *stream, &answer[*sent..], true) {
-                Ok(more) => {
-                    *sent += more;
-                    *sent < answer.len()
+        answers.retain(|stream, answer| {
+            if let Some(status) = answer.status {
+                let head = [h3::Header::new(b":status", status)];
+                match connection.send_response(&mut self.quic, *stream, &head, false) {
+                    Ok(()) => answer.status = None,
+                    Err(h3::Error::StreamBlocked | h3::Error::Done) => return true,
+                    Err(_) => return false,
                 }
-                Err(h3::Error::Done) => true,
+            }
+            let rest = &answer.content[answer.sent..];
+            match connection.send_body(&mut self.quic, *stream, rest, true) {
+                Ok(more) => {
+                    answer.sent += more;
+                    answer.sent < answer.content.len()
+                }
+                Err(h3::Error::StreamBlocked | h3::Error::Done) => true,
                 Err(_) => false,
             }
         });

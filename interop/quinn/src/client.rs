@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use bytes::{Buf as _, Bytes};
+use bytes::Buf as _;
 use interop_contract::{Contract, Request, any};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TokioRuntime};
 use tokio::task::JoinSet;
@@ -125,7 +125,7 @@ async fn hq(contract: &Contract, connection: &Connection, requests: &[Request]) 
 
 async fn http3(contract: &Contract, connection: Connection) -> Result<()> {
     let transport = h3_quinn::Connection::new(connection.clone());
-    let (mut driver, http) = h3::client::new::<_, _, Bytes>(transport).await?;
+    let (mut driver, http) = h3::client::new(transport).await?;
     let driving = tokio::spawn(async move { driver.wait_idle().await });
     let mut fetches = JoinSet::new();
     for request in contract.requests.iter().cloned() {

@@ -37,10 +37,15 @@ pub async fn serve(contract: Arc<Contract>) -> Result<()> {
 
 async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Result<()> {
     let connecting = incoming.accept()?;
-    // A server always has its keys; early streams come before the handshake's end.
-    let connection = match connecting.into_0rtt() {
-        Ok((connection, _)) => connection,
-        Err(connecting) => connecting.await?,
+    // Early requests come before the handshake's end. Only then: where a ClientHello comes in two packets,
+    // a connection taken so early does not hear of the streams that it may open.
+    let connection = if contract.is("zerortt") {
+        match connecting.into_0rtt() {
+            Ok((connection, _)) => connection,
+            Err(connecting) => connecting.await?,
+        }
+    } else {
+        connecting.await?
     };
     if contract.is("http3") {
         return http3(connection, contract).await;

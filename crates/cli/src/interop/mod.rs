@@ -1,8 +1,9 @@
 //! `equic interop`: the QUIC Interop Runner's test cases between implementations on this machine.
 //!
 //! [`run`] chooses the cells and lets some of them run side by side; [`progress`] says how far it is,
-//! [`show`] what came of it.
+//! [`show`] what came of it. [`endpoint`] is our own implementation, as `equic interop-endpoint`.
 
+pub mod endpoint;
 mod progress;
 mod show;
 

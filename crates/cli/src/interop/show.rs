@@ -1,5 +1,7 @@
 //! The matrix on the terminal: clients in rows, servers in columns, letters of test cases in cells.
 
+use std::collections::BTreeMap;
+
 use equic_interop::Verdict;
 use equic_interop::result::Matrix;
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -52,24 +54,23 @@ fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
 
 /// Why cells are no successes; what an endpoint said by its exit status needs no line.
 fn reasons(matrix: &Matrix, verdict: Verdict) -> Done {
-    let mut said = Vec::new();
+    // Who declines a case does so whoever the other is, and often more than one case.
+    let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for ((client, server, case), outcome) in &matrix.cells {
         if outcome.verdict != verdict || (verdict == Verdict::Unsupported && outcome.logs.is_some())
         {
             continue;
         }
         let line = match &outcome.logs {
-            Some(logs) => format!(
-                "{client} → {server} {}: {}\n    {}",
-                case.name(),
-                outcome.why,
-                logs.display()
-            ),
-            // Who declines does so whoever the other is.
-            None => format!("{}: {}", case.name(), outcome.why),
+            Some(logs) => {
+                let (case, why, logs) = (case.name(), &outcome.why, logs.display());
+                format!("{client} → {server} {case}: {why}\n    {logs}")
+            }
+            None => outcome.why.clone(),
         };
-        if !said.contains(&line) {
-            said.push(line);
+        let cases = said.entry(line).or_default();
+        if outcome.logs.is_none() && !cases.contains(&case.abbreviation()) {
+            cases.push(case.abbreviation());
         }
     }
     if said.is_empty() {
@@ -77,5 +78,8 @@ fn reasons(matrix: &Matrix, verdict: Verdict) -> Done {
     }
     let title = if verdict == Verdict::Failed { "Failed:" } else { "Not asked for:" };
     output::line(format_args!("\n{title}"))?;
-    said.iter().try_for_each(|line| output::line(format_args!("  {line}")))
+    said.iter().try_for_each(|(line, cases)| match &cases[..] {
+        [] => output::line(format_args!("  {line}")),
+        cases => output::line(format_args!("  {line} ({})", cases.join(","))),
+    })
 }

@@ -2,18 +2,19 @@
 //! decrypted.
 //!
 //! `keys`: from secrets to keys. `tls`: what is asked of handshake messages. `connection`: the state
-//! that reading needs. A packet that does not open stays in the trace without its content.
+//! that reading needs. `text`: the trace for a person to read. A packet that does not open stays in the trace without its content.
 
 mod connection;
 mod keylog;
 mod keys;
+mod text;
 mod tls;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use equic_lab::relay::{Observed, Record, Way};
+use equic_lab::relay::{Fate, Observed, Record, Way};
 use equic_wire::frame::Frame;
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{KnownVersion, Reader, Version};
@@ -39,6 +40,8 @@ pub struct Seen {
     pub datagram: usize,
     /// Bytes of its datagram.
     pub datagram_len: usize,
+    /// What befell its datagram.
+    pub fate: Fate,
     /// ECN bits of its datagram.
     pub ecn: u8,
     /// What it is.
@@ -72,8 +75,14 @@ pub struct Content {
     pub challenges: Vec<[u8; 8]>,
     /// PATH_RESPONSE frames.
     pub responses: Vec<[u8; 8]>,
+    /// Whether all its frames are probing ones (RFC 9000 s.9.1).
+    pub probing: bool,
     /// Offsets of CRYPTO frames.
     pub crypto: Vec<u64>,
+    /// Bytes in STREAM frames.
+    pub stream_bytes: usize,
+    /// All frames, for a person to read.
+    pub frames: String,
 }
 
 /// What a handshake showed.
@@ -160,6 +169,7 @@ impl Reading<'_> {
                 seen_as: record.seen_as,
                 datagram: number,
                 datagram_len: record.payload.len(),
+                fate: record.fate,
                 ecn: record.ecn,
                 kind: Observed::Garbage,
                 version: None,
@@ -285,11 +295,21 @@ impl Reading<'_> {
 /// Notes what the checks ask about; frames behind one that does not parse are not read.
 fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64, &[u8])) {
     let mut reader = Reader::new(payload);
+    content.probing = true;
     while let Ok(frame) = Frame::read(&mut reader) {
+        text::add(&mut content.frames, &frame);
+        content.probing &= matches!(
+            frame,
+            Frame::PathChallenge(_)
+                | Frame::PathResponse(_)
+                | Frame::NewConnectionId(_)
+                | Frame::Padding(_)
+        );
         match frame {
             Frame::Ack(ack) => content.ack_ecn |= ack.ecn().is_some(),
             Frame::PathChallenge(data) => content.challenges.push(data),
             Frame::PathResponse(data) => content.responses.push(data),
+            Frame::Stream(stream) => content.stream_bytes += stream.data().len(),
             Frame::Crypto(frame) => {
                 content.crypto.push(frame.offset().get());
                 crypto(frame.offset().get(), frame.data());

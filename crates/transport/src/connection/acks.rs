@@ -30,6 +30,11 @@ impl Connection {
 
     /// RFC 9002 A.7.
     fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
+        // A frame before it in the same packet may have completed the handshake, and with that the
+        // space (RFC 9001 s.4.9.2): nothing of it is left to be acknowledged.
+        if self.spaces[id].discarded {
+            return;
+        }
         self.stats.acks_received += 1;
         let largest = ack.largest().get();
         let before = self.spaces[id].loss.largest_acked();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use equic_endpoint::quic::{self, Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig};
+use equic_endpoint::quic::{
+    self, Connection, Endpoint, Incoming, RecvStream, SendStream, ServerConfig,
+};
 
 use super::perf::{receive, send, small_body};
 use super::{H3, Server, settings, socket, tls, transport};

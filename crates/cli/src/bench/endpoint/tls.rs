@@ -44,8 +44,7 @@ pub fn client(ca: &Path, alpn: &[u8]) -> Done<(rustls::ClientConfig, Arc<AtomicU
     for certificate in certificates(ca)? {
         roots.add(certificate)?;
     }
-    let inner =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
     let full = Arc::new(AtomicU64::new(0));
     let verifier = Arc::new(Counting { inner, full: Arc::clone(&full) });
     let mut tls = rustls::ClientConfig::builder_with_provider(provider())

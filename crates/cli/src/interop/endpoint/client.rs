@@ -1,0 +1,167 @@
+//! The client: fetches everything at once, on one connection or on as many as the case wants.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use bytes::Buf as _;
+use equic_endpoint::quic::{ClientConfig, Connection, Endpoint, h3 as quic_h3};
+use equic_wire::VarInt;
+use tokio::task::JoinSet;
+
+use super::{Contract, Request, tls};
+use crate::failure::{Done, Failure};
+
+/// H3_NO_ERROR (RFC 9114 s.8.1).
+const H3_NO_ERROR: u32 = 0x100;
+/// How long the last packets have to leave.
+const LEAVING: Duration = Duration::from_secs(3);
+/// What is loaded before the migration, in bytes.
+const FIRST: u64 = 100_000;
+/// How often it is seen whether keys may be updated, or how much is loaded.
+const LOOK: Duration = Duration::from_millis(5);
+
+pub async fn fetch(contract: &Contract) -> Done {
+    let first = contract.requests.first();
+    let first = first.ok_or_else(|| Failure::usage("there are no REQUESTS"))?;
+    let client = Client {
+        contract,
+        first,
+        endpoint: Endpoint::client(UdpSocket::bind(any(first.address))?, tls::settings()?)?,
+        config: tls::client(contract)?,
+    };
+    let done = client.cases().await;
+    // Whether they were received is not the case's business.
+    let _ = tokio::time::timeout(LEAVING, client.endpoint.wait_idle()).await;
+    done
+}
+
+/// Any address of the family of `other`.
+fn any(other: SocketAddr) -> SocketAddr {
+    match other {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+struct Client<'a> {
+    contract: &'a Contract,
+    first: &'a Request,
+    endpoint: Endpoint,
+    config: ClientConfig,
+}
+
+impl Client<'_> {
+    async fn cases(&self) -> Done {
+        let all = &self.contract.requests[..];
+        match self.contract.testcase.as_str() {
+            "resumption" => {
+                let (one, others) = all.split_at(1);
+                self.hq(&self.connect().await?, one).await?;
+                self.hq(&self.connect().await?, others).await
+            }
+            "multiconnect" => {
+                for request in all {
+                    self.hq(&self.connect().await?, std::slice::from_ref(request)).await?;
+                }
+                Ok(())
+            }
+            "http3" => self.http3(self.connect().await?).await,
+            "keyupdate" => {
+                let connection = self.connect().await?;
+                let updating = tokio::spawn(update_keys(connection.clone()));
+                self.hq(&connection, all).await?;
+                updating.await.map_err(|error| Failure::because("the key update", error))
+            }
+            "connectionmigration" => {
+                let connection = self.connect().await?;
+                let moving = tokio::spawn(go_elsewhere(
+                    self.endpoint.clone(),
+                    connection.clone(),
+                    self.first.address,
+                ));
+                self.hq(&connection, all).await?;
+                moving.await.map_err(|error| Failure::because("the migration", error))?
+            }
+            _ => self.hq(&self.connect().await?, all).await,
+        }
+    }
+
+    async fn connect(&self) -> Done<Connection> {
+        Ok(self.endpoint.connect(&self.config, self.first.address, &self.first.host)?.await?)
+    }
+
+    /// Fetches over HTTP/0.9, and closes the connection.
+    async fn hq(&self, connection: &Connection, requests: &[Request]) -> Done {
+        let mut fetches = JoinSet::new();
+        for request in requests.iter().cloned() {
+            let connection = connection.clone();
+            fetches.spawn(async move {
+                let (mut send, mut receive) = connection.open_bi().await?;
+                send.write_all(format!("GET {}\r\n", request.path).as_bytes()).await?;
+                send.finish()?;
+                let mut content = Vec::new();
+                while let Some(data) = receive.read_chunk().await? {
+                    content.extend_from_slice(&data);
+                }
+                Done::Ok((request, content))
+            });
+        }
+        self.store(fetches).await?;
+        connection.close(VarInt::ZERO, "");
+        Ok(())
+    }
+
+    async fn store(&self, mut fetches: JoinSet<Done<(Request, Vec<u8>)>>) -> Done {
+        while let Some(fetched) = fetches.join_next().await {
+            let (request, content) = fetched??;
+            self.contract.store(&request, &content)?;
+        }
+        Ok(())
+    }
+
+    async fn http3(&self, connection: Connection) -> Done {
+        let transport = quic_h3::Connection::new(connection.clone());
+        let (mut driver, http) = h3::client::new(transport).await?;
+        let driving = tokio::spawn(async move { driver.wait_idle().await });
+        let mut fetches = JoinSet::new();
+        for request in self.contract.requests.iter().cloned() {
+            let mut http = http.clone();
+            fetches.spawn(async move {
+                let get = http::Request::get(&request.url).body(())?;
+                let mut stream = http.send_request(get).await?;
+                stream.finish().await?;
+                let status = stream.recv_response().await?.status();
+                if !status.is_success() {
+                    return Err(Failure::new(format!("{}: {status}", request.url)));
+                }
+                let mut content = Vec::new();
+                while let Some(mut data) = stream.recv_data().await? {
+                    content.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+                }
+                Ok((request, content))
+            });
+        }
+        self.store(fetches).await?;
+        driving.abort();
+        connection.close(VarInt::from_u32(H3_NO_ERROR), "");
+        Ok(())
+    }
+}
+
+/// In the middle of the transfer, unless the connection is at the server's preferred address by then.
+async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: SocketAddr) -> Done {
+    while connection.stats().bytes_received < FIRST && connection.close_reason().is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
+    if connection.remote_address() == server {
+        endpoint.rebind(UdpSocket::bind(any(server))?)?;
+    }
+    Ok(())
+}
+
+/// As soon as that is allowed: once the handshake is confirmed (RFC 9001 s.6.1).
+async fn update_keys(connection: Connection) {
+    while connection.close_reason().is_none() && !connection.update_keys() {
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,97 @@
+//! The server: files over HTTP/0.9, or HTTP/3.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use equic_endpoint::quic::{Connection, Endpoint, Incoming, RecvStream, SendStream, h3 as quic_h3};
+
+use super::{Contract, MAX_REQUEST, tls};
+use crate::failure::{Done, Failure};
+use crate::output;
+use crate::signals::Signals;
+
+/// Serves until a signal comes.
+pub async fn serve(contract: Contract) -> Done {
+    let mut signals = Signals::new()?;
+    let config = Arc::new(tls::server(&contract)?);
+    let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None).map_err(
+        |error| Failure::because(format_args!("cannot listen on port {}", contract.port), error),
+    )?;
+    let endpoint = Endpoint::server(sockets, tls::settings()?, config)?;
+    let contract = Arc::new(contract);
+    loop {
+        let incoming = tokio::select! {
+            incoming = endpoint.accept() => incoming,
+            _ = signals.next() => return Ok(()),
+        };
+        let Some(incoming) = incoming else { return Err(Failure::new("the socket failed")) };
+        if contract.is("retry") && !incoming.is_validated() {
+            incoming.retry();
+            continue;
+        }
+        let contract = Arc::clone(&contract);
+        tokio::spawn(async move {
+            if let Err(failure) = connection(incoming, contract).await {
+                output::notice(format_args!("a connection: {failure}"));
+            }
+        });
+    }
+}
+
+async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Done {
+    let connection = incoming.accept()?.await?;
+    if contract.is("http3") {
+        return http3(connection, contract).await;
+    }
+    // Until the client closes it.
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        let contract = Arc::clone(&contract);
+        tokio::spawn(async move {
+            if let Err(failure) = answer(send, receive, &contract).await {
+                output::notice(format_args!("a stream: {failure}"));
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contract) -> Done {
+    let mut request = Vec::new();
+    while let Some(data) = receive.read_chunk().await? {
+        request.extend_from_slice(&data);
+        if request.len() > MAX_REQUEST {
+            return Err(Failure::new("a request without end"));
+        }
+    }
+    let request = String::from_utf8_lossy(&request);
+    let path = request.strip_prefix("GET ").map(str::trim);
+    let path = path.ok_or_else(|| Failure::new("a request that is no GET"))?;
+    send.write_chunk(contract.file(path)?.into()).await?;
+    Ok(send.finish()?)
+}
+
+async fn http3(connection: Connection, contract: Arc<Contract>) -> Done {
+    let mut http =
+        h3::server::Connection::<_, Bytes>::new(quic_h3::Connection::new(connection)).await?;
+    while let Some(resolver) = http.accept().await? {
+        let contract = Arc::clone(&contract);
+        tokio::spawn(async move {
+            let answered: Done = async {
+                let (request, mut stream) = resolver.resolve_request().await?;
+                let (status, content) = match contract.file(request.uri().path()) {
+                    Ok(content) => (200, content),
+                    Err(_) => (404, Vec::new()),
+                };
+                stream.send_response(http::Response::builder().status(status).body(())?).await?;
+                stream.send_data(content.into()).await?;
+                Ok(stream.finish().await?)
+            }
+            .await;
+            if let Err(failure) = answered {
+                output::notice(format_args!("a request: {failure}"));
+            }
+        });
+    }
+    Ok(())
+}

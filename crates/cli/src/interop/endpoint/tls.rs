@@ -1,0 +1,70 @@
+//! Configurations of both ends.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equic_endpoint::quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
+use equic_transport::connection::PreferredAddresses;
+use equic_transport::endpoint::EndpointConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{self, cipher_suite};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::Contract;
+use crate::failure::{Done, Failure};
+
+/// Only ChaCha20-Poly1305 if that is the case.
+fn provider(contract: &Contract) -> Arc<CryptoProvider> {
+    let mut provider = ring::default_provider();
+    if contract.is("chacha20") {
+        provider.cipher_suites = vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    }
+    Arc::new(provider)
+}
+
+fn transport() -> Arc<TransportConfig> {
+    Arc::new(TransportConfig::default())
+}
+
+pub fn settings() -> Done<Settings> {
+    Ok(Settings::new(EndpointConfig::new(&ring::default_provider())?))
+}
+
+fn certificates(contract: &Contract, file: &str) -> Done<Vec<CertificateDer<'static>>> {
+    let path = contract.certs.join(file);
+    let wrong = |error| Failure::because(path.display(), error);
+    let read = CertificateDer::pem_file_iter(&path).map_err(wrong)?;
+    read.collect::<Result<_, _>>().map_err(wrong)
+}
+
+pub fn server(contract: &Contract) -> Done<ServerConfig> {
+    let path = contract.certs.join("priv.key");
+    let key = PrivateKeyDer::from_pem_file(&path)
+        .map_err(|error| Failure::because(path.display(), error))?;
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider(contract))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(certificates(contract, "cert.pem")?, key)?;
+    tls.alpn_protocols = vec![contract.alpn().to_vec()];
+    tls.key_log = Arc::new(rustls::KeyLogFile::new());
+    let preferred_addresses = contract.preferred.map(|address| match address {
+        SocketAddr::V4(address) => PreferredAddresses { ipv4: Some(address), ipv6: None },
+        SocketAddr::V6(address) => PreferredAddresses { ipv4: None, ipv6: Some(address) },
+    });
+    Ok(ServerConfig { tls: Arc::new(tls), transport: transport(), preferred_addresses })
+}
+
+pub fn client(contract: &Contract) -> Done<ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in certificates(contract, "ca.pem")? {
+        roots.add(certificate)?;
+    }
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider(contract))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![contract.alpn().to_vec()];
+    tls.key_log = Arc::new(rustls::KeyLogFile::new());
+    Ok(ClientConfig { tls: Arc::new(tls), transport: transport() })
+}

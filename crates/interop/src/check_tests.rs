@@ -1,0 +1,313 @@
+//! Every condition, held and not held, on traces made by hand.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::*;
+use equic_lab::relay::Fate;
+
+use crate::trace::{ClientHello, Content, Handshake};
+
+const V1: u32 = 1;
+const V2: u32 = 0x6b33_43cf;
+
+fn client() -> SocketAddr {
+    "127.0.0.1:1000".parse().expect("an address")
+}
+
+fn seen(way: Way, kind: Observed) -> Seen {
+    Seen {
+        way,
+        sent: Duration::ZERO,
+        arrived: Some(Duration::ZERO),
+        client: (client(), 0),
+        seen_as: client(),
+        datagram: 0,
+        datagram_len: 1200,
+        fate: Fate::Delivered,
+        ecn: 2,
+        kind,
+        version: (kind != Observed::OneRtt).then_some(V1),
+        dcid: vec![1],
+        scid: vec![2],
+        token: Vec::new(),
+        payload_len: 100,
+        content: Some(Content::default()),
+    }
+}
+
+/// One handshake, and a packet of each side after it, all a datagram each.
+fn plain() -> Trace {
+    let packets = [
+        seen(Way::ToServer, Observed::Initial),
+        seen(Way::ToClient, Observed::Initial),
+        seen(Way::ToClient, Observed::Handshake),
+        seen(Way::ToServer, Observed::Handshake),
+        seen(Way::ToServer, Observed::OneRtt),
+        seen(Way::ToClient, Observed::OneRtt),
+    ];
+    let packets = packets.into_iter().enumerate().map(|(number, seen)| {
+        let at = Duration::from_millis(number as u64);
+        Seen { datagram: number, sent: at, arrived: Some(at), ..seen }
+    });
+    let handshake = Handshake {
+        client_hello: Some(ClientHello { random: vec![0; 32], suites: vec![0x1301, 0x1303] }),
+        certificate: Some(true),
+        server_handshake_bytes: 9000,
+        max_streams_bidi: Some(100),
+        keys: true,
+    };
+    Trace { packets: packets.collect(), connections: vec![handshake], has_keys: true }
+}
+
+fn judge(case: Case, trace: &Trace) -> Checked {
+    check(&Evidence { case, size: Size::Small, browser: false, strict: true, trace })
+}
+
+fn passes(case: Case, trace: &Trace) {
+    judge(case, trace).unwrap_or_else(|why| panic!("{case:?}: {why}"));
+}
+
+fn fails(case: Case, trace: &Trace, with: &str) {
+    let why = judge(case, trace).expect_err("it does not hold");
+    assert!(why.contains(with), "{case:?}: {why}");
+}
+
+/// The plain one, changed.
+fn changed(change: impl FnOnce(&mut Trace)) -> Trace {
+    let mut trace = plain();
+    change(&mut trace);
+    trace
+}
+
+#[test]
+fn handshakes_are_counted() {
+    passes(Case::Handshake, &plain());
+    passes(Case::Transfer, &plain());
+    fails(Case::Handshake, &Trace::default(), "0 handshakes");
+    let again = |trace: &mut Trace| {
+        trace.packets.push(Seen { scid: vec![3], ..trace.packets[1].clone() });
+    };
+    fails(Case::Transfer, &changed(again), "2 handshakes instead of 1");
+    fails(Case::HandshakeLoss, &plain(), "1 handshakes instead of 10");
+    let browser = Evidence {
+        case: Case::Http3,
+        size: Size::Small,
+        browser: true,
+        strict: false,
+        trace: &changed(again),
+    };
+    check(&browser).expect("a browser may open two");
+    let retry = changed(|trace| trace.packets.push(seen(Way::ToClient, Observed::Retry)));
+    fails(Case::Handshake, &retry, "there was a Retry");
+    let other = changed(|trace| trace.packets[1].version = Some(V2));
+    fails(Case::Transfer, &other, "of versions");
+}
+
+#[test]
+fn what_needs_keys_fails_without() {
+    let without = changed(|trace| trace.has_keys = false);
+    fails(Case::KeyUpdate, &without, "key log");
+    let wrong = changed(|trace| trace.connections[0].keys = false);
+    fails(Case::Ecn, &wrong, "open nothing");
+}
+
+#[test]
+fn suites_and_streams() {
+    fails(Case::ChaCha20, &plain(), "1301");
+    let only = |trace: &mut Trace| {
+        trace.connections[0].client_hello =
+            Some(ClientHello { random: Vec::new(), suites: vec![0x1303] });
+    };
+    passes(Case::ChaCha20, &changed(only));
+    passes(Case::Multiplexing, &plain());
+    let many = changed(|trace| trace.connections[0].max_streams_bidi = Some(1001));
+    fails(Case::Multiplexing, &many, "1001 streams");
+    let unknown = changed(|trace| trace.connections[0].max_streams_bidi = None);
+    fails(Case::Multiplexing, &unknown, "cannot be read");
+}
+
+#[test]
+fn a_retry_is_used() {
+    let token = vec![9, 9];
+    let retried = |number: u64| {
+        changed(|trace| {
+            trace
+                .packets
+                .insert(1, Seen { token: token.clone(), ..seen(Way::ToClient, Observed::Retry) });
+            let content = Some(Content { number, ..Content::default() });
+            let again = seen(Way::ToServer, Observed::Initial);
+            trace.packets.insert(2, Seen { token: token.clone(), content, ..again });
+        })
+    };
+    passes(Case::Retry, &retried(1));
+    fails(Case::Retry, &retried(0), "packet numbers again");
+    fails(Case::Retry, &plain(), "no Retry");
+    let mut unused = retried(1);
+    unused.packets[2].token = vec![8];
+    fails(Case::Retry, &unused, "no Initial has the token");
+}
+
+#[test]
+fn a_second_connection_resumes() {
+    let twice = |certificate| {
+        changed(|trace| {
+            trace.packets.push(Seen { scid: vec![3], ..trace.packets[1].clone() });
+            let second = Handshake { certificate, ..trace.connections[0].clone() };
+            trace.connections.push(second);
+        })
+    };
+    passes(Case::Resumption, &twice(Some(false)));
+    fails(Case::Resumption, &twice(Some(true)), "certificate twice");
+    fails(Case::Resumption, &twice(None), "1 of the handshakes");
+    let mut early = twice(Some(false));
+    fails(Case::ZeroRtt, &early, "no 0-RTT");
+    early.packets.push(seen(Way::ToServer, Observed::ZeroRtt));
+    passes(Case::ZeroRtt, &early);
+    let probe = Seen { payload_len: 9000, ..seen(Way::ToServer, Observed::OneRtt) };
+    early.packets.push(probe);
+    passes(Case::ZeroRtt, &early);
+    let unread = seen(Way::ToServer, Observed::OneRtt);
+    let late = Seen { payload_len: 5001, content: None, ..unread };
+    early.packets.push(late);
+    fails(Case::ZeroRtt, &early, "in 1-RTT packets");
+}
+
+#[test]
+fn keys_marks_and_hellos() {
+    fails(Case::KeyUpdate, &plain(), "client");
+    let phase = |trace: &mut Trace, at: usize| {
+        trace.packets[at].content = Some(Content { key_phase: true, ..Content::default() });
+    };
+    fails(Case::KeyUpdate, &changed(|trace| phase(trace, 4)), "server");
+    let both = changed(|trace| {
+        phase(trace, 4);
+        phase(trace, 5);
+    });
+    passes(Case::KeyUpdate, &both);
+
+    let counted = |trace: &mut Trace, at: usize| {
+        trace.packets[at].content = Some(Content { ack_ecn: true, ..Content::default() });
+    };
+    fails(Case::Ecn, &changed(|trace| counted(trace, 4)), "marks of the client");
+    let mut marked = changed(|trace| {
+        counted(trace, 4);
+        counted(trace, 5);
+    });
+    passes(Case::Ecn, &marked);
+    marked.packets[0].ecn = 3;
+    fails(Case::Ecn, &marked, "CE");
+    marked.packets.iter_mut().for_each(|seen| seen.ecn = 0);
+    fails(Case::Ecn, &marked, "marks no packet");
+
+    let hello = || Some(Content { crypto: vec![0], ..Content::default() });
+    let once = changed(|trace| trace.packets[0].content = hello());
+    fails(Case::LongRtt, &once, "1 times");
+    let mut twice = once;
+    twice.packets.push(Seen { content: hello(), ..seen(Way::ToServer, Observed::Initial) });
+    passes(Case::LongRtt, &twice);
+}
+
+#[test]
+fn three_times_and_no_more() {
+    passes(Case::AmplificationLimit, &plain());
+    let short = changed(|trace| trace.connections[0].server_handshake_bytes = 900);
+    fails(Case::AmplificationLimit, &short, "not the certificate");
+    let sent = |len| changed(|trace| trace.packets[2].datagram_len = len);
+    passes(Case::AmplificationLimit, &sent(2400));
+    fails(Case::AmplificationLimit, &sent(2401), "3601 bytes when 1200");
+    let lenient = |trace: &Trace| {
+        let case = Case::AmplificationLimit;
+        check(&Evidence { case, size: Size::Small, browser: false, strict: false, trace })
+    };
+    lenient(&sent(3600)).expect("the runner lets it pass");
+    lenient(&sent(3601)).expect_err("not that");
+    // What was lost on the way to the server does not count, nor does a coalesced packet twice.
+    let lost = changed(|trace| trace.packets[0].arrived = None);
+    fails(Case::AmplificationLimit, &lost, "when 0 had come");
+    let coalesced = changed(|trace| {
+        trace.packets[2].datagram = 1;
+        trace.packets[1].datagram_len = 3600;
+        trace.packets[2].datagram_len = 3600;
+    });
+    passes(Case::AmplificationLimit, &coalesced);
+}
+
+/// The client is seen elsewhere, the server's first packet there carries a challenge.
+fn moved(answered: bool, same_id: bool) -> Trace {
+    let mut moved = changed(|trace| {
+        let elsewhere: SocketAddr = "127.0.1.1:2000".parse().expect("an address");
+        let place = |seen: Seen, number: usize, content: Content| Seen {
+            seen_as: elsewhere,
+            client: ("127.0.0.1:1001".parse().expect("an address"), 0),
+            datagram: number,
+            content: Some(content),
+            ..seen
+        };
+        let id = if same_id { vec![1] } else { vec![7] };
+        let first = Seen { dcid: id, ..seen(Way::ToServer, Observed::OneRtt) };
+        trace.packets.push(place(first, 10, Content::default()));
+        let challenge = Content { challenges: vec![[5; 8]], ..Content::default() };
+        trace.packets.push(place(seen(Way::ToClient, Observed::OneRtt), 11, challenge));
+        if answered {
+            let response = Content { responses: vec![[5; 8]], ..Content::default() };
+            let answer = Seen { dcid: vec![7], ..seen(Way::ToServer, Observed::OneRtt) };
+            trace.packets.push(place(answer, 12, response));
+        }
+    });
+    let last = seen(Way::ToServer, Observed::Initial);
+    let at = Duration::from_secs(1);
+    moved.packets.push(Seen { datagram: 20, sent: at, arrived: None, ..last });
+    moved
+}
+
+#[test]
+fn paths_are_validated() {
+    fails(Case::RebindPort, &plain(), "never seen elsewhere");
+    passes(Case::RebindPort, &moved(true, true));
+    passes(Case::RebindAddr, &moved(true, true));
+    fails(Case::RebindPort, &moved(false, true), "not answered");
+    let mut silent = moved(true, true);
+    silent.packets[7].content = Some(Content::default());
+    fails(Case::RebindPort, &silent, "no PATH_CHALLENGE");
+    // Answering a probe of the client's is not to use the path.
+    let mut probed = moved(true, false);
+    let probe = Content { probing: true, responses: vec![[6; 8]], ..Content::default() };
+    let answer = Seen { content: Some(probe), datagram: 9, ..probed.packets[7].clone() };
+    probed.packets.insert(7, answer);
+    passes(Case::ConnectionMigration, &probed);
+    let same_address = |trace: &mut Trace| {
+        let at: SocketAddr = "127.0.0.1:2000".parse().expect("an address");
+        trace.packets.iter_mut().skip(6).for_each(|seen| seen.seen_as = at);
+    };
+    let mut port = moved(true, true);
+    same_address(&mut port);
+    passes(Case::RebindPort, &port);
+    fails(Case::RebindAddr, &port, "never seen elsewhere");
+    passes(Case::ConnectionMigration, &moved(true, false));
+    fails(Case::ConnectionMigration, &moved(true, true), "an ID used before");
+}
+
+#[test]
+fn versions() {
+    let second = |from: usize| {
+        changed(|trace| {
+            for seen in trace.packets.iter_mut().skip(from) {
+                seen.version = seen.version.map(|_| V2);
+            }
+        })
+    };
+    passes(Case::V2, &second(1));
+    fails(Case::V2, &second(0), "first Initial");
+    fails(Case::V2, &second(2), "server's Initials");
+    let mut half = second(1);
+    half.packets[3].version = Some(V1);
+    fails(Case::V2, &half, "client's Handshake");
+
+    fails(Case::VersionNegotiation, &plain(), "no Version Negotiation");
+    let mut answer = seen(Way::ToClient, Observed::VersionNegotiation);
+    let with = |answer: &Seen| changed(|trace| trace.packets.push(answer.clone()));
+    fails(Case::VersionNegotiation, &with(&answer), "no Version Negotiation");
+    (answer.dcid, answer.scid) = (vec![2], vec![1]);
+    passes(Case::VersionNegotiation, &with(&answer));
+}
