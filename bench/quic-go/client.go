@@ -25,6 +25,7 @@ type stage struct {
 	server    net.Addr
 	tls       *tls.Config
 	effective effective
+	saw       sync.Once
 }
 
 func (o options) work() (*answer, error) {
@@ -101,7 +102,11 @@ func duration(seconds float64) time.Duration {
 }
 
 func (s *stage) dial(config *tls.Config) (*quic.Conn, error) {
-	return s.transport.Dial(context.Background(), s.server, config, configuration)
+	connection, err := s.transport.Dial(context.Background(), s.server, config, configuration)
+	if err == nil {
+		s.saw.Do(func() { s.effective.saw(connection.ConnectionState()) })
+	}
+	return connection, err
 }
 
 var configuration = config()
@@ -114,7 +119,6 @@ func (s *stage) connect() (*quic.Conn, *float64, error) {
 		return nil, nil, err
 	}
 	seconds := time.Since(start).Seconds()
-	s.effective.saw(connection.ConnectionState())
 	return connection, &seconds, nil
 }
 

@@ -11,9 +11,7 @@ pub const HEAD: usize = 8;
 
 /// How many bytes each of several streams fetches: alike, and the first the rest.
 pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
-    (0..streams).map(move |stream| {
-        bytes / streams + if stream == 0 { bytes % streams } else { 0 }
-    })
+    (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
 
 /// A server's side of a stream.

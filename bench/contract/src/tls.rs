@@ -55,8 +55,8 @@ pub fn client(
         roots.add(certificate)?;
     }
     let provider = only_aes_128(provider);
-    let inner =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()?;
     let full = Arc::new(AtomicU64::new(0));
     let verifier = Arc::new(Counting { inner, full: Arc::clone(&full) });
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)

@@ -340,13 +340,6 @@ impl Stage<'_> {
         let open =
             self.table.entries().filter(|one| !one.quic.is_closed() && !one.quic.is_draining());
         let count = open.count() as u64;
-        Ok(Answer {
-            bytes: 0,
-            count,
-            resumed: None,
-            seconds,
-            handshake_seconds: None,
-            effective,
-        })
+        Ok(Answer { bytes: 0, count, resumed: None, seconds, handshake_seconds: None, effective })
     }
 }

@@ -55,7 +55,8 @@ impl Io {
             Some(until) => {
                 // Rounded up: to wake before the time would be to turn in circles.
                 let left = until.saturating_duration_since(Instant::now());
-                PollTimeout::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
+                PollTimeout::try_from(left.as_nanos().div_ceil(1_000_000))
+                    .unwrap_or(PollTimeout::MAX)
             }
         };
         let input = std::io::stdin();

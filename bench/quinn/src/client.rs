@@ -148,7 +148,7 @@ impl Stage {
     ) -> Result<Answer> {
         let (connection, handshake) = self.connect_timed().await?;
         let transport = h3_quinn::Connection::new(connection.clone());
-        let (mut driver, http) = h3::client::new::<_, _, Bytes>(transport).await?;
+        let (mut driver, http) = h3::client::new(transport).await?;
         let driving = tokio::spawn(async move { driver.wait_idle().await });
         let uri: http::Uri = format!("https://{}/1k", self.client.name).parse()?;
         let start = Instant::now();

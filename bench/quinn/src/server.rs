@@ -10,8 +10,7 @@ use rustls::crypto::ring;
 
 pub async fn serve(server: &Server) -> Result<()> {
     let ticketer = ring::Ticketer::new()?;
-    let tls =
-        bench_contract::tls::server(server, ring::default_provider(), ticketer, &[PERF, H3])?;
+    let tls = bench_contract::tls::server(server, ring::default_provider(), ticketer, &[PERF, H3])?;
     let mut config =
         quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(Arc::new(tls))?));
     config.transport_config(crate::transport()?);

@@ -1,7 +1,6 @@
 //! One measurement: a server and a client of an implementation, once.
 
 use std::path::Path;
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};

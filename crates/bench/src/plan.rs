@@ -78,7 +78,7 @@ mod tests {
         // 2 implementations; 7 workloads on the first path and 6 on the second.
         assert_eq!(all.len(), 3 * 2 * 13);
         let order = |round| {
-            let of = all.iter().filter(|cell| cell.round == round);
+            let of = all.iter().filter(move |cell| cell.round == round);
             of.map(|cell| (cell.route, cell.workload, cell.implementation.clone()))
         };
         let sorted = |round| {

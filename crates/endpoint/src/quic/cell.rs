@@ -143,7 +143,11 @@ impl State {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
                 }
                 Event::Moved(_) => self.moves += 1,
-                Event::Confirmed | Event::PathValidated(_) => {}
+                // Datagrams are not offered here.
+                Event::Confirmed
+                | Event::PathValidated(_)
+                | Event::DatagramsReadable
+                | Event::DatagramsWritable => {}
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf as _, Bytes};
+use bytes::Buf as _;
 use equic_bench::{Answer, Effective};
 use equic_endpoint::quic::{self, ClientConfig, Connection, Endpoint};
 use equic_wire::VarInt;
@@ -178,7 +178,7 @@ impl Stage {
     async fn requests(&self, time: Duration, parallel: usize) -> Done<Answer> {
         let (connection, handshake_seconds) = self.connect_timed().await?;
         let transport = quic::h3::Connection::new(connection.clone());
-        let (mut driver, http) = h3::client::new::<_, _, Bytes>(transport).await?;
+        let (mut driver, http) = h3::client::new(transport).await?;
         let driving = tokio::spawn(async move { driver.wait_idle().await });
         let uri: http::Uri = format!("https://{}/1k", self.name).parse()?;
         let start = Instant::now();

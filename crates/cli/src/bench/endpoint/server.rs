@@ -15,7 +15,7 @@ use crate::output;
 /// Serves until the process is ended.
 pub async fn serve(args: &Server) -> Done {
     let tls = Arc::new(tls::server(&args.cert, &args.key)?);
-    let config = Arc::new(ServerConfig { tls, transport: transport() });
+    let config = Arc::new(ServerConfig { tls, transport: transport(), preferred_addresses: None });
     let endpoint = Endpoint::server(vec![socket(args.listen)?], settings()?, config)?;
     output::line(format_args!("ready {}", endpoint.local_addr()?))?;
     while let Some(incoming) = endpoint.accept().await {

@@ -113,7 +113,7 @@ fn carry_out(args: &Args) -> Done {
     let lab = if plan.needs_lab() {
         // What killed runs left behind; whatever cannot be removed is not in the way.
         let _ = Lab::sweep();
-        Some(Lab::builder("bench").clients(1).build()?)
+        Some(Lab::builder("benchtp").clients(1).build()?)
     } else {
         None
     };

@@ -20,7 +20,9 @@ pub fn tables(rows: &[Row], markdown: bool) -> Done {
     for group in rows.chunk_by(|a, b| (a.route, a.workload) == (b.route, b.workload)) {
         let Some(first) = group.first() else { continue };
         let mut table = Table::new(columns(first.figure)).title(title(first));
-        group.iter().for_each(|row| table.row(cells(row)));
+        for row in group {
+            table.row(cells(row));
+        }
         print(&table, markdown)?;
     }
     Ok(())
