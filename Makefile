@@ -86,6 +86,13 @@ bench-gateway: root setup build ## what the gateway costs, and what a flood leav
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
 	@target/release/equic lab bench $(BENCH)
 
+.PHONY: bench-deps bench-transport
+bench-deps: setup setup-examples ## build the QUIC stacks that bench-transport measures
+	@scripts/bench.sh build
+
+bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go (half an hour; BENCH=--quick)
+	@target/release/equic bench transport $(BENCH)
+
 reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway
 	@target/release/equic reproduce gateway --out experiments/equic-gateway/results \
 		--readme experiments/equic-gateway/README.md

@@ -4,11 +4,12 @@
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
 //! * [`demo`]: all of these together, in a minute; [`reproduce`]: the experiments of the papers;
-//! * [`interop`]: do other implementations understand ours, and each other?
+//! * [`interop`]: do other implementations understand ours, and each other? [`bench`]: how fast are they?
 //! * [`manual`]: man pages and completions, made from the definitions here;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
 
+mod bench;
 mod demo;
 mod failure;
 mod gateway;
@@ -18,6 +19,7 @@ mod lab;
 mod manual;
 mod output;
 mod part;
+mod quic;
 mod reproduce;
 mod serve;
 mod signals;
@@ -58,6 +60,9 @@ enum Command {
     Reproduce(reproduce::Command),
     /// Run the QUIC Interop Runner's cases between implementations
     Interop(Box<interop::Args>),
+    /// Measure QUIC implementations side by side
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Be an endpoint of the QUIC Interop Runner
     InteropEndpoint(interop::endpoint::Args),
     /// Print the man page of a command, or write all of them
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Reproduce(command) => reproduce::run(command),
         Command::Interop(args) => interop::run(&args),
+        Command::Bench(command) => bench::run(command),
         Command::InteropEndpoint(args) => interop::endpoint::run(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),

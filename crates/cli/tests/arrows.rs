@@ -12,10 +12,10 @@ use serde_json::Value;
 /// needs a room further out belongs there.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
-    ("equic-transport", &["equic-wire"]),
+    ("equic-transport", &["equic-wire", "equic-report"]),
     ("equic-gateway", &["equic-wire"]),
     ("libequic", &["equic-gateway"]),
-    ("equic-endpoint", &[]),
+    ("equic-endpoint", &["equic-wire", "equic-transport"]),
     ("equic-report", &[]),
     ("equic-lab", &["equic-wire", "equic-gateway", "equic-endpoint", "equic-report"]),
     ("equic-interop", &["equic-wire", "equic-lab"]),

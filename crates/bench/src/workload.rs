@@ -1,0 +1,256 @@
+//! What is measured: what a client is told, what its answer has to be, and the figure that comes of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Answer;
+
+/// Bytes of a response to `GET /1k`.
+const SMALL_BODY: u64 = 1024;
+/// Bytes that a connection of the handshake workloads fetches.
+const EXCHANGE: u64 = 8;
+/// Of 1,000 handshakes that should be resumed, so many have to be: a ticket may come too late.
+const RESUMED_PER_MILLE: u64 = 990;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Bytes from the server on one stream.
+    Download,
+    /// The same on many streams.
+    Streams,
+    /// Bytes to the server on one stream.
+    Upload,
+    /// Connections with full handshakes, each with the smallest of exchanges.
+    Handshakes,
+    /// Connections that are resumed.
+    Resumed,
+    /// HTTP/3 requests with small responses.
+    Requests,
+    /// Connections that do nothing.
+    Idle,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Size {
+    /// Bytes of a transfer.
+    pub bytes: u64,
+    /// Streams of [`Workload::Streams`].
+    pub streams: u64,
+    /// Seconds of what is counted by time.
+    pub seconds: f64,
+    /// Handshakes at a time.
+    pub handshakes: u64,
+    /// Requests at a time.
+    pub requests: u64,
+    /// Connections of [`Workload::Idle`].
+    pub connections: u64,
+    /// Seconds that a client may take beyond what its work takes a very slow one.
+    pub grace: f64,
+}
+
+/// What a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Payload bits per second, more is better. CPU time is per 10^9 bytes.
+    BitsPerSecond,
+    /// Completions per second, more is better. CPU time is per completion.
+    PerSecond,
+    /// Bytes of memory of the server for each connection, less is better. CPU time is per connection.
+    BytesPerConnection,
+}
+
+impl Workload {
+    /// All, in the order of tables.
+    pub const ALL: [Workload; 7] = [
+        Workload::Download,
+        Workload::Streams,
+        Workload::Upload,
+        Workload::Handshakes,
+        Workload::Resumed,
+        Workload::Requests,
+        Workload::Idle,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Workload::Download => "download",
+            Workload::Streams => "streams",
+            Workload::Upload => "upload",
+            Workload::Handshakes => "handshakes",
+            Workload::Resumed => "resumed",
+            Workload::Requests => "requests",
+            Workload::Idle => "idle",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Workload> {
+        Workload::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    /// What its figure is.
+    pub const fn figure(self) -> Figure {
+        match self {
+            Workload::Download | Workload::Streams | Workload::Upload => Figure::BitsPerSecond,
+            Workload::Handshakes | Workload::Resumed | Workload::Requests => Figure::PerSecond,
+            Workload::Idle => Figure::BytesPerConnection,
+        }
+    }
+
+    /// What the client is told.
+    pub fn arguments(self, size: &Size) -> Vec<String> {
+        let seconds = format!("{}", size.seconds);
+        let words: Vec<(&str, String)> = match self {
+            Workload::Download => {
+                vec![("--download", size.bytes.to_string()), ("--streams", "1".to_owned())]
+            }
+            Workload::Streams => vec![
+                ("--download", size.bytes.to_string()),
+                ("--streams", size.streams.to_string()),
+            ],
+            Workload::Upload => vec![("--upload", size.bytes.to_string())],
+            Workload::Handshakes | Workload::Resumed => {
+                vec![("--handshakes", seconds), ("--parallel", size.handshakes.to_string())]
+            }
+            Workload::Requests => {
+                vec![("--requests", seconds), ("--parallel", size.requests.to_string())]
+            }
+            Workload::Idle => vec![("--hold", size.connections.to_string())],
+        };
+        let mut arguments: Vec<String> =
+            words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
+        if self == Workload::Resumed {
+            arguments.push("--resume".to_owned());
+        }
+        arguments
+    }
+
+    /// How long a client may take, in seconds, before it counts as stalled: under 5 MB/s, or 100
+    /// connections a second, it is.
+    pub fn patience(self, size: &Size) -> f64 {
+        size.grace
+            + match self.figure() {
+                Figure::BitsPerSecond => size.bytes as f64 / 5e6,
+                Figure::PerSecond => 2.0 * size.seconds,
+                Figure::BytesPerConnection => size.connections as f64 / 100.0,
+            }
+    }
+
+    /// Whether the answer is what was asked for.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(self, size: &Size, answer: &Answer) -> Result<(), String> {
+        let Answer { bytes, count, seconds, .. } = *answer;
+        if !(seconds.is_finite() && seconds > 0.0) {
+            return Err(format!("{seconds} seconds cannot be"));
+        }
+        let expected = match self {
+            Workload::Download | Workload::Upload => (size.bytes, 1),
+            Workload::Streams => (size.bytes, size.streams),
+            Workload::Handshakes | Workload::Resumed => (count.saturating_mul(EXCHANGE), count),
+            Workload::Requests => (count.saturating_mul(SMALL_BODY), count),
+            Workload::Idle => (0, size.connections),
+        };
+        if (bytes, count) != expected {
+            let (wanted_bytes, wanted) = expected;
+            return Err(format!(
+                "{bytes} bytes in {count} completions, instead of {wanted_bytes} in {wanted}"
+            ));
+        }
+        if count == 0 {
+            return Err("nothing was completed".to_owned());
+        }
+        let resumed = answer.resumed.unwrap_or(0);
+        match self {
+            Workload::Handshakes if resumed > 0 => {
+                Err(format!("{resumed} of {count} handshakes were resumed"))
+            }
+            Workload::Resumed if resumed < count.saturating_mul(RESUMED_PER_MILLE) / 1000 => {
+                Err(format!("only {resumed} of {count} handshakes were resumed"))
+            }
+            _ if self.figure() == Figure::PerSecond && seconds < 0.9 * size.seconds => {
+                Err(format!("{seconds} seconds instead of {}", size.seconds))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What CPU time is divided by: 10^9 bytes, or completions.
+    pub fn units(self, answer: &Answer) -> f64 {
+        match self.figure() {
+            Figure::BitsPerSecond => answer.bytes as f64 / 1e9,
+            Figure::PerSecond | Figure::BytesPerConnection => answer.count as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Size = Size {
+        bytes: 1000,
+        streams: 10,
+        seconds: 2.0,
+        handshakes: 8,
+        requests: 32,
+        connections: 5,
+        grace: 30.0,
+    };
+
+    fn answer(bytes: u64, count: u64, resumed: Option<u64>, seconds: f64) -> Answer {
+        Answer { bytes, count, resumed, seconds, ..Answer::default() }
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_taken() {
+        let good = [
+            (Workload::Download, answer(1000, 1, None, 0.1)),
+            (Workload::Streams, answer(1000, 10, None, 0.1)),
+            (Workload::Upload, answer(1000, 1, None, 0.1)),
+            (Workload::Handshakes, answer(80, 10, Some(0), 2.0)),
+            (Workload::Resumed, answer(80, 10, Some(10), 2.0)),
+            (Workload::Requests, answer(2048, 2, None, 2.1)),
+            (Workload::Idle, answer(0, 5, None, 0.1)),
+        ];
+        for (workload, answer) in good {
+            assert_eq!(workload.check(&SIZE, &answer), Ok(()), "{workload:?}");
+        }
+        let bad = [
+            (Workload::Download, answer(999, 1, None, 0.1)),
+            (Workload::Download, answer(1001, 1, None, 0.1)),
+            (Workload::Download, answer(1000, 1, None, 0.0)),
+            (Workload::Download, answer(1000, 1, None, f64::NAN)),
+            (Workload::Streams, answer(1000, 9, None, 0.1)),
+            (Workload::Handshakes, answer(80, 10, Some(1), 2.0)),
+            (Workload::Handshakes, answer(0, 0, Some(0), 2.0)),
+            (Workload::Handshakes, answer(80, 10, Some(0), 0.5)),
+            (Workload::Resumed, answer(80, 10, Some(8), 2.0)),
+            (Workload::Resumed, answer(80, 10, None, 2.0)),
+            (Workload::Requests, answer(2047, 2, None, 2.0)),
+            (Workload::Requests, answer(u64::MAX, u64::MAX, None, 2.0)),
+            (Workload::Idle, answer(0, 4, None, 0.1)),
+        ];
+        for (workload, answer) in bad {
+            assert!(workload.check(&SIZE, &answer).is_err(), "{workload:?} {answer:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_arguments_are_the_contract_s() {
+        for workload in Workload::ALL {
+            assert_eq!(Workload::named(workload.name()), Some(workload));
+            let json = serde_json::to_string(&workload).unwrap();
+            assert_eq!(json, format!("{:?}", workload.name()));
+        }
+        let resumed = Workload::Resumed.arguments(&SIZE).join(" ");
+        assert_eq!(resumed, "--handshakes 2 --parallel 8 --resume");
+        let streams = Workload::Streams.arguments(&SIZE).join(" ");
+        assert_eq!(streams, "--download 1000 --streams 10");
+    }
+}

@@ -1,0 +1,72 @@
+#!/bin/bash
+# An implementation that does not do what it says. Usage: liar.sh HOW server|client ARGUMENTS
+# What has to do with the cell's folder is done beside the certificate that the arguments name.
+how=$1 role=$2
+while [ $# -gt 1 ]; do
+	case $1 in
+	--ca | --cert) folder=$(dirname "$2") ;;
+	--download) bytes=$2 ;;
+	--hold) connections=$2 ;;
+	esac
+	shift
+done
+echo $$ >"$folder/$role.pid"
+
+answer() { # BYTES COUNT
+	echo "{\"bytes\":$1,\"count\":$2,\"seconds\":0.5,\"handshake_seconds\":0.01,\"unknown\":1," \
+		'"effective":{"implementation":"liar 1","io":"native","receive_buffer":1,"send_buffer":1,' \
+		'"stream_window":1,"connection_window":1,"congestion":"cubic","cipher":null,' \
+		'"max_payload":1452,"gso":true,"gro":false}}'
+}
+
+forever() { while :; do sleep 60; done; }
+
+if [ "$role" = server ]; then
+	case $how in
+	unsupported-server) exit 127 ;;
+	never-ready) echo "in a minute" && forever ;;
+	esac
+	echo "ready 127.0.0.1:9"
+	case $how in
+	dying-server)
+		until [ -e "$folder/client.pid" ]; do sleep 0.01; done
+		echo "out of electricity" >&2
+		exit 3
+		;;
+	holds)
+		# Ten million bytes that nobody can take for shared.
+		until [ -e "$folder/client.pid" ]; do sleep 0.01; done
+		memory=$(head -c 10000000 /dev/zero | tr '\0' x)
+		echo "${#memory}" >"$folder/grown"
+		;;
+	esac
+	forever
+fi
+
+case $how in
+honest) answer "$bytes" 1 ;;
+truncates) answer $((bytes - 1)) 1 ;;
+garbage) echo "a million bytes, really" ;;
+silent) ;;
+endless) yes ;;
+crashes) kill -SEGV $$ ;;
+fails)
+	answer "$bytes" 1
+	echo "it was a lie" >&2
+	exit 1
+	;;
+unsupported) exit 127 ;;
+hangs)
+	# One that would outlive its parent.
+	sleep 300 &
+	echo $! >"$folder/child.pid"
+	forever
+	;;
+holds)
+	until [ -s "$folder/grown" ]; do sleep 0.01; done
+	echo held
+	cat >/dev/null
+	answer 0 "$connections"
+	;;
+*) forever ;;
+esac

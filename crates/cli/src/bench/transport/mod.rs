@@ -1,0 +1,186 @@
+//! `equic bench transport`: QUIC implementations side by side.
+//!
+//! A fresh server and a fresh client for every cell, each on a CPU of its own; all cells of a round in
+//! random order, again and again. `plan`: what is chosen; `show`: tables and progress.
+
+mod plan;
+mod show;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use equic_bench::cell::{self, Stage};
+use equic_bench::plan::{Run, cells};
+use equic_bench::summary::{Row, rows};
+use equic_bench::{Effective, Implementation, Outcome, Registry};
+use equic_interop::Certificates;
+use equic_lab::Lab;
+use equic_report::schema::{Machine, Report, Timestamp};
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+use crate::output;
+use crate::part::until_interrupted;
+use plan::Plan;
+use show::Progress;
+
+/// The schema of the result.
+const SCHEMA: &str = "equic.bench.transport/1";
+
+/// Measures QUIC implementations side by side: goodput, CPU time, handshakes, requests and memory, each
+/// server and client a fresh process on a CPU of its own. `make bench-deps` builds the others. Takes
+/// about half an hour
+#[derive(clap::Args)]
+pub struct Args {
+    /// A few minutes, to see that everything works
+    #[arg(long)]
+    quick: bool,
+    /// Only these implementations
+    #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
+    implementations: Vec<String>,
+    /// How often everything is measured, instead of 7 times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: Option<u16>,
+    /// What lies between client and server; veth needs root [default: both for root]
+    #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = plan::route)]
+    path: Vec<equic_bench::cell::Route>,
+    /// Only these: download, streams, upload, handshakes, resumed, requests, idle
+    #[arg(long, value_name = "WORKLOAD", value_delimiter = ',', value_parser = plan::workload)]
+    only: Vec<equic_bench::Workload>,
+    /// Bytes of a transfer, instead of 1000000000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+    bytes: Option<u64>,
+    /// Seconds of handshakes and of requests, instead of 3
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=600))]
+    seconds: Option<u16>,
+    /// Idle connections, instead of 10000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: Option<u32>,
+    /// Seconds that a client may take beyond what a very slow one takes
+    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600))]
+    grace: u16,
+    /// The same number gives the same order of measurements
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// The list of implementations
+    #[arg(long, value_name = "FILE", default_value = "bench/implementations.json")]
+    implementations_file: PathBuf,
+    /// Where they were built
+    #[arg(long, value_name = "DIR", default_value = "target/servers")]
+    built: PathBuf,
+    /// Where result.json goes
+    #[arg(long, value_name = "DIR", default_value = "out/bench-transport")]
+    out: PathBuf,
+    /// Print the result as JSON (schema equic.bench.transport/1)
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the tables as Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// `data` of the result.
+#[derive(Serialize)]
+struct Bench {
+    plan: Plan,
+    /// Where each implementation is from.
+    urls: BTreeMap<String, String>,
+    /// What was in force at the client of each.
+    effective: BTreeMap<String, Effective>,
+    /// One for each path, workload and implementation.
+    rows: Vec<Row>,
+    /// Everything that was run, in the order it was.
+    runs: Vec<Run>,
+}
+
+pub fn run(args: &Args) -> Done {
+    until_interrupted(|| carry_out(args))
+}
+
+fn carry_out(args: &Args) -> Done {
+    let plan = Plan::new(args)?;
+    let equic = std::env::current_exe()
+        .map_err(|error| Failure::because("this program does not find itself", error))?;
+    let built = std::path::absolute(&args.built)?;
+    let registry = Registry::read(&args.implementations_file, &built, &equic)?;
+    let implementations = registry.select(&args.implementations)?;
+    let created = Timestamp::new(SystemTime::now())
+        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let machine = Machine::read()?;
+    let certificates = Certificates::write(&args.out.join("certificates"), args.seed)?;
+    let lab = if plan.needs_lab() {
+        // What killed runs left behind; whatever cannot be removed is not in the way.
+        let _ = Lab::sweep();
+        Some(Lab::builder("benchtp").clients(1).build()?)
+    } else {
+        None
+    };
+    let stop = AtomicBool::new(false);
+    let stage = Stage {
+        lab: lab.as_ref(),
+        certificates: &certificates.usual,
+        size: plan.size,
+        cpus: plan.cpus,
+        stop: &stop,
+    };
+    let names: Vec<String> = implementations.iter().map(|one| one.name.clone()).collect();
+    let runs = measure(args, &plan, &stage, &implementations, &names)?;
+    if let Some(lab) = lab {
+        lab.close()?;
+    }
+    let effective = runs.iter().filter_map(|run| {
+        Some((run.cell.implementation.clone(), cell::effective(&run.outcome)?.clone()))
+    });
+    let data = Bench {
+        urls: implementations.iter().map(|one| (one.name.clone(), one.url.clone())).collect(),
+        effective: effective.collect(),
+        rows: rows(&runs, &names, plan.seed),
+        runs,
+        plan,
+    };
+    let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let report = Report { schema: SCHEMA.parse()?, created, machine, command, data };
+    finish(args, &report)
+}
+
+fn measure(
+    args: &Args,
+    plan: &Plan,
+    stage: &Stage<'_>,
+    implementations: &[Implementation],
+    names: &[String],
+) -> Done<Vec<Run>> {
+    let cells = cells(names, &plan.workloads, &plan.routes, plan.rounds, plan.seed);
+    let progress = Progress::new(cells.len(), args.json || args.markdown);
+    let mut runs = Vec::with_capacity(cells.len());
+    for cell in cells {
+        let Some(who) = implementations.iter().find(|one| one.name == cell.implementation) else {
+            continue;
+        };
+        progress.begin(&cell);
+        let outcome = cell::run(stage, who, cell.workload, cell.route);
+        progress.done(&cell, &outcome)?;
+        runs.push(Run { cell, outcome });
+    }
+    Ok(runs)
+}
+
+fn finish(args: &Args, report: &Report<Bench>) -> Done {
+    let path = args.out.join("result.json");
+    report.write(&path)?;
+    if args.json {
+        return output::text(report.to_json()?);
+    }
+    show::tables(&report.data.rows, args.markdown)?;
+    show::effective(&report.data.effective, args.markdown)?;
+    show::failures(&report.data.rows)?;
+    output::line(format_args!("\n{}\nResult: {}", report.machine, path.display()))?;
+    let measured = |run: &Run| matches!(run.outcome, Outcome::Measured(_));
+    if report.data.runs.iter().any(measured) {
+        Ok(())
+    } else {
+        Err(Failure::new("nothing could be measured"))
+    }
+}

@@ -1,0 +1,91 @@
+//! What is measured, how much of it, how often, and where.
+
+use equic_bench::cell::Route;
+use equic_bench::{Size, Workload};
+use serde::Serialize;
+
+use super::Args;
+use crate::failure::{Done, Failure};
+use crate::part::allowed_cpus;
+
+/// What was chosen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// How often everything is measured.
+    pub rounds: usize,
+    /// What lies between client and server.
+    pub routes: Vec<Route>,
+    pub workloads: Vec<Workload>,
+    pub size: Size,
+    /// The CPUs of servers and of clients.
+    pub cpus: (usize, usize),
+    /// Seed of the order of the measurements and of the intervals.
+    pub seed: u64,
+}
+
+/// Reads the name of a path.
+pub fn route(name: &str) -> Result<Route, String> {
+    let known = [Route::Loopback, Route::Veth];
+    known
+        .into_iter()
+        .find(|route| route.name() == name)
+        .ok_or_else(|| "there are loopback and veth".to_owned())
+}
+
+/// Reads the name of a workload.
+pub fn workload(name: &str) -> Result<Workload, String> {
+    Workload::named(name).ok_or_else(|| {
+        let names: Vec<&str> = Workload::ALL.iter().map(|one| one.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+impl Plan {
+    pub fn new(args: &Args) -> Done<Plan> {
+        let [server, client, ..] = allowed_cpus()?[..] else {
+            return Err(Failure::new(
+                "one CPU cannot tell what a server costs and what its client: \
+                 the benchmark needs two",
+            ));
+        };
+        let root = nix::unistd::geteuid().is_root();
+        let routes = match &args.path[..] {
+            [] if root => vec![Route::Loopback, Route::Veth],
+            [] => vec![Route::Loopback],
+            chosen => {
+                let mut chosen = chosen.to_vec();
+                chosen.sort_unstable();
+                chosen.dedup();
+                chosen
+            }
+        };
+        if routes.contains(&Route::Veth) && !root {
+            return Err(Failure::new("veth needs root, to make network namespaces")
+                .mend("run it with sudo, or with `--path loopback`"));
+        }
+        let chosen = |one: &Workload| args.only.is_empty() || args.only.contains(one);
+        let (rounds, bytes, seconds, connections) =
+            if args.quick { (2, 100_000_000, 1.0, 500) } else { (7, 1_000_000_000, 3.0, 10_000) };
+        Ok(Plan {
+            rounds: args.runs.map_or(rounds, usize::from),
+            routes,
+            workloads: Workload::ALL.into_iter().filter(chosen).collect(),
+            size: Size {
+                bytes: args.bytes.unwrap_or(bytes),
+                streams: 100,
+                seconds: args.seconds.map_or(seconds, f64::from),
+                handshakes: 8,
+                requests: 32,
+                connections: args.connections.map_or(connections, u64::from),
+                grace: f64::from(args.grace),
+            },
+            cpus: (server, client),
+            seed: args.seed,
+        })
+    }
+
+    /// Whether there have to be namespaces.
+    pub fn needs_lab(&self) -> bool {
+        self.routes.contains(&Route::Veth)
+    }
+}
