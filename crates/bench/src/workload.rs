@@ -149,15 +149,16 @@ impl Workload {
         if !(seconds.is_finite() && seconds > 0.0) {
             return Err(format!("{seconds} seconds cannot be"));
         }
-        let expected = match self {
-            Workload::Download | Workload::Upload => (size.bytes, 1),
-            Workload::Streams => (size.bytes, size.streams),
-            Workload::Handshakes | Workload::Resumed => (count.saturating_mul(EXCHANGE), count),
-            Workload::Requests => (count.saturating_mul(SMALL_BODY), count),
-            Workload::Idle => (0, size.connections),
+        // None: so many that they cannot have been.
+        let (wanted_bytes, wanted) = match self {
+            Workload::Download | Workload::Upload => (Some(size.bytes), 1),
+            Workload::Streams => (Some(size.bytes), size.streams),
+            Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
+            Workload::Requests => (count.checked_mul(SMALL_BODY), count),
+            Workload::Idle => (Some(0), size.connections),
         };
-        if (bytes, count) != expected {
-            let (wanted_bytes, wanted) = expected;
+        if (Some(bytes), count) != (wanted_bytes, wanted) {
+            let wanted_bytes = wanted_bytes.unwrap_or(u64::MAX);
             return Err(format!(
                 "{bytes} bytes in {count} completions, instead of {wanted_bytes} in {wanted}"
             ));
