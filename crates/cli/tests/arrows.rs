@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-report", &[]),
     ("equic-lab", &["equic-wire", "equic-gateway", "equic-endpoint", "equic-report"]),
     ("equic-interop", &["equic-wire", "equic-lab"]),
+    ("equic-bench", &["equic-lab", "equic-report"]),
     (
         "equic-cli",
         &[
@@ -27,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-report",
             "equic-lab",
             "equic-interop",
+            "equic-bench",
             "equic-transport",
             "equic-wire",
             "libequic",
