@@ -19,7 +19,7 @@ use equic_wire::VarInt;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::quic::{self, Endpoint, TransportConfig};
+use crate::quic::{self, Endpoint, PacketTrace, QlogFolder, TransportConfig};
 use crate::tls::{KeyLog, Trust};
 use crate::{Congestion, h3_code, socket, tls};
 
@@ -54,6 +54,10 @@ pub struct ClientConfig {
     pub congestion: Congestion,
     /// Where TLS secrets are written, for packet analysers.
     pub key_log: Option<KeyLog>,
+    /// Where a qlog file of each connection goes.
+    pub qlog: Option<QlogFolder>,
+    /// Where a line for each packet goes.
+    pub trace: Option<PacketTrace>,
 }
 
 impl Default for ClientConfig {
@@ -69,6 +73,8 @@ impl Default for ClientConfig {
             receive_offload: true,
             congestion: Congestion::default(),
             key_log: None,
+            qlog: None,
+            trace: None,
         }
     }
 }
@@ -91,6 +97,8 @@ impl Prepared {
                 max_streams_uni: 8,
                 ..StreamConfig::default()
             },
+            // HTTP/3 without extensions has no datagrams.
+            datagram_receive_buffer: 0,
             ..TransportConfig::default()
         };
         let mut tls = tls::client(&config.trust)?;
@@ -131,6 +139,8 @@ impl Client {
         let address = config.bind.unwrap_or(wildcard);
         let mut settings = tls::endpoint()?;
         settings.receive_offload = config.receive_offload;
+        settings.qlog.clone_from(&config.qlog);
+        settings.trace.clone_from(&config.trace);
         let endpoint = Endpoint::client(socket, settings)
             .map_err(|source| ClientError::Bind { address, source })?;
         Ok(Self { endpoint, config, quic, kept: Arc::default() })

@@ -15,6 +15,7 @@ use super::connection::Connecting;
 use super::driver::Driver;
 use super::error::ConnectError;
 use super::incoming::Incoming;
+use super::log::{Logs, PacketTrace, QlogFolder};
 use super::socket::{IncomingQueue, Shared, Socket};
 use super::udp::Udp;
 use super::{ClientConfig, ServerConfig};
@@ -29,12 +30,16 @@ pub struct Settings {
     pub endpoint: EndpointConfig,
     /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
     pub receive_offload: bool,
+    /// Where a qlog file of each connection goes.
+    pub qlog: Option<QlogFolder>,
+    /// Where a line for each packet goes.
+    pub trace: Option<PacketTrace>,
 }
 
 impl Settings {
     /// The defaults.
     pub fn new(endpoint: EndpointConfig) -> Settings {
-        Settings { endpoint, receive_offload: true }
+        Settings { endpoint, receive_offload: true, qlog: None, trace: None }
     }
 }
 
@@ -147,6 +152,7 @@ impl Endpoint {
             incoming: std::sync::Mutex::new(IncomingQueue::default()),
             arrived: tokio::sync::Notify::new(),
             gone: tokio::sync::Notify::new(),
+            logs: Logs { qlog: settings.qlog, trace: settings.trace },
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;
@@ -205,7 +211,9 @@ impl Endpoint {
         }
         let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
         let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
-        let (handle, connection) = inner.endpoint.connect(socket.now(), config, name, remote)?;
+        let now = socket.now();
+        let (handle, mut connection) = inner.endpoint.connect(now, config, name, remote)?;
+        self.0.shared.logs.begin(&mut connection, now).release();
         let cell = socket.add(&mut inner, handle, connection);
         drop(inner);
         Ok(Connecting::new(cell))

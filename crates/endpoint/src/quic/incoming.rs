@@ -7,6 +7,7 @@ use equic_transport::connection::Arrival;
 use equic_transport::endpoint::AcceptError;
 
 use super::connection::Connecting;
+use super::log::Begun;
 use super::socket::{IncomingQueue, Inner, Shared, Socket};
 
 /// A client wants a connection, and nothing was done for it yet. Dropped, it is ignored.
@@ -54,7 +55,11 @@ impl Incoming {
         if inner.dead {
             return Err(AcceptError::NotServing);
         }
-        let (handle, connection) = inner.endpoint.accept(now, incoming)?;
+        let logs = &self.socket.shared.logs;
+        let mut begun = Begun::default();
+        let prepare = |connection: &mut _| begun = logs.begin(connection, now);
+        let (handle, connection) = inner.endpoint.accept_with(now, incoming, prepare)?;
+        begun.release();
         let cell = self.socket.add(&mut inner, handle, connection);
         drop(inner);
         Ok(Connecting::new(cell))

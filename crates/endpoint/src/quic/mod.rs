@@ -13,7 +13,7 @@
 //!   its hands; `error.rs`: what can go wrong;
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `batch.rs`: datagrams into GSO batches; `udp.rs`: the system's socket;
-//! * `h3.rs`: the traits of the `h3` crate.
+//! * `log/`: qlog files and packet traces; `h3.rs`: the traits of the `h3` crate.
 //!
 //! Locks are taken in the order socket, connection, wake list, and never across an await.
 
@@ -25,6 +25,7 @@ mod endpoint;
 mod error;
 pub mod h3;
 mod incoming;
+mod log;
 mod receive;
 mod send;
 mod socket;
@@ -34,7 +35,10 @@ pub use connection::{Connecting, Connection};
 pub use endpoint::{Endpoint, Settings};
 pub use error::{ConnectError, ConnectionError, ReadError, WriteError};
 pub use incoming::Incoming;
+pub use log::{PacketTrace, QlogFolder};
 pub use receive::RecvStream;
 pub use send::SendStream;
 
-pub use equic_transport::connection::{ClientConfig, ServerConfig, Stats, TransportConfig};
+pub use equic_transport::connection::{
+    ClientConfig, DatagramError, ServerConfig, Stats, TransportConfig,
+};

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::cell::Cell;
 use super::error::ConnectionError;
 use super::incoming::Incoming;
+use super::log::Logs;
 use super::udp::{Outgoing, Udp};
 
 /// Datagrams that other sockets of the endpoint passed on and that wait for the task; more are
@@ -35,6 +36,7 @@ pub(super) struct Shared {
     pub arrived: Notify,
     /// A connection is gone.
     pub gone: Notify,
+    pub logs: Logs,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.

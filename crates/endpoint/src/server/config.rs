@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
 use crate::certificate::{CertificateError, Identity};
+use crate::quic::QlogFolder;
 use crate::{Congestion, KeyLog};
 
 /// Called once per answered request, from the connection's task: it must not block.
@@ -62,6 +63,8 @@ pub struct ServerConfig {
     pub congestion: Congestion,
     /// Where TLS secrets are written, for packet analysers.
     pub key_log: Option<KeyLog>,
+    /// Where a qlog file of each connection goes.
+    pub qlog: Option<QlogFolder>,
 }
 
 impl ServerConfig {
@@ -78,6 +81,7 @@ impl ServerConfig {
             retry: false,
             congestion: Congestion::default(),
             key_log: None,
+            qlog: None,
         }
     }
 }

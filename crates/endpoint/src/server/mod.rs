@@ -140,8 +140,9 @@ impl Server {
         let socket = socket::bind(config.listen, config.receive_buffer).map_err(bind_error)?;
         let receive_buffer = socket::receive_buffer(&socket).map_err(bind_error)?;
         let address = socket.local_addr().map_err(bind_error)?;
+        let settings = quic::Settings { qlog: config.qlog, ..tls::endpoint()? };
         let endpoint =
-            Endpoint::server(vec![socket], tls::endpoint()?, Arc::new(quic)).map_err(bind_error)?;
+            Endpoint::server(vec![socket], settings, Arc::new(quic)).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
         Ok(Self {
             endpoint,
@@ -213,6 +214,8 @@ fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
             max_connection_window: 256 * 1024,
             send_buffer: limits.send_window,
         },
+        // HTTP/3 without extensions has no datagrams.
+        datagram_receive_buffer: 0,
         ..TransportConfig::default()
     })
 }

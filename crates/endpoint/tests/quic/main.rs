@@ -3,4 +3,5 @@
 mod common;
 mod foreign;
 mod hostile;
+mod logs;
 mod own;

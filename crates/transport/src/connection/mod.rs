@@ -250,6 +250,12 @@ impl Connection {
         self.side
     }
 
+    /// The first connection ID that the client sent to: a name of the connection that both ends know,
+    /// and which goes into logs.
+    pub fn original_dcid(&self) -> ConnectionId {
+        self.original_dcid
+    }
+
     /// Where the peer is.
     pub fn remote(&self) -> SocketAddr {
         self.path().remote

@@ -73,12 +73,27 @@ impl Endpoint {
         now: Timestamp,
         incoming: Incoming,
     ) -> Result<(Handle, Connection), AcceptError> {
+        self.accept_with(now, incoming, |_| {})
+    }
+
+    /// As [`Endpoint::accept`], with something done to the connection before it is handed anything,
+    /// such as [`Connection::set_qlog`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::accept`].
+    pub fn accept_with(
+        &mut self,
+        now: Timestamp,
+        incoming: Incoming,
+        prepare: impl FnOnce(&mut Connection),
+    ) -> Result<(Handle, Connection), AcceptError> {
         let Incoming(first, _) = incoming;
         let waiting = self.waiting.remove(&first.sent_to);
         let server = self.server.clone().ok_or(AcceptError::NotServing)?;
         let (source, seed) = (self.source.clone(), self.rng.random());
         let mut connection = Connection::accept_with(now, &server, &first, source, seed)
             .map_err(AcceptError::Start)?;
+        prepare(&mut connection);
         for (arrival, mut datagram) in waiting.map_or_else(Vec::new, |waiting| waiting.datagrams) {
             connection.handle_datagram(now, arrival, &mut datagram);
         }
