@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
 use equic_transport::Timestamp;
 use equic_transport::connection::{Connection, Event};
 use equic_transport::endpoint::Handle;
@@ -55,6 +56,7 @@ pub(super) struct Wakers {
     closed: WakerList,
     accept: [WakerList; 2],
     open: [WakerList; 2],
+    datagrams: WakerList,
 }
 
 /// Tasks to wake.
@@ -143,13 +145,14 @@ impl State {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
                 }
                 Event::Moved(_) => self.moves += 1,
-                // Early data and datagrams are not for this interface; it gives no tokens.
+                Event::DatagramsReadable => self.wakers.datagrams.wake(),
+                // Early data is not for this interface; it gives no tokens; who finds no room for a
+                // datagram drops it.
                 Event::Confirmed
                 | Event::PathValidated(_)
                 | Event::EarlyDataAccepted
                 | Event::EarlyDataRejected
                 | Event::NewToken(_)
-                | Event::DatagramsReadable
                 | Event::DatagramsWritable => {}
             }
         }
@@ -184,8 +187,9 @@ impl State {
     /// It is over: nobody waits any longer.
     pub fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
-        let Wakers { connected, closed, accept: [a, b], open: [c, d] } = &mut self.wakers;
-        for list in [connected, closed, a, b, c, d] {
+        let Wakers { connected, closed, accept: [a, b], open: [c, d], datagrams } =
+            &mut self.wakers;
+        for list in [connected, closed, a, b, c, d, datagrams] {
             list.wake();
         }
         for stream in self.streams.values_mut() {
@@ -240,6 +244,18 @@ impl State {
             return Poll::Ready(Ok(id));
         }
         self.wakers.open[at(direction)].register(cx);
+        Poll::Pending
+    }
+
+    /// A datagram of the peer's; those that came before the end are given after it, too.
+    pub fn poll_datagram(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
+        if let Some(data) = self.connection.read_datagram() {
+            return Poll::Ready(Ok(data));
+        }
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        self.wakers.datagrams.register(cx);
         Poll::Pending
     }
 

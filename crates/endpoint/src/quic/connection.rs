@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use equic_transport::connection::Stats;
+use bytes::Bytes;
+use equic_transport::connection::{DatagramError, Stats};
 use equic_wire::{Direction, StreamId, VarInt};
 
 use super::cell::Cell;
@@ -162,6 +163,34 @@ impl Connection {
             state.streams.entry(*id).or_default().halves = halves;
         }
         outcome
+    }
+
+    /// Sends a datagram (RFC 9221): once, in one packet, when congestion control allows. It may be lost.
+    ///
+    /// # Errors
+    /// [`DatagramError`]; it is not sent then. Of [`DatagramError::Full`] there is no news when it is
+    /// over: what is out of date by then is better dropped.
+    pub fn send_datagram(&self, data: impl Into<Bytes>) -> Result<(), DatagramError> {
+        let mut state = self.cell().lock();
+        state.connection.send_datagram(data)?;
+        self.cell().touch(&mut state);
+        Ok(())
+    }
+
+    /// The next datagram that the peer sent. So much of them is kept as
+    /// [`TransportConfig::datagram_receive_buffer`](super::TransportConfig) says, in bytes; beyond that
+    /// the oldest are dropped.
+    ///
+    /// # Errors
+    /// The connection is over, and no datagram is left.
+    pub async fn read_datagram(&self) -> Result<Bytes, ConnectionError> {
+        poll_fn(|cx| self.cell().lock().poll_datagram(cx)).await
+    }
+
+    /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
+    /// the path.
+    pub fn max_datagram_len(&self) -> Option<usize> {
+        self.cell().lock().connection.max_datagram_len()
     }
 
     /// Closes the connection at once, with an application error code and a reason for people, of which

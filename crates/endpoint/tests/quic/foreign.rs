@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use equic_endpoint::quic::ConnectionError;
+use equic_endpoint::quic::{ConnectionError, DatagramError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::{Identity, NAME, body, client, decide, echo, soon};
@@ -112,6 +112,45 @@ async fn our_client_with_quinns_server() {
         panic!("{reason:?}")
     };
     assert_eq!((close.error_code.into_inner(), &*close.reason), (3, &b"bye"[..]));
+}
+
+/// RFC 9221, both ways: quinn echoes what it gets.
+#[tokio::test]
+async fn datagrams_with_quinns_server() {
+    let identity = Identity::new();
+    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(identity.server_tls()).unwrap();
+    let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    let server = quinn::Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = server.local_addr().unwrap();
+    tokio::spawn(async move {
+        let connection = server.accept().await.unwrap().await.unwrap();
+        while let Ok(data) = connection.read_datagram().await {
+            connection.send_datagram(data).unwrap();
+        }
+    });
+    let client = client();
+    let connecting = client.connect(&identity.client(), address, NAME).unwrap();
+    let connection = soon("connected", connecting).await.unwrap();
+    let most = connection.max_datagram_len().unwrap();
+    assert!(most > 1100, "{most}");
+    for length in [0, 1, most] {
+        let data = body(length);
+        connection.send_datagram(data.clone()).unwrap();
+        let back = soon("echoed", connection.read_datagram()).await.unwrap();
+        assert!(back == data, "{length} bytes");
+    }
+    let error = connection.send_datagram(vec![0; 65_536]).unwrap_err();
+    assert!(matches!(error, DatagramError::TooLarge(_)), "{error}");
+    // One who waits hears of the end.
+    let waiting = tokio::spawn({
+        let connection = connection.clone();
+        async move { connection.read_datagram().await }
+    });
+    tokio::task::yield_now().await;
+    connection.close(equic_wire::VarInt::ZERO, "");
+    let error = soon("the end", waiting).await.unwrap().unwrap_err();
+    assert_eq!(error, ConnectionError::LocallyClosed);
+    assert_eq!(connection.send_datagram(vec![0]), Err(DatagramError::Closed));
 }
 
 #[tokio::test]
