@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_endpoint::client::{Response, Target};
+use equic_endpoint::quic::PacketTrace;
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
 use equic_report::number;
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::failure::{Done, Failure};
 use crate::output;
-use crate::quic::QuicArgs;
+use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
 use crate::trust::TrustArgs;
 
@@ -46,6 +47,9 @@ pub struct Args {
     /// Send from this address
     #[arg(long, value_name = "ADDR")]
     from: Option<IpAddr>,
+    /// Print a line for each packet on standard error
+    #[arg(long)]
+    trace: bool,
     /// For a handshake, and for a whole response
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
@@ -71,6 +75,8 @@ const AT_ONCE: usize = 64;
 
 pub fn run(args: &Args) -> Done {
     let place = Place::new(args)?;
+    let (qlog, trace) = (args.quic.qlog()?, trace(args)?);
+    let _flush = flushed(qlog.as_ref(), trace.as_ref());
     runtime(Some(1))?.block_on(async {
         let config = ClientConfig {
             trust: args.trust.trust(),
@@ -79,6 +85,8 @@ pub fn run(args: &Args) -> Done {
             timeout: Some(args.timeout),
             congestion: args.quic.congestion(),
             key_log: args.quic.key_log()?,
+            qlog,
+            trace,
             ..ClientConfig::default()
         };
         let job = Arc::new(Job {
@@ -88,7 +96,12 @@ pub fn run(args: &Args) -> Done {
             place,
             json: args.json,
             discard: args.discard,
-            bars: MultiProgress::new(),
+            // Lines of a trace would run through them.
+            bars: MultiProgress::with_draw_target(if args.trace {
+                ProgressDrawTarget::hidden()
+            } else {
+                ProgressDrawTarget::stderr()
+            }),
         });
         let mut failed = fetch_all(&job, &args.urls).await?;
         job.client.close().await;
@@ -97,6 +110,14 @@ pub fn run(args: &Args) -> Done {
         failed.values().for_each(output::notice);
         last.map_or(Ok(()), |(_, failure)| Err(failure))
     })
+}
+
+fn trace(args: &Args) -> Done<Option<PacketTrace>> {
+    let new = || PacketTrace::new(io::stderr());
+    args.trace
+        .then(new)
+        .transpose()
+        .map_err(|error| Failure::because("cannot start the packet trace", error))
 }
 
 /// What is the same for all URLs.

@@ -1,8 +1,9 @@
 //! Flags that a QUIC server and client have in common.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use equic_endpoint::quic::{PacketTrace, QlogFolder};
 use equic_endpoint::{Congestion, KeyLog};
 
 use crate::failure::{Done, Failure};
@@ -16,6 +17,18 @@ pub struct QuicArgs {
     /// Append TLS secrets to this file, for packet analysers: whoever has it can read the connections
     #[arg(long, value_name = "FILE")]
     keylog: Option<PathBuf>,
+    /// Write a qlog file for each connection into this folder
+    #[arg(long, value_name = "DIR")]
+    qlog_dir: Option<PathBuf>,
+}
+
+/// Logs whose last lines are written when it is dropped.
+pub struct Flush(Box<dyn Fn()>);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -45,4 +58,26 @@ impl QuicArgs {
             Failure::because(format_args!("cannot write {}", path.display()), error)
         })
     }
+
+    /// The folder for qlog files, tried.
+    pub fn qlog(&self) -> Done<Option<QlogFolder>> {
+        self.qlog_dir.as_deref().map(qlog_folder).transpose()
+    }
+}
+
+/// A folder for qlog files, tried.
+pub fn qlog_folder(folder: &Path) -> Done<QlogFolder> {
+    QlogFolder::open(folder).map_err(|error| {
+        let what = format!("cannot write qlog files into {}", folder.display());
+        Failure::because(what, format_args!("{error}; it has to be a folder you may write to"))
+    })
+}
+
+/// Keep it until all connections are gone.
+pub fn flushed(qlog: Option<&QlogFolder>, trace: Option<&PacketTrace>) -> Flush {
+    let (qlog, trace) = (qlog.cloned(), trace.cloned());
+    Flush(Box::new(move || {
+        qlog.iter().for_each(QlogFolder::flush);
+        trace.iter().for_each(PacketTrace::flush);
+    }))
 }

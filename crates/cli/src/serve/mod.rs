@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use equic_endpoint::quic::QlogFolder;
 use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
     UserSpaceQuota,
@@ -25,7 +26,7 @@ use crate::failure::{Done, Failure};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
 use crate::output::Journal;
-use crate::quic::QuicArgs;
+use crate::quic::{QuicArgs, flushed};
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
 use feed::{Feeding, feed};
@@ -119,15 +120,18 @@ enum UserAtLimit {
 }
 
 pub fn run(args: &Args) -> Done {
-    runtime(args.threads.map(usize::from))?.block_on(serve(args))
+    let qlog = args.quic.qlog()?;
+    let _flush = flushed(qlog.as_ref(), None);
+    runtime(args.threads.map(usize::from))?.block_on(serve(args, qlog))
 }
 
-async fn serve(args: &Args) -> Done {
+async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let mut signals = Signals::new()?;
     let journal = Journal::new(args.json, "equic.serve/1");
     let bound = Arc::new(GatewayAdmission::default());
     let quota = user_quota(args)?;
-    let server = Server::bind(config(args, &bound, quota.clone())?)?;
+    let config = ServerConfig { qlog, ..config(args, &bound, quota.clone())? };
+    let server = Server::bind(config)?;
     // Only now: with port 0, this is when the port is known.
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {

@@ -26,7 +26,7 @@ pub async fn fetch(contract: &Contract) -> Done {
     let client = Client {
         contract,
         first,
-        endpoint: Endpoint::client(UdpSocket::bind(any(first.address))?, tls::settings()?)?,
+        endpoint: Endpoint::client(UdpSocket::bind(any(first.address))?, tls::settings(contract)?)?,
         config: tls::client(contract)?,
     };
     let done = client.cases().await;

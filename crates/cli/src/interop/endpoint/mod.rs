@@ -13,7 +13,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
+use equic_endpoint::quic::QlogFolder;
+
 use crate::failure::{Done, Failure};
+use crate::quic::{flushed, qlog_folder};
 use crate::signals::runtime;
 
 /// The longest request that a server reads, in bytes.
@@ -41,6 +44,7 @@ struct Contract {
     port: u16,
     /// Where the server would rather be talked to.
     preferred: Option<SocketAddr>,
+    qlog: Option<QlogFolder>,
 }
 
 /// A URL to fetch.
@@ -79,10 +83,20 @@ pub fn run(_: &Args) -> Done {
         certs: folder("CERTS", "/certs"),
         port: port.map_err(|_| Failure::usage("PORT is no port"))?,
         preferred: preferred.map_err(|_| Failure::usage("PREFERRED_ADDRESS is no address"))?,
+        qlog: var("QLOGDIR").map(|folder| qlog(Path::new(&folder))).transpose()?,
     };
+    let _flush = flushed(contract.qlog.as_ref(), None);
     runtime(None)?.block_on(async {
         if server { server::serve(contract).await } else { client::fetch(&contract).await }
     })
+}
+
+/// The runner names a folder that may not be there.
+fn qlog(folder: &Path) -> Done<QlogFolder> {
+    fs::create_dir_all(folder).map_err(|error| {
+        Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
+    })?;
+    qlog_folder(folder)
 }
 
 impl Contract {

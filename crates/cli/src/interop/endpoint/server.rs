@@ -18,7 +18,7 @@ pub async fn serve(contract: Contract) -> Done {
     let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None).map_err(
         |error| Failure::because(format_args!("cannot listen on port {}", contract.port), error),
     )?;
-    let endpoint = Endpoint::server(sockets, tls::settings()?, config)?;
+    let endpoint = Endpoint::server(sockets, tls::settings(&contract)?, config)?;
     let contract = Arc::new(contract);
     loop {
         let incoming = tokio::select! {

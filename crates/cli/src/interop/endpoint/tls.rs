@@ -27,8 +27,9 @@ fn transport() -> Arc<TransportConfig> {
     Arc::new(TransportConfig::default())
 }
 
-pub fn settings() -> Done<Settings> {
-    Ok(Settings::new(EndpointConfig::new(&ring::default_provider())?))
+pub fn settings(contract: &Contract) -> Done<Settings> {
+    let endpoint = EndpointConfig::new(&ring::default_provider())?;
+    Ok(Settings { qlog: contract.qlog.clone(), ..Settings::new(endpoint) })
 }
 
 fn certificates(contract: &Contract, file: &str) -> Done<Vec<CertificateDer<'static>>> {

@@ -1,0 +1,83 @@
+//! Logs of connections: `--qlog-dir`, `--trace`, QLOGDIR.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{EQUIC, Running, equic, finish};
+use serde_json::Value;
+
+/// The records of a JSON text sequence (RFC 7464).
+fn records(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut records = text.split('\u{1e}');
+    assert_eq!(records.next(), Some(""));
+    records.map(|record| serde_json::from_str(record).unwrap()).collect()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn both_ends_write_files_and_the_trace_is_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let server = Running::start(
+        Command::new(EQUIC),
+        &["serve", "--json", "--listen", "127.0.0.1:0", "--qlog-dir", path],
+    );
+    let ready = server.event("ready");
+    let url = format!("https://{}/bytes/100000", ready["address"].as_str().unwrap());
+    let pin = ready["fingerprint"].as_str().unwrap();
+    let got = equic(&["get", "--pin", pin, "--qlog-dir", path, "--trace", "--json", &url]);
+    let trace = got.stderr.clone();
+    assert_eq!(got.json()["bytes"], 100_000);
+    assert!(server.terminate().success());
+
+    let names = files(folder.path());
+    let [client, served] = &names[..] else { panic!("{names:?}") };
+    let odcid = client.strip_suffix("_client.sqlog").unwrap();
+    assert_eq!(served, &format!("{odcid}_server.sqlog"));
+    for name in &names {
+        let records = records(&folder.path().join(name));
+        let last = records.iter().rposition(|record| record["name"] == "quic:connection_closed");
+        assert!(last.is_some(), "{name} lacks its end");
+    }
+    assert!(trace.starts_with(&format!("connection {odcid} with 127.0.0.1:")), "{trace}");
+    for frame in ["CRYPTO(", "HANDSHAKE_DONE", "STREAM(0 "] {
+        assert!(trace.contains(frame), "{frame} in {trace}");
+    }
+    assert!(trace.contains("CLOSE(application 256"), "its end is there, too: {trace}");
+}
+
+/// Before anything starts, in one line.
+#[test]
+fn a_folder_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for wrong in ["/nonexistent/qlog", "/proc", file.to_str().unwrap()] {
+        let mut endpoint = Command::new(EQUIC);
+        // Made if missing, where that can be.
+        let qlog = if wrong == "/nonexistent/qlog" { "/proc/qlog" } else { wrong };
+        endpoint.arg("interop-endpoint").envs([
+            ("ROLE", "server"),
+            ("TESTCASE", "handshake"),
+            ("QLOGDIR", qlog),
+        ]);
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--qlog-dir", wrong];
+        let get = ["get", "--qlog-dir", wrong, "https://127.0.0.1:1/"];
+        let outs = [(equic(&serve), wrong), (equic(&get), wrong), (finish(endpoint), qlog)];
+        for (out, wrong) in outs {
+            assert!(out.code == Some(1) && out.stdout.is_empty(), "{out:?}");
+            assert!(out.stderr.contains(wrong) && out.stderr.lines().count() == 1, "{out:?}");
+            assert!(out.stderr.contains("folder"), "{out:?}");
+        }
+    }
+}
