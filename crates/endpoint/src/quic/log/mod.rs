@@ -8,6 +8,7 @@ mod writer;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -118,6 +119,8 @@ impl PacketTrace {
         let (end, held) = self.writer.log(Target::Stream(Arc::clone(&self.to)));
         let mut lines = Lines { end, prefix: prefix.into_bytes(), line: Vec::new() };
         let (odcid, remote) = (connection.original_dcid(), connection.remote());
+        // An IPv4 peer of a dual-stack socket has a mapped address.
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         // If it fails, so does what follows.
         let _ = writeln!(lines, "connection {odcid} with {remote}");
         (Trace::new(lines, now), held)
