@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{EQUIC, Running, equic, finish};
+use common::{EQUIC, ROOT, Running, equic, finish};
 use serde_json::Value;
 
 /// The records of a JSON text sequence (RFC 7464).
@@ -54,6 +54,32 @@ fn both_ends_write_files_and_the_trace_is_readable() {
         assert!(trace.contains(frame), "{frame} in {trace}");
     }
     assert!(trace.contains("CLOSE(application 256"), "its end is there, too: {trace}");
+}
+
+/// A folder of the QUIC Interop Runner's may not be there yet.
+#[test]
+fn an_endpoint_of_the_runner_writes_where_it_is_told() {
+    let out = tempfile::tempdir().unwrap();
+    let to = out.path().to_str().unwrap();
+    let list = format!("{ROOT}/interop/implementations.json");
+    let run = ["interop", "--impl", "equic", "--only", "handshake", "--out", to];
+    equic(&[&run[..], &["--implementations-file", &list]].concat()).ok();
+    let mut found = Vec::new();
+    let mut folders = vec![out.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "sqlog") {
+                let kind = |record: &Value| record["trace"]["vantage_point"]["type"].clone();
+                assert!(path.parent().unwrap().ends_with("qlog"), "{}", path.display());
+                found.push(kind(&records(&path)[0]).as_str().unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert_eq!(found, ["client", "server"]);
 }
 
 /// Before anything starts, in one line.
