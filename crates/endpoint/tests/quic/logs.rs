@@ -189,3 +189,27 @@ async fn a_log_that_cannot_be_written_ends_alone() {
     exchange(&connection, 10).await;
     assert!(!path.exists());
 }
+
+/// Packets that anybody can make up make no files.
+#[tokio::test]
+async fn what_is_not_genuine_is_not_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let qlog = QlogFolder::open(folder.path()).unwrap();
+    let identity = Identity::new();
+    let config = ServerConfig {
+        tls: Arc::new(identity.server_tls()),
+        transport: transport(),
+        preferred_addresses: None,
+    };
+    let settings = Settings { qlog: Some(qlog.clone()), ..settings() };
+    let server = identity.server_with(1, settings, config);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    // An Initial packet of version 1: IDs of 8 and 0 bytes, no token, 1182 bytes that open for nobody.
+    let mut datagram = vec![0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x44, 0x9e];
+    datagram.resize(1200, 0x55);
+    socket.send_to(&datagram, server.local_addr().unwrap()).unwrap();
+    let incoming = soon("the attempt", server.accept()).await.unwrap();
+    assert!(incoming.accept().is_err());
+    tokio::task::spawn_blocking(move || qlog.flush()).await.unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
