@@ -1,30 +1,36 @@
 //! `equic get`: an HTTP/3 client.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use equic_endpoint::client::Response;
+use equic_endpoint::client::{Response, Target};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
 use equic_report::number;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use tokio::task::JoinSet;
 
 use crate::failure::{Done, Failure};
 use crate::output;
+use crate::quic::QuicArgs;
 use crate::signals::runtime;
 use crate::trust::TrustArgs;
 
-/// Fetches URLs over HTTP/3; those of one server share a connection.
+/// Fetches URLs over HTTP/3; those of one server share a connection, and are fetched at once unless
+/// they go to standard output.
 #[derive(clap::Args)]
 pub struct Args {
     /// https://HOST[:PORT]/PATH
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
-    /// Write the body to a file; `-` is standard output, which is the default
+    /// Write the body to a file, or bodies into a directory under their own names; `-` is standard
+    /// output, which is the default
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Count the body and throw it away
@@ -32,6 +38,8 @@ pub struct Args {
     discard: bool,
     #[command(flatten)]
     trust: TrustArgs,
+    #[command(flatten)]
+    quic: QuicArgs,
     /// Send the packets there, whatever the URL's host resolves to
     #[arg(long, value_name = "ADDR:PORT")]
     connect: Option<SocketAddr>,
@@ -58,73 +66,172 @@ struct Fetched<'a> {
     total_ms: Option<f64>,
 }
 
+/// URLs that are fetched at once.
+const AT_ONCE: usize = 64;
+
 pub fn run(args: &Args) -> Done {
-    let to_file = args.output.as_deref().is_some_and(|path| path != Path::new("-"));
-    if args.urls.len() > 1 && to_file {
-        return Err(Failure::usage("several URLs and one file to write them to"));
-    }
-    if args.json && args.output.as_deref() == Some(Path::new("-")) {
-        return Err(Failure::usage("--json and the body cannot both go to standard output"));
-    }
+    let place = Place::new(args)?;
     runtime(Some(1))?.block_on(async {
         let config = ClientConfig {
             trust: args.trust.trust(),
             bind: args.from.map(|address| SocketAddr::new(address, 0)),
             connect_to: args.connect,
             timeout: Some(args.timeout),
+            congestion: args.quic.congestion(),
+            key_log: args.quic.key_log()?,
             ..ClientConfig::default()
         };
-        let client = Client::new(config)?;
-        let mut failed = Vec::new();
-        for url in &args.urls {
-            match fetch(&client, url, args).await {
-                Ok(()) => {}
-                Err(closed @ Failure::ClosedPipe) => return Err(closed),
-                Err(failure) => failed.push(failure.about(url)),
-            }
-        }
-        client.close().await;
+        let job = Arc::new(Job {
+            client: Client::new(config)?,
+            // Bodies on standard output are in the order of their URLs.
+            at_once: if matches!(place, Place::Stdout) { 1 } else { AT_ONCE },
+            place,
+            json: args.json,
+            discard: args.discard,
+            bars: MultiProgress::new(),
+        });
+        let mut failed = fetch_all(&job, &args.urls).await?;
+        job.client.close().await;
         // The last one is said by whoever called.
-        let last = failed.pop();
-        failed.iter().for_each(output::notice);
-        last.map_or(Ok(()), Err)
+        let last = failed.pop_last();
+        failed.values().for_each(output::notice);
+        last.map_or(Ok(()), |(_, failure)| Err(failure))
     })
 }
 
-async fn fetch(client: &Client, url: &str, args: &Args) -> Done {
-    let mut response = client.get(url).await?;
-    let mut sink = Sink::open(args)?;
-    let bar = progress(&response, &sink);
-    let copied = copy(&mut response, &mut sink, &bar).await;
-    bar.finish_and_clear();
-    copied?;
-    sink.finish()?;
-    let timing = response.timing();
-    let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
-    let fetched = Fetched {
-        url,
-        status: response.status.as_u16(),
-        bytes: response.bytes(),
-        server: response.connection().peer(),
-        handshake_ms: ms(timing.handshake),
-        first_byte_ms: ms(timing.first_byte),
-        total_ms: timing.total.map(ms),
-    };
-    if args.json {
-        output::json_line("equic.get/1", &fetched)?;
-    } else if args.discard || io::stderr().is_terminal() {
-        output::notice(format_args!(
-            "{url}: {}, {} in {} (handshake {})",
-            response.status,
-            number::bytes(fetched.bytes),
-            timing.total.map_or_else(|| "?".to_owned(), number::duration),
-            number::duration(timing.handshake),
-        ));
+/// What is the same for all URLs.
+struct Job {
+    client: Client,
+    place: Place,
+    at_once: usize,
+    json: bool,
+    discard: bool,
+    bars: MultiProgress,
+}
+
+/// Fetches all URLs; what failed, by their places.
+async fn fetch_all(job: &Arc<Job>, urls: &[String]) -> Done<BTreeMap<usize, Failure>> {
+    let mut failed = BTreeMap::new();
+    let mut waiting = urls.iter().cloned().enumerate();
+    let mut running = JoinSet::new();
+    loop {
+        while running.len() < job.at_once
+            && let Some((number, url)) = waiting.next()
+        {
+            let job = Arc::clone(job);
+            running
+                .spawn(async move { (number, job.fetch(&url).await.map_err(|e| e.about(&url))) });
+        }
+        match running.join_next().await {
+            None => return Ok(failed),
+            Some(Ok((_, Ok(())))) => {}
+            Some(Ok((_, Err(closed @ Failure::ClosedPipe)))) => return Err(closed),
+            Some(Ok((number, Err(failure)))) => drop(failed.insert(number, failure)),
+            Some(Err(error)) => return Err(Failure::because("a download broke off", error)),
+        }
     }
-    if response.status.is_success() {
+}
+
+impl Job {
+    async fn fetch(&self, url: &str) -> Done {
+        let mut response = self.client.get(url).await?;
+        let mut sink = self.place.open(url)?;
+        let bar = self.bars.add(progress(&response, &sink));
+        let copied = copy(&mut response, &mut sink, &bar).await;
+        bar.finish_and_clear();
+        copied?;
+        sink.finish()?;
+        self.report(url, &response)?;
+        if response.status.is_success() {
+            Ok(())
+        } else {
+            Err(Failure::because(url, format_args!("the server answered {}", response.status)))
+        }
+    }
+
+    fn report(&self, url: &str, response: &Response) -> Done {
+        let timing = response.timing();
+        let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
+        let fetched = Fetched {
+            url,
+            status: response.status.as_u16(),
+            bytes: response.bytes(),
+            server: response.connection().peer(),
+            handshake_ms: ms(timing.handshake),
+            first_byte_ms: ms(timing.first_byte),
+            total_ms: timing.total.map(ms),
+        };
+        if self.json {
+            output::json_line("equic.get/1", &fetched)?;
+        } else if self.discard || io::stderr().is_terminal() {
+            output::notice(format_args!(
+                "{url}: {}, {} in {} (handshake {})",
+                response.status,
+                number::bytes(fetched.bytes),
+                timing.total.map_or_else(|| "?".to_owned(), number::duration),
+                number::duration(timing.handshake),
+            ));
+        }
         Ok(())
-    } else {
-        Err(Failure::because(url, format_args!("the server answered {}", response.status)))
+    }
+}
+
+/// Where bodies go.
+enum Place {
+    Nowhere,
+    Stdout,
+    File(PathBuf),
+    /// Under the last part of each URL's path.
+    Directory(PathBuf),
+}
+
+impl Place {
+    fn new(args: &Args) -> Done<Place> {
+        let place = match &args.output {
+            None if args.json || args.discard => Place::Nowhere,
+            None => Place::Stdout,
+            Some(path) if path == Path::new("-") => Place::Stdout,
+            Some(path) if path.is_dir() => Place::Directory(path.clone()),
+            Some(path) => Place::File(path.clone()),
+        };
+        if args.json && matches!(place, Place::Stdout) {
+            return Err(Failure::usage("--json and the body cannot both go to standard output"));
+        }
+        if args.urls.len() > 1 && matches!(place, Place::File(_)) {
+            return Err(Failure::usage("several URLs and one file to write them to"));
+        }
+        if matches!(place, Place::Directory(_)) {
+            let mut names = BTreeSet::new();
+            for url in &args.urls {
+                if !names.insert(name(url)?) {
+                    return Err(Failure::usage(format!(
+                        "two URLs would be written to one file: {url}"
+                    )));
+                }
+            }
+        }
+        Ok(place)
+    }
+
+    fn open(&self, url: &str) -> Done<Sink> {
+        match self {
+            Place::Nowhere => Ok(Sink::Nowhere),
+            Place::Stdout => Ok(Sink::Stdout),
+            Place::File(path) => Sink::file(path),
+            Place::Directory(directory) => Sink::file(&directory.join(name(url)?)),
+        }
+    }
+}
+
+/// The last part of a URL's path, as a file name.
+fn name(url: &str) -> Done<String> {
+    let (_, path) = Target::parse(url)?;
+    let name = path.path().rsplit('/').next().unwrap_or_default();
+    match name {
+        // What a server would call it.
+        "" => Ok("index.html".to_owned()),
+        "." | ".." => Err(Failure::usage(format!("no file can be called as {url} ends"))),
+        name => Ok(name.to_owned()),
     }
 }
 
@@ -166,24 +273,17 @@ enum Sink {
 }
 
 impl Sink {
-    fn open(args: &Args) -> Done<Sink> {
-        match &args.output {
-            None if args.json || args.discard => Ok(Sink::Nowhere),
-            None => Ok(Sink::Stdout),
-            Some(path) if path == Path::new("-") => Ok(Sink::Stdout),
-            // Neither a device nor a pipe is to be replaced.
-            Some(path) if path.exists() && !path.is_file() => {
-                let file = File::options().write(true).open(path).map_err(|e| cannot(path, e))?;
-                Ok(Sink::File { file, part: path.clone(), path: path.clone() })
-            }
-            Some(path) => {
-                let mut part = path.clone().into_os_string();
-                part.push(".part");
-                let part = PathBuf::from(part);
-                let file = File::create(&part).map_err(|e| cannot(&part, e))?;
-                Ok(Sink::File { file, part, path: path.clone() })
-            }
+    fn file(path: &Path) -> Done<Sink> {
+        // Neither a device nor a pipe is to be replaced.
+        if path.exists() && !path.is_file() {
+            let file = File::options().write(true).open(path).map_err(|e| cannot(path, e))?;
+            return Ok(Sink::File { file, part: path.to_owned(), path: path.to_owned() });
         }
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = File::create(&part).map_err(|e| cannot(&part, e))?;
+        Ok(Sink::File { file, part, path: path.to_owned() })
     }
 
     fn write(&mut self, data: &[u8]) -> Done {

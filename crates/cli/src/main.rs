@@ -19,6 +19,7 @@ mod lab;
 mod manual;
 mod output;
 mod part;
+mod quic;
 mod reproduce;
 mod serve;
 mod signals;

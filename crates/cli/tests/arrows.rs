@@ -12,13 +12,14 @@ use serde_json::Value;
 /// needs a room further out belongs there.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
-    ("equic-transport", &["equic-wire"]),
+    ("equic-transport", &["equic-wire", "equic-report"]),
     ("equic-gateway", &["equic-wire"]),
     ("libequic", &["equic-gateway"]),
-    ("equic-endpoint", &[]),
+    ("equic-endpoint", &["equic-wire", "equic-transport"]),
     ("equic-report", &[]),
     ("equic-lab", &["equic-wire", "equic-gateway", "equic-endpoint", "equic-report"]),
     ("equic-interop", &["equic-wire", "equic-lab"]),
+    ("equic-bench", &["equic-lab", "equic-report"]),
     (
         "equic-cli",
         &[
@@ -27,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-report",
             "equic-lab",
             "equic-interop",
+            "equic-bench",
             "equic-transport",
             "equic-wire",
             "libequic",

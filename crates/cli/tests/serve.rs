@@ -55,6 +55,43 @@ fn files_are_served_and_fetched() {
     assert!(server.terminate().success());
 }
 
+/// Many URLs at once over one connection, each into a file of its name.
+#[test]
+fn many_files_come_over_one_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, into) = (directory.path().join("root"), directory.path().join("into"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::create_dir(&into).unwrap();
+    let body = |number: usize| format!("file {number}\n").repeat(1 + number * 1000);
+    for number in 0..20 {
+        std::fs::write(root.join(format!("{number}.txt")), body(number)).unwrap();
+    }
+    let keys = directory.path().join("keys");
+    let [root, into_text, keys_text] =
+        [&root, &into, &keys].map(|path| path.to_str().unwrap().to_owned());
+    let listen = ["--listen", "127.0.0.1:0", "--root", &root, "--congestion", "bbr"];
+    let (server, ready) = serve(Command::new(EQUIC), &listen);
+    let url = |name: &str| format!("https://{}/{name}", text(&ready, "address"));
+    let urls: Vec<String> = (0..20).map(|number| url(&format!("{number}.txt"))).collect();
+    let pin = ["--pin", text(&ready, "fingerprint")];
+    let get = |rest: &[&str]| equic(&[&["get"], &pin[..], rest].concat());
+    let mut all = vec!["-o", &*into_text, "--keylog", &*keys_text, "--congestion", "newreno"];
+    all.extend(urls.iter().map(String::as_str));
+    get(&all).ok();
+    for number in 0..20 {
+        let name = into.join(format!("{number}.txt"));
+        assert_eq!(std::fs::read_to_string(name).unwrap(), body(number), "{number}");
+    }
+    let secrets = std::fs::read_to_string(&keys).unwrap();
+    let connections = secrets.lines().filter(|line| line.starts_with("CLIENT_TRAFFIC_SECRET_0 "));
+    assert_eq!(connections.count(), 1, "{secrets}");
+    let twice = get(&["-o", &into_text, &url("0.txt"), &url("other/0.txt")]);
+    assert!(twice.code == Some(2) && twice.stderr.contains("one file"), "{twice:?}");
+    let nowhere = equic(&["serve", "--keylog", "/nonexistent/keys"]);
+    assert!(nowhere.code == Some(1) && nowhere.stderr.contains("/nonexistent/keys"), "{nowhere:?}");
+    assert!(server.terminate().success());
+}
+
 #[test]
 fn a_certificate_is_kept() {
     let directory = tempfile::tempdir().unwrap();

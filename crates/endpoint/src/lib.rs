@@ -32,7 +32,10 @@ pub use server::{
     IdentitySource, Limits, RequestLog, RequestRecord, Server, ServerConfig, ServerError,
     ServerStats, StatsHandle,
 };
-pub use tls::Trust;
+pub use tls::{KeyLog, Trust};
+
+/// Congestion control.
+pub use equic_transport::congestion::Algorithm as Congestion;
 
 /// HTTP/3 error codes this crate closes connections with (RFC 9114 s.8.1).
 pub mod h3_code {

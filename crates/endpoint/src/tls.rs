@@ -1,7 +1,10 @@
 //! From certificates and trust to TLS configurations. TLS 1.3 only, ALPN `h3` only, no 0-RTT.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use equic_transport::endpoint::EndpointConfig;
 use rustls::client::Resumption;
@@ -27,6 +30,39 @@ pub enum Trust {
     Fingerprint(Fingerprint),
     /// Any. The server still has to hold the key of the certificate it shows.
     Insecure,
+}
+
+/// A file that TLS secrets are appended to, in the format of NSS (draft-ietf-tls-keylogfile): whoever
+/// has it can read the connections. Clones write to the same file.
+#[derive(Clone, Debug)]
+pub struct KeyLog(Arc<Mutex<File>>);
+
+impl KeyLog {
+    /// Opens the file, or makes it, readable to nobody else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path) -> std::io::Result<KeyLog> {
+        let file = File::options().create(true).append(true).mode(0o600).open(path)?;
+        Ok(KeyLog(Arc::new(Mutex::new(file))))
+    }
+}
+
+impl rustls::KeyLog for KeyLog {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let mut line = format!("{label} ");
+        let hex = |line: &mut String, bytes: &[u8]| {
+            bytes.iter().for_each(|byte| line.push_str(&format!("{byte:02x}")));
+        };
+        hex(&mut line, client_random);
+        line.push(' ');
+        hex(&mut line, secret);
+        line.push('\n');
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            tracing::warn!(%error, "cannot write to the key log");
+        }
+    }
 }
 
 fn provider() -> Arc<CryptoProvider> {

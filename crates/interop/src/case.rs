@@ -292,7 +292,7 @@ impl Case {
         };
         Some(match size {
             Size::Runner => Rebind { first: 1000 * MS, every: Some(5000 * MS), to },
-            Size::Small => Rebind { first: 150 * MS, every: Some(250 * MS), to },
+            Size::Small => Rebind { first: 150 * MS, every: Some(500 * MS), to },
         })
     }
 }

@@ -18,6 +18,9 @@ const MAX_STREAMS: u64 = 1000;
 /// How much of the requests of `zerortt` may be in 1-RTT packets, in bytes: half of 40 names.
 const MAX_LATE_REQUESTS: usize = 40 * 250 / 2;
 
+/// How long a client may take to answer a PATH_CHALLENGE, on a machine that has much else to do.
+const ANSWERING: Duration = Duration::from_millis(50);
+
 /// What there is to judge.
 pub(crate) struct Evidence<'a> {
     pub(crate) case: Case,
@@ -272,7 +275,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     let first_path = trace.packets.first().map(|seen| seen.seen_as);
     let mut first_on: BTreeMap<_, (usize, bool)> = BTreeMap::new();
     let mut challenges: BTreeMap<[u8; 8], bool> = BTreeMap::new();
-    // What comes when the client has said its last word is not answered.
+    // What comes when the client has said its last word, or is about to, is not answered.
     let last = trace.going(Way::ToServer).map(|seen| seen.sent).max();
     for seen in trace.going(Way::ToClient) {
         if Some(seen.seen_as) == first_path {
@@ -288,7 +291,8 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
         if first.0 == seen.datagram {
             first.1 |= challenged;
             for challenge in content.iter().flat_map(|content| &content.challenges) {
-                let in_time = seen.arrived.is_some_and(|at| last.is_some_and(|last| at < last));
+                let in_time =
+                    seen.arrived.is_some_and(|at| last.is_some_and(|last| at + ANSWERING < last));
                 *challenges.entry(*challenge).or_default() |= in_time;
             }
         }

@@ -290,6 +290,12 @@ impl LocalIds {
         Ok(gone)
     }
 
+    /// The one with this sequence number, if the peer may use it and was told by a frame.
+    pub fn get(&self, sequence: u64) -> Option<NewId> {
+        let (id, token) = (self.active.get(&sequence)?, self.tokens.get(&sequence)?);
+        Some(NewId { sequence, id: *id, token: *token })
+    }
+
     /// Whether packets with this ID are ours.
     pub fn contains(&self, id: ConnectionId) -> bool {
         self.active.values().any(|active| *active == id)

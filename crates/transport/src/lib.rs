@@ -15,6 +15,7 @@
 //! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14);
 //! * [`cid`]: connection IDs (RFC 9000 s.5.1);
 //! * [`operation`]: what can be observed and replaced, one connection at a time;
+//! * [`qlog`]: what happens, as events for a log;
 //! * [`connection`]: all of it together;
 //! * [`endpoint`]: many connections on one socket (RFC 9000 s.5.2).
 
@@ -27,6 +28,7 @@ pub mod crypto;
 pub mod endpoint;
 pub mod operation;
 pub mod path;
+pub mod qlog;
 pub mod ranges;
 pub mod received;
 pub mod recovery;

@@ -15,6 +15,9 @@ use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId, VarInt};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
+#[path = "quinn/handshake.rs"]
+mod handshake;
+
 const ALPN: &[u8] = b"echo";
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -62,6 +65,8 @@ struct Driver {
     connection: Connection,
     start: Instant,
     closed: Option<CloseReason>,
+    /// Early data was taken.
+    early: bool,
 }
 
 impl Driver {
@@ -79,8 +84,10 @@ impl Driver {
                 self.socket.send_to(&buffer[..sent.size], sent.destination).unwrap();
             }
             while let Some(event) = self.connection.poll_event() {
-                if let Event::Closed(reason) = event {
-                    self.closed = Some(reason);
+                match event {
+                    Event::Closed(reason) => self.closed = Some(reason),
+                    Event::EarlyDataAccepted => self.early = true,
+                    _ => {}
                 }
             }
             if finished {
@@ -183,7 +190,8 @@ fn our_client_with_quinns_server() {
     let name = ServerName::try_from("equic.test").unwrap();
     let connection = Connection::connect(Timestamp::START, &config, name, remote, [7; 32]).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let mut driver = Driver { socket, connection, start: Instant::now(), closed: None };
+    let mut driver =
+        Driver { socket, connection, start: Instant::now(), closed: None, early: false };
     driver.run(|connection| connection.is_connected());
     assert_eq!(driver.connection.alpn(), Some(ALPN));
     for round in 0..3 {
@@ -266,7 +274,8 @@ fn quinns_client_with_our_server() {
     let mut connection =
         Connection::accept_from(start, &config, version, original, scid, remote, [8; 32]).unwrap();
     connection.handle_datagram(start, from(remote), &mut first[..size]);
-    let mut driver = Driver { socket, connection, start: Instant::now(), closed: None };
+    let mut driver =
+        Driver { socket, connection, start: Instant::now(), closed: None, early: false };
     let mut streams: Vec<(StreamId, Vec<u8>, bool, bool)> = Vec::new();
     driver.run(|connection| {
         while let Some(id) = connection.accept(Direction::Bidirectional) {

@@ -149,8 +149,7 @@ impl<'a> Fetch<'a> {
     fn ask(&mut self) -> Result<()> {
         let http3 = self.contract.is("http3");
         if http3 && self.http.is_none() {
-            self.http =
-                Some(h3::Connection::with_transport(&mut self.quic, &h3::Config::new()?)?);
+            self.http = Some(h3::Connection::with_transport(&mut self.quic, &h3::Config::new()?)?);
         }
         while self.quic.peer_streams_left_bidi() > 0 {
             let Some(request) = self.waiting.last().copied() else { break };

@@ -68,7 +68,8 @@ async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Result<()> {
 }
 
 async fn http3(connection: quinn::Connection, contract: Arc<Contract>) -> Result<()> {
-    let mut http = h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(connection)).await?;
+    let mut http =
+        h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(connection)).await?;
     while let Some(resolver) = http.accept().await? {
         let contract = Arc::clone(&contract);
         tokio::spawn(async move {

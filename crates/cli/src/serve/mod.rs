@@ -25,6 +25,7 @@ use crate::failure::{Done, Failure};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
 use crate::output::Journal;
+use crate::quic::QuicArgs;
 use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
 use feed::{Feeding, feed};
@@ -53,6 +54,11 @@ pub struct Args {
     /// Names and addresses of the self-signed certificate
     #[arg(long, value_name = "NAME", conflicts_with = "cert")]
     cert_name: Vec<String>,
+    /// Have every client prove its address first, by a Retry packet
+    #[arg(long)]
+    retry: bool,
+    #[command(flatten)]
+    quic: QuicArgs,
     /// Feed the gateway that runs on this machine; where several do: interface, name or program id
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
     gateway: Option<Option<String>>,
@@ -186,6 +192,9 @@ fn config(
         }
         None => Arc::new(NoQuota),
     };
+    config.retry = args.retry;
+    config.congestion = args.quic.congestion();
+    config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;
     config.limits.migration_settle = args.migration_settle;
     config.limits.max_handshakes = args.max_handshakes;

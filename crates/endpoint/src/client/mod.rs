@@ -20,8 +20,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::quic::{self, Endpoint, TransportConfig};
-use crate::tls::Trust;
-use crate::{h3_code, socket, tls};
+use crate::tls::{KeyLog, Trust};
+use crate::{Congestion, h3_code, socket, tls};
 
 mod connection;
 mod error;
@@ -50,6 +50,10 @@ pub struct ClientConfig {
     pub receive_buffer: Option<usize>,
     /// UDP generic receive offload: faster downloads, for 3 MB of memory a socket.
     pub receive_offload: bool,
+    /// Congestion control of what is sent.
+    pub congestion: Congestion,
+    /// Where TLS secrets are written, for packet analysers.
+    pub key_log: Option<KeyLog>,
 }
 
 impl Default for ClientConfig {
@@ -63,16 +67,15 @@ impl Default for ClientConfig {
             keep_alive: None,
             receive_buffer: None,
             receive_offload: true,
+            congestion: Congestion::default(),
+            key_log: None,
         }
     }
 }
 
 /// TLS and transport settings, made once and shared by any number of clients.
 #[derive(Clone)]
-pub(crate) struct Prepared {
-    quic: quic::ClientConfig,
-    keep_alive: Option<Duration>,
-}
+pub(crate) struct Prepared(quic::ClientConfig);
 
 impl Prepared {
     pub(crate) fn new(config: &ClientConfig) -> Result<Self, ClientError> {
@@ -81,6 +84,8 @@ impl Prepared {
         }
         let transport = TransportConfig {
             max_idle_timeout: config.idle_timeout,
+            keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
+            congestion: config.congestion,
             streams: StreamConfig {
                 max_streams_bidi: 0,
                 max_streams_uni: 8,
@@ -88,11 +93,11 @@ impl Prepared {
             },
             ..TransportConfig::default()
         };
-        let tls = Arc::new(tls::client(&config.trust)?);
-        Ok(Self {
-            quic: quic::ClientConfig { tls, transport: Arc::new(transport) },
-            keep_alive: config.keep_alive,
-        })
+        let mut tls = tls::client(&config.trust)?;
+        if let Some(log) = &config.key_log {
+            tls.key_log = Arc::new(log.clone());
+        }
+        Ok(Self(quic::ClientConfig { tls: Arc::new(tls), transport: Arc::new(transport) }))
     }
 }
 
@@ -172,16 +177,13 @@ impl Client {
         let start = Instant::now();
         let connecting = self
             .endpoint
-            .connect(&self.quic.quic, peer, target.server_name())
+            .connect(&self.quic.0, peer, target.server_name())
             .map_err(|source| ClientError::Start { peer, source })?;
         let quic = in_time(deadline, start, "handshake", async {
             connecting.await.map_err(|source| ClientError::Handshake { peer, source })
         })
         .await?;
         let handshake = start.elapsed();
-        if let Some(interval) = self.quic.keep_alive {
-            tokio::spawn(keep_alive(quic.clone(), interval));
-        }
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
     }
 
@@ -250,24 +252,6 @@ impl Client {
 
     fn deadline(&self) -> Option<Instant> {
         self.config.timeout.and_then(|limit| Instant::now().checked_add(limit))
-    }
-}
-
-/// Has the server say that it is there whenever nothing came for so long.
-async fn keep_alive(connection: quic::Connection, interval: Duration) {
-    // A zero interval would be a flood.
-    let interval = interval.max(Duration::from_millis(10));
-    let mut seen = connection.stats().datagrams_received;
-    loop {
-        tokio::select! {
-            _ = connection.closed() => return,
-            () = tokio::time::sleep(interval) => {}
-        }
-        let now = connection.stats().datagrams_received;
-        if now == seen {
-            connection.ping();
-        }
-        seen = now;
     }
 }
 

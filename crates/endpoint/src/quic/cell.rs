@@ -143,9 +143,12 @@ impl State {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
                 }
                 Event::Moved(_) => self.moves += 1,
-                // Datagrams are not offered here.
+                // Early data and datagrams are not for this interface; it gives no tokens.
                 Event::Confirmed
                 | Event::PathValidated(_)
+                | Event::EarlyDataAccepted
+                | Event::EarlyDataRejected
+                | Event::NewToken(_)
                 | Event::DatagramsReadable
                 | Event::DatagramsWritable => {}
             }

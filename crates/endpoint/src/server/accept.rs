@@ -68,7 +68,12 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
     let counters = &context.stats.0;
     counters.attempts.add(1);
     let peer = connection::canonical(incoming.remote_address());
-    match context.admission.incoming(peer) {
+    let decision = match context.admission.incoming(peer) {
+        // Whoever has shown a token already need not do so again.
+        Decision::Accept if context.retry && !incoming.is_validated() => Decision::Retry,
+        decision => decision,
+    };
+    match decision {
         Decision::Ignore => {
             counters.ignored.add(1);
             incoming.ignore();

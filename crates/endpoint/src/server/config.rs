@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
 use crate::certificate::{CertificateError, Identity};
+use crate::{Congestion, KeyLog};
 
 /// Called once per answered request, from the connection's task: it must not block.
 pub type RequestLog = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
@@ -54,6 +55,13 @@ pub struct ServerConfig {
     pub log: Option<RequestLog>,
     /// SO_RCVBUF of the socket, bytes; none: the system's default.
     pub receive_buffer: Option<usize>,
+    /// Whether every client whom the admission lets in has to prove its address first, by a Retry
+    /// (RFC 9000 s.8.1.2): another round trip, and no state for forged addresses.
+    pub retry: bool,
+    /// Congestion control of what is sent.
+    pub congestion: Congestion,
+    /// Where TLS secrets are written, for packet analysers.
+    pub key_log: Option<KeyLog>,
 }
 
 impl ServerConfig {
@@ -67,6 +75,9 @@ impl ServerConfig {
             limits: Limits::default(),
             log: None,
             receive_buffer: None,
+            retry: false,
+            congestion: Congestion::default(),
+            key_log: None,
         }
     }
 }

@@ -105,6 +105,7 @@ struct Context {
     log: Option<RequestLog>,
     stats: StatsHandle,
     handshakes: Arc<Semaphore>,
+    retry: bool,
 }
 
 impl Server {
@@ -124,9 +125,15 @@ impl Server {
             ),
             None => None,
         };
+        let mut server_tls = tls::server(&identity)?;
+        if let Some(log) = &config.key_log {
+            server_tls.key_log = Arc::new(log.clone());
+        }
+        let transport =
+            TransportConfig { congestion: config.congestion, ..transport(&config.limits)? };
         let quic = quic::ServerConfig {
-            tls: Arc::new(tls::server(&identity)?),
-            transport: Arc::new(transport(&config.limits)?),
+            tls: Arc::new(server_tls),
+            transport: Arc::new(transport),
             preferred_addresses: None,
         };
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
@@ -145,6 +152,7 @@ impl Server {
                 log: config.log,
                 stats: StatsHandle::default(),
                 handshakes: Arc::new(Semaphore::new(handshakes)),
+                retry: config.retry,
             }),
             address,
             fingerprint: identity.fingerprint(),

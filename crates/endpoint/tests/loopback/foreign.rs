@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use equic_endpoint::{Client, ClientConfig, Fingerprint, ServerConfig, Trust};
-use http::{Request, Response, StatusCode};
+use equic_endpoint::{Client, ClientConfig, Congestion, Fingerprint, KeyLog, ServerConfig, Trust};
+use http::{Request, Response, StatusCode, header};
 use quinn::{Connection, Endpoint};
 use tokio::time::timeout;
 
@@ -63,21 +63,72 @@ pub async fn raw(server: &Running) -> (Endpoint, Connection) {
 
 /// GETs a path by h3 over quinn: status and length.
 pub async fn get(server: &Running, path: &str) -> (StatusCode, usize) {
+    let (response, body) = request(server, Request::get(format!("https://localhost{path}"))).await;
+    (response.status(), body.len())
+}
+
+async fn request(server: &Running, request: http::request::Builder) -> (Response<()>, Vec<u8>) {
     let (_endpoint, connection) = raw(server).await;
     let connection = h3_quinn::Connection::new(connection);
     let (mut driver, mut send) = h3::client::new(connection).await.unwrap();
     let driving = tokio::spawn(async move { driver.wait_idle().await });
-    let request = Request::get(format!("https://localhost{path}")).body(()).unwrap();
-    let mut stream = send.send_request(request).await.unwrap();
+    let mut stream = send.send_request(request.body(()).unwrap()).await.unwrap();
     stream.finish().await.unwrap();
     let response = stream.recv_response().await.unwrap();
-    let mut length = 0;
-    while let Some(data) = stream.recv_data().await.unwrap() {
-        length += data.remaining();
+    let mut body = Vec::new();
+    while let Some(mut data) = stream.recv_data().await.unwrap() {
+        body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
     }
     drop(send);
     let _ = driving.await;
-    (response.status(), length)
+    (response, body)
+}
+
+#[tokio::test]
+async fn parts_of_a_file() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("file.txt"), "0123456789").unwrap();
+    let root = Some(root.path().to_owned());
+    let server = start(ServerConfig { root, ..ServerConfig::new(loopback()) });
+    for (range, status, content_range, body) in [
+        ("bytes=0-3", StatusCode::PARTIAL_CONTENT, Some("bytes 0-3/10"), "0123"),
+        ("bytes=-2", StatusCode::PARTIAL_CONTENT, Some("bytes 8-9/10"), "89"),
+        ("bytes=10-", StatusCode::RANGE_NOT_SATISFIABLE, Some("bytes */10"), "no such part\n"),
+        ("bytes=1-2,4-5", StatusCode::OK, None, "0123456789"),
+    ] {
+        let asked = Request::get("https://localhost/file.txt").header(header::RANGE, range);
+        let (response, got) = request(&server, asked).await;
+        let field = response.headers().get(header::CONTENT_RANGE).map(|v| v.to_str().unwrap());
+        assert_eq!((response.status(), field), (status, content_range), "{range}");
+        assert_eq!(got, body.as_bytes(), "{range}");
+    }
+    let asked = Request::head("https://localhost/file.txt").header(header::RANGE, "bytes=0-3");
+    let (response, _) = request(&server, asked).await;
+    let fields = response.headers();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(fields[header::ACCEPT_RANGES] == "bytes" && fields[header::CONTENT_LENGTH] == "10");
+    server.stop().await;
+}
+
+/// A server that asks everybody for a token, over each congestion control, with its secrets logged.
+#[tokio::test]
+async fn retry_congestion_and_key_log() {
+    let directory = tempfile::tempdir().unwrap();
+    for congestion in [Congestion::NewReno, Congestion::Cubic, Congestion::Bbr] {
+        let path = directory.path().join(congestion.to_string());
+        let server = start(ServerConfig {
+            retry: true,
+            congestion,
+            key_log: Some(KeyLog::open(&path).unwrap()),
+            ..ServerConfig::new(loopback())
+        });
+        assert_eq!(get(&server, "/bytes/1000000").await, (StatusCode::OK, 1_000_000));
+        let stats = server.stop().await;
+        assert_eq!((stats.attempts, stats.retried, stats.opened), (2, 1, 1));
+        let log = std::fs::read_to_string(&path).unwrap();
+        assert!(log.lines().any(|line| line.starts_with("SERVER_TRAFFIC_SECRET_0 ")), "{log}");
+        assert!(log.lines().all(|line| line.split(' ').count() == 3), "{log}");
+    }
 }
 
 #[tokio::test]

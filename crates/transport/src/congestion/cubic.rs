@@ -19,6 +19,8 @@ pub struct Cubic {
     window: f64,
     threshold: Option<f64>,
     recovery_start: Option<Timestamp>,
+    /// Nothing sent since then was acknowledged yet.
+    recovering: bool,
     hystart: HyStart,
     /// The window before the last reduction, after fast convergence (RFC 9438 s.4.7); bytes.
     w_max: f64,
@@ -50,6 +52,7 @@ impl Cubic {
             window: initial_window(datagram) as f64,
             threshold: None,
             recovery_start: None,
+            recovering: false,
             hystart: HyStart::new(),
             w_max: 0.0,
             prior: 0.0,
@@ -102,6 +105,7 @@ impl Controller for Cubic {
 
     fn on_ack(&mut self, sample: &AckSample<'_>) {
         let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
+        self.recovering &= recovering;
         if recovering || sample.app_limited {
             return;
         }
@@ -128,7 +132,7 @@ impl Controller for Cubic {
         }
         self.undo = None;
         self.undo = Some(Box::new(self.clone()));
-        self.recovery_start = Some(now);
+        (self.recovery_start, self.recovering) = (Some(now), true);
         self.prior = self.window;
         // RFC 9438 s.4.7: still below the last peak, so somebody else wants a share.
         self.w_max =
@@ -166,6 +170,14 @@ impl Controller for Cubic {
 
     fn slow_start_threshold(&self) -> Option<u64> {
         self.threshold.map(|threshold| threshold as u64)
+    }
+
+    fn state(&self) -> &'static str {
+        match self.threshold {
+            _ if self.recovering && self.recovery_start.is_some() => "recovery",
+            Some(threshold) if self.window >= threshold => "congestion_avoidance",
+            _ => "slow_start",
+        }
     }
 
     fn name(&self) -> &'static str {

@@ -103,6 +103,14 @@ pub trait Controller: fmt::Debug + Send {
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
+    /// Which state it is in, for logs; the usual two unless it has others.
+    fn state(&self) -> &'static str {
+        match self.slow_start_threshold() {
+            Some(threshold) if self.window() >= threshold => "congestion_avoidance",
+            _ => "slow_start",
+        }
+    }
+
     /// What it is called in logs.
     fn name(&self) -> &'static str;
 }

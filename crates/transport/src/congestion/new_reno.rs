@@ -13,6 +13,8 @@ pub struct NewReno {
     window: u64,
     threshold: Option<u64>,
     recovery_start: Option<Timestamp>,
+    /// Nothing sent since then was acknowledged yet.
+    recovering: bool,
     /// Bytes acknowledged since the window last grew in congestion avoidance.
     acked: u64,
     /// Window and threshold before the last reaction.
@@ -27,6 +29,7 @@ impl NewReno {
             window: initial_window(datagram),
             threshold: None,
             recovery_start: None,
+            recovering: false,
             acked: 0,
             before: None,
         }
@@ -43,6 +46,7 @@ impl Controller for NewReno {
     fn on_ack(&mut self, sample: &AckSample<'_>) {
         // RFC 9002 s.7.3.2: recovery ends with the acknowledgement of a packet sent during it.
         let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
+        self.recovering &= recovering;
         if recovering || sample.app_limited {
             return;
         }
@@ -64,7 +68,7 @@ impl Controller for NewReno {
             return;
         }
         self.before = Some((self.window, self.threshold));
-        self.recovery_start = Some(now);
+        (self.recovery_start, self.recovering) = (Some(now), true);
         self.window = (self.window / REDUCTION).max(self.minimum());
         self.threshold = Some(self.window);
         self.acked = 0;
@@ -94,6 +98,14 @@ impl Controller for NewReno {
 
     fn slow_start_threshold(&self) -> Option<u64> {
         self.threshold
+    }
+
+    fn state(&self) -> &'static str {
+        match self.threshold {
+            _ if self.recovering && self.recovery_start.is_some() => "recovery",
+            Some(threshold) if self.window >= threshold => "congestion_avoidance",
+            _ => "slow_start",
+        }
     }
 
     fn name(&self) -> &'static str {

@@ -135,6 +135,8 @@ impl Connection {
                 (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD)
             });
         let delay = delay.max(least).min(MAX_ACK_DELAY - Duration::from_millis(1));
+        // As the frame will have it.
+        let delay = Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(0));
         let wanted = AckPolicy {
             ack_eliciting_threshold: threshold,
             max_ack_delay: delay,

@@ -55,6 +55,7 @@ impl Connection {
         if acked.packets.is_empty() {
             return;
         }
+        self.log_acked(id, &acked.packets);
         if let Some(sample) = acked.rtt_sample(largest) {
             let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
             let delay = self.ack_delay(id, ack);
@@ -140,6 +141,7 @@ impl Connection {
                 path.controller.on_congestion(now, largest_sent, signal);
             }
         });
+        self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
 
     /// RFC 9002 s.5.3.
@@ -211,6 +213,7 @@ impl Connection {
                 SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
                 SentFrame::HandshakeDone
                 | SentFrame::NewConnectionId(_)
+                | SentFrame::NewToken(_)
                 | SentFrame::Datagram
                 | SentFrame::Ping => {}
             }
@@ -272,6 +275,7 @@ impl Connection {
         let datagrams = packet.content.frames.iter().filter(|one| **one == SentFrame::Datagram);
         self.stats.datagram_frames_lost += datagrams.count() as u64;
         self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
+        self.log_lost(id, number, packet);
         self.send_again(id, number, false, &packet.content.frames);
         if packet.mtu_probe {
             self.mtu_probe_done(key, false);
@@ -314,6 +318,7 @@ impl Connection {
         {
             path.controller.on_persistent_congestion(now);
             path.rtt.restart_min();
+            self.log_congestion(key, "persistent_congestion");
         }
     }
 
@@ -328,6 +333,7 @@ impl Connection {
         if !self.operate(Operation::SelectRetransmission, (id, number, probe), |_, _| true) {
             return;
         }
+        self.log_again(frames);
         for frame in frames {
             match frame {
                 // RFC 9221 s.5: nobody waits for a late datagram.
@@ -338,6 +344,7 @@ impl Connection {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
+                SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
                 SentFrame::HandshakeDone => self.progress.done_due = true,
                 SentFrame::NewConnectionId(sequence) => self.local_ids.on_lost(*sequence),
                 SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_lost(*sequence),

@@ -103,7 +103,9 @@ impl Connection {
         }
         let input = (error.application, error.code);
         self.operate(Operation::CloseConnection, input, |_, _| ());
-        self.events.push_back(Event::Closed(CloseReason::Local(error.clone())));
+        let reason = CloseReason::Local(error.clone());
+        self.log_closed(&reason);
+        self.events.push_back(Event::Closed(reason));
         let until = now + self.close_time();
         self.closing = Closing::Telling { error, until, tell: true, heard: 0 };
     }
@@ -126,6 +128,7 @@ impl Connection {
             return;
         }
         if !self.closing.is_closed() {
+            self.log_closed(&why);
             self.events.push_back(Event::Closed(why));
         }
         self.closing = Closing::Draining { until: now + self.close_time() };
@@ -133,6 +136,7 @@ impl Connection {
 
     pub(super) fn forget(&mut self, why: CloseReason) {
         if !self.closing.is_closed() {
+            self.log_closed(&why);
             self.events.push_back(Event::Closed(why));
         }
         self.closing = Closing::Drained;

@@ -4,6 +4,8 @@ use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_wire::KnownVersion;
+
 use crate::congestion::Algorithm;
 use crate::recovery::INITIAL_RTT;
 use crate::stream::StreamConfig;
@@ -28,6 +30,15 @@ pub struct TransportConfig {
     pub initial_rtt: Duration,
     /// Connection IDs to give to the peer, at most.
     pub connection_ids: u64,
+    /// The versions that are spoken, best first; none: as if there was version 1 alone. A server
+    /// answers in the best that the client speaks, too (RFC 9368 s.2.3).
+    pub versions: Vec<KnownVersion>,
+    /// A client's first packets are of this version, if the best is another; a server that does not
+    /// take the hint costs a round trip more. None: of the best.
+    pub first_version: Option<KnownVersion>,
+    /// Whether to send, now and then, what has no meaning, so that nobody gets used to what is
+    /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
+    pub grease: bool,
     /// Whether peers that can are asked to acknowledge less often where the window is large
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
@@ -46,6 +57,13 @@ pub struct TransportConfig {
     pub follow_preferred_address: bool,
 }
 
+impl TransportConfig {
+    /// The versions that are spoken, never none.
+    pub(crate) fn spoken(&self) -> &[KnownVersion] {
+        if self.versions.is_empty() { &[KnownVersion::V1] } else { &self.versions }
+    }
+}
+
 impl Default for TransportConfig {
     fn default() -> TransportConfig {
         TransportConfig {
@@ -57,6 +75,9 @@ impl Default for TransportConfig {
             ecn: true,
             initial_rtt: INITIAL_RTT,
             connection_ids: 4,
+            versions: vec![KnownVersion::V1, KnownVersion::V2],
+            first_version: None,
+            grease: true,
             ack_frequency: true,
             keep_alive: Duration::ZERO,
             datagram_receive_buffer: 64 * 1024,
@@ -71,6 +92,10 @@ impl Default for TransportConfig {
 #[derive(Clone)]
 pub struct ClientConfig {
     /// TLS: roots, ALPN, certificates; its crypto provider is the connection's.
+    ///
+    /// With `enable_early_data`, a connection that resumes a session can send before the handshake
+    /// is complete (0-RTT): only what may be received twice, for an attacker can record and repeat
+    /// it (RFC 9001 s.9.2). See [`crate::Connection::is_early`].
     pub tls: Arc<rustls::ClientConfig>,
     /// The transport.
     pub transport: Arc<TransportConfig>,
@@ -89,6 +114,10 @@ pub struct PreferredAddresses {
 #[derive(Clone)]
 pub struct ServerConfig {
     /// TLS: certificate, ALPN; its crypto provider is the connection's.
+    ///
+    /// With a `max_early_data_size` of `u32::MAX` (and no `ticketer`) clients may send before the
+    /// handshake is complete: what is read while [`crate::Connection::is_early`] says so may be a
+    /// repetition, and must be such that it does no harm.
     pub tls: Arc<rustls::ServerConfig>,
     /// The transport.
     pub transport: Arc<TransportConfig>,

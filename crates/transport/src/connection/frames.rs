@@ -51,8 +51,10 @@ impl Connection {
                 }
                 Ok(())
             }
-            // Nothing to remember tokens for yet.
-            Frame::NewToken(_) => Ok(()),
+            Frame::NewToken(new) => {
+                self.on_new_token(new.token());
+                Ok(())
+            }
             Frame::Unknown(unknown) => {
                 let error = unknown.error();
                 self.fail(now, error.code(), &error.to_string());

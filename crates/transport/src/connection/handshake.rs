@@ -16,21 +16,24 @@ use rustls::quic::{KeyChange, Suite, Version};
 use super::ack_frequency::{Requests, min_ack_delay};
 use super::config::{ClientConfig, ServerConfig, TransportConfig};
 use super::datagrams::Datagrams;
+use super::early::{self, Early};
 use super::path::{Path, PathKey, Paths};
 use super::space::{Space, SpaceId, Spaces};
-use super::{Connection, Event, FirstPacket, close};
+use super::start::Start;
+use super::waiting::Waiting;
+use super::{Connection, Event, FirstPacket, close, hello};
 use crate::Timestamp;
 use crate::cid::{ID_LEN, IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
 use crate::operation::{Extensions, Operation, Table};
 use crate::received::AckPolicy;
-use crate::stream::{FrameError, PeerLimits, Streams};
+use crate::stream::{FrameError, Streams};
 
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
 
 /// How many IDs of the peer are kept.
-const ACTIVE_IDS: u32 = 4;
+pub(super) const ACTIVE_IDS: u32 = 4;
 
 /// What matters of the peer's transport parameters.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +47,8 @@ pub(super) struct Peer {
     /// Zero: it takes no datagrams.
     pub max_datagram_frame_size: u64,
     pub max_idle_timeout: Duration,
+    /// It takes packets without the Fixed Bit (RFC 9287).
+    pub grease_quic_bit: bool,
     pub max_udp_payload_size: u64,
     /// It wants us not to migrate.
     pub stay: bool,
@@ -105,7 +110,7 @@ pub(crate) fn initial_suite(
         .ok_or(StartError::NoInitialSuite)
 }
 
-fn random_id(rng: &mut StdRng) -> ConnectionId {
+pub(super) fn random_id(rng: &mut StdRng) -> ConnectionId {
     let mut bytes = [0; ID_LEN];
     rng.fill_bytes(&mut bytes);
     ConnectionId::cut(&bytes)
@@ -140,22 +145,16 @@ impl Connection {
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
         let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
-        let version = KnownVersion::V1;
-        let suite = initial_suite(config.tls.crypto_provider())?;
-        let parameters = TransportParameters::client(scid);
-        let parameters = declare(&config.transport, parameters);
-        let tls = rustls::quic::ClientConnection::new(
-            config.tls.clone(),
-            tls_version(version),
-            name,
-            parameters,
-        )?;
-        let keys = suite.keys(dcid.as_bytes(), rustls::Side::Client, tls_version(version));
+        let mut start = Start::client(config, name)?;
+        let parameters = declare(&config.transport, TransportParameters::client(scid));
+        start.declare(parameters, config.transport.grease, &mut rng);
+        let tls = start.session()?;
+        let keys = start.initial_keys(Side::Client, start.original, dcid);
         let mut connection = Connection::new(
             now,
             Side::Client,
             config.transport.clone(),
-            tls.into(),
+            (start, tls),
             // A client knows its server's address to be one (RFC 9000 s.8.1).
             Ids { scid, remote: dcid, original: dcid, source, validated: true },
             remote,
@@ -163,6 +162,7 @@ impl Connection {
         );
         connection.space(SpaceId::Initial).keys = Some(keys);
         connection.drive_tls(now);
+        connection.begin_early();
         Ok(connection)
     }
 
@@ -207,7 +207,7 @@ impl Connection {
         let mut rng = StdRng::from_seed(seed);
         let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
         let scid = source.generate(&mut rng);
-        let suite = initial_suite(config.tls.crypto_provider())?;
+        let mut start = Start::server(config, version)?;
         let mut parameters = TransportParameters::server(scid, original);
         let preferred = config.preferred_addresses.and_then(|addresses| {
             let id = source.generate(&mut rng);
@@ -219,23 +219,18 @@ impl Connection {
             server.retry_source_connection_id = retry;
             server.stateless_reset_token = Some(source.reset_key().token(scid));
         }
-        let parameters = declare(&config.transport, parameters);
-        let tls = rustls::quic::ServerConnection::new(
-            config.tls.clone(),
-            tls_version(version),
-            parameters,
-        )?;
-        let keys = suite.keys(sent_to.as_bytes(), rustls::Side::Server, tls_version(version));
+        start.declare(declare(&config.transport, parameters), config.transport.grease, &mut rng);
+        let tls = start.session()?;
+        let keys = start.initial_keys(Side::Server, version, sent_to);
         let mut connection = Connection::new(
             now,
             Side::Server,
             config.transport.clone(),
-            tls.into(),
+            (start, tls),
             Ids { scid, remote: client, original: sent_to, source, validated },
             remote,
             rng,
         );
-        connection.version = version;
         connection.peer_id_known = true;
         connection.space(SpaceId::Initial).keys = Some(keys);
         if let Some(preferred) = preferred {
@@ -249,7 +244,7 @@ impl Connection {
         now: Timestamp,
         side: Side,
         config: Arc<TransportConfig>,
-        tls: rustls::quic::Connection,
+        (start, tls): (Start, rustls::quic::Connection),
         ids: Ids,
         remote: SocketAddr,
         mut rng: StdRng,
@@ -258,9 +253,15 @@ impl Connection {
         let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
         Connection {
             side,
-            version: KnownVersion::V1,
+            version: start.original,
+            start: Box::new(start),
+            early: Early::default(),
+            waiting: Waiting::default(),
+            tokens: std::collections::VecDeque::new(),
+            packets_before: 0,
             now,
             table: Table::default(),
+            qlog: None,
             extensions: Extensions::default(),
             tls,
             level: SpaceId::Initial,
@@ -306,6 +307,10 @@ impl Connection {
         offset: u64,
         data: &[u8],
     ) -> Result<(), FrameError> {
+        if id == SpaceId::Initial && self.hoped_in_vain(now) {
+            // As if it had never come.
+            return Err(FrameError::TooFragmented);
+        }
         let space = self.space(id);
         let end = offset.saturating_add(data.len() as u64);
         // RFC 9000 s.7.5.
@@ -319,7 +324,13 @@ impl Connection {
             if chunk.is_empty() {
                 break;
             }
-            let (count, outcome) = (chunk.len(), self.tls.read_hs(chunk));
+            let (count, outcome) = match self.start.hello.take() {
+                Some(mut hello) => {
+                    hello.extend_from_slice(chunk);
+                    (chunk.len(), self.read_hello(hello))
+                }
+                None => (chunk.len(), self.tls.read_hs(chunk)),
+            };
             self.space(id).crypto_in.consume(count);
             read = true;
             if let Err(error) = outcome {
@@ -335,6 +346,17 @@ impl Connection {
             self.drive_tls(now);
         }
         Ok(())
+    }
+
+    /// A server's first CRYPTO data: kept until TLS can begin in the right version. At most
+    /// [`MAX_CRYPTO`] of it.
+    fn read_hello(&mut self, hello: Vec<u8>) -> Result<(), rustls::Error> {
+        if hello::is_partial(&hello, MAX_CRYPTO as usize) {
+            self.start.hello = Some(hello);
+            return Ok(());
+        }
+        self.choose_version(&hello)?;
+        self.tls.read_hs(&hello)
     }
 
     pub(super) fn drive_tls(&mut self, now: Timestamp) {
@@ -358,6 +380,7 @@ impl Connection {
                 None => {}
             }
         }
+        self.look_for_early(now);
         self.read_parameters(now);
         if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
             self.progress.complete = true;
@@ -402,8 +425,8 @@ impl Connection {
 
     /// RFC 9000 s.7.3, s.7.4.
     fn read_parameters(&mut self, now: Timestamp) {
-        // Until the end of a resumed handshake a client's TLS shows what it remembers of the last one.
-        if self.peer.is_some() || self.side == Side::Client && self.tls.is_handshaking() {
+        // Before that, a client has those of an earlier connection (RFC 9000 s.7.4.1).
+        if self.peer.is_some() || self.side == Side::Client && self.one_rtt.is_none() {
             return;
         }
         let Some(bytes) = self.tls.quic_transport_parameters() else { return };
@@ -419,20 +442,17 @@ impl Connection {
         let same = parameters.initial_source_connection_id == self.remote_ids.current()
             && parameters.server.is_none_or(|server| {
                 server.original_destination_connection_id == self.original_dcid
-                    && server.retry_source_connection_id.is_none()
+                    && server.retry_source_connection_id == self.start.retry
             });
         if !same {
             let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
             return self.fail(now, code, "connection IDs of the handshake were tampered with");
         }
-        self.streams.set_peer_limits(PeerLimits {
-            max_data: parameters.initial_max_data.get(),
-            max_stream_data_bidi_local: parameters.initial_max_stream_data_bidi_local.get(),
-            max_stream_data_bidi_remote: parameters.initial_max_stream_data_bidi_remote.get(),
-            max_stream_data_uni: parameters.initial_max_stream_data_uni.get(),
-            max_streams_bidi: parameters.initial_max_streams_bidi.get(),
-            max_streams_uni: parameters.initial_max_streams_uni.get(),
-        });
+        let limits = early::limits(&parameters);
+        if !self.check_versions(now, &parameters) || !self.check_promises(now, &limits) {
+            return;
+        }
+        self.streams.set_peer_limits(limits);
         let limit = parameters.active_connection_id_limit.get().get();
         let most = limit.min(self.config.connection_ids);
         let count = self.operate(Operation::ConnectionIdCount, most, |_, most| most);
@@ -449,6 +469,7 @@ impl Connection {
             }
             self.preferred_address = server.preferred_address;
         }
+        self.log_parameters(&parameters);
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),
             max_ack_delay: parameters.max_ack_delay.as_duration(),
@@ -456,6 +477,7 @@ impl Connection {
             min_ack_delay: parameters.min_ack_delay_us.map(|us| Duration::from_micros(us.get())),
             max_datagram_frame_size: parameters.max_datagram_frame_size.get(),
             max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
+            grease_quic_bit: parameters.grease_quic_bit,
             max_udp_payload_size: size,
             stay: parameters.disable_active_migration,
         });
@@ -495,6 +517,7 @@ fn declare(config: &TransportConfig, mut parameters: TransportParameters<'_>) ->
     if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {
         parameters.active_connection_id_limit = limit;
     }
+    parameters.grease_quic_bit = config.grease;
     let mut bytes = vec![0; parameters.encoded_len()];
     let mut writer = Writer::new(&mut bytes);
     // It has exactly the length it asked for.

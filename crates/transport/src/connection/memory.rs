@@ -9,7 +9,7 @@ use crate::stream::Control;
 
 impl Connection {
     /// Bytes kept because of what the peer sent or did not acknowledge: stream and CRYPTO data waiting
-    /// for its place or for the application, streams that it opened, packets in flight, what is to be
+    /// for its place or for the application, packets before their keys, streams that it opened, packets in flight, what is to be
     /// acknowledged, datagrams, connection IDs. An estimate from below, without the allocator's share;
     /// what the application wrote and TLS keeps are not in it.
     ///
@@ -31,6 +31,8 @@ impl Connection {
             .sum();
         spaces
             + self.streams.memory()
+            + self.waiting.memory()
+            + self.start.hello.as_ref().map_or(0, Vec::capacity)
             + self.datagrams.memory()
             + self.remote_ids.memory()
             + self.local_ids.memory()

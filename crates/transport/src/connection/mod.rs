@@ -11,6 +11,8 @@
 //! The application's calls may come at any time; after each, poll again.
 //!
 //! * `handshake.rs`: TLS, keys, transport parameters; `config.rs`: what it is told beforehand;
+//! * `start.rs`: what TLS begins with; `retry.rs`: Retry and tokens; `version.rs`, `hello.rs`:
+//!   which version; `early.rs`, `tickets.rs`: 0-RTT; `waiting.rs`: packets before their keys;
 //! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
 //!   and loss;
 //! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
@@ -18,6 +20,7 @@
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
+//! * `log.rs`: what is told to a log;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
 //! * `migration.rs`: other addresses;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
@@ -27,19 +30,27 @@ mod acks;
 mod close;
 mod config;
 mod datagrams;
+mod early;
 mod frames;
 mod handshake;
+mod hello;
 mod ids;
+mod log;
 mod memory;
 mod migration;
 mod operate;
 pub(crate) mod path;
 mod receive;
+mod retry;
 mod send;
 pub(crate) mod space;
+mod start;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod timers;
+mod version;
+mod waiting;
 mod write;
 
 use std::collections::VecDeque;
@@ -47,6 +58,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use equic_wire::params::PreferredAddress;
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode};
 use rand::rngs::StdRng;
@@ -67,6 +79,7 @@ pub(crate) use handshake::{initial_suite, tls_version};
 pub(crate) use ids::FirstPacket;
 pub use migration::MigrateError;
 use path::{Path, PathKey, Paths};
+pub use retry::MAX_PEER_TOKEN;
 use space::{Space, SpaceId, Spaces};
 
 /// What happened.
@@ -78,6 +91,15 @@ pub enum Event {
     Confirmed,
     /// Something about streams.
     Stream(StreamEvent),
+    /// The server takes what was sent before the handshake was complete; or, on a server, there may
+    /// be such data ([`Connection::is_early`]).
+    EarlyDataAccepted,
+    /// The server does not: all streams are gone, and numbers of new ones begin anew. What was
+    /// written is for the application to write again (RFC 9001 s.4.6.2).
+    EarlyDataRejected,
+    /// A token for the next connection to this server ([`Connection::set_token`]), which may know by
+    /// it that it is the same client. To be used once.
+    NewToken(Vec<u8>),
     /// There are datagrams to read ([`Connection::read_datagram`]): all of them, this is said once until
     /// there are none.
     DatagramsReadable,
@@ -163,9 +185,17 @@ pub struct Connection {
     side: Side,
     config: Arc<TransportConfig>,
     version: KnownVersion,
+    start: Box<start::Start>,
+    early: early::Early,
+    waiting: waiting::Waiting,
+    /// For NEW_TOKEN frames.
+    tokens: VecDeque<Bytes>,
+    /// Packets received in earlier attempts, of other versions.
+    packets_before: u64,
     /// The moment of the last call that gave one.
     pub(crate) now: Timestamp,
     table: Table,
+    qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
     pub(crate) extensions: Extensions,
     rng: StdRng,
@@ -312,9 +342,14 @@ impl Connection {
 
     /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; whether it was.
     pub fn update_keys(&mut self) -> bool {
-        self.operate(Operation::UpdateKeys, (), |connection, ()| connection.progress.confirmed)
+        let updated = self
+            .operate(Operation::UpdateKeys, (), |connection, ()| connection.progress.confirmed)
             && self.progress.confirmed
-            && self.one_rtt.as_mut().is_some_and(OneRttKeys::update)
+            && self.one_rtt.as_mut().is_some_and(OneRttKeys::update);
+        if updated {
+            self.log_key_update();
+        }
+        updated
     }
 
     /// How often the keys were updated, by either side.

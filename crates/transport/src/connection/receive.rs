@@ -2,12 +2,15 @@
 
 use equic_wire::frame::{Frame, FrameType, Frames};
 use equic_wire::packet::{Datagram, LongKind, Packet, PacketType, ParseOptions, Protected};
-use equic_wire::{ConnectionId, PacketNumber, Reader, ResetToken, Side, TransportErrorCode};
+use equic_wire::{
+    ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side, TransportErrorCode,
+};
 
 use super::close::CloseReason;
 use super::migration::From;
 use super::path::PathKey;
 use super::space::SpaceId;
+use super::waiting::Readiness;
 use super::{Arrival, Connection};
 use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
@@ -40,14 +43,26 @@ impl Words for EcnCodepoint {
 }
 
 /// A packet whose place in the datagram is known.
-struct Found {
-    space: SpaceId,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub space: SpaceId,
     kind: PacketType,
     dcid: ConnectionId,
     /// Of a long header.
     scid: Option<ConnectionId>,
     protected: Protected,
+    /// Of a long header.
+    version: Option<KnownVersion>,
+    /// Bytes before it that are no packet of ours.
+    skip: usize,
     len: usize,
+}
+
+impl Found {
+    /// Whether it is a 0-RTT packet.
+    pub fn is_early(&self) -> bool {
+        self.kind == PacketType::ZeroRtt
+    }
 }
 
 /// An opened packet.
@@ -63,11 +78,17 @@ impl Connection {
     /// A datagram came. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
         self.now = now;
+        self.log_datagram_received(arrival.ecn, datagram);
+        self.take_datagram(now, arrival, datagram);
+        self.log_changes();
+    }
+
+    fn take_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
         let ecn = arrival.ecn;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
         let Some(mut from) = self.find_path(&arrival) else {
-            self.stats.packets_dropped += 1;
+            self.drop_packet(None, datagram.len(), "rejected");
             return;
         };
         let key = match from {
@@ -89,15 +110,16 @@ impl Connection {
         let last = datagram.last_chunk::<{ ResetToken::LEN }>().copied();
         let (mut at, mut opened) = (0, false);
         while let Some(found) = self.find(&datagram[at..]) {
-            let (packet, rest) = datagram[at..].split_at_mut(found.len);
+            let (packet, rest) = datagram[at + found.skip..].split_at_mut(found.len);
             let more = !rest.is_empty();
-            at += found.len;
+            at += found.skip + found.len;
             let whole = (&mut from, size);
-            opened |= self.handle_packet(now, ecn, &found, whole, packet);
+            opened |= self.handle_packet(now, ecn, found, whole, packet);
             if !more || self.closing.is_drained() {
                 break;
             }
         }
+        self.replay_waiting(now);
         // RFC 9000 s.10.3.1: only what could not be opened can be a reset.
         if !opened
             && let Some(token) = last
@@ -112,35 +134,56 @@ impl Connection {
 
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
-        let options = ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: false };
+        let options =
+            ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: self.config.grease };
         let mut packets = Datagram::new(datagram, options);
         loop {
+            let before = packets.rest().len();
             let found = match packets.next()? {
-                Ok(Packet::Long(long)) if long.version() == self.version => Found {
-                    space: match long.kind() {
-                        LongKind::Initial { .. } => SpaceId::Initial,
-                        LongKind::Handshake => SpaceId::Handshake,
-                        LongKind::ZeroRtt => {
-                            self.stats.packets_dropped += 1;
-                            continue;
-                        }
-                    },
-                    kind: long.kind().packet_type(),
-                    dcid: long.dcid(),
-                    scid: Some(long.scid()),
-                    protected: long.protected(),
-                    len: datagram.len() - packets.rest().len(),
-                },
+                Ok(Packet::Long(long))
+                    if self.speaks(
+                        long.version(),
+                        matches!(long.kind(), LongKind::Initial { .. }),
+                    ) =>
+                {
+                    Found {
+                        space: match long.kind() {
+                            LongKind::Initial { .. } => SpaceId::Initial,
+                            LongKind::Handshake => SpaceId::Handshake,
+                            LongKind::ZeroRtt => SpaceId::DATA,
+                        },
+                        version: Some(long.version()),
+                        kind: long.kind().packet_type(),
+                        dcid: long.dcid(),
+                        scid: Some(long.scid()),
+                        protected: long.protected(),
+                        skip: datagram.len() - before,
+                        len: before - packets.rest().len(),
+                    }
+                }
                 Ok(Packet::Short(short)) => Found {
                     space: SpaceId::DATA,
                     kind: PacketType::OneRtt,
                     dcid: short.dcid(),
                     scid: None,
+                    version: None,
                     protected: short.protected(),
-                    len: datagram.len(),
+                    skip: datagram.len() - before,
+                    len: before,
                 },
-                _ => {
-                    self.stats.packets_dropped += 1;
+                other => {
+                    let now = self.now;
+                    let followed = match other {
+                        Ok(Packet::Retry(retry)) => self.on_retry(now, &retry),
+                        Ok(Packet::VersionNegotiation(packet)) => {
+                            self.on_version_negotiation(now, &packet)
+                        }
+                        _ => false,
+                    };
+                    if !followed {
+                        let trigger = if other.is_ok() { "unsupported" } else { "invalid" };
+                        self.drop_packet(None, before - packets.rest().len(), trigger);
+                    }
                     continue;
                 }
             };
@@ -149,27 +192,46 @@ impl Connection {
     }
 
     /// Whether the packet was the peer's.
-    fn handle_packet(
+    pub(super) fn handle_packet(
         &mut self,
         now: Timestamp,
         ecn: EcnCodepoint,
-        found: &Found,
+        found: Found,
         whole: (&mut From, usize),
         packet: &mut [u8],
     ) -> bool {
         let ours = self.local_ids.contains(found.dcid)
             || self.side == Side::Server
-                && found.space == SpaceId::Initial
+                && (found.space == SpaceId::Initial || found.is_early())
                 && found.dcid == self.original_dcid;
+        let readiness = self.readiness(&found);
+        if ours && readiness == Readiness::TooEarly {
+            let kept = self.keep_waiting(found, *whole.0, ecn, packet);
+            if !kept {
+                self.drop_packet(Some(found.kind), found.len, "key_unavailable");
+            }
+            return false;
+        }
+        let ours = ours && readiness == Readiness::Ready;
+        let found = &found;
         let Some(opened) = ours.then(|| self.open_packet(now, found, packet)).flatten() else {
-            self.stats.packets_dropped += 1;
+            let keys = match found.space {
+                SpaceId::Data(_) => self.one_rtt.is_some(),
+                id => self.spaces[id].keys.is_some(),
+            };
+            let trigger = match (ours, keys) {
+                (false, _) => "connection_unknown",
+                (true, false) => "key_unavailable",
+                (true, true) => "decryption_failure",
+            };
+            self.drop_packet(Some(found.kind), found.len, trigger);
             return false;
         };
         let input = (found.space, opened.number);
         if self.operate(Operation::IsDuplicate, input, |connection, (id, number)| {
             connection.spaces[id].received.is_duplicate(number)
         }) {
-            self.stats.packets_dropped += 1;
+            self.drop_packet(Some(found.kind), found.len, "duplicate");
             return true;
         }
         self.stats.packets_received += 1;
@@ -183,6 +245,7 @@ impl Connection {
         }
         let payload = &packet[opened.payload.clone()];
         let number = opened.number;
+        self.log_received(path, number, packet, payload);
         let input = (found.space, number, path, ecn);
         self.operate_on(Operation::AfterPacketRead, 0, input, payload, |_, _| ());
         let input = (found.space, number, path);
@@ -190,9 +253,20 @@ impl Connection {
             connection.handle_payload(now, ecn, found, (number, path), payload)
         }) {
             // As if it had been lost: the peer will send it again.
-            self.stats.packets_dropped += 1;
+            self.drop_packet(Some(found.kind), found.len, "rejected");
         }
         true
+    }
+
+    /// A packet is not taken in; `trigger` says why, in the words of the log.
+    fn drop_packet(&mut self, kind: Option<PacketType>, length: usize, trigger: &'static str) {
+        self.stats.packets_dropped += 1;
+        self.log_dropped(kind, length, trigger);
+    }
+
+    /// Whether 1-RTT packets may be looked at (RFC 9001 s.5.7).
+    pub(super) fn may_read_data(&self) -> bool {
+        self.side == Side::Client || self.progress.complete
     }
 
     /// Removes header and packet protection; none: it is to be dropped.
@@ -200,7 +274,15 @@ impl Connection {
         let sample = *found.protected.sample(packet)?;
         let space = &self.spaces[found.space];
         let largest = space.received.largest().map(|(number, _)| number);
+        // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
+        let other = found.version.filter(|version| *version != self.version).map(|version| {
+            let dcid = self.start.retry.unwrap_or(self.original_dcid);
+            self.start.initial_keys(self.side, version, dcid)
+        });
+        let early = found.is_early();
         let header_key = match (found.space, &self.one_rtt) {
+            _ if early => &*self.early.keys.as_ref()?.header,
+            (SpaceId::Initial, _) if let Some(keys) = &other => &*keys.remote.header,
             (SpaceId::Data(_), Some(keys)) => keys.remote_header(),
             (SpaceId::Data(_), None) => return None,
             _ => &*space.keys.as_ref()?.remote.header,
@@ -216,12 +298,11 @@ impl Connection {
         let retain = now + self.path().rtt.pto_base() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let len = match (found.space, &mut self.one_rtt) {
+            _ if early => {
+                let key = &self.early.keys.as_ref()?.packet;
+                key.decrypt_in_place(number, head, payload).ok()?.len()
+            }
             (SpaceId::Data(_), Some(keys)) => {
-                // Server data may come before the client's Finished; not the other way round
-                // (RFC 9001 s.5.7).
-                if self.side == Side::Server && !self.progress.complete {
-                    return None;
-                }
                 let bit = header.key_phase()?;
                 match keys.open(number, bit, head, payload, largest, retain) {
                     Ok((opened, _)) => opened.len(),
@@ -239,7 +320,10 @@ impl Connection {
                 }
             }
             _ => {
-                let key = &self.spaces[found.space].keys.as_ref()?.remote.packet;
+                let key = match &other {
+                    Some(keys) => &keys.remote.packet,
+                    None => &self.spaces[found.space].keys.as_ref()?.remote.packet,
+                };
                 key.decrypt_in_place(number, head, payload).ok()?.len()
             }
         };
@@ -252,6 +336,11 @@ impl Connection {
     fn on_authentic(&mut self, now: Timestamp, found: &Found) {
         self.idle_since = now;
         self.sent_since_received = false;
+        if let Some(version) = found.version {
+            self.adopt_version(version);
+        } else {
+            self.on_one_rtt_packet(now);
+        }
         if !self.peer_id_known
             && let Some(scid) = found.scid
         {

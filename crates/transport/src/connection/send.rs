@@ -14,6 +14,7 @@ use crate::Timestamp;
 use crate::congestion::Rate;
 use crate::crypto::header_mask;
 use crate::operation::Operation;
+use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
 use crate::recovery::{DeliveryMark, SentPacket};
 
@@ -61,6 +62,12 @@ impl Connection {
     /// as many as `max_datagram_size` says; none: nothing now.
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
+        let transmit = self.next_datagram(now, buffer);
+        self.log_changes();
+        transmit
+    }
+
+    fn next_datagram(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         if self.closing.is_closed() {
             return self.transmit_close(now, buffer);
         }
@@ -107,6 +114,7 @@ impl Connection {
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         let bytes = writer.written();
         self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
+        self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
         let path = self.paths.get_or_active(key);
         Some(Transmit { destination: path.remote, source: path.local, ecn, size })
@@ -121,7 +129,11 @@ impl Connection {
     /// None: nothing at all may be sent.
     fn allowance(&mut self, now: Timestamp, key: PathKey, buffer: usize) -> Option<Allowance> {
         let path = self.paths.get_or_active(key);
-        let (mtu, credit) = (path.mtu.current(), path.credit());
+        // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
+        // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
+        let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
+        let (mtu, credit) = (path.mtu.current().min(largest), path.credit());
+        let validated = path.validated;
         if !path.may_send() {
             return None;
         }
@@ -143,7 +155,9 @@ impl Connection {
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
-        } else if in_flight && self.progress.confirmed && self.is_quiet() {
+        } else if in_flight && validated && self.progress.confirmed && self.is_quiet() {
+            // Not before the peer is known to be there: a probe takes more than may be sent until then,
+            // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
             allowance = self.probe_mtu(now, buffer, allowance);
         }
         Some(allowance)
@@ -182,7 +196,9 @@ impl Connection {
 
     fn has_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
         let keys = match id {
-            SpaceId::Data(_) => self.one_rtt.is_some() && self.may_send_data(),
+            SpaceId::Data(_) => {
+                self.one_rtt.is_some() && self.may_send_data() || self.may_send_early()
+            }
             _ => self.spaces[id].keys.is_some(),
         };
         if !keys {
@@ -226,6 +242,7 @@ impl Connection {
 
     fn has_data(&self) -> bool {
         self.progress.done_due
+            || self.has_token()
             || self.ping
             || !self.blocked.is_empty()
             || !self.extensions.is_empty()
@@ -264,6 +281,7 @@ impl Connection {
         let finished = open.finish(writer, TAG_LEN).ok()?;
         let size = finished.packet.len();
         let bytes = writer.written_mut().get_mut(finished.packet.clone())?;
+        self.log_sending(number, &finished, TAG_LEN, allowance.mtu_probe, bytes);
         self.protect(id, number, &finished, bytes)?;
         let in_flight = eliciting || padded;
         let marked = self.operate(Operation::MarkEcn, (key, id), |connection, (key, id)| {
@@ -334,6 +352,13 @@ impl Connection {
         Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
+    /// Whether the next packet goes without the Fixed Bit (RFC 9287 s.3.1).
+    fn greases_bit(&mut self) -> bool {
+        self.config.grease
+            && self.peer.is_some_and(|peer| peer.grease_quic_bit)
+            && self.rng.random_bool(0.5)
+    }
+
     /// The next packet number; from time to time one is left out, so that a peer that acknowledges
     /// what it has not received is found out (RFC 9000 s.21.4).
     fn next_number(&mut self, id: SpaceId) -> u64 {
@@ -361,19 +386,21 @@ impl Connection {
         let acked = self.spaces[id].loss.largest_acked().and_then(PacketNumber::new);
         let number = PacketNumber::new(number)?.truncate(acked)?;
         let dcid = self.dcid(key);
+        let fixed_bit = !self.greases_bit();
         let kind = match id {
+            SpaceId::Data(_) if self.may_send_early() => LongKind::ZeroRtt,
             SpaceId::Data(_) => {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
                 let spin = self.operate(Operation::SpinBit, key, |_, _| false);
                 let key_phase = self.one_rtt.as_ref()?.bit();
-                let header = ShortHeader { dcid, spin, key_phase, fixed_bit: true };
+                let header = ShortHeader { dcid, spin, key_phase, fixed_bit };
                 return header.open(writer, number).ok();
             }
-            SpaceId::Initial => LongKind::Initial { token: &[] },
+            SpaceId::Initial => LongKind::Initial { token: &self.start.token },
             SpaceId::Handshake => LongKind::Handshake,
         };
         let (version, scid) = (self.version, self.scid);
-        let header = LongHeader { version, kind, dcid, scid, fixed_bit: true };
+        let header = LongHeader { version, kind, dcid, scid, fixed_bit };
         header.open(writer, number, VarIntLen::Two).ok()
     }
 
@@ -390,7 +417,10 @@ impl Connection {
         let space = &self.spaces[id];
         let sealed = match (id, &mut self.one_rtt) {
             (SpaceId::Data(_), Some(keys)) => keys.seal(number, header, payload).ok()?,
-            (SpaceId::Data(_), None) => return None,
+            (SpaceId::Data(_), None) => {
+                let keys = self.early.keys.as_ref()?;
+                keys.packet.encrypt_in_place(number, header, payload).ok()?
+            }
             _ => {
                 space.keys.as_ref()?.local.packet.encrypt_in_place(number, header, payload).ok()?
             }
@@ -399,6 +429,7 @@ impl Connection {
         let sample = finished.header().sample(packet)?;
         let key = match (id, &self.one_rtt) {
             (SpaceId::Data(_), Some(keys)) => keys.local_header(),
+            (SpaceId::Data(_), None) => &*self.early.keys.as_ref()?.header,
             _ => &*space.keys.as_ref()?.local.header,
         };
         let mask = header_mask(key, sample)?;
@@ -480,12 +511,16 @@ impl Connection {
             writer.zeros(padding).ok()?;
             let finished = open.finish(&mut writer, TAG_LEN).ok()?;
             self.space(*id).next += 1;
+            self.stats.packets_sent += 1;
             let bytes = writer.written_mut().get_mut(start..)?;
+            self.log_sending(number, &finished, TAG_LEN, false, bytes);
             self.protect(*id, number, &finished, bytes)?;
         }
         let size = writer.position();
         self.on_datagram_sent(key, size);
-        let (path, ecn) = (self.path(), EcnCodepoint::NotEct);
+        let ecn = EcnCodepoint::NotEct;
+        self.log_datagram_sent(key, ecn, writer.written());
+        let path = self.path();
         let (destination, source) = (path.remote, path.local);
         (size > 0).then_some(Transmit { destination, source, ecn, size })
     }

@@ -2,6 +2,7 @@
 
 use std::ops::{Index, IndexMut, Range};
 
+use bytes::Bytes;
 use equic_wire::StreamId;
 use rustls::quic::Keys;
 
@@ -113,6 +114,7 @@ pub(super) enum SentFrame {
     HandshakeDone,
     NewConnectionId(u64),
     RetireConnectionId(u64),
+    NewToken(Bytes),
     AckFrequency(u64),
     Datagram,
     Ping,

@@ -23,8 +23,9 @@ impl Connection {
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
-        let all = [loss, acks, paced, challenge, keep_alive, self.idle_timer()];
-        all.into_iter().flatten().min()
+        let idle = self.idle_timer();
+        self.log_timers([loss, acks, idle]);
+        [loss, acks, paced, challenge, keep_alive, idle].into_iter().flatten().min()
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -47,7 +48,9 @@ impl Connection {
     /// A moment of [`Connection::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
+        self.log_expired();
         self.operate(Operation::OnTimer, (), |connection, ()| connection.on_timer(now));
+        self.log_changes();
     }
 
     fn on_timer(&mut self, now: Timestamp) {
@@ -67,6 +70,7 @@ impl Connection {
         if let Some(keys) = &mut self.one_rtt {
             keys.expire(now);
         }
+        self.expire_early(now);
         if self.keep_alive_timer().is_some_and(|at| at <= now) {
             self.kept_alive = now;
             self.stats.keep_alives += 1;
@@ -140,11 +144,17 @@ impl Connection {
         }
         let backoff = self.backoff();
         let ids = self.spaces.ids();
-        let complete = self.progress.complete;
+        // RFC 9002 s.6.2.1: what the handshake lacks comes first.
+        let confirmed = self.progress.confirmed;
         let probe = ids
-            .filter(|id| !id.is_data() || complete)
+            .filter(|id| !id.is_data() || confirmed)
             .filter_map(|id| {
-                let sent = self.spaces[id].loss.last_ack_eliciting()?;
+                let space = &self.spaces[id];
+                // Early data in flight can fill the window, and is not acknowledged before the
+                // handshake gets on: that must not wait for it.
+                let held = space.keys.is_some() && space.crypto_out.wants_to_send(u64::MAX);
+                let held = held.then_some(self.idle_since);
+                let sent = space.loss.last_ack_eliciting().or(held)?;
                 Some((sent + self.pto(id) * backoff, id))
             })
             .min();

@@ -26,7 +26,7 @@ const MAX_EXTENSION: usize = 1000;
 /// Packets in a row with nothing but acknowledgements.
 const MAX_SILENCE: usize = 32;
 
-fn varint(value: u64) -> VarInt {
+pub(super) fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
 }
 
@@ -59,6 +59,7 @@ impl Connection {
             if id.is_data() {
                 self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
+                self.write_tokens(id, writer, frames);
                 silent += self.write_extensions(id, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);
@@ -379,7 +380,7 @@ impl Connection {
     }
 }
 
-fn control_frame(control: Control) -> Frame<'static> {
+pub(super) fn control_frame(control: Control) -> Frame<'static> {
     let limit = |stream_id: StreamId, limit: u64| StreamLimit { stream_id, limit: varint(limit) };
     let count = |count: u64| StreamCount::new(count).unwrap_or_default();
     match control {

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use equic_wire::{ConnectionId, Reader, Writer};
+use equic_wire::{ConnectionId, KnownVersion, Reader, Writer};
 use rand::RngCore;
 use rustls::Side;
 use rustls::quic::{Keys, Suite, Version};
@@ -25,7 +25,8 @@ const MAX_CONTENT: usize = 1 + 8 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
 pub const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
 
 const RETRY: u8 = 0;
-const FUTURE: u8 = 1;
+/// One kind for each version: tokens are of the version they were given in (RFC 9369 s.5).
+const FUTURE: [(u8, KnownVersion); 2] = [(1, KnownVersion::V1), (2, KnownVersion::V2)];
 
 /// What a token says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub enum Token {
     Future {
         /// The client's address; its port will be another.
         address: IpAddr,
+        /// The version of the connection that it was given in.
+        version: KnownVersion,
         /// The first moment at which it is void.
         expires: Timestamp,
     },
@@ -109,7 +112,10 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 fn write(token: &Token, writer: &mut Writer<'_>) -> Option<()> {
     let (kind, expires, address) = match token {
         Token::Retry { remote, expires, .. } => (RETRY, expires, remote.ip()),
-        Token::Future { address, expires } => (FUTURE, expires, *address),
+        Token::Future { address, version, expires } => {
+            let (kind, _) = FUTURE.iter().find(|(_, known)| known == version)?;
+            (*kind, expires, *address)
+        }
     };
     writer.u8(kind).ok()?;
     writer.bytes(&expires.as_nanos().to_be_bytes()).ok()?;
@@ -128,8 +134,11 @@ fn read(reader: &mut Reader<'_>) -> Option<Token> {
     let kind = reader.u8().ok()?;
     let expires = Timestamp::from_nanos(u64::from_be_bytes(*reader.array().ok()?));
     let address = Ipv6Addr::from(*reader.array::<16>().ok()?).to_canonical();
-    if kind == FUTURE {
-        return Some(Token::Future { address, expires });
+    if let Some((_, version)) = FUTURE.iter().find(|(known, _)| *known == kind) {
+        return Some(Token::Future { address, version: *version, expires });
+    }
+    if kind != RETRY {
+        return None;
     }
     let remote = SocketAddr::new(address, reader.u16().ok()?);
     let mut id = || {
@@ -152,7 +161,7 @@ mod tests {
         TokenKey::new(suite.quic_suite().unwrap(), [secret; TOKEN_KEY_LEN])
     }
 
-    fn tokens() -> [Token; 3] {
+    fn tokens() -> [Token; 4] {
         let id = |bytes: &[u8]| ConnectionId::new(bytes).unwrap();
         let expires = Timestamp::from_nanos(u64::MAX);
         [
@@ -168,7 +177,16 @@ mod tests {
                 retry: id(&[2]),
                 expires,
             },
-            Token::Future { address: "192.0.2.1".parse().unwrap(), expires },
+            Token::Future {
+                address: "192.0.2.1".parse().unwrap(),
+                version: KnownVersion::V1,
+                expires,
+            },
+            Token::Future {
+                address: "2001:db8::1".parse().unwrap(),
+                version: KnownVersion::V2,
+                expires,
+            },
         ]
     }
 

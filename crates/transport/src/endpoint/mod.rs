@@ -29,7 +29,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::ConnectionId;
+use equic_wire::{ConnectionId, KnownVersion};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rustls::crypto::CryptoProvider;
@@ -266,10 +266,16 @@ impl Endpoint {
         self.free.push(handle.0);
     }
 
-    /// A token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3).
-    pub fn future_token(&mut self, now: Timestamp, address: IpAddr) -> Option<Vec<u8>> {
+    /// A token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3), on a connection of
+    /// this version: for [`Connection::send_token`].
+    pub fn future_token(
+        &mut self,
+        now: Timestamp,
+        address: IpAddr,
+        version: KnownVersion,
+    ) -> Option<Vec<u8>> {
         let expires = now + self.config.future_token_lifetime;
-        self.tokens.seal(&Token::Future { address, expires }, &mut self.rng)
+        self.tokens.seal(&Token::Future { address, version, expires }, &mut self.rng)
     }
 
     fn random_byte(&mut self) -> u8 {

@@ -71,10 +71,12 @@ impl Endpoint {
         if let Some(handle) = known {
             return Received::Connection(*handle);
         }
-        if self.server.is_none() || header.version == Version::NEGOTIATION {
+        let Some(server) = &self.server else { return Received::Nothing };
+        if header.version == Version::NEGOTIATION {
             return Received::Nothing;
         }
-        if header.version.known().is_none() {
+        let known = header.version.known();
+        if !known.is_some_and(|version| server.transport.spoken().contains(&version)) {
             // RFC 9000 s.5.2.2, s.6.1.
             return if datagram.len() < MIN_INITIAL_DATAGRAM {
                 Received::Nothing
@@ -136,9 +138,11 @@ impl Endpoint {
                 }
                 (first.original, first.retry, first.validated) = (original, Some(retry), true);
             }
-            Some(Token::Future { address, expires }) => {
+            Some(Token::Future { address, version, expires }) => {
                 // RFC 9000 s.8.1.3: else as if there was none.
-                first.validated = expires > now && address == first.remote.ip().to_canonical();
+                first.validated = expires > now
+                    && version == first.version
+                    && address == first.remote.ip().to_canonical();
             }
             // Of another server, or of an earlier key.
             None => {}

@@ -7,7 +7,8 @@ use std::time::Duration;
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
 use equic_wire::packet::{FIXED_BIT, LongHeader, LongInvariant, LongKind, VersionNegotiation};
 use equic_wire::{
-    ConnectionId, PacketNumber, ResetToken, TransportErrorCode, VarIntLen, Version, Writer,
+    ConnectionId, KnownVersion, PacketNumber, ResetToken, TransportErrorCode, VarIntLen, Version,
+    Writer,
 };
 use rand::{Rng, RngCore};
 
@@ -87,7 +88,10 @@ impl Endpoint {
         if reserved == header.version {
             reserved = Version(reserved.0 ^ 0x1000_0000);
         }
-        let versions = [reserved, Version::V1, Version::V2];
+        let spoken = self.server.as_ref().map_or(&[][..], |server| server.transport.spoken());
+        let known = [KnownVersion::V1, KnownVersion::V2].into_iter();
+        let known = known.filter(|version| spoken.contains(version)).map(Version::from);
+        let versions: Vec<Version> = std::iter::once(reserved).chain(known).collect();
         let unused = self.random_byte() & 0x7f | FIXED_BIT;
         let (dcid, scid) = (header.scid, header.dcid);
         match VersionNegotiation::write(&mut writer, dcid, scid, versions, unused) {

@@ -115,6 +115,8 @@ struct Pair {
     ends: [Endpoint; 2],
     connections: [BTreeMap<Handle, Connection>; 2],
     events: [Vec<Event>; 2],
+    /// Whether the server asks for a token, and how often it did.
+    retries: Option<usize>,
 }
 
 impl Pair {
@@ -125,6 +127,7 @@ impl Pair {
             ends: [client, server()],
             connections: [BTreeMap::new(), BTreeMap::new()],
             events: [vec![], vec![]],
+            retries: None,
         }
     }
 
@@ -153,6 +156,11 @@ impl Pair {
             Received::Connection(handle) => {
                 let connection = self.connections[to].get_mut(&handle).unwrap();
                 connection.handle_datagram(self.now, from(remote), &mut datagram);
+            }
+            Received::Incoming(incoming) if self.retries.is_some() && !incoming.is_validated() => {
+                self.retries = self.retries.map(|count| count + 1);
+                assert!(self.ends[to].retry(self.now, incoming, &mut response));
+                self.deliver(1 - to, response);
             }
             Received::Incoming(incoming) => {
                 let (handle, connection) = self.ends[to].accept(self.now, incoming).unwrap();
@@ -239,6 +247,66 @@ fn a_client_comes_back_with_a_ticket() {
         let connection = pair.connection(0, handle);
         assert!(connection.is_connected());
         assert!(connection.open(Direction::Bidirectional).is_some());
+    }
+}
+
+/// Retry the first time; a token for the next time, which needs none; in each version.
+#[test]
+fn who_comes_back_with_a_token_is_not_asked_again() {
+    for versions in [[KnownVersion::V1, KnownVersion::V2], [KnownVersion::V2, KnownVersion::V1]] {
+        let (mut pair, mut config) = Pair::trusting();
+        let both = TransportConfig { versions: versions.to_vec(), ..TransportConfig::default() };
+        config.transport = Arc::new(both);
+        pair.retries = Some(0);
+        let first = pair.connect(&config);
+        pair.settle();
+        assert!(pair.connection(0, first).is_connected());
+        assert_eq!(pair.retries, Some(1));
+        let server = *pair.connections[1].keys().next().unwrap();
+        let version = pair.connection(1, server).version();
+        assert_eq!(version, versions[0]);
+        let token = pair.ends[1].future_token(pair.now, client_address().ip(), version).unwrap();
+        assert!(pair.connection(1, server).send_token(token));
+        pair.settle();
+        let token = pair.events[0].iter().find_map(|event| match event {
+            Event::NewToken(token) => Some(token.clone()),
+            _ => None,
+        });
+        let second = pair.connect(&config);
+        assert!(pair.connection(0, second).set_token(token.expect("it came")));
+        pair.settle();
+        assert!(pair.connection(0, second).is_connected());
+        assert_eq!(pair.retries, Some(1), "the token was enough");
+    }
+}
+
+/// A client that hopes for another version than it begins with.
+#[test]
+fn versions_are_agreed_on_by_endpoints() {
+    let (v1, v2) = (KnownVersion::V1, KnownVersion::V2);
+    for (server, agreed) in [(vec![v2, v1], v2), (vec![v1, v2], v1), (vec![v1], v1)] {
+        for first_version in [Some(v1), None] {
+            let transport = |versions: &[KnownVersion], first_version| {
+                let versions = versions.to_vec();
+                Arc::new(TransportConfig { versions, first_version, ..TransportConfig::default() })
+            };
+            let mut pair = Pair::new();
+            let (client_tls, server_tls) = configs();
+            pair.ends[1].set_server(Some(Arc::new(ServerConfig {
+                tls: server_tls,
+                transport: transport(&server, None),
+                preferred_addresses: None,
+            })));
+            let config =
+                ClientConfig { tls: client_tls, transport: transport(&[v2, v1], first_version) };
+            let handle = pair.connect(&config);
+            pair.settle();
+            let connection = pair.connection(0, handle);
+            assert!(connection.is_connected(), "{server:?} {first_version:?}");
+            // Straight, it is what the client likes best, if the server speaks it.
+            let straight = first_version.is_none() && server.contains(&v2);
+            assert_eq!(connection.version(), if straight { v2 } else { agreed });
+        }
     }
 }
 
@@ -338,7 +406,7 @@ fn retry_shows_the_address() {
 #[test]
 fn tokens_for_later_are_believed_until_they_expire() {
     let mut endpoint = server();
-    let token = endpoint.future_token(NOW, client_address().ip()).unwrap();
+    let token = endpoint.future_token(NOW, client_address().ip(), KnownVersion::V1).unwrap();
     let fortnight = Duration::from_secs(14 * 24 * 60 * 60);
     let other = "192.0.2.2:4000".parse().unwrap();
     let mut response = Vec::new();
@@ -356,6 +424,10 @@ fn tokens_for_later_are_believed_until_they_expire() {
         assert_eq!((incoming.is_validated(), incoming.may_retry()), (validated, true), "{source}");
         endpoint.ignore(incoming);
     }
+    // RFC 9369 s.5.
+    let datagram = initial(KnownVersion::V2, first_id(), &token);
+    let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+    assert!(!incoming(received).is_validated(), "of another version");
 }
 
 #[test]
@@ -423,6 +495,18 @@ fn other_versions_are_told_ours() {
         assert_eq!(versions[1..], [Version::V1, Version::V2]);
         assert!(versions[0].is_reserved() && versions[0] != header.version);
     }
+    // A version that is known and not spoken.
+    let transport = TransportConfig { versions: vec![KnownVersion::V1], ..Default::default() };
+    let (tls, transport) = (configs().1, Arc::new(transport));
+    let config = ServerConfig { tls, transport, preferred_addresses: None };
+    let mut only_one = server();
+    only_one.set_server(Some(Arc::new(config)));
+    let datagram = initial(KnownVersion::V2, first_id(), &[]);
+    let received = only_one.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+    assert!(matches!(received, Received::Respond));
+    let mut packets = Datagram::new(&response, ParseOptions::default());
+    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else { panic!("no answer") };
+    assert!(told.versions().contains(Version::V1) && !told.versions().contains(Version::V2));
     // RFC 9000 s.6.1: no answer to a Version Negotiation packet.
     let mut buffer = vec![0; 1200];
     let mut writer = Writer::new(&mut buffer);
@@ -470,7 +554,7 @@ fn nothing_that_comes_does_harm() {
     println!("nothing_that_comes_does_harm: EQUIC_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let mut endpoint = server_with(|config| config.max_incoming = 16);
-    let token = endpoint.future_token(NOW, client_address().ip()).unwrap();
+    let token = endpoint.future_token(NOW, client_address().ip(), KnownVersion::V1).unwrap();
     let patterns =
         [initial(KnownVersion::V1, first_id(), &[]), initial(KnownVersion::V2, first_id(), &token)];
     let mut waiting: Vec<Incoming> = Vec::new();

@@ -243,6 +243,20 @@ operations! {
     /// The peer has closed it.
     PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
 
+    // The handshake's turns.
+    /// A sound Retry packet came; its token. Output 0: it is not followed.
+    FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
+    /// A Version Negotiation packet came that matters; its versions. Output 0: it is not followed.
+    FollowVersions = 91, "RFC 9000 s.6.2", Bytes() -> (follow);
+    /// The version that a server answers in: the client's, or what it likes better.
+    ChooseVersion = 92, "RFC 9368 s.2.3", Words(version) -> (version);
+    /// A token for the next connection came.
+    NewToken = 93, "RFC 9000 s.8.1.3", Bytes() -> ();
+    /// It is known whether early data is taken.
+    EarlyDataAnswered = 94, "RFC 9001 s.4.6.2", Words(accepted) -> ();
+    /// Whether a packet is kept that came before its keys.
+    KeepPacket = 95, "RFC 9001 s.5.7", Words(space, size) -> (keep);
+
     // Extensions, and keeping alive.
     /// An unreliable datagram came. Output 0: it is dropped.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);

@@ -292,6 +292,18 @@ impl Controller for Bbr {
         }
     }
 
+    fn state(&self) -> &'static str {
+        match self.state {
+            State::Startup => "startup",
+            State::Drain => "drain",
+            State::ProbeBw(Phase::Down) => "probe_bw_down",
+            State::ProbeBw(Phase::Cruise) => "probe_bw_cruise",
+            State::ProbeBw(Phase::Refill) => "probe_bw_refill",
+            State::ProbeBw(Phase::Up) => "probe_bw_up",
+            State::ProbeRtt => "probe_rtt",
+        }
+    }
+
     fn name(&self) -> &'static str {
         "bbr"
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{ConnectionId, Direction};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -27,6 +27,14 @@ pub struct Faults {
     pub rate: Option<u64>,
     /// Larger datagrams vanish.
     pub mtu: u16,
+    /// From this moment on the path takes no larger ones than these, without a word.
+    pub black_hole: Option<(Duration, u16)>,
+    /// One way, without queues.
+    pub delay: Duration,
+    /// The chance that with a datagram all of them come to a halt for a while.
+    pub spike: f64,
+    /// A NAT gives the client another port so often.
+    pub rebind: Option<Duration>,
 }
 
 impl Faults {
@@ -39,15 +47,32 @@ impl Faults {
             jitter: Duration::ZERO,
             rate: None,
             mtu: 1500,
+            black_hole: None,
+            delay: DELAY,
+            spike: 0.0,
+            rebind: None,
         }
     }
 
     pub fn by_chance(seed: u64) -> Faults {
         let mut rng = StdRng::seed_from_u64(seed ^ 0xfa017);
+        // A round trip of a second, as over satellites and worse: there are fewer tries before the
+        // idle timeout.
+        let long = rng.random_bool(0.1);
+        let black_hole = rng.random_bool(0.15).then(|| {
+            let at = Duration::from_millis(rng.random_range(0..2000));
+            (at, rng.random_range(1200..1400))
+        });
+        let rebind =
+            rng.random_bool(0.1).then(|| Duration::from_millis(rng.random_range(1500..5000)));
         let mut often =
             |most: f64| if rng.random_bool(0.6) { rng.random_range(0.0..most) } else { 0.0 };
         Faults {
-            loss: often(0.25),
+            black_hole: black_hole.filter(|_| !long),
+            delay: if long { Duration::from_millis(500) } else { DELAY },
+            spike: if seed.is_multiple_of(4) { often(0.01) } else { 0.0 },
+            rebind: rebind.filter(|_| !long),
+            loss: often(if long { 0.05 } else { 0.25 }),
             duplication: often(0.2),
             corruption: often(0.1),
             forged: often(0.1),
@@ -57,6 +82,9 @@ impl Faults {
         }
     }
 }
+
+/// Datagrams that arrive in the place of one.
+type Meddle = Box<dyn FnMut(bool, &[u8]) -> Vec<(bool, Vec<u8>)>>;
 
 /// Done to a connection once.
 type Prepare = Box<dyn FnOnce(&mut Connection)>;
@@ -101,6 +129,15 @@ pub struct Network {
     only_first: bool,
     /// What is to be done to the server's end before it sees its first datagram.
     pub on_server: Option<Prepare>,
+    /// What becomes of a datagram (whether it goes to the server, and its bytes) on arrival.
+    pub meddle: Option<Meddle>,
+    /// An Initial packet to an ID that the server's end does not know is for another one.
+    pub new_servers: bool,
+    /// What was told, but for streams: of the client, of the server.
+    pub events: [Vec<Event>; 2],
+    /// Nothing arrives before.
+    halted_until: Timestamp,
+    rebound_at: Timestamp,
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
@@ -118,11 +155,21 @@ impl Network {
         let mut transport = TransportConfig::default();
         set(&mut transport);
         let transport = Arc::new(transport);
-        let config = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let client = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let server = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
+        Network::between(seed, faults, &client, server)
+    }
+
+    pub fn between(
+        seed: u64,
+        faults: Faults,
+        config: &ClientConfig,
+        server_config: ServerConfig,
+    ) -> Network {
         let name = ServerName::try_from("equic.test").unwrap();
         let remote = SERVER.parse().unwrap();
         let start = Timestamp::START;
-        let client = Connection::connect(start, &config, name, remote, [seed as u8; 32]).unwrap();
+        let client = Connection::connect(start, config, name, remote, [seed as u8; 32]).unwrap();
         Network {
             seed,
             faults,
@@ -133,7 +180,7 @@ impl Network {
             free_at: [start; 2],
             client,
             server: None,
-            server_config: ServerConfig { tls: server_tls, transport, preferred_addresses: None },
+            server_config,
             client_address: CLIENT.parse().expect("an address"),
             lost_addresses: Vec::new(),
             closed: [None, None],
@@ -142,6 +189,11 @@ impl Network {
             connected: [false; 2],
             only_first: false,
             on_server: None,
+            meddle: None,
+            new_servers: false,
+            events: [Vec::new(), Vec::new()],
+            halted_until: start,
+            rebound_at: start,
             stuck: 0,
             trace: Vec::new(),
             sent_to: BTreeMap::new(),
@@ -217,6 +269,28 @@ impl Network {
         ends.map(of).collect()
     }
 
+    fn spaces(&self) -> String {
+        let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
+        let of = |end: &Connection| {
+            let one = |id| {
+                let space = &end.spaces[id];
+                format!(
+                    "\n{:?} {id:?}: next {}, {} in flight, probes {}, acked {:?}, received {:?}, to send {}, {}",
+                    end.side,
+                    space.next,
+                    space.loss.sent().len(),
+                    space.probes,
+                    space.loss.largest_acked(),
+                    space.received.largest(),
+                    space.crypto_out.wants_to_send(u64::MAX),
+                    if space.discarded { "discarded" } else { "in use" },
+                )
+            };
+            end.spaces.ids().map(one).collect::<String>()
+        };
+        ends.map(of).collect()
+    }
+
     pub fn describe(&self) -> String {
         format!(
             "EQUIC_SEED={} at {:?}: {:?}\nclient {:?} {:?}\nserver {:?} {:?}",
@@ -228,6 +302,7 @@ impl Network {
             self.closed[1],
             self.server.as_ref().map(Connection::stats)
         ) + &self.paths()
+            + &self.spaces()
     }
 
     /// What two well-behaved ends keep for each other stays small.
@@ -235,11 +310,12 @@ impl Network {
         [&self.client, self.server()].into_iter().all(|end| {
             end.path().in_flight <= end.path().controller.window() + 10 * 1500
                 && end.spaces.ids().all(|id| end.spaces[id].loss.sent().len() < 10_000)
+                && end.memory() < 4 << 20
         })
     }
 
     pub fn connect(&mut self) {
-        self.run_until(Duration::from_secs(60), |client, server| {
+        self.run_until(Duration::from_secs(120), |client, server| {
             client.progress.confirmed && server.progress.confirmed
         });
         assert_eq!(self.connected, [true; 2], "{}", self.describe());
@@ -336,6 +412,10 @@ impl Network {
         assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
         self.now = self.now.max(next);
+        if self.faults.rebind.is_some_and(|every| self.now.since(self.rebound_at) >= every) {
+            self.rebound_at = self.now;
+            self.client_address.set_port(self.client_address.port() ^ 1);
+        }
         while let Some(entry) = self.in_flight.first_entry() {
             if entry.key().0 > self.now {
                 break;
@@ -355,6 +435,9 @@ impl Network {
         for (index, end) in [Some(&mut self.client), self.server.as_mut()].into_iter().enumerate() {
             let Some(end) = end else { continue };
             while let Some(event) = end.poll_event() {
+                if !matches!(event, Event::Stream(_)) {
+                    self.events[index].push(event.clone());
+                }
                 match event {
                     Event::Closed(reason) => self.closed[index] = Some(reason),
                     Event::DatagramsReadable | Event::DatagramsWritable => {
@@ -368,7 +451,34 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, mut packet: InFlight) {
+    fn deliver(&mut self, packet: InFlight) {
+        let Some(mut meddle) = self.meddle.take() else { return self.arrive(packet) };
+        let datagrams = meddle(packet.to_server, &packet.bytes);
+        self.meddle = Some(meddle);
+        for (to_server, bytes) in datagrams {
+            let (from, to) = if to_server == packet.to_server {
+                (packet.from, packet.to)
+            } else {
+                (packet.to, packet.from)
+            };
+            self.arrive(InFlight { to_server, from, to, ecn: packet.ecn, bytes });
+        }
+    }
+
+    /// Whether this begins another connection than the server's end has.
+    fn is_another(&self, bytes: &[u8]) -> bool {
+        let Some(server) = &self.server else { return true };
+        let Some(Ok(Packet::Long(first))) = Datagram::new(bytes, ParseOptions::default()).next()
+        else {
+            return false;
+        };
+        self.new_servers
+            && matches!(first.kind(), LongKind::Initial { .. })
+            && first.dcid() != server.original_dcid
+            && !server.local_ids.contains(first.dcid())
+    }
+
+    fn arrive(&mut self, mut packet: InFlight) {
         let arrival = Arrival { remote: packet.from, local: Some(packet.to.ip()), ecn: packet.ecn };
         let reached = if packet.to_server {
             !self.lost_addresses.contains(&packet.to)
@@ -381,7 +491,7 @@ impl Network {
         if !packet.to_server {
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
-        if self.server.is_none() {
+        if self.is_another(&packet.bytes) {
             let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
             let Some(Ok(Packet::Long(first))) = packets.next() else { return };
             let remote = packet.from;
@@ -432,7 +542,7 @@ impl Network {
         if self.only_first && to_server && self.trace.iter().filter(|(_, to, _)| *to).count() > 1 {
             return;
         }
-        if bytes.len() > usize::from(self.faults.mtu) || self.rng.random_bool(self.faults.loss) {
+        if bytes.len() > self.mtu() || self.rng.random_bool(self.faults.loss) {
             return;
         }
         let mut copies = vec![bytes];
@@ -458,6 +568,12 @@ impl Network {
         }
     }
 
+    fn mtu(&self) -> usize {
+        let time = self.now.since(Timestamp::START);
+        let hole = self.faults.black_hole.filter(|(from, _)| time >= *from).map(|(_, mtu)| mtu);
+        hole.unwrap_or(self.faults.mtu).min(self.faults.mtu).into()
+    }
+
     fn arrival(&mut self, to_server: bool, bytes: usize) -> Option<Timestamp> {
         let mut at = self.now;
         if let Some(rate) = self.faults.rate {
@@ -471,6 +587,9 @@ impl Network {
         }
         let jitter = self.faults.jitter.as_millis() as u64;
         let late = if jitter > 0 { self.rng.random_range(0..=jitter) } else { 0 };
-        Some(at + DELAY + Duration::from_millis(late))
+        if self.rng.random_bool(self.faults.spike) && self.halted_until < self.now {
+            self.halted_until = self.now + Duration::from_millis(self.rng.random_range(100..900));
+        }
+        Some((at + self.faults.delay + Duration::from_millis(late)).max(self.halted_until))
     }
 }

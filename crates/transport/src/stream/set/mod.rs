@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
 use super::flow::{ReceiveWindow, SendWindow};
-use super::receive::{ReceiveError, ReceiveHalf};
-use super::send::{SendHalf, WriteError};
+use super::receive::{ReceiveError, ReceiveHalf, ReceiveState};
+use super::send::{SendHalf, SendState, WriteError};
 
 /// A place for each direction.
 type PerDirection<T> = [T; 2];
@@ -279,6 +279,13 @@ impl Streams {
 
     fn receive_half(&mut self, id: StreamId) -> Result<&mut ReceiveHalf, StreamError> {
         self.streams.get_mut(&id).and_then(|s| s.receive.as_mut()).ok_or(StreamError::Unknown)
+    }
+
+    /// Where both parts of a stream are; none: it is over, or never was.
+    pub(crate) fn states(&self, id: StreamId) -> Option<(Option<SendState>, Option<ReceiveState>)> {
+        let stream = self.streams.get(&id)?;
+        let send = stream.send.as_ref().map(SendHalf::state);
+        Some((send, stream.receive.as_ref().map(ReceiveHalf::state)))
     }
 
     /// Bytes of memory that the peer has us hold: streams, what waits to be read, control frames and

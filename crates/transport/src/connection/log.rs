@@ -1,0 +1,325 @@
+//! What goes into the log (`crate::qlog`), one method for each kind of event. Without a log each of
+//! them is one test.
+//!
+//! What is a state rather than an occurrence is not told by who changes it: `log/changes.rs` and
+//! `log/paths.rs` look for it when a call into the connection ends.
+
+mod changes;
+mod paths;
+
+use equic_wire::frame::{Frame, NewConnectionId, UnknownFrame};
+use equic_wire::packet::{FinishedPacket, PacketType};
+use equic_wire::params::TransportParameters;
+use equic_wire::{Side, Version};
+
+use super::Connection;
+use super::close::CloseReason;
+use super::path::PathKey;
+use super::space::{Sent, SentFrame, SpaceId};
+use super::write::{control_frame, varint};
+use crate::Timestamp;
+use crate::operation::Operation;
+use crate::qlog::{
+    Event, EventKind, Form, Header, Initiator, Lost, Packet, QlogSink, Retransmitted, Timer,
+    TimerChange, crc32c,
+};
+use crate::received::EcnCodepoint;
+use crate::recovery::{PACKET_THRESHOLD, SentPacket};
+use crate::stream::Control;
+use changes::Known;
+
+/// RFC 9000 s.18.2: the exponent of ACK Delay where none was agreed on, and ours.
+const DEFAULT_EXPONENT: u8 = 3;
+
+/// The log of a connection.
+pub(super) struct Log {
+    sink: Box<dyn QlogSink>,
+    now: Timestamp,
+    /// Of the datagram that is being taken in.
+    checksum: u32,
+    /// Packets of the datagram that is being written, without protection: they cannot be logged
+    /// before all of it is there, because its checksum goes with them.
+    sending: Vec<Sending>,
+    known: Known,
+}
+
+struct Sending {
+    number: u64,
+    bytes: Vec<u8>,
+    header_len: usize,
+    tag_len: usize,
+    mtu_probe: bool,
+}
+
+impl Log {
+    fn emit(&mut self, path: PathKey, kind: EventKind<'_>) {
+        self.sink.event(&Event { time: self.now, path: path.0, kind });
+    }
+}
+
+/// The packets of a space; 1-RTT stands for all application data.
+fn packet_type(id: SpaceId) -> PacketType {
+    match id {
+        SpaceId::Initial => PacketType::Initial,
+        SpaceId::Handshake => PacketType::Handshake,
+        SpaceId::Data(_) => PacketType::OneRtt,
+    }
+}
+
+impl Connection {
+    /// Has everything that happens from now on told to `sink`, in place of the last one if there was
+    /// one. For a whole log: before the first datagram.
+    pub fn set_qlog(&mut self, sink: Box<dyn QlogSink>) {
+        let mut log =
+            Log { sink, now: self.now, checksum: 0, sending: Vec::new(), known: Known::default() };
+        let path = self.path();
+        let (key, local, remote) = (path.key, path.local, path.remote);
+        let ids = [self.scid, self.remote_ids.current()];
+        log.emit(key, EventKind::ConnectionStarted { local, remote, ids });
+        let (client, chosen) = (self.side == Side::Client, self.version.into());
+        let ours: Vec<Version> = self.start.spoken.iter().copied().map(Version::from).collect();
+        log.emit(key, EventKind::VersionInformation { ours: &ours, client, chosen });
+        let declared = self.start.declared.clone();
+        if let Ok(parameters) = TransportParameters::parse(&declared, self.side) {
+            let (initiator, parameters) = (Initiator::Local, &parameters);
+            log.emit(key, EventKind::ParametersSet { initiator, parameters });
+        }
+        let start = EventKind::RecoveryParametersSet {
+            initial_rtt: self.config.initial_rtt,
+            datagram: path.mtu.current(),
+            window: path.controller.window(),
+            algorithm: path.controller.name(),
+        };
+        log.emit(key, start);
+        self.qlog = Some(Box::new(log));
+        self.log_changes();
+    }
+
+    /// Runs with the log, if there is one.
+    #[inline]
+    fn with_log(&mut self, run: impl FnOnce(&Connection, &mut Log)) {
+        if let Some(mut log) = self.qlog.take() {
+            log.now = log.now.max(self.now);
+            run(self, &mut log);
+            self.qlog = Some(log);
+        }
+    }
+
+    /// The peer's transport parameters came.
+    pub(super) fn log_parameters(&mut self, parameters: &TransportParameters<'_>) {
+        self.with_log(|connection, log| {
+            let key = connection.path().key;
+            log.emit(key, EventKind::ParametersSet { initiator: Initiator::Remote, parameters });
+        });
+    }
+
+    pub(super) fn log_closed(&mut self, reason: &CloseReason) {
+        self.with_log(|connection, log| {
+            log.emit(connection.path().key, EventKind::ConnectionClosed(reason));
+        });
+    }
+
+    /// A datagram came, not decrypted yet.
+    pub(super) fn log_datagram_received(&mut self, ecn: EcnCodepoint, datagram: &[u8]) {
+        self.with_log(|connection, log| {
+            log.checksum = crc32c(datagram);
+            let (length, checksum) = (datagram.len(), log.checksum);
+            let kind = EventKind::DatagramReceived { length, ecn, checksum };
+            log.emit(connection.path().key, kind);
+        });
+    }
+
+    /// A packet was opened: `packet` is without protection, `payload` its frames.
+    pub(super) fn log_received(
+        &mut self,
+        key: PathKey,
+        number: u64,
+        packet: &[u8],
+        payload: &[u8],
+    ) {
+        self.with_log(|connection, log| {
+            let Some(header) = Header::read(packet, number, connection.scid.len()) else { return };
+            // What the packet before it in the datagram has changed.
+            changes::keys(connection, log, Initiator::Remote);
+            changes::state(connection, log);
+            let ack_delay_exponent = match (header.form, &connection.peer) {
+                (Form::Short { .. }, Some(peer)) => peer.ack_delay_exponent,
+                _ => DEFAULT_EXPONENT,
+            };
+            let (length, checksum, mtu_probe) = (packet.len(), log.checksum, false);
+            let packet =
+                Packet { header, payload, length, ack_delay_exponent, checksum, mtu_probe };
+            log.known.received(key, &packet);
+            log.emit(key, EventKind::PacketReceived(packet));
+        });
+    }
+
+    /// A packet of so many bytes was not taken in.
+    pub(super) fn log_dropped(
+        &mut self,
+        packet_type: Option<PacketType>,
+        length: usize,
+        trigger: &'static str,
+    ) {
+        self.with_log(|connection, log| {
+            let checksum = log.checksum;
+            let kind = EventKind::PacketDropped { packet_type, length, checksum, trigger };
+            log.emit(connection.path().key, kind);
+        });
+    }
+
+    /// A packet is about to be protected: `bytes` has room for the tag at its end.
+    pub(super) fn log_sending(
+        &mut self,
+        number: u64,
+        finished: &FinishedPacket,
+        tag_len: usize,
+        mtu_probe: bool,
+        bytes: &[u8],
+    ) {
+        self.with_log(|_, log| {
+            let (bytes, header_len) = (bytes.to_vec(), finished.header_len);
+            log.sending.push(Sending { number, bytes, header_len, tag_len, mtu_probe });
+        });
+    }
+
+    /// A datagram is ready; its packets were announced by [`Connection::log_sending`].
+    pub(super) fn log_datagram_sent(&mut self, key: PathKey, ecn: EcnCodepoint, datagram: &[u8]) {
+        self.with_log(|_, log| {
+            let checksum = crc32c(datagram);
+            for sent in std::mem::take(&mut log.sending) {
+                let Sending { number, bytes, header_len, tag_len, mtu_probe } = sent;
+                let number_length = bytes.first().map_or(0, |first| usize::from(first & 3) + 1);
+                // First byte, ID, packet number.
+                let dcid_len = header_len.saturating_sub(1 + number_length);
+                let Some(header) = Header::read(&bytes, number, dcid_len) else { continue };
+                let end = bytes.len().saturating_sub(tag_len);
+                let payload = bytes.get(header_len..end).unwrap_or_default();
+                let (length, ack_delay_exponent) = (bytes.len(), DEFAULT_EXPONENT);
+                let packet =
+                    Packet { header, payload, length, ack_delay_exponent, checksum, mtu_probe };
+                changes::sent(log, key, &packet);
+                log.emit(key, EventKind::PacketSent(packet));
+            }
+            let length = datagram.len();
+            log.emit(key, EventKind::DatagramSent { length, ecn, checksum });
+        });
+    }
+
+    /// Packets were acknowledged, from the highest number down.
+    pub(super) fn log_acked(&mut self, id: SpaceId, packets: &[(u64, SentPacket<Sent>)]) {
+        self.with_log(|connection, log| {
+            let numbers: Vec<u64> = packets.iter().map(|(number, _)| *number).collect();
+            let (space, key) = (packet_type(id), connection.path().key);
+            log.emit(key, EventKind::PacketsAcked { space, numbers: &numbers });
+            for frame in packets.iter().flat_map(|(_, packet)| &packet.content.frames) {
+                if let SentFrame::Stream { id, .. } | SentFrame::Control(Control::Reset(id, ..)) =
+                    frame
+                {
+                    log.known.touch(*id);
+                }
+            }
+        });
+    }
+
+    pub(super) fn log_lost(&mut self, id: SpaceId, number: u64, packet: &SentPacket<Sent>) {
+        self.with_log(|connection, log| {
+            let largest = connection.spaces[id].loss.largest_acked();
+            let overtaken =
+                largest.is_some_and(|largest| largest >= number.saturating_add(PACKET_THRESHOLD));
+            let trigger = if overtaken { "reordering_threshold" } else { "time_threshold" };
+            // A hook may have thresholds of its own.
+            let known = !connection.table.is_hooked(Operation::LossThresholds);
+            let lost = Lost {
+                packet_type: packet_type(id),
+                number,
+                mtu_probe: packet.mtu_probe,
+                trigger: known.then_some(trigger),
+            };
+            log.emit(packet.content.path, EventKind::PacketLost(lost));
+        });
+    }
+
+    /// What these frames held is to go again.
+    pub(super) fn log_again(&mut self, frames: &[SentFrame]) {
+        self.with_log(|connection, log| {
+            let again: Vec<Retransmitted> =
+                frames.iter().filter_map(|frame| connection.retransmitted(frame)).collect();
+            if !again.is_empty() {
+                log.emit(connection.path().key, EventKind::MarkedForRetransmit(&again));
+            }
+        });
+    }
+
+    fn retransmitted(&self, frame: &SentFrame) -> Option<Retransmitted> {
+        Some(Retransmitted::Frame(match frame {
+            SentFrame::Ack(_) | SentFrame::Ping | SentFrame::Datagram => return None,
+            // Asked anew, with other values.
+            SentFrame::AckFrequency(_) => return None,
+            SentFrame::Crypto(range) => return Some(Retransmitted::Crypto(range.clone())),
+            SentFrame::Stream { id, range, fin } => {
+                let (range, fin) = (range.clone(), *fin);
+                return Some(Retransmitted::Stream { id: *id, range, fin });
+            }
+            SentFrame::Control(control) => control_frame(*control),
+            SentFrame::HandshakeDone => Frame::HandshakeDone,
+            // Tokens are never in a log.
+            SentFrame::NewToken(_) => return None,
+            SentFrame::NewConnectionId(sequence) => {
+                let new = self.local_ids.get(*sequence)?;
+                let (sequence, none) = (varint(new.sequence), varint(0));
+                Frame::NewConnectionId(NewConnectionId::new(sequence, none, new.id, new.token)?)
+            }
+            SentFrame::RetireConnectionId(sequence) => Frame::RetireConnectionId(varint(*sequence)),
+            SentFrame::Extension(one) => Frame::Unknown(UnknownFrame {
+                frame_type: equic_wire::frame::FrameType(varint(one.frame_type)),
+                rest: &[],
+            }),
+        }))
+    }
+
+    /// When the timers will go off: of loss detection, of acknowledgements, of idleness.
+    pub(super) fn log_timers(&mut self, timers: [Option<Timestamp>; 3]) {
+        self.with_log(|connection, log| {
+            let key = connection.path().key;
+            for (index, timer) in [Timer::Loss, Timer::Ack, Timer::Idle].into_iter().enumerate() {
+                let before = std::mem::replace(&mut log.known.timers[index], timers[index]);
+                let change = match timers[index] {
+                    same if same == before => continue,
+                    Some(at) => TimerChange::Set(at.since(log.now)),
+                    None => TimerChange::Cancelled,
+                };
+                log.emit(key, EventKind::TimerUpdated { timer, change });
+            }
+        });
+    }
+
+    /// Time has passed.
+    pub(super) fn log_expired(&mut self) {
+        self.with_log(|connection, log| {
+            let key = connection.path().key;
+            for (index, timer) in [Timer::Loss, Timer::Ack, Timer::Idle].into_iter().enumerate() {
+                if log.known.timers[index].is_some_and(|at| at <= log.now) {
+                    log.known.timers[index] = None;
+                    let change = TimerChange::Expired;
+                    log.emit(key, EventKind::TimerUpdated { timer, change });
+                }
+            }
+        });
+    }
+
+    /// Something has told a path's congestion control that it is congested.
+    pub(super) fn log_congestion(&mut self, key: PathKey, trigger: &'static str) {
+        self.with_log(|connection, log| paths::congestion(connection, log, key, Some(trigger)));
+    }
+
+    /// We have updated the keys.
+    pub(super) fn log_key_update(&mut self) {
+        self.with_log(|connection, log| changes::keys(connection, log, Initiator::Local));
+    }
+
+    /// A call into the connection ends: states that are others now.
+    pub(super) fn log_changes(&mut self) {
+        self.with_log(changes::all);
+    }
+}

@@ -1,0 +1,225 @@
+//! States that are others than when they were last looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use equic_wire::frame::Frame;
+use equic_wire::packet::PacketType;
+use equic_wire::{ConnectionId, StreamId};
+
+use super::Log;
+use super::paths::{self, KnownPath};
+use crate::Timestamp;
+use crate::connection::Connection;
+use crate::connection::close::Closing;
+use crate::connection::path::PathKey;
+use crate::connection::space::SpaceId;
+use crate::qlog::{EventKind, Form, Initiator, KeyChange, KeyLevel, Packet, StreamPart};
+use crate::stream::{ReceiveState, SendState};
+
+/// What the log has told of last.
+#[derive(Default)]
+pub(super) struct Known {
+    state: Option<&'static str>,
+    /// Keys of Initial, Handshake: whether they are there.
+    keys: [bool; 2],
+    /// The key phase of 1-RTT keys, if they are there.
+    phase: Option<u64>,
+    told_tls: bool,
+    spin: bool,
+    /// Our ID that the peer sends to.
+    local_id: Option<ConnectionId>,
+    /// A new one that it sends to.
+    next_local_id: Option<(PathKey, ConnectionId)>,
+    pub timers: [Option<Timestamp>; 3],
+    pub paths: Vec<KnownPath>,
+    pub active: Option<PathKey>,
+    /// The last migration state, of the active path.
+    pub migration: Option<&'static str>,
+    /// States of both parts; those of streams that are not over.
+    streams: BTreeMap<StreamId, Parts>,
+    /// Whose states may have changed; no more than there are streams.
+    touched: BTreeSet<StreamId>,
+}
+
+type Parts = [Option<&'static str>; 2];
+
+impl Known {
+    pub fn touch(&mut self, id: StreamId) {
+        self.touched.insert(id);
+    }
+
+    fn touch_all(&mut self, packet: &Packet<'_>) {
+        for frame in packet.frames() {
+            match frame {
+                Frame::Stream(stream) => self.touch(stream.stream_id()),
+                Frame::ResetStream(reset) => self.touch(reset.stream_id),
+                Frame::StopSending(stop) => self.touch(stop.stream_id),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn received(&mut self, key: PathKey, packet: &Packet<'_>) {
+        self.touch_all(packet);
+        if packet.header.packet_type == PacketType::OneRtt {
+            self.next_local_id = Some((key, packet.header.dcid));
+        }
+    }
+
+    pub fn path(&mut self, key: PathKey) -> Option<&mut KnownPath> {
+        self.paths.iter_mut().find(|path| path.key == key)
+    }
+}
+
+/// What a packet that is sent shows.
+pub(super) fn sent(log: &mut Log, key: PathKey, packet: &Packet<'_>) {
+    log.known.touch_all(packet);
+    let new = packet.header.dcid;
+    if let Some(path) = log.known.path(key)
+        && let Some(old) = path.remote_id.replace(new)
+        && old != new
+    {
+        let initiator = Initiator::Remote;
+        log.emit(key, EventKind::ConnectionIdUpdated { initiator, old, new });
+    }
+    if let Form::Short { spin, .. } = packet.header.form
+        && spin != log.known.spin
+    {
+        log.known.spin = spin;
+        log.emit(key, EventKind::SpinBitUpdated(spin));
+    }
+}
+
+pub(super) fn all(connection: &Connection, log: &mut Log) {
+    log.sending.clear();
+    tls(connection, log);
+    keys(connection, log, Initiator::Remote);
+    state(connection, log);
+    paths::all(connection, log);
+    if let Some((key, new)) = log.known.next_local_id.take()
+        && let Some(old) = log.known.local_id.replace(new)
+        && old != new
+    {
+        let initiator = Initiator::Local;
+        log.emit(key, EventKind::ConnectionIdUpdated { initiator, old, new });
+    }
+    streams(connection, log);
+}
+
+fn tls(connection: &Connection, log: &mut Log) {
+    if log.known.told_tls || !connection.progress.complete {
+        return;
+    }
+    log.known.told_tls = true;
+    let key = connection.path().key;
+    if let Some(alpn) = connection.alpn() {
+        log.emit(key, EventKind::AlpnInformation(alpn));
+    }
+    let suite = match &connection.tls {
+        rustls::quic::Connection::Client(tls) => tls.negotiated_cipher_suite(),
+        rustls::quic::Connection::Server(tls) => tls.negotiated_cipher_suite(),
+    };
+    if let Some(name) = suite.and_then(|suite| suite.suite().as_str()) {
+        // As the draft writes it: without what TLS 1.3 put before it.
+        log.emit(key, EventKind::CipherSelected(name.trim_start_matches("TLS13_")));
+    }
+}
+
+/// `updater` is whose doing it is if the keys were updated.
+pub(super) fn keys(connection: &Connection, log: &mut Log, updater: Initiator) {
+    let key = connection.path().key;
+    let both = |log: &mut Log, level, phase, trigger, discarded: bool| {
+        for client in [true, false] {
+            let change = KeyChange { level, client, phase, trigger };
+            let kind = if discarded {
+                EventKind::KeyDiscarded(change)
+            } else {
+                EventKind::KeyUpdated(change)
+            };
+            log.emit(key, kind);
+        }
+    };
+    let levels = [(SpaceId::Initial, KeyLevel::Initial), (SpaceId::Handshake, KeyLevel::Handshake)];
+    for (index, (id, level)) in levels.into_iter().enumerate() {
+        let there = connection.spaces[id].keys.is_some();
+        if std::mem::replace(&mut log.known.keys[index], there) != there {
+            both(log, level, None, None, !there);
+        }
+    }
+    let phase = connection.one_rtt.as_ref().map(|keys| keys.updates());
+    let before = std::mem::replace(&mut log.known.phase, phase);
+    if phase != before {
+        let trigger = before.map(|_| updater);
+        both(log, KeyLevel::OneRtt, phase, trigger, false);
+    }
+}
+
+pub(super) fn state(connection: &Connection, log: &mut Log) {
+    let handshake = &connection.spaces[SpaceId::Handshake];
+    let new = match connection.closing {
+        Closing::Telling { .. } => "closing",
+        Closing::Draining { .. } => "draining",
+        Closing::Drained => "closed",
+        Closing::Open if connection.progress.confirmed => "handshake_confirmed",
+        Closing::Open if connection.progress.complete => "handshake_complete",
+        Closing::Open if handshake.keys.is_some() => "handshake_started",
+        Closing::Open => "attempted",
+    };
+    let old = log.known.state.replace(new);
+    if old != Some(new) {
+        log.emit(connection.path().key, EventKind::ConnectionStateUpdated { old, new });
+    }
+}
+
+fn streams(connection: &Connection, log: &mut Log) {
+    let (key, known) = (connection.path().key, &mut log.known);
+    if known.streams.len() > connection.streams.len() {
+        // Some are over without a frame that says so.
+        known.touched.extend(known.streams.keys().copied());
+    }
+    for id in std::mem::take(&mut log.known.touched) {
+        let states = connection.streams.states(id);
+        let new: Parts = match states {
+            Some((send, receive)) => [send.map(sending), receive.map(receiving)],
+            // Over, or never seen: an ID that the peer made up.
+            None => [None; 2],
+        };
+        let waits = states.and_then(|(_, receive)| receive);
+        if matches!(waits, Some(ReceiveState::DataReceived | ReceiveState::ResetReceived)) {
+            // The application's turn, of which the connection does not hear.
+            log.known.touch(id);
+        }
+        let old = match states {
+            Some(_) => log.known.streams.insert(id, new),
+            None => log.known.streams.remove(&id),
+        }
+        .unwrap_or_default();
+        for (part, index) in [(StreamPart::Sending, 0), (StreamPart::Receiving, 1)] {
+            let (old, new) = (old[index], new[index].or(old[index].map(|_| "destroyed")));
+            if let Some(new) = new.filter(|new| old != Some(new)) {
+                log.emit(key, EventKind::StreamStateUpdated { id, part, old, new });
+            }
+        }
+    }
+}
+
+fn sending(state: SendState) -> &'static str {
+    match state {
+        SendState::Send => "send",
+        SendState::DataSent => "data_sent",
+        SendState::DataReceived => "data_received",
+        SendState::ResetSent => "reset_sent",
+        SendState::ResetReceived => "reset_received",
+    }
+}
+
+fn receiving(state: ReceiveState) -> &'static str {
+    match state {
+        ReceiveState::Receive => "receive",
+        ReceiveState::SizeKnown => "size_known",
+        ReceiveState::DataReceived => "data_received",
+        ReceiveState::DataRead => "data_read",
+        ReceiveState::ResetReceived => "reset_received",
+        ReceiveState::ResetRead => "reset_read",
+    }
+}

@@ -1,0 +1,130 @@
+//! Address validation as a connection sees it (RFC 9000 s.8.1): Retry packets and tokens. Who makes
+//! tokens and checks them is the endpoint.
+
+use bytes::Bytes;
+use equic_wire::frame::{Frame, NewToken};
+use equic_wire::packet::Retry;
+use equic_wire::{Side, Writer};
+
+use super::handshake::tls_version;
+use super::space::{SentFrame, SpaceId};
+use super::{Connection, Event};
+use crate::Timestamp;
+use crate::crypto::retry_tag;
+use crate::operation::Operation;
+
+/// The longest token that is taken, in bytes: with it an Initial packet of 1,200 has room for
+/// something else.
+pub const MAX_PEER_TOKEN: usize = 900;
+
+/// Tokens that wait for the application; later ones are dropped.
+const MAX_TOKENS: usize = 4;
+
+impl Connection {
+    /// A client's first packets carry this token, of an [`Event::NewToken`] of an earlier connection
+    /// to the same server (RFC 9000 s.8.1.3). To be used once, and called before the first
+    /// [`Connection::poll_transmit`]; false: too late, too long, or a server.
+    pub fn set_token(&mut self, token: Vec<u8>) -> bool {
+        let first = self.side == Side::Client && self.stats.packets_sent == 0;
+        let fits = first && token.len() <= MAX_PEER_TOKEN;
+        if fits {
+            self.start.token = token.into();
+        }
+        fits
+    }
+
+    /// Gives the client a token for another connection (RFC 9000 s.8.1.3), such as
+    /// `Endpoint::future_token` makes; it goes out once the handshake is complete. False: this is a
+    /// client, the token is empty or over [`MAX_PEER_TOKEN`], or [`MAX_TOKENS`] wait already.
+    pub fn send_token(&mut self, token: Vec<u8>) -> bool {
+        let sound = (1..=MAX_PEER_TOKEN).contains(&token.len());
+        let fits = self.side == Side::Server && sound && self.tokens.len() < MAX_TOKENS;
+        if fits {
+            self.tokens.push_back(token.into());
+        }
+        fits
+    }
+
+    /// Whether a token is to be sent now.
+    pub(super) fn has_token(&self) -> bool {
+        self.progress.complete && !self.tokens.is_empty()
+    }
+
+    pub(super) fn write_tokens(
+        &mut self,
+        id: SpaceId,
+        writer: &mut Writer<'_>,
+        frames: &mut Vec<SentFrame>,
+    ) {
+        while self.progress.complete
+            && let Some(token) = self.tokens.pop_front()
+        {
+            let frame = NewToken::new(&token).map(Frame::NewToken);
+            let Some(frame) = frame else { continue };
+            if self.write_frame(id, &frame, writer).is_err() {
+                self.tokens.push_front(token);
+                return;
+            }
+            frames.push(SentFrame::NewToken(token));
+        }
+    }
+
+    /// A NEW_TOKEN frame came.
+    pub(super) fn on_new_token(&mut self, token: &[u8]) {
+        self.operate_on(Operation::NewToken, 0, (), token, |connection, ()| {
+            let waiting = connection.events.iter();
+            let waiting = waiting.filter(|event| matches!(event, Event::NewToken(_))).count();
+            if token.len() <= MAX_PEER_TOKEN && waiting < MAX_TOKENS {
+                connection.events.push_back(Event::NewToken(token.to_vec()));
+            }
+        });
+    }
+
+    /// A Retry packet came (RFC 9000 s.17.2.5.2); whether it is followed.
+    pub(super) fn on_retry(&mut self, now: Timestamp, retry: &Retry<'_>) -> bool {
+        let wanted = self.side == Side::Client
+            && !self.closing.is_closed()
+            // Once, and before anything else of the server.
+            && self.start.retry.is_none()
+            && self.stats.packets_received == self.packets_before
+            && retry.version() == self.version
+            && retry.dcid() == self.scid
+            && retry.scid() != self.remote_ids.current()
+            && retry.token().len() <= MAX_PEER_TOKEN;
+        let genuine = wanted && {
+            let original = self.original_dcid;
+            let version = tls_version(self.version);
+            // RFC 9001 s.5.8.
+            retry_tag(version, original.as_bytes(), retry.without_tag()) == *retry.integrity_tag()
+        };
+        if !genuine || !self.operate_on(Operation::FollowRetry, 0, (), retry.token(), |_, ()| true)
+        {
+            return false;
+        }
+        self.idle_since = now;
+        self.start.token = Bytes::copy_from_slice(retry.token());
+        self.start.retry = Some(retry.scid());
+        self.remote_ids.set_handshake_id(retry.scid());
+        let keys = self.start.initial_keys(self.side, self.version, retry.scid());
+        self.space(SpaceId::Initial).keys = Some(keys);
+        // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.
+        self.send_all_again(SpaceId::Initial);
+        self.send_all_again(SpaceId::DATA);
+        self.path_mut().pto_count = 0;
+        true
+    }
+
+    /// Nothing that is in flight will be acknowledged; that says nothing of the path.
+    pub(super) fn send_all_again(&mut self, id: SpaceId) {
+        let space = self.space(id);
+        space.probes = 0;
+        for (number, packet) in space.loss.give_up_all() {
+            if packet.in_flight
+                && let Some(path) = self.paths.get_mut(packet.content.path)
+            {
+                path.landed(packet.size.into());
+            }
+            self.send_again(id, number, false, &packet.content.frames);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What a handshake begins with, and begins again with: TLS, versions, transport parameters.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use equic_wire::params::{ParameterId, RawParameter};
+use equic_wire::{ConnectionId, KnownVersion, Side, VarInt, Version, Writer};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore};
+use rustls::client::Resumption;
+use rustls::pki_types::ServerName;
+use rustls::quic::{Keys, Suite};
+
+use super::config::{ClientConfig, ServerConfig, TransportConfig};
+use super::handshake::{StartError, initial_suite, tls_version};
+use super::tickets::{MarkedTickets, SeparateSessions};
+
+/// TLS of a side.
+enum Tls {
+    Client(Arc<rustls::ClientConfig>, ServerName<'static>),
+    Server(Arc<rustls::ServerConfig>),
+}
+
+/// See the module.
+pub(super) struct Start {
+    pub suite: Suite,
+    tls: Tls,
+    /// Our transport parameters but for version_information.
+    pub declared: Vec<u8>,
+    /// Those that clients may rely on in 0-RTT.
+    promised: Vec<u8>,
+    /// The versions that are spoken, best first.
+    pub spoken: Vec<KnownVersion>,
+    /// One without meaning, to be declared with them.
+    reserved: Option<Version>,
+    /// Of the client's first packets.
+    pub original: KnownVersion,
+    /// The one that TLS makes keys for: what is hoped for, until it is known.
+    pub keyed: KnownVersion,
+    /// What a client's Initial packets carry.
+    pub token: Bytes,
+    /// Source Connection ID of the Retry packet.
+    pub retry: Option<ConnectionId>,
+    /// A Version Negotiation packet was followed.
+    pub negotiated: bool,
+    /// A server's: what has come of the ClientHello; none: TLS has it.
+    pub hello: Option<Vec<u8>>,
+}
+
+impl Start {
+    pub fn client(config: &ClientConfig, name: ServerName<'static>) -> Result<Start, StartError> {
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let tls = Tls::Client(config.tls.clone(), name);
+        let mut start = Start::new(suite, tls, &config.transport);
+        start.original = config.transport.first_version.unwrap_or(start.keyed);
+        Ok(start)
+    }
+
+    pub fn server(config: &ServerConfig, version: KnownVersion) -> Result<Start, StartError> {
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let mut start = Start::new(suite, Tls::Server(config.tls.clone()), &config.transport);
+        (start.original, start.keyed, start.hello) = (version, version, Some(Vec::new()));
+        Ok(start)
+    }
+
+    fn new(suite: Suite, tls: Tls, config: &TransportConfig) -> Start {
+        let spoken = config.spoken().to_vec();
+        let best = spoken.first().copied().unwrap_or(KnownVersion::V1);
+        Start {
+            suite,
+            tls,
+            declared: Vec::new(),
+            promised: Vec::new(),
+            spoken,
+            reserved: None,
+            original: best,
+            keyed: best,
+            token: Bytes::new(),
+            retry: None,
+            negotiated: false,
+            hello: None,
+        }
+    }
+
+    /// Takes our transport parameters, encoded; those without meaning are added.
+    pub fn declare(&mut self, parameters: Vec<u8>, grease: bool, rng: &mut StdRng) {
+        self.promised = super::early::promised(&parameters);
+        self.declared = parameters;
+        if grease {
+            // RFC 9368 s.10, RFC 9000 s.18.1.
+            self.reserved = Some(Version::reserved(rng.next_u32()));
+            let id = u64::from(rng.next_u32()) * 31 + 27;
+            let mut value = vec![0; rng.random_range(0..16)];
+            rng.fill_bytes(&mut value);
+            append(&mut self.declared, ParameterId(VarInt::new(id).unwrap_or(VarInt::MAX)), &value);
+        }
+    }
+
+    /// RFC 9368 s.3: what was chosen, and what could have been.
+    fn version_information(&self) -> Vec<u8> {
+        let versions = match self.tls {
+            // The other only if this session could follow there.
+            Tls::Client(..) if self.keyed == self.original => vec![self.original, self.original],
+            Tls::Client(..) => vec![self.original, self.keyed, self.original],
+            Tls::Server(_) => [&[self.keyed], &*self.spoken].concat(),
+        };
+        let versions = versions.into_iter().map(Version::from).chain(self.reserved);
+        versions.flat_map(|version| version.0.to_be_bytes()).collect()
+    }
+
+    /// Begins TLS, with keys for [`Start::keyed`].
+    pub fn session(&self) -> Result<rustls::quic::Connection, rustls::Error> {
+        let version = tls_version(self.keyed);
+        let mut parameters = self.declared.clone();
+        append(&mut parameters, ParameterId::VERSION_INFORMATION, &self.version_information());
+        Ok(match &self.tls {
+            Tls::Client(config, name) => {
+                let (config, name) = (self.client_tls(config), name.clone());
+                rustls::quic::ClientConnection::new(config, version, name, parameters)?.into()
+            }
+            Tls::Server(config) => {
+                let config = self.server_tls(config);
+                rustls::quic::ServerConnection::new(config, version, parameters)?.into()
+            }
+        })
+    }
+
+    /// RFC 9369 s.5: sessions are of one version. rustls files them by the server's name alone, so
+    /// those of version 1 are kept and others are not.
+    fn client_tls(&self, config: &Arc<rustls::ClientConfig>) -> Arc<rustls::ClientConfig> {
+        if self.keyed == KnownVersion::V1 && self.original == KnownVersion::V1 {
+            return config.clone();
+        }
+        let mut config = (**config).clone();
+        config.resumption = Resumption::disabled();
+        config.enable_early_data = false;
+        config.into()
+    }
+
+    /// As there; and early data is taken only under the limits it was promised (RFC 9000 s.7.4.1).
+    fn server_tls(&self, config: &Arc<rustls::ServerConfig>) -> Arc<rustls::ServerConfig> {
+        let early = config.max_early_data_size > 0;
+        if self.keyed == KnownVersion::V1 && !early {
+            return config.clone();
+        }
+        let mut config = (**config).clone();
+        let mut prefix = Version::from(self.keyed).0.to_be_bytes().to_vec();
+        prefix.extend_from_slice(&self.promised);
+        config.session_storage = SeparateSessions::new(config.session_storage.clone(), prefix);
+        if self.keyed == KnownVersion::V2 && config.ticketer.enabled() {
+            config.ticketer = MarkedTickets::new(config.ticketer.clone());
+        }
+        config.into()
+    }
+
+    /// Keys of Initial packets to or from a client that sends to `dcid`.
+    pub fn initial_keys(&self, side: Side, version: KnownVersion, dcid: ConnectionId) -> Keys {
+        let side = match side {
+            Side::Client => rustls::Side::Client,
+            Side::Server => rustls::Side::Server,
+        };
+        self.suite.keys(dcid.as_bytes(), side, tls_version(version))
+    }
+}
+
+fn append(parameters: &mut Vec<u8>, id: ParameterId, value: &[u8]) {
+    // Two variable-length integers of at most eight bytes each.
+    let mut buffer = vec![0; 16 + value.len()];
+    let mut writer = Writer::new(&mut buffer);
+    if (RawParameter { id, value }).write(&mut writer).is_ok() {
+        parameters.extend_from_slice(writer.written());
+    }
+}

@@ -1,0 +1,135 @@
+//! 0-RTT.
+
+use equic_wire::Writer;
+use equic_wire::params::TransportParameters;
+
+use super::handshake::{LIMIT, bad, code, seeds, with_retry};
+use super::*;
+use crate::crypto::testing::configs;
+
+/// Configurations that can do 0-RTT, and remember.
+pub fn early_configs() -> (ClientConfig, ServerConfig) {
+    let (client, server) = configs();
+    let (mut client, mut server) = ((*client).clone(), (*server).clone());
+    client.enable_early_data = true;
+    server.max_early_data_size = u32::MAX;
+    let transport = Arc::new(TransportConfig::default());
+    (
+        ClientConfig { tls: client.into(), transport: transport.clone() },
+        ServerConfig { tls: server.into(), transport, preferred_addresses: None },
+    )
+}
+
+/// A first connection, for a session.
+pub fn visit(client: &ClientConfig, server: &ServerConfig) {
+    let mut network = Network::between(99, Faults::none(), client, server.clone());
+    network.connect();
+    echo(&mut network, 1000);
+    network.pass(100 * MS);
+}
+
+#[test]
+fn early_data_takes_one_round_trip() {
+    let (client, server) = early_configs();
+    let first = Network::between(1, Faults::none(), &client, server.clone());
+    assert!(!first.client.is_early(), "there is no session yet");
+    visit(&client, &server);
+    let mut network = Network::between(1, Faults::none(), &client, server);
+    assert!(network.client.is_early() && !network.client.is_connected());
+    let took = echo(&mut network, 5000);
+    // Only what the server's unvalidated half may not send waits for more.
+    assert!(took < 45 * MS, "{took:?}");
+    network.connect();
+    for events in &network.events {
+        let accepted = events.iter().position(|event| *event == Event::EarlyDataAccepted);
+        assert!(accepted.is_some(), "{events:?}");
+    }
+    assert!(!network.client.is_early() && !network.server().is_early());
+    echo(&mut network, 50_000);
+}
+
+#[test]
+fn early_data_over_bad_networks() {
+    let (client, server) = early_configs();
+    for seed in seeds(40) {
+        visit(&client, &server);
+        let mut network = Network::between(seed, Faults::by_chance(seed), &client, server.clone());
+        assert!(network.client.is_early());
+        echo(&mut network, 1 + (seed as usize * 7919) % 60_000);
+        network.connect();
+    }
+}
+
+#[test]
+fn early_data_and_retry() {
+    let (client, server) = early_configs();
+    visit(&client, &server);
+    let mut network = Network::between(1, Faults::none(), &client, server);
+    // The limits were another server's: with its IDs changed it is not told from the first.
+    with_retry(&mut network, true);
+    echo(&mut network, 5000);
+    network.connect();
+    assert!(network.events[0].contains(&Event::EarlyDataAccepted));
+}
+
+/// RFC 9001 s.4.6.2: streams begin anew.
+#[test]
+fn early_data_is_rejected_by_a_server_that_promises_less_now() {
+    let (client, mut server) = early_configs();
+    for seed in seeds(10) {
+        visit(&client, &server);
+        let mut less = TransportConfig::default();
+        less.streams.max_streams_bidi = 3;
+        let promised = std::mem::replace(&mut server.transport, less.into());
+        let faults = if seed == 0 { Faults::none() } else { bad(seed) };
+        let mut network = Network::between(seed, faults, &client, server.clone());
+        server.transport = promised;
+        for _ in 0..10 {
+            let id = network.client.open(Direction::Bidirectional).unwrap();
+            network.client.write(id, &[7; 500]).unwrap();
+        }
+        network.connect();
+        assert!(network.events[0].contains(&Event::EarlyDataRejected), "{}", network.describe());
+        assert!(!network.client.is_early());
+        let opened: Vec<_> =
+            std::iter::from_fn(|| network.client.open(Direction::Bidirectional)).collect();
+        assert_eq!(opened.iter().map(|id| id.index()).collect::<Vec<_>>(), [0, 1, 2]);
+        for id in opened {
+            network.client.write(id, b"again").unwrap();
+        }
+        let mut arrived = Vec::new();
+        network.run_until(LIMIT, |_, server| {
+            let mut buffer = [0; 100];
+            while let Some(id) = server.accept(Direction::Bidirectional) {
+                arrived.push((id, Vec::new()));
+            }
+            for (id, data) in &mut arrived {
+                while let Ok(ReadOutcome::Bytes(count)) = server.read(*id, &mut buffer) {
+                    data.extend_from_slice(&buffer[..count]);
+                }
+            }
+            arrived.len() == 3 && arrived.iter().all(|(_, data)| data == b"again")
+        });
+    }
+}
+
+/// RFC 9000 s.7.4.1: whoever takes early data keeps the promises it was sent under.
+#[test]
+fn a_server_that_takes_early_data_and_breaks_its_promises() {
+    let (client, server) = early_configs();
+    visit(&client, &server);
+    let mut network = Network::between(1, Faults::none(), &client, server);
+    network.on_server = Some(Box::new(|server| {
+        // The session is found under the old promises; less is declared.
+        let before = server.start.declared.clone();
+        let mut parameters = TransportParameters::parse(&before, Side::Server).unwrap();
+        parameters.initial_max_stream_data_uni = VarInt::from_u32(10);
+        let mut bytes = vec![0; parameters.encoded_len()];
+        parameters.write(&mut Writer::new(&mut bytes)).unwrap();
+        server.start.declared = bytes;
+        server.tls = server.start.session().unwrap();
+    }));
+    network.run_until(LIMIT, |client, _| client.is_drained());
+    assert!(network.events[0].contains(&Event::EarlyDataAccepted));
+    assert_eq!(code(&network, 0), Some(TransportErrorCode::PROTOCOL_VIOLATION.0.get()));
+}

@@ -1,0 +1,327 @@
+//! Whole connections through the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::*;
+use crate::qlog::{FileHeader, JsonSeq, ReferenceTime, Trace, schema};
+
+/// A file that can be read while it is written.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Shared {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Has a connection logged as JSON and as text.
+fn log(connection: &mut Connection, json: Shared, text: Shared) {
+    let header = FileHeader {
+        title: Some("a test".into()),
+        vantage_name: None,
+        vantage: connection.side(),
+        odcid: connection.original_dcid,
+        reference_time: ReferenceTime::Monotonic {
+            zero: Timestamp::START,
+            wall_clock: Some(Duration::from_secs(1_700_000_000)),
+        },
+    };
+    let trace = Trace::new(text, Timestamp::START);
+    connection.set_qlog(Box::new((JsonSeq::new(json, &header), trace)));
+}
+
+/// A network with both ends logged: the client's log, the server's.
+fn logged(seed: u64, faults: Faults, algorithm: Algorithm) -> (Network, [(Shared, Shared); 2]) {
+    let mut network = Network::with(seed, faults, |config| config.congestion = algorithm);
+    let logs: [(Shared, Shared); 2] = Default::default();
+    log(&mut network.client, logs[0].0.clone(), logs[0].1.clone());
+    let (json, text) = logs[1].clone();
+    network.on_server = Some(Box::new(move |server| log(server, json, text)));
+    (network, logs)
+}
+
+/// The events of a file, each checked.
+fn events(file: &Shared) -> Vec<Value> {
+    let mut records = schema::records(&file.bytes()).unwrap();
+    schema::check_header(&records[0]).unwrap();
+    records.remove(0);
+    let mut before = 0.0;
+    for record in &records {
+        schema::check_event(record).unwrap();
+        let time = record["time"].as_f64().unwrap();
+        assert!(time >= before, "back in time: {record}");
+        before = time;
+    }
+    records
+}
+
+fn named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+    let name = format!("quic:{name}");
+    events.iter().filter(|event| event["name"] == name.as_str()).map(|one| &one["data"]).collect()
+}
+
+fn space(packet: &Value) -> (String, u64) {
+    let header = &packet["header"];
+    let kind = header["packet_type"].as_str().unwrap();
+    (kind.to_owned(), header["packet_number"].as_u64().unwrap())
+}
+
+/// The log of one end agrees with its counters and with what the network saw of it.
+fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text: &Shared) {
+    let stats = end.stats();
+    let count = |name| named(events, name).len() as u64;
+    assert_eq!(count("packet_sent"), stats.packets_sent);
+    assert_eq!(count("packet_received"), stats.packets_received);
+    assert_eq!(count("packet_dropped"), stats.packets_dropped);
+    assert_eq!(count("packet_lost"), stats.packets_lost);
+    assert_eq!(count("udp_datagrams_received"), stats.datagrams_received);
+    let sent = events.iter().filter(|event| event["name"] == "quic:udp_datagrams_sent");
+    let sent: Vec<(f64, u64)> = sent
+        .map(|event| {
+            let size = event["data"]["raw"][0]["length"].as_u64().unwrap();
+            (event["time"].as_f64().unwrap(), size)
+        })
+        .collect();
+    let seen = trace.iter().map(|(at, size)| (at.as_nanos() as f64 / 1e6, *size as u64));
+    assert_eq!(sent, seen.collect::<Vec<_>>());
+    // The packets of each datagram fill it.
+    let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+    for packet in named(events, "packet_sent") {
+        let checksum = packet["datagram_payload_checksum"].as_u64().unwrap();
+        *sizes.entry(checksum).or_default() += packet["raw"]["length"].as_u64().unwrap();
+    }
+    for datagram in named(events, "udp_datagrams_sent") {
+        let checksum = datagram["datagram_payload_checksums"][0].as_u64().unwrap();
+        assert_eq!(sizes.remove(&checksum), datagram["raw"][0]["length"].as_u64());
+    }
+    assert!(sizes.is_empty(), "packets without a datagram");
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for packet in named(events, "packet_sent") {
+        let (kind, number) = space(packet);
+        assert!(last.insert(kind, number).is_none_or(|before| before < number), "{packet}");
+    }
+    // What was logged last of each metric is how it is.
+    let mut metrics: BTreeMap<&str, &Value> = BTreeMap::new();
+    let mine =
+        |event: &&Value| event["tuple"].as_str().unwrap_or("0") == end.path().key.0.to_string();
+    for event in events.iter().filter(mine) {
+        if event["name"] == "quic:recovery_metrics_updated" {
+            let data = event["data"].as_object().unwrap();
+            metrics.extend(data.iter().map(|(name, value)| (name.as_str(), value)));
+        }
+    }
+    assert_eq!(metrics["congestion_window"].as_u64(), Some(end.path().controller.window()));
+    assert_eq!(metrics["bytes_in_flight"].as_u64(), Some(end.path().in_flight));
+    let rtt = end.path().rtt.smoothed().as_nanos() as f64 / 1e6;
+    assert_eq!(metrics["smoothed_rtt"].as_f64(), Some(rtt));
+    let text = String::from_utf8(text.bytes()).unwrap();
+    let lines =
+        |mark: &str| text.lines().filter(|line| line[11..].starts_with(mark)).count() as u64;
+    assert_eq!(lines(" > "), stats.packets_sent);
+    assert_eq!(lines(" < "), stats.packets_received);
+    assert_eq!(lines(" x "), stats.packets_lost + stats.packets_dropped);
+}
+
+/// What one end logs as received, the other has logged as sent, frame by frame.
+fn corresponds(received: &[Value], sent: &[Value]) {
+    let sent: BTreeMap<(String, u64), &Value> =
+        named(sent, "packet_sent").into_iter().map(|packet| (space(packet), packet)).collect();
+    let received = named(received, "packet_received");
+    assert!(received.len() > 10);
+    for packet in received {
+        let original = sent[&space(packet)];
+        for part in ["header", "frames", "raw"] {
+            assert_eq!(packet[part], original[part]);
+        }
+    }
+}
+
+fn check(network: &Network, logs: &[(Shared, Shared); 2]) -> [Vec<Value>; 2] {
+    let [client, server] = [events(&logs[0].0), events(&logs[1].0)];
+    for (to_server, events, end, text) in [
+        (true, &client, &network.client, &logs[0].1),
+        (false, &server, network.server(), &logs[1].1),
+    ] {
+        let trace = network.trace();
+        let mine = trace.iter().filter(|(_, to, _)| *to == to_server);
+        let mine: Vec<_> = mine.map(|(at, _, size)| (*at, *size)).collect();
+        agrees(events, end, &mine, text);
+    }
+    corresponds(&client, &server);
+    corresponds(&server, &client);
+    [client, server]
+}
+
+#[test]
+fn logs_of_bad_networks_are_valid_and_agree_with_the_counters() {
+    let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
+        Ok(seed) => vec![seed.parse().expect("EQUIC_SEED is a number")],
+        Err(_) => (0..12).collect(),
+    };
+    for seed in seeds {
+        println!("EQUIC_SEED={seed}");
+        let algorithm = [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr][seed as usize % 3];
+        let (mut network, logs) = logged(seed, Faults::by_chance(seed), algorithm);
+        network.connect();
+        echo(&mut network, 40_000);
+        network.client.update_keys();
+        echo(&mut network, 40_000);
+        check(&network, &logs);
+        let now = network.now();
+        network.client.close(now, VarInt::from_u32(7), "done");
+        network.run_until(Duration::from_secs(60), |client, server| {
+            client.is_drained() && server.is_drained()
+        });
+        check(&network, &logs);
+    }
+}
+
+/// Whoever watches changes nothing.
+#[test]
+fn a_log_has_no_influence() {
+    let (mut network, _) = logged(3, Faults::by_chance(3), Algorithm::Cubic);
+    let mut silent = Network::new(3, Faults::by_chance(3));
+    for network in [&mut network, &mut silent] {
+        network.connect();
+        echo(network, 30_000);
+    }
+    assert_eq!(network.trace(), silent.trace());
+}
+
+/// Every event that there is happens.
+#[test]
+fn all_events() {
+    let faults = Faults { rate: Some(1_000_000), loss: 0.01, ..Faults::none() };
+    let (mut network, logs) = logged(2, faults, Algorithm::NewReno);
+    network.connect();
+    for size in [1_000, 1_000_000] {
+        echo(&mut network, size);
+    }
+    assert!(network.client.update_keys());
+    echo(&mut network, 10_000);
+    network.client_address.set_port(999);
+    echo(&mut network, 10_000);
+    network.pass(Duration::from_secs(2));
+    // Of no connection of ours.
+    network.forge_to_client(vec![0x40; 100]);
+    network.run_until(Duration::from_secs(100), |client, server| {
+        client.is_drained() && server.is_drained()
+    });
+    let both = check(&network, &logs);
+    let happened: BTreeSet<&str> =
+        both.iter().flatten().map(|event| event["name"].as_str().unwrap()).collect();
+    let expected = [
+        "alpn_information",
+        "congestion_state_updated",
+        "connection_closed",
+        "connection_id_updated",
+        "connection_started",
+        "connection_state_updated",
+        "ecn_state_updated",
+        "key_discarded",
+        "key_updated",
+        "marked_for_retransmit",
+        "migration_state_updated",
+        "mtu_updated",
+        "packet_dropped",
+        "packet_lost",
+        "packet_received",
+        "packet_sent",
+        "packets_acked",
+        "parameters_set",
+        "recovery_metrics_updated",
+        "recovery_parameters_set",
+        "stream_state_updated",
+        "timer_updated",
+        "tuple_assigned",
+        "udp_datagrams_received",
+        "udp_datagrams_sent",
+        "version_information",
+    ]
+    .map(|name| format!("quic:{name}"));
+    let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
+    assert_eq!(happened, expected);
+    let [client, server] = &both;
+    // Both sides tell of the same parameters.
+    let parameters = |events: &[Value], initiator: &str| {
+        let sets = named(events, "parameters_set").into_iter();
+        let mut found: Vec<Value> =
+            sets.filter(|one| one["initiator"] == initiator).cloned().collect();
+        assert_eq!(found.len(), 1);
+        found[0].as_object_mut().unwrap().remove("initiator");
+        found.remove(0)
+    };
+    assert_eq!(parameters(client, "local"), parameters(server, "remote"));
+    assert_eq!(parameters(server, "local"), parameters(client, "remote"));
+    let states = |events: &[Value], name: &str| -> Vec<String> {
+        let changes = named(events, name).into_iter();
+        changes.map(|change| change["new"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        states(client, "connection_state_updated"),
+        ["attempted", "handshake_started", "handshake_complete", "handshake_confirmed", "closed"]
+    );
+    assert_eq!(states(client, "ecn_state_updated").last().unwrap(), "capable");
+    assert_eq!(
+        states(server, "migration_state_updated"),
+        ["migration_started", "migration_complete"]
+    );
+    let congestion = states(client, "congestion_state_updated");
+    for state in ["slow_start", "recovery", "congestion_avoidance"] {
+        assert!(congestion.iter().any(|one| one == state), "{congestion:?}");
+    }
+    let closed = named(client, "connection_closed");
+    assert_eq!(closed[0]["trigger"], "idle_timeout");
+}
+
+/// Old, new: each part of a stream goes from state to state without a gap.
+#[test]
+fn streams_go_from_state_to_state() {
+    let (mut network, logs) = logged(1, Faults::none(), Algorithm::Cubic);
+    network.connect();
+    echo(&mut network, 10_000);
+    let id = network.client.open(Direction::Unidirectional).unwrap();
+    network.client.write(id, b"never mind").unwrap();
+    network.run_until(Duration::from_secs(1), |_, server| {
+        server.accept(Direction::Unidirectional).is_some()
+    });
+    network.client.streams().reset(id, 9).unwrap();
+    network.pass(Duration::from_secs(1));
+    let mut ends = BTreeMap::new();
+    for (end, log) in logs.iter().enumerate() {
+        let mut states: BTreeMap<(u64, String), Vec<String>> = BTreeMap::new();
+        for change in named(&events(&log.0), "stream_state_updated") {
+            let key = (
+                change["stream_id"].as_u64().unwrap(),
+                change["stream_side"].as_str().unwrap().to_owned(),
+            );
+            let list = states.entry(key).or_default();
+            assert_eq!(change["old"].as_str(), list.last().map(String::as_str));
+            list.push(change["new"].as_str().unwrap().to_owned());
+        }
+        for ((id, side), list) in states {
+            ends.insert((end, id, side), list.join(" "));
+        }
+    }
+    let of = |end: usize, id, side: &str| ends[&(end, id, side.to_owned())].as_str();
+    assert_eq!(of(0, 0, "sending"), "data_sent data_received destroyed");
+    assert!(of(1, 0, "receiving").ends_with("destroyed"));
+    assert_eq!(of(0, 2, "sending"), "send reset_sent destroyed");
+    assert_eq!(of(1, 2, "receiving"), "receive reset_received");
+}

@@ -1,0 +1,103 @@
+//! A server's sessions, kept apart by what they were made under.
+
+use std::sync::Arc;
+
+use rustls::server::{ProducesTickets, StoresServerSessions};
+
+/// Sessions of one version and of the same promises; others are not found.
+#[derive(Debug)]
+pub(super) struct SeparateSessions {
+    inner: Arc<dyn StoresServerSessions>,
+    prefix: Vec<u8>,
+}
+
+impl SeparateSessions {
+    pub fn new(inner: Arc<dyn StoresServerSessions>, prefix: Vec<u8>) -> Arc<SeparateSessions> {
+        Arc::new(SeparateSessions { inner, prefix })
+    }
+
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        [&self.prefix, key].concat()
+    }
+}
+
+impl StoresServerSessions for SeparateSessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.inner.put(self.key(&key), value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.inner.get(&self.key(key))
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.inner.take(&self.key(key))
+    }
+
+    fn can_cache(&self) -> bool {
+        self.inner.can_cache()
+    }
+}
+
+/// Tickets of version 2, which version 1 does not take, nor the other way round (RFC 9369 s.5).
+#[derive(Debug)]
+pub(super) struct MarkedTickets(Arc<dyn ProducesTickets>);
+
+/// At the end of a ticket; without it, as version 1 has it, the ticketer's own check fails.
+const MARK: u8 = 2;
+
+impl MarkedTickets {
+    pub fn new(inner: Arc<dyn ProducesTickets>) -> Arc<MarkedTickets> {
+        Arc::new(MarkedTickets(inner))
+    }
+}
+
+impl ProducesTickets for MarkedTickets {
+    fn enabled(&self) -> bool {
+        self.0.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.0.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let mut ticket = self.0.encrypt(plain)?;
+        ticket.push(MARK);
+        Some(ticket)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        match cipher.split_last()? {
+            (&MARK, ticket) => self.0.decrypt(ticket),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_other_versions_and_limits_are_not_found() {
+        let inner = rustls::server::ServerSessionMemoryCache::new(8);
+        let one = SeparateSessions::new(inner.clone(), vec![1]);
+        let two = SeparateSessions::new(inner, vec![2]);
+        assert!(one.can_cache() && one.put(vec![7], vec![8]));
+        assert_eq!((two.get(&[7]), two.take(&[7])), (None, None));
+        assert_eq!((one.get(&[7]), one.take(&[7])), (Some(vec![8]), Some(vec![8])));
+        assert_eq!(one.get(&[7]), None, "a session is good once");
+    }
+
+    #[test]
+    fn tickets_of_another_version_are_not_taken() {
+        let one = rustls::crypto::ring::Ticketer::new().unwrap();
+        let two = MarkedTickets::new(one.clone());
+        let (first, second) = (one.encrypt(b"plain").unwrap(), two.encrypt(b"plain").unwrap());
+        assert_eq!(one.decrypt(&first).as_deref(), Some(&b"plain"[..]));
+        assert_eq!(two.decrypt(&second).as_deref(), Some(&b"plain"[..]));
+        assert_eq!((one.decrypt(&second), two.decrypt(&first)), (None, None));
+        assert!(two.enabled() && two.lifetime() > 0);
+    }
+}

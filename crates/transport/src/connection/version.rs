@@ -1,0 +1,191 @@
+//! Versions (RFC 9000 s.6, RFC 9368, RFC 9369): by a Version Negotiation packet, or on the way.
+//!
+//! rustls makes keys for the version that a TLS session began with. So a server reads what versions
+//! the client speaks before TLS does, and a client begins with keys for the version it hopes for; if
+//! the server does not follow, it begins again.
+
+use equic_wire::packet::VersionNegotiation;
+use equic_wire::params::TransportParameters;
+use equic_wire::{KnownVersion, Side, TransportErrorCode, Version};
+
+use super::Connection;
+use super::close::{CloseReason, ConnectionError};
+use super::handshake::{ACTIVE_IDS, random_id};
+use super::hello::ClientHello;
+use super::space::{Space, SpaceId};
+use super::waiting::Waiting;
+use crate::Timestamp;
+use crate::cid::RemoteIds;
+use crate::operation::Operation;
+
+impl Connection {
+    /// The version of the packets that are sent now.
+    pub fn version(&self) -> KnownVersion {
+        self.version
+    }
+
+    /// A Version Negotiation packet came (RFC 9000 s.6.2); whether it is followed.
+    pub(super) fn on_version_negotiation(
+        &mut self,
+        now: Timestamp,
+        packet: &VersionNegotiation<'_>,
+    ) -> bool {
+        let versions = packet.versions();
+        let wanted = self.side == Side::Client
+            && !self.closing.is_closed()
+            // RFC 9368 s.2.1: once, and before anything else of the server.
+            && !self.start.negotiated
+            && self.start.retry.is_none()
+            && self.stats.packets_received == self.packets_before
+            && packet.dcid() == self.scid.as_bytes()
+            && packet.scid() == self.original_dcid.as_bytes()
+            // It is late, or somebody else's: this version is spoken.
+            && !versions.contains(self.version.into());
+        let bytes = versions.as_bytes();
+        if !wanted || !self.operate_on(Operation::FollowVersions, 0, (), bytes, |_, ()| true) {
+            return false;
+        }
+        let common = self.start.spoken.iter().copied();
+        match common.into_iter().find(|version| versions.contains((*version).into())) {
+            Some(version) => {
+                self.start.negotiated = true;
+                self.begin_again(now, version);
+            }
+            None => {
+                let code = TransportErrorCode::VERSION_NEGOTIATION_ERROR;
+                let error = ConnectionError::transport(code, "no version in common");
+                self.forget(CloseReason::Local(error));
+            }
+        }
+        true
+    }
+
+    /// A client's second first flight, in this version.
+    fn begin_again(&mut self, now: Timestamp, version: KnownVersion) {
+        (self.version, self.start.original, self.start.keyed) = (version, version, version);
+        let tls = match self.start.session() {
+            Ok(tls) => tls,
+            Err(error) => {
+                return self.fail(now, TransportErrorCode::INTERNAL_ERROR, &error.to_string());
+            }
+        };
+        self.tls = tls;
+        self.level = SpaceId::Initial;
+        self.send_all_again(SpaceId::Initial);
+        self.send_all_again(SpaceId::DATA);
+        self.spaces[SpaceId::Initial] = Space::new();
+        self.waiting = Waiting::default();
+        self.original_dcid = random_id(&mut self.rng);
+        self.remote_ids = RemoteIds::new(self.original_dcid, ACTIVE_IDS.into());
+        self.peer_id_known = false;
+        // RFC 9369 s.5: tokens are of one version.
+        (self.start.token, self.start.retry) = (bytes::Bytes::new(), None);
+        self.packets_before = self.stats.packets_received;
+        let keys = self.start.initial_keys(self.side, version, self.original_dcid);
+        self.space(SpaceId::Initial).keys = Some(keys);
+        self.path_mut().pto_count = 0;
+        self.idle_since = now;
+        // The session, if there was one, is spent.
+        self.reject_early(now);
+        self.drive_tls(now);
+    }
+
+    /// A client hears the server's first CRYPTO data in its own first version though it hoped for
+    /// another: the keys of this TLS session are of no use.
+    pub(super) fn hoped_in_vain(&mut self, now: Timestamp) -> bool {
+        let vain = self.side == Side::Client && self.version != self.start.keyed;
+        if vain {
+            let version = self.version;
+            self.begin_again(now, version);
+        }
+        vain
+    }
+
+    /// Whether packets of this version may be the peer's.
+    pub(super) fn speaks(&self, version: KnownVersion, initial: bool) -> bool {
+        version == self.version
+            || initial
+                && match self.side {
+                    Side::Client => {
+                        version == self.start.keyed
+                            && self.spaces[SpaceId::Handshake].keys.is_none()
+                    }
+                    // Sent before the client heard of the other version.
+                    Side::Server => version == self.start.original,
+                }
+    }
+
+    /// A client hears of the version it hoped for (RFC 9369 s.4).
+    pub(super) fn adopt_version(&mut self, version: KnownVersion) {
+        if self.side == Side::Client && version != self.version {
+            self.version = version;
+            let dcid = self.start.retry.unwrap_or(self.original_dcid);
+            let keys = self.start.initial_keys(self.side, version, dcid);
+            self.space(SpaceId::Initial).keys = Some(keys);
+        }
+    }
+
+    /// A server has a whole ClientHello, and answers in the version that this says.
+    pub(super) fn choose_version(&mut self, hello: &[u8]) -> Result<(), rustls::Error> {
+        let now = Version::from(self.version);
+        let better = ClientHello::parse(hello).and_then(|hello| self.better_version(&hello));
+        let input = u64::from(now.0);
+        let chosen = self.operate(Operation::ChooseVersion, input, |_, now| {
+            better.map_or(now, |better| u64::from(Version::from(better).0))
+        });
+        // A hook can keep the client's version.
+        let Some(better) = better.filter(|better| u64::from(Version::from(*better).0) == chosen)
+        else {
+            return Ok(());
+        };
+        (self.version, self.start.keyed) = (better, better);
+        self.tls = self.start.session()?;
+        let keys = self.start.initial_keys(self.side, better, self.original_dcid);
+        self.space(SpaceId::Initial).keys = Some(keys);
+        Ok(())
+    }
+
+    /// The version that we like best of those the client likes at least as much as the one it began
+    /// with (RFC 9368 s.2.3). Not, if it sends early data: that has keys of the first version.
+    fn better_version(&self, hello: &ClientHello<'_>) -> Option<KnownVersion> {
+        let information = hello.versions().filter(|_| !hello.early_data)?;
+        let current = Version::from(self.version);
+        let liked: Vec<Version> =
+            information.available().iter().take_while(|version| *version != current).collect();
+        let ours = self.start.spoken.iter().copied();
+        ours.take_while(|version| *version != self.version)
+            .find(|version| liked.contains(&(*version).into()))
+    }
+
+    /// RFC 9368 s.4: nobody has meddled with what came of it.
+    pub(super) fn check_versions(
+        &mut self,
+        now: Timestamp,
+        parameters: &TransportParameters<'_>,
+    ) -> bool {
+        let sound = match self.side {
+            Side::Server => parameters
+                .version_information
+                .is_none_or(|versions| versions.chosen() == self.start.original.into()),
+            Side::Client => self.server_versions_are_sound(parameters),
+        };
+        if !sound {
+            let code = TransportErrorCode::VERSION_NEGOTIATION_ERROR;
+            self.fail(now, code, "versions were tampered with");
+        }
+        sound
+    }
+
+    fn server_versions_are_sound(&self, parameters: &TransportParameters<'_>) -> bool {
+        let Some(versions) = parameters.version_information else {
+            // RFC 9368 s.8: a server of version 1 need not know of this.
+            return self.version == self.start.original
+                && (!self.start.negotiated || self.version == KnownVersion::V1);
+        };
+        let available = versions.available();
+        let best = self.start.spoken.iter().find(|ours| available.contains((**ours).into()));
+        versions.chosen() == self.version.into()
+            // With a true list, the same would have been chosen.
+            && (!self.start.negotiated || best == Some(&self.start.original))
+    }
+}

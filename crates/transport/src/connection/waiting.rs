@@ -1,0 +1,104 @@
+//! Packets that came before their keys (RFC 9001 s.5.7): kept, a few, and looked at again.
+
+use super::Connection;
+use super::migration::From;
+use super::path::PathKey;
+use super::receive::Found;
+use super::space::SpaceId;
+use crate::Timestamp;
+use crate::operation::Operation;
+use crate::received::EcnCodepoint;
+
+/// As many as a first flight has.
+const MAX_PACKETS: usize = 10;
+/// Of all together.
+const MAX_BYTES: usize = 16 * 1024;
+
+struct Kept {
+    found: Found,
+    path: PathKey,
+    ecn: EcnCodepoint,
+    packet: Vec<u8>,
+}
+
+/// Packets without keys, in the order they came.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// At most [`MAX_PACKETS`] of [`MAX_BYTES`].
+    packets: Vec<Kept>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Whether there was room.
+    fn keep(&mut self, found: Found, path: PathKey, ecn: EcnCodepoint, packet: &[u8]) -> bool {
+        let fits = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
+        if fits {
+            self.bytes += packet.len();
+            self.packets.push(Kept { found, path, ecn, packet: packet.to_vec() });
+        }
+        fits
+    }
+
+    /// Bytes that are kept.
+    pub fn memory(&self) -> usize {
+        self.bytes + self.packets.capacity() * size_of::<Kept>()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+}
+
+/// Whether a packet can be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Ready,
+    /// Its keys may come.
+    TooEarly,
+    /// They are gone, or never come.
+    TooLate,
+}
+
+impl Connection {
+    /// Keeps a packet for which there are no keys yet; false: it is dropped.
+    pub(super) fn keep_waiting(
+        &mut self,
+        found: Found,
+        from: From,
+        ecn: EcnCodepoint,
+        packet: &[u8],
+    ) -> bool {
+        // Nobody moves before the handshake is confirmed (RFC 9000 s.9).
+        let From::Known(path) = from else { return false };
+        let input = (found.space, packet.len());
+        self.operate(Operation::KeepPacket, input, |_, _| true)
+            && self.waiting.keep(found, path, ecn, packet)
+    }
+
+    /// Looks again at packets whose keys have come.
+    pub(super) fn replay_waiting(&mut self, now: Timestamp) {
+        while let Some(at) = (self.waiting.packets.iter())
+            .position(|kept| self.readiness(&kept.found) != Readiness::TooEarly)
+        {
+            let Kept { found, path, ecn, mut packet } = self.waiting.packets.remove(at);
+            self.waiting.bytes -= packet.len();
+            let whole = (&mut From::Known(path), packet.len());
+            self.handle_packet(now, ecn, found, whole, &mut packet);
+        }
+    }
+
+    /// Whether the keys of a packet are there.
+    pub(super) fn readiness(&self, found: &Found) -> Readiness {
+        let ready = |yes| if yes { Readiness::Ready } else { Readiness::TooEarly };
+        match found.space {
+            SpaceId::Data(_) if found.is_early() => self.early_readiness(),
+            // Server data may come before the client's Finished; not the other way round
+            // (RFC 9001 s.5.7).
+            SpaceId::Data(_) => ready(self.one_rtt.is_some() && self.may_read_data()),
+            id if self.spaces[id].discarded => Readiness::TooLate,
+            id => ready(self.spaces[id].keys.is_some()),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! qlog files of the sequential schema (main schema s.5, RFC 7464).
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use equic_wire::{ConnectionId, Side};
+use serde_json::json;
+
+use super::json::{Hex, Record};
+use super::{Event, QlogSink};
+use crate::Timestamp;
+
+/// Starts each record (RFC 7464 s.2.2).
+const RECORD_SEPARATOR: u8 = 0x1e;
+
+/// What the times in a file count from (main schema s.7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReferenceTime {
+    /// A clock that never goes back.
+    Monotonic {
+        /// Zero in the file.
+        zero: Timestamp,
+        /// The calendar time at `zero`, about: since 1970-01-01 in UTC.
+        wall_clock: Option<Duration>,
+    },
+    /// The calendar.
+    System {
+        /// A moment...
+        zero: Timestamp,
+        /// ... and its calendar time, since 1970-01-01 in UTC: zero in the file.
+        epoch: Duration,
+    },
+}
+
+/// The first record of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileHeader {
+    /// What the file is, for people.
+    pub title: Option<String>,
+    /// Who wrote it, for people.
+    pub vantage_name: Option<String>,
+    /// Which end of the connection.
+    pub vantage: Side,
+    /// The original Destination Connection ID: the group of all events (quic-events s.1.1).
+    pub odcid: ConnectionId,
+    /// What times count from.
+    pub reference_time: ReferenceTime,
+}
+
+/// Writes a file of the sequential schema, `application/qlog+json-seq`, usually called
+/// `<odcid>_<vantage>.sqlog`.
+///
+/// After a write that failed nothing more is written, so a file ends with a whole record, or in the
+/// middle of its last.
+pub struct JsonSeq<W> {
+    writer: W,
+    zero: Timestamp,
+    /// A record, before it is written whole.
+    record: Vec<u8>,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> JsonSeq<W> {
+    /// Writes the header.
+    pub fn new(writer: W, header: &FileHeader) -> JsonSeq<W> {
+        let (zero, reference_time) = match header.reference_time {
+            ReferenceTime::Monotonic { zero, wall_clock } => {
+                let mut time = json!({ "clock_type": "monotonic", "epoch": "unknown" });
+                if let Some(wall_clock) = wall_clock {
+                    time["wall_clock_time"] = rfc3339(wall_clock).into();
+                }
+                (zero, time)
+            }
+            ReferenceTime::System { zero, epoch } => {
+                (zero, json!({ "clock_type": "system", "epoch": rfc3339(epoch) }))
+            }
+        };
+        let vantage = match header.vantage {
+            Side::Client => "client",
+            Side::Server => "server",
+        };
+        let mut trace = json!({
+            "common_fields": {
+                "group_id": Hex(header.odcid.as_bytes()),
+                "time_format": "relative_to_epoch",
+                "reference_time": reference_time,
+            },
+            "vantage_point": { "type": vantage },
+            "event_schemas": ["urn:ietf:params:qlog:events:quic-13"],
+        });
+        if let Some(name) = &header.vantage_name {
+            trace["vantage_point"]["name"] = name.as_str().into();
+        }
+        let mut file = json!({
+            "file_schema": "urn:ietf:params:qlog:file:sequential",
+            "serialization_format": "application/qlog+json-seq",
+            "trace": trace,
+        });
+        if let Some(title) = &header.title {
+            file["title"] = title.as_str().into();
+        }
+        let mut made = JsonSeq { writer, zero, record: Vec::new(), error: None };
+        made.write(&file);
+        made
+    }
+
+    /// Why nothing is written any more.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
+    }
+
+    /// The writer.
+    pub fn into_inner(self) -> W {
+        self.writer
+    }
+
+    fn write(&mut self, record: &impl serde::Serialize) {
+        if self.error.is_some() {
+            return;
+        }
+        self.record.clear();
+        self.record.push(RECORD_SEPARATOR);
+        let written = serde_json::to_writer(&mut self.record, record).map_err(io::Error::from);
+        self.record.push(b'\n');
+        let written = written.and_then(|()| self.writer.write_all(&self.record));
+        self.error = written.err();
+    }
+}
+
+impl<W: Write + Send> QlogSink for JsonSeq<W> {
+    fn event(&mut self, event: &Event<'_>) {
+        let zero = self.zero;
+        self.write(&Record { event, zero });
+    }
+}
+
+/// A moment since 1970-01-01 in UTC, as RFC 3339 writes it.
+fn rfc3339(since_epoch: Duration) -> String {
+    let (days, second) = (since_epoch.as_secs() / 86_400, since_epoch.as_secs() % 86_400);
+    // Gregorian years start in March here, so that the leap day is the last of a year; 400 years have
+    // 146,097 days, 100 years without their century's leap day 36,524, 4 years 1,461.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day_of_month = day - (153 * month + 2) / 5 + 1;
+    let (month, year) = if month < 10 { (month + 3, year) } else { (month - 9, year + 1) };
+    format!(
+        "{:04}-{month:02}-{day_of_month:02}T{:02}:{:02}:{:02}.{:03}Z",
+        era * 400 + year,
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        since_epoch.subsec_millis()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `date -u -d @N +%FT%T`.
+    #[test]
+    fn dates() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00.007Z"),
+            (68_255_999, "1972-02-29T23:59:59.007Z"),
+            (951_782_400, "2000-02-29T00:00:00.007Z"),
+            (978_307_199, "2000-12-31T23:59:59.007Z"),
+            (1_700_000_000, "2023-11-14T22:13:20.007Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.007Z"),
+        ] {
+            assert_eq!(rfc3339(Duration::from_secs(seconds) + Duration::from_millis(7)), expected);
+        }
+    }
+
+    /// Takes so many bytes.
+    struct Disk(usize, Vec<u8>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.0);
+            if count == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.0 -= count;
+            self.1.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_ends_it() {
+        let header = FileHeader {
+            title: None,
+            vantage_name: None,
+            vantage: Side::Client,
+            odcid: ConnectionId::cut(&[1; 8]),
+            reference_time: ReferenceTime::Monotonic { zero: Timestamp::START, wall_clock: None },
+        };
+        let event = Event {
+            time: Timestamp::START,
+            path: 0,
+            kind: super::super::EventKind::SpinBitUpdated(true),
+        };
+        let write = |size| {
+            let mut log = JsonSeq::new(Disk(size, Vec::new()), &header);
+            for _ in 0..10 {
+                log.event(&event);
+            }
+            (log.error().map(io::Error::kind), log.into_inner().1)
+        };
+        let (error, whole) = write(usize::MAX);
+        assert_eq!(
+            (error, whole.iter().filter(|byte| **byte == RECORD_SEPARATOR).count()),
+            (None, 11)
+        );
+        for size in [10, 500, whole.len() - 1] {
+            assert_eq!(write(size), (Some(io::ErrorKind::StorageFull), whole[..size].to_vec()));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! A line for each packet, for people.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+
+use equic_wire::frame::{Ack, ConnectionClose, Frame};
+use equic_wire::packet::PacketType;
+
+use super::json::names;
+use super::{Event, EventKind, Packet, QlogSink};
+use crate::Timestamp;
+
+/// How many ranges of an ACK frame are written out.
+const MAX_RANGES: usize = 4;
+
+/// Writes a line for each packet:
+///
+/// ```text
+///      12.345 > 1RTT          17   1252  ACK(5,0-3 8ms) STREAM(4 64..65 FIN)
+///      12.400 < initial        0   1200  CRYPTO(0..90) PADDING(1033)
+///      30.211 x 1RTT           9         lost
+/// ```
+///
+/// Milliseconds since `zero`; `>` was sent, `<` received, `x` was lost or dropped; the packet's type,
+/// number and bytes; its frames. After a write that failed nothing more is written.
+pub struct Trace<W> {
+    writer: W,
+    zero: Timestamp,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Trace<W> {
+    /// Times count from `zero`.
+    pub fn new(writer: W, zero: Timestamp) -> Trace<W> {
+        Trace { writer, zero, error: None }
+    }
+
+    /// Why nothing is written any more.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
+    }
+
+    /// The writer.
+    pub fn into_inner(self) -> W {
+        self.writer
+    }
+
+    fn line(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let start = Start { time: event.time, zero: self.zero };
+        let path = OtherPath(event.path);
+        match &event.kind {
+            EventKind::PacketSent(packet) => {
+                writeln!(self.writer, "{start} > {}{path}", Line(packet))
+            }
+            EventKind::PacketReceived(packet) => {
+                writeln!(self.writer, "{start} < {}{path}", Line(packet))
+            }
+            EventKind::PacketLost(lost) => {
+                let (name, number) = (names::packet(lost.packet_type), lost.number);
+                writeln!(self.writer, "{start} x {name:<9} {number:>6}         lost{path}")
+            }
+            EventKind::PacketDropped { packet_type, length, trigger, .. } => {
+                let name = packet_type.map_or("unknown", names::packet);
+                writeln!(self.writer, "{start} x {name:<9}      - {length:>6}  dropped: {trigger}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<W: Write + Send> QlogSink for Trace<W> {
+    fn event(&mut self, event: &Event<'_>) {
+        if self.error.is_none() {
+            self.error = self.line(event).err();
+        }
+    }
+}
+
+struct Start {
+    time: Timestamp,
+    zero: Timestamp,
+}
+
+impl Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.time.since(self.zero).as_micros();
+        write!(f, "{:>7}.{:03}", micros / 1000, micros % 1000)
+    }
+}
+
+struct OtherPath(u32);
+
+impl Display for OtherPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, " [path {}]", self.0) }
+    }
+}
+
+struct Line<'a>(&'a Packet<'a>);
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Packet { header, length, .. } = self.0;
+        write!(f, "{:<9} {:>6} {length:>6} ", names::packet(header.packet_type), header.number)?;
+        for frame in self.0.frames() {
+            // The first space of two after the length.
+            f.write_str(" ")?;
+            short(f, &frame, self.0.ack_delay_exponent, header.packet_type)?;
+        }
+        Ok(())
+    }
+}
+
+fn short(
+    f: &mut fmt::Formatter<'_>,
+    frame: &Frame<'_>,
+    exponent: u8,
+    packet_type: PacketType,
+) -> fmt::Result {
+    let name = frame.frame_type().name().unwrap_or("UNKNOWN");
+    match frame {
+        Frame::Ping | Frame::HandshakeDone | Frame::ImmediateAck => f.write_str(name),
+        Frame::Padding(count) => write!(f, "PADDING({count})"),
+        Frame::Ack(frame) => ack(f, frame, exponent, packet_type),
+        Frame::Crypto(crypto) => {
+            let start = crypto.offset().get();
+            write!(f, "CRYPTO({start}..{})", start + crypto.data().len() as u64)
+        }
+        Frame::Stream(stream) => {
+            let (id, fin) = (stream.stream_id().as_varint().get(), stream.fin());
+            let fin = if fin { " FIN" } else { "" };
+            write!(f, "STREAM({id} {}..{}{fin})", stream.offset().get(), stream.end().get())
+        }
+        Frame::ResetStream(reset) => {
+            let id = reset.stream_id.as_varint().get();
+            write!(f, "{name}({id} error {} at {})", reset.error_code.get(), reset.final_size.get())
+        }
+        Frame::StopSending(stop) => {
+            write!(
+                f,
+                "{name}({} error {})",
+                stop.stream_id.as_varint().get(),
+                stop.error_code.get()
+            )
+        }
+        Frame::NewToken(new) => write!(f, "{name}({} bytes)", new.token().len()),
+        Frame::MaxData(limit) | Frame::DataBlocked(limit) => write!(f, "{name}({})", limit.get()),
+        Frame::MaxStreamData(max) | Frame::StreamDataBlocked(max) => {
+            write!(f, "{name}({} {})", max.stream_id.as_varint().get(), max.limit.get())
+        }
+        Frame::MaxStreams(_, count) | Frame::StreamsBlocked(_, count) => {
+            write!(f, "{name}({})", count.get())
+        }
+        Frame::NewConnectionId(new) => {
+            write!(f, "{name}({} {})", new.sequence_number().get(), new.connection_id())
+        }
+        Frame::RetireConnectionId(sequence) => write!(f, "{name}({})", sequence.get()),
+        Frame::PathChallenge(_) | Frame::PathResponse(_) => f.write_str(name),
+        Frame::ConnectionClose(ConnectionClose::Transport { error_code, reason, .. }) => {
+            write!(f, "CLOSE({error_code}: {:?})", String::from_utf8_lossy(reason))
+        }
+        Frame::ConnectionClose(ConnectionClose::Application { error_code, reason }) => {
+            let reason = String::from_utf8_lossy(reason);
+            write!(f, "CLOSE(application {}: {reason:?})", error_code.get())
+        }
+        Frame::Datagram(datagram) => write!(f, "DATAGRAM({} bytes)", datagram.data.len()),
+        Frame::AckFrequency(ack) => {
+            let (threshold, delay) = (ack.ack_eliciting_threshold, ack.requested_max_ack_delay());
+            write!(f, "{name}({} packets {delay:?})", threshold.get())
+        }
+        Frame::Unknown(unknown) => write!(f, "UNKNOWN({:#x})", unknown.frame_type.0.get()),
+    }
+}
+
+fn ack(
+    f: &mut fmt::Formatter<'_>,
+    ack: &Ack<'_>,
+    exponent: u8,
+    packet_type: PacketType,
+) -> fmt::Result {
+    f.write_str("ACK(")?;
+    for (index, range) in ack.ranges().take(MAX_RANGES).enumerate() {
+        let (smallest, largest) = (range.smallest().get(), range.largest().get());
+        let comma = if index == 0 { "" } else { "," };
+        if smallest == largest {
+            write!(f, "{comma}{largest}")?;
+        } else {
+            write!(f, "{comma}{smallest}-{largest}")?;
+        }
+    }
+    if ack.range_count() > MAX_RANGES as u64 {
+        f.write_str(",...")?;
+    }
+    // RFC 9000 s.13.2.5: it says something in 1-RTT packets alone.
+    if packet_type == PacketType::OneRtt {
+        write!(f, " {:?}", ack.delay(exponent))?;
+    }
+    f.write_str(")")
+}
+
+#[cfg(test)]
+mod tests {
+    use equic_wire::ConnectionId;
+
+    use super::*;
+    use crate::qlog::{Form, Header, Lost};
+
+    fn line(kind: EventKind<'_>) -> String {
+        let mut trace = Trace::new(Vec::new(), Timestamp::from_nanos(1_000_000));
+        trace.event(&Event { time: Timestamp::from_nanos(13_345_678), path: 0, kind });
+        String::from_utf8(trace.into_inner()).unwrap()
+    }
+
+    fn packet(payload: &[u8]) -> Packet<'_> {
+        let form = Form::Short { spin: false, key_phase: false };
+        let (packet_type, dcid) = (PacketType::OneRtt, ConnectionId::EMPTY);
+        Packet {
+            header: Header { packet_type, number: 17, number_length: 1, dcid, form },
+            payload,
+            length: 1252,
+            ack_delay_exponent: 3,
+            checksum: 0,
+            mtu_probe: false,
+        }
+    }
+
+    #[test]
+    fn lines() {
+        // ACK of 5, 3 to 0, after 1000 * 8 microseconds; STREAM 4 from 64 with FIN; PADDING.
+        let frames = [&[2, 5, 0x43, 0xe8, 1, 0, 0, 3][..], &[0x0f, 4, 0x40, 64, 1, b'x', 0, 0]];
+        assert_eq!(
+            line(EventKind::PacketSent(packet(&frames.concat()))),
+            "     12.345 > 1RTT          17   1252  ACK(5,0-3 8ms) STREAM(4 64..65 FIN) PADDING(2)\n"
+        );
+        let lost =
+            Lost { packet_type: PacketType::Initial, number: 9, mtu_probe: false, trigger: None };
+        assert_eq!(
+            line(EventKind::PacketLost(lost)),
+            "     12.345 x initial        9         lost\n"
+        );
+        assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "packets alone");
+    }
+
+    /// What the peer says cannot make lines or drive a terminal.
+    #[test]
+    fn a_reason_with_control_characters() {
+        let close = [&[0x1d, 7, 6][..], b"a\n\x1b[1m"].concat();
+        assert_eq!(
+            line(EventKind::PacketReceived(packet(&close))),
+            "     12.345 < 1RTT          17   1252  CLOSE(application 7: \"a\\n\\u{1b}[1m\")\n"
+        );
+    }
+}

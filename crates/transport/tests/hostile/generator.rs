@@ -1,0 +1,222 @@
+//! Inputs by chance: records, and in them frames whose fields are from the edges.
+
+use equic_wire::frame::{AckRange, write_ack};
+use equic_wire::{PacketNumber, VarInt, Writer};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngCore, SeedableRng};
+
+/// Frame types of all documents, and some that are in none.
+const TYPES: [u64; 42] = [
+    0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f,
+    0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
+    0x30, 0x31, 0xaf, 0x08, 0x0e, 0x0f, 0x04, 0x05, 0x18, 0x2f5a,
+];
+
+/// Those that a peer may send after the handshake.
+const LEGAL: [u64; 24] = [
+    0x00, 0x01, 0x02, 0x02, 0x02, 0x05, 0x08, 0x0a, 0x0c, 0x0e, 0x0e, 0x0e, 0x10, 0x11, 0x12, 0x13,
+    0x14, 0x15, 0x18, 0x1a, 0x1b, 0x1f, 0x31, 0xaf,
+];
+
+pub struct Generator {
+    rng: StdRng,
+    /// Nothing that ends the connection at once, if it can be helped; else hardly anything gets far.
+    gentle: bool,
+    /// Who attacks: 0, the client; 1, the server.
+    initiator: u32,
+}
+
+impl Generator {
+    pub fn new(seed: u64) -> Generator {
+        Generator { rng: StdRng::seed_from_u64(seed), gentle: false, initiator: 0 }
+    }
+
+    pub fn input(&mut self) -> Vec<u8> {
+        // Mostly after the handshake: before it there is less to break.
+        let mask = if self.rng.random_bool(0.8) { 0xfb } else { 0xff };
+        let mut input = vec![self.rng.random::<u8>() & mask];
+        self.gentle = self.rng.random_bool(0.7);
+        self.initiator = u32::from(input[0] & 1);
+        for _ in 0..self.rng.random_range(1..60) {
+            self.record(&mut input);
+        }
+        input
+    }
+
+    fn record(&mut self, input: &mut Vec<u8>) {
+        let kind = *[0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 6, 7].choose(&mut self.rng).unwrap_or(&0);
+        let flags = if self.rng.random_bool(0.8) { 0 } else { self.rng.random::<u8>() & 0xf8 };
+        input.push(kind | flags);
+        match kind {
+            0 | 1 => {
+                let payload = self.payload();
+                input.extend_from_slice(&(payload.len() as u16).to_be_bytes());
+                input.extend_from_slice(&payload);
+            }
+            2 => {
+                let mut datagram = vec![0; self.rng.random_range(0..1400)];
+                self.rng.fill_bytes(&mut datagram);
+                if let Some(first) = datagram.first_mut() {
+                    *first =
+                        *[0x40, 0xc0, 0xe0, 0xd0, 0xf0, 0x80].choose(&mut self.rng).unwrap_or(&0);
+                }
+                input.extend_from_slice(&(datagram.len() as u16).to_be_bytes());
+                input.extend_from_slice(&datagram);
+            }
+            3 => input.extend_from_slice(&self.rng.random::<[u8; 3]>()),
+            4 => input.extend_from_slice(&self.rng.random::<[u8; 2]>()),
+            5 => input.extend_from_slice(&self.rng.random_range(0..2000u16).to_be_bytes()),
+            6 => input.push(self.rng.random()),
+            _ => {}
+        }
+    }
+
+    fn payload(&mut self) -> Vec<u8> {
+        let mut buffer = vec![0; 1000];
+        let mut writer = Writer::new(&mut buffer);
+        let alike = self.rng.random_bool(0.2).then(|| self.frame_type());
+        for _ in 0..*[1, 1, 1, 2, 3, 10, 100].choose(&mut self.rng).unwrap_or(&1) {
+            let kind = alike.unwrap_or_else(|| self.frame_type());
+            if self.frame(kind, &mut writer).is_none() {
+                break;
+            }
+        }
+        let length = writer.position();
+        buffer.truncate(length);
+        // Sometimes broken.
+        if length > 0 && !self.gentle && self.rng.random_bool(0.1) {
+            let at = self.rng.random_range(0..length);
+            buffer[at] ^= 1 << self.rng.random_range(0..8);
+        }
+        buffer
+    }
+
+    fn frame_type(&mut self) -> u64 {
+        let types: &[u64] = if self.gentle { &LEGAL } else { &TYPES };
+        *types.choose(&mut self.rng).unwrap_or(&0)
+    }
+
+    fn number(&mut self) -> VarInt {
+        if self.gentle {
+            return VarInt::from_u32(self.rng.random_range(0..5000));
+        }
+        let edges = [0, 1, 2, 3, 4, 63, 64, 100, 256 << 10, 512 << 10, (1 << 60) - 1, 1 << 60];
+        let value = match self.rng.random_range(0..4) {
+            0 => *edges.choose(&mut self.rng).unwrap_or(&0),
+            1 => (1 << 62) - 1 - self.rng.random_range(0..3),
+            2 => self.rng.random_range(0..2000),
+            _ => self.rng.random_range(0..20),
+        };
+        VarInt::new(value).unwrap_or(VarInt::MAX)
+    }
+
+    /// A stream that may be there.
+    fn stream(&mut self, both: bool) -> VarInt {
+        if self.gentle {
+            let direction = if both || self.rng.random_bool(0.5) { 0 } else { 2 };
+            let id = self.rng.random_range(0..30) * 4 + direction + self.initiator;
+            return VarInt::from_u32(id);
+        }
+        let likely = self.rng.random_range(0..40);
+        if self.rng.random_bool(0.95) { VarInt::from_u32(likely) } else { self.number() }
+    }
+
+    fn frame(&mut self, kind: u64, writer: &mut Writer<'_>) -> Option<()> {
+        if kind == 0x02 || kind == 0x03 {
+            return self.ack(writer);
+        }
+        let start = writer.position();
+        let written = self.fields(kind, writer);
+        if written.is_none() {
+            writer.truncate(start);
+        }
+        written
+    }
+
+    fn fields(&mut self, kind: u64, writer: &mut Writer<'_>) -> Option<()> {
+        writer.varint(VarInt::new(kind).ok()?).ok()?;
+        match kind {
+            0x04 => {
+                writer.varint(self.stream(false)).ok()?;
+                writer.varint(self.number()).ok()?;
+                writer.varint(self.number()).ok()?;
+            }
+            0x05 | 0x11 | 0x15 => {
+                writer.varint(self.stream(true)).ok()?;
+                writer.varint(self.number()).ok()?;
+            }
+            0x06 => {
+                writer.varint(self.number()).ok()?;
+                self.data(writer)?;
+            }
+            0x07 | 0x31 => self.data(writer)?,
+            0x08..=0x0f => {
+                writer.varint(self.stream(false)).ok()?;
+                if kind & 4 != 0 {
+                    writer.varint(self.number()).ok()?;
+                }
+                if kind & 2 != 0 {
+                    self.data(writer)?;
+                }
+            }
+            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => writer.varint(self.number()).ok()?,
+            0x18 => {
+                let most = if self.gentle { 4 } else { 50 };
+                let sequence = self.rng.random_range(0..most);
+                let prior = self.rng.random_range(0..=sequence);
+                writer.varint(VarInt::from_u32(sequence)).ok()?;
+                writer.varint(VarInt::from_u32(prior)).ok()?;
+                writer.u8(8).ok()?;
+                let mut id = [0; 24];
+                self.rng.fill_bytes(&mut id);
+                if self.gentle || self.rng.random_bool(0.8) {
+                    id = [sequence as u8; 24];
+                }
+                writer.bytes(&id).ok()?;
+            }
+            0x1a | 0x1b => writer.bytes(&self.rng.random::<[u8; 8]>()).ok()?,
+            0x1c => {
+                writer.varint(self.number()).ok()?;
+                writer.varint(self.number()).ok()?;
+                self.data(writer)?;
+            }
+            0x1d => {
+                writer.varint(self.number()).ok()?;
+                self.data(writer)?;
+            }
+            0xaf => {
+                for _ in 0..2 {
+                    writer.varint(self.number()).ok()?;
+                }
+                let from = if self.gentle { 1000 } else { 900 };
+                let delay = self.rng.random_range(from..16_400_000);
+                writer.varint(VarInt::from_u32(delay)).ok()?;
+                writer.varint(self.number()).ok()?;
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn data(&mut self, writer: &mut Writer<'_>) -> Option<()> {
+        let length = *[0, 1, 2, 20, 300].choose(&mut self.rng).unwrap_or(&0);
+        let mut data = vec![0; length];
+        self.rng.fill_bytes(&mut data);
+        writer.varint(VarInt::from_u32(length as u32)).ok()?;
+        writer.bytes(&data).ok()
+    }
+
+    fn ack(&mut self, writer: &mut Writer<'_>) -> Option<()> {
+        // Of few numbers, most of which were sent.
+        let mut top = self.rng.random_range(0..if self.gentle { 4 } else { 30u64 });
+        let mut ranges = Vec::new();
+        for _ in 0..self.rng.random_range(1..6) {
+            let low = top.saturating_sub(self.rng.random_range(0..3));
+            ranges.push(AckRange::new(PacketNumber::new(low)?, PacketNumber::new(top)?)?);
+            let Some(next) = low.checked_sub(2 + self.rng.random_range(0..3)) else { break };
+            top = next;
+        }
+        write_ack(writer, ranges, self.number(), None).ok().map(drop)
+    }
+}

@@ -1,0 +1,402 @@
+//! A connection and a peer that has the real keys and does what bytes say. For the fuzzer
+//! (`fuzz/fuzz_targets/hostile_peer.rs`) and for tests; stands on public calls alone.
+//!
+//! An input is one byte of configuration (see [`Case::new`]) and records: a byte for what is done
+//! ([`Case::record`]), then what that takes. Whatever it says, nothing panics, nothing is sent without
+//! end, timers rest, memory is bounded, an address that did not answer gets at most three times what
+//! came from it (RFC 9000 s.8.1), and in the end the connection is over.
+
+mod attack;
+pub mod generator;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use attack::{Attack, Orders};
+use equic_transport::connection::{
+    Arrival, ClientConfig, Event, ServerConfig, Transmit, TransportConfig,
+};
+use equic_transport::received::EcnCodepoint;
+use equic_transport::stream::{ReadOutcome, StreamEvent};
+use equic_transport::{Connection, Timestamp};
+use equic_wire::Direction;
+use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+/// The most that a victim may keep for its peer: windows do not grow in a case as short as these.
+const MEMORY: usize = 4 << 20;
+
+/// Datagrams that it may send without time passing, which pacing forbids to be many.
+const BURST: usize = 2_000;
+
+/// Bytes of a payload in one packet.
+const PAYLOAD: usize = 1_000;
+
+type TlsConfigs = (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>);
+
+static TLS: LazyLock<TlsConfigs> = LazyLock::new(|| {
+    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
+    let certificate = CertificateDer::from(made.cert.der().to_vec());
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let mut client = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    // One case must not depend on another.
+    client.resumption = rustls::client::Resumption::disabled();
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    (Arc::new(client), Arc::new(server))
+});
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// What is left of the input.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn word(&mut self) -> Option<u16> {
+        Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
+    }
+
+    /// As many as a word says, or as there are.
+    fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
+        let length = usize::from(self.word()?) % (most + 1);
+        let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
+        self.0 = rest;
+        Some(bytes)
+    }
+}
+
+/// Bytes that came from and went to an address.
+#[derive(Default)]
+struct Account {
+    received: usize,
+    sent: usize,
+}
+
+pub struct Case {
+    now: Timestamp,
+    attacker: Connection,
+    victim: Option<Connection>,
+    /// The victim is the client, which begins.
+    on_client: bool,
+    server_config: ServerConfig,
+    orders: Arc<Mutex<Orders>>,
+    accounts: BTreeMap<SocketAddr, Account>,
+    /// Datagrams of the attacker that have not arrived, and the last ones that did.
+    flight: VecDeque<Vec<u8>>,
+    last: Vec<u8>,
+    buffer: Vec<u8>,
+    /// What came of it, for tests of the tests.
+    pub outcome: Outcome,
+}
+
+/// How far a case got.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Outcome {
+    pub connected: bool,
+    pub closed: bool,
+    pub frames_taken: u64,
+    pub memory: usize,
+}
+
+/// Where the honest are. Others are the attacker's, and answer nothing.
+const CLIENT: &str = "198.51.100.1:4433";
+const SERVER: &str = "192.0.2.1:443";
+
+impl Case {
+    /// Of the first byte: 1, the victim is the client; 2, what the victim says has no effect on the
+    /// attacker, who acknowledges it; 4, the handshake is part of the case, else it is over;
+    /// 8, datagrams are not taken.
+    fn new(configuration: u8) -> Case {
+        let on_client = configuration & 1 != 0;
+        let mut transport = TransportConfig::default();
+        if configuration & 8 != 0 {
+            transport.datagram_receive_buffer = 0;
+        }
+        let transport = Arc::new(transport);
+        let (client, server) = (TLS.0.clone(), TLS.1.clone());
+        let config = ClientConfig { tls: client, transport: transport.clone() };
+        let name = ServerName::try_from("equic.test").unwrap();
+        let start = Timestamp::START;
+        let first = Connection::connect(start, &config, name, address(SERVER), [configuration; 32]);
+        let mut case = Case {
+            now: start,
+            attacker: first.unwrap(),
+            victim: None,
+            on_client,
+            server_config: ServerConfig { tls: server, transport, preferred_addresses: None },
+            orders: Arc::default(),
+            accounts: BTreeMap::new(),
+            flight: VecDeque::new(),
+            last: Vec::new(),
+            buffer: vec![0; 2_000],
+            outcome: Outcome::default(),
+        };
+        case.begin(configuration);
+        case
+    }
+
+    fn begin(&mut self, configuration: u8) {
+        let sent = self.attacker.poll_transmit(self.now, &mut self.buffer).unwrap();
+        let mut first = self.buffer[..sent.size].to_vec();
+        let mut packets = Datagram::new(&first, ParseOptions::default());
+        let Some(Ok(Packet::Long(long))) = packets.next() else { panic!("an Initial packet") };
+        let server = Connection::accept_from(
+            self.now,
+            &self.server_config,
+            long.version(),
+            long.dcid(),
+            long.scid(),
+            address(CLIENT),
+            [!configuration; 32],
+        );
+        let mut server = server.unwrap();
+        if self.on_client {
+            server.handle_datagram(self.now, self.arrival(address(CLIENT)), &mut first);
+            let client = std::mem::replace(&mut self.attacker, server);
+            self.victim = Some(client);
+        } else {
+            self.victim = Some(server);
+            self.deliver(address(CLIENT), &mut first);
+        }
+        if configuration & 4 == 0 {
+            for _ in 0..10 {
+                self.exchange();
+                self.pass(Duration::from_millis(20));
+            }
+        }
+        let deaf = configuration & 2 != 0;
+        let attack = Attack { orders: self.orders.clone(), deaf };
+        self.attacker.attach(Box::new(attack), &Attack::POINTS).unwrap();
+    }
+
+    fn victim(&mut self) -> &mut Connection {
+        self.victim.as_mut().unwrap()
+    }
+
+    /// Where the attacker is in truth.
+    fn home(&self) -> SocketAddr {
+        address(if self.on_client { SERVER } else { CLIENT })
+    }
+
+    fn arrival(&self, remote: SocketAddr) -> Arrival {
+        Arrival { remote, local: None, ecn: EcnCodepoint::Ect0 }
+    }
+
+    /// The victim gets a datagram.
+    fn deliver(&mut self, from: SocketAddr, datagram: &mut [u8]) {
+        self.accounts.entry(from).or_default().received += datagram.len();
+        let (now, arrival) = (self.now, self.arrival(from));
+        self.victim().handle_datagram(now, arrival, datagram);
+        self.listen();
+    }
+
+    /// Takes what the victim says, and looks whether all is as it must be.
+    fn listen(&mut self) {
+        for count in 0.. {
+            assert!(count < BURST, "it sends without end");
+            let (now, mut buffer) = (self.now, std::mem::take(&mut self.buffer));
+            let sent = self.victim().poll_transmit(now, &mut buffer);
+            self.buffer = buffer;
+            let Some(sent) = sent else { break };
+            self.account(&sent);
+            if sent.destination == self.home() {
+                let from = if self.on_client { CLIENT } else { SERVER };
+                let arrival = self.arrival(address(from));
+                self.attacker.handle_datagram(now, arrival, &mut self.buffer[..sent.size]);
+                while self.attacker.poll_event().is_some() {}
+            }
+        }
+        let memory = self.victim().memory();
+        assert!(memory < MEMORY, "{memory} bytes are kept");
+        self.outcome.memory = self.outcome.memory.max(memory);
+    }
+
+    fn account(&mut self, sent: &Transmit) {
+        let connected = self.victim().is_connected();
+        let home = self.home();
+        let account = self.accounts.entry(sent.destination).or_default();
+        account.sent += sent.size;
+        // At home somebody answers, once there are keys; elsewhere nobody ever does.
+        if !self.on_client && (!connected || sent.destination != home) {
+            let Account { received, sent: bytes } = *account;
+            assert!(bytes <= 3 * received, "{bytes} bytes to {} for {received}", sent.destination);
+        }
+    }
+
+    /// The attacker says what it has to say, and the victim gets it.
+    fn exchange(&mut self) {
+        for _ in 0..50 {
+            let sent = self.attacker.poll_transmit(self.now, &mut self.buffer);
+            let Some(sent) = sent else { break };
+            self.flight.push_back(self.buffer[..sent.size].to_vec());
+        }
+        while let Some(mut datagram) = self.flight.pop_front() {
+            self.last.clone_from(&datagram);
+            self.deliver(self.home(), &mut datagram);
+        }
+    }
+
+    /// Time passes.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        for count in 0.. {
+            assert!(count < 20_000, "timers never rest");
+            let next = self.victim().poll_timeout();
+            let Some(at) = next.filter(|at| *at <= end) else { break };
+            self.now = self.now.max(at);
+            let now = self.now;
+            self.victim().handle_timeout(now);
+            self.listen();
+        }
+        self.now = self.now.max(end);
+        if self.attacker.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.attacker.handle_timeout(self.now);
+        }
+    }
+
+    /// The application at the victim's end: reads, echoes, opens.
+    fn application(&mut self, what: u8) {
+        let victim = self.victim();
+        let mut ids = Vec::new();
+        for direction in [Direction::Bidirectional, Direction::Unidirectional] {
+            ids.extend(std::iter::from_fn(|| victim.accept(direction)));
+        }
+        let (mut connected, mut closed) = (false, false);
+        while let Some(event) = victim.poll_event() {
+            match event {
+                Event::Stream(StreamEvent::Readable(id)) => ids.push(id),
+                Event::Connected => connected = true,
+                Event::Closed(_) => closed = true,
+                _ => {}
+            }
+        }
+        let mut buffer = [0; 4096];
+        for id in ids {
+            if what & 1 == 0 {
+                break;
+            }
+            while let Ok(ReadOutcome::Bytes(count)) = victim.read(id, &mut buffer) {
+                let _ = victim.write(id, &buffer[..count]);
+            }
+            let _ = match what & 6 {
+                2 => victim.streams().finish(id),
+                4 => victim.streams().reset(id, 7),
+                6 => victim.streams().stop(id, 7),
+                _ => Ok(()),
+            };
+        }
+        if what & 8 != 0
+            && let Some(id) = victim.open(Direction::Unidirectional)
+        {
+            let _ = victim.write(id, &buffer[..usize::from(what) * 16]);
+            let _ = victim.streams().finish(id);
+        }
+        if what & 16 != 0 {
+            let _ = victim.send_datagram(buffer[..usize::from(what)].to_vec());
+        }
+        while what & 32 != 0 && victim.read_datagram().is_some() {}
+        if what & 64 != 0 {
+            victim.update_keys();
+        }
+        self.outcome.connected |= connected;
+        self.outcome.closed |= closed;
+        self.listen();
+    }
+
+    /// What an input byte stands for. None: the input ends.
+    fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
+        let kind = input.byte()?;
+        let elsewhere = address("203.0.113.9:1000");
+        let from = if kind & 0x80 != 0 { elsewhere } else { self.home() };
+        match kind & 7 {
+            // Frames, in packets with the real keys.
+            0 | 1 => {
+                let payload = input.bytes(PAYLOAD)?.to_vec();
+                if let Ok(mut orders) = self.orders.lock() {
+                    orders.payloads.push_back(payload);
+                }
+                if kind & 0x40 == 0 {
+                    self.exchange();
+                }
+            }
+            // A datagram of its own making.
+            2 => {
+                let mut datagram = input.bytes(1500)?.to_vec();
+                let id = self.victim().local_ids().next();
+                if let (Some(id), Some(place)) = (id, datagram.get_mut(1..9))
+                    && kind & 0x40 != 0
+                    && id.len() == 8
+                {
+                    place.copy_from_slice(id.as_bytes());
+                }
+                self.deliver(from, &mut datagram);
+            }
+            // The last one again, changed or as it was.
+            3 => {
+                let (at, bits) = (usize::from(input.word()?), input.byte()?);
+                let mut datagram = self.last.clone();
+                let length = datagram.len().max(1);
+                if let Some(byte) = datagram.get_mut(at % length) {
+                    *byte ^= bits;
+                }
+                self.deliver(from, &mut datagram);
+            }
+            // Frames that it would have sent anyway, changed.
+            4 => {
+                let change = (input.byte()?, input.byte()?);
+                if let Ok(mut orders) = self.orders.lock() {
+                    orders.changes.push_back(change);
+                }
+            }
+            5 => self.pass(Duration::from_millis(u64::from(input.word()?) >> (kind >> 5))),
+            6 => {
+                let what = input.byte()?;
+                self.application(what);
+            }
+            _ => self.exchange(),
+        }
+        Some(())
+    }
+
+    /// Nobody says anything any more: it ends by itself.
+    fn end(&mut self) {
+        self.exchange();
+        self.application(0x20);
+        self.outcome.frames_taken = self.victim().stats().packets_received;
+        self.outcome.connected |= self.victim().is_connected();
+        // Round trips that the attacker made seem long make long timeouts.
+        self.pass(Duration::from_secs(7 * 24 * 3600));
+        assert!(self.victim().is_drained(), "it never ends");
+    }
+}
+
+/// Plays an input.
+pub fn play(data: &[u8]) -> Outcome {
+    let mut input = Input(data);
+    let Some(configuration) = input.byte() else { return Outcome::default() };
+    let mut case = Case::new(configuration);
+    while case.record(&mut input).is_some() {}
+    case.end();
+    case.outcome
+}

@@ -1,0 +1,14 @@
+//! A connection and a peer that has the real keys and does what the input says: datagrams of any bytes,
+//! frames of any bytes in packets that open, changed handshakes, replays, other addresses, time. Its
+//! driver, which says what an input is and what must hold, is the transport's own test:
+//!
+//!     cargo +nightly fuzz run hostile_peer fuzz/corpus/hostile_peer fuzz/seeds/hostile_peer
+#![no_main]
+
+#[allow(dead_code, reason = "the test makes inputs of its own, and looks at what came of them")]
+#[path = "../../crates/transport/tests/hostile/mod.rs"]
+mod hostile;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| drop(hostile::play(data)));
