@@ -16,6 +16,7 @@ use super::driver::Driver;
 use super::error::ConnectError;
 use super::incoming::Incoming;
 use super::socket::{IncomingQueue, Shared, Socket};
+use super::tokens::{Home, Tokens};
 use super::udp::Udp;
 use super::{ClientConfig, ServerConfig};
 
@@ -29,12 +30,15 @@ pub struct Settings {
     pub endpoint: EndpointConfig,
     /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
     pub receive_offload: bool,
+    /// Whether clients of a server get a token each, by which they are known to receive at their
+    /// address the next time (RFC 9000 s.8.1.3): no Retry packet then.
+    pub give_tokens: bool,
 }
 
 impl Settings {
     /// The defaults.
     pub fn new(endpoint: EndpointConfig) -> Settings {
-        Settings { endpoint, receive_offload: true }
+        Settings { endpoint, receive_offload: true, give_tokens: true }
     }
 }
 
@@ -147,6 +151,8 @@ impl Endpoint {
             incoming: std::sync::Mutex::new(IncomingQueue::default()),
             arrived: tokio::sync::Notify::new(),
             gone: tokio::sync::Notify::new(),
+            tokens: Arc::new(Tokens::default()),
+            gives_tokens: settings.give_tokens,
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;
@@ -205,8 +211,15 @@ impl Endpoint {
         }
         let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
         let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
-        let (handle, connection) = inner.endpoint.connect(socket.now(), config, name, remote)?;
+        let (handle, mut connection) =
+            inner.endpoint.connect(socket.now(), config, name.clone(), remote)?;
+        let home = Home::new(Arc::clone(&socket.shared.tokens), name, remote);
+        if let Some(token) = home.take(connection.version()) {
+            // Of our own making is only that it is not too long, and nothing was sent yet.
+            connection.set_token(token);
+        }
         let cell = socket.add(&mut inner, handle, connection);
+        cell.lock().home = Some(home);
         drop(inner);
         Ok(Connecting::new(cell))
     }
@@ -284,6 +297,8 @@ impl Endpoint {
         let socket = self.first();
         let local = udp.local_addr()?.ip();
         let local = (!local.is_unspecified()).then_some(local);
+        // They are for the old address, and would tell who it was that moved.
+        self.0.shared.tokens.clear();
         let mut inner = socket.lock();
         inner.udp = Arc::new(udp);
         let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();

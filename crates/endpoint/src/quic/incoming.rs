@@ -56,6 +56,7 @@ impl Incoming {
         }
         let (handle, connection) = inner.endpoint.accept(now, incoming)?;
         let cell = self.socket.add(&mut inner, handle, connection);
+        cell.lock().token_due = self.socket.shared.gives_tokens;
         drop(inner);
         Ok(Connecting::new(cell))
     }

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::cell::Cell;
 use super::error::ConnectionError;
 use super::incoming::Incoming;
+use super::tokens::Tokens;
 use super::udp::{Outgoing, Udp};
 
 /// Datagrams that other sockets of the endpoint passed on and that wait for the task; more are
@@ -35,6 +36,10 @@ pub(super) struct Shared {
     pub arrived: Notify,
     /// A connection is gone.
     pub gone: Notify,
+    /// What servers gave.
+    pub tokens: Arc<Tokens>,
+    /// Whether clients get tokens.
+    pub gives_tokens: bool,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.

@@ -21,8 +21,17 @@ const MAX_REQUEST: usize = 4096;
 
 /// What each end does. Not chacha20: the transport takes the AES of Initials from the provider that would
 /// offer it then. A client is told `transfer` where the server moves or the network misbehaves.
-const BOTH: [&str; 7] =
-    ["handshake", "transfer", "retry", "resumption", "multiconnect", "http3", "ecn"];
+const BOTH: [&str; 9] = [
+    "handshake",
+    "transfer",
+    "retry",
+    "resumption",
+    "zerortt",
+    "multiconnect",
+    "http3",
+    "ecn",
+    "v2",
+];
 const CLIENT: [&str; 2] = ["keyupdate", "connectionmigration"];
 const SERVER: [&str; 2] = ["versionnegotiation", "connectionmigration"];
 
