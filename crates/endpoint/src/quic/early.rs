@@ -50,6 +50,12 @@ impl Connection {
         self.cell().lock().connection.is_early()
     }
 
+    /// What is known by now of what was sent before the end of the handshake, even if the connection
+    /// is over.
+    pub fn early_data(&self) -> EarlyData {
+        self.cell().lock().early
+    }
+
     /// Waits until the handshake is complete, and says what became of what was sent before that.
     ///
     /// # Errors

@@ -7,10 +7,10 @@ use equic_endpoint::quic::{
     WriteError,
 };
 use equic_wire::KnownVersion;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 
 use crate::common::{
-    Identity, NAME, body, client, connect, decide, echo, settings, soon, transport,
+    ALPN, Identity, NAME, body, client, connect, decide, echo, settings, soon, transport,
 };
 
 /// A client that tries 0-RTT.
@@ -265,6 +265,61 @@ fn speaking(versions: &[KnownVersion], first: Option<KnownVersion>) -> Arc<Trans
     Arc::new(TransportConfig { versions, first_version: first, ..TransportConfig::default() })
 }
 
+/// A server says what it speaks; quinn, too.
+#[tokio::test]
+async fn a_version_that_nobody_speaks() {
+    let identity = Identity::new();
+    let transport = TransportConfig { first_unknown: true, ..TransportConfig::default() };
+    let tls = Arc::new(identity.client_tls());
+    let config = ClientConfig { tls, transport: Arc::new(transport) };
+    let server = identity.server(1);
+    echo(server.clone());
+    let connection = connect(&client(), &config, &server).await;
+    exchange(&connection, 10_000).await;
+    assert_eq!(connection.version(), KnownVersion::V1);
+    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(identity.server_tls()).unwrap();
+    let quinn_config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    let server = quinn::Endpoint::server(quinn_config, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = server.local_addr().unwrap();
+    let accepting = tokio::spawn(async move { server.accept().await.unwrap().await.unwrap() });
+    let connecting = client().connect(&config, address, NAME).unwrap();
+    assert!(soon("connected", connecting).await.is_ok());
+    soon("quinn's side", accepting).await.unwrap();
+}
+
+/// Initial packets are of AES in any case (RFC 9001 s.5.2).
+#[tokio::test]
+async fn nothing_but_chacha20() {
+    let identity = Identity::new();
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites =
+        vec![rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    let provider = Arc::new(provider);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(identity.certificate.clone()).unwrap();
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let only_chacha = ClientConfig { tls: Arc::new(tls), transport: transport() };
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
+        .unwrap();
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let config =
+        ServerConfig { tls: Arc::new(tls), transport: transport(), preferred_addresses: None };
+    let server = identity.server_with(1, settings(), config);
+    echo(server.clone());
+    for config in [only_chacha, identity.client()] {
+        exchange(&connect(&client(), &config, &server).await, 10_000).await;
+    }
+}
+
 /// What the server likes best, and what both speak.
 #[tokio::test]
 async fn versions_are_agreed_on() {
@@ -290,4 +345,58 @@ async fn versions_are_agreed_on() {
         exchange(&connection, 10_000).await;
         assert_eq!(connection.version(), agreed, "{ours:?} {first:?} {theirs:?}");
     }
+}
+
+/// An HTTP/3 server that takes early data and answers everything with its name.
+fn http(identity: &Identity, name: &'static str) -> Endpoint {
+    let mut tls = identity.server_tls();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    tls.max_early_data_size = u32::MAX;
+    let config =
+        ServerConfig { tls: Arc::new(tls), transport: transport(), preferred_addresses: None };
+    let server = identity.server_with(1, settings(), config);
+    let accepting = server.clone();
+    tokio::spawn(async move {
+        while let Some(incoming) = accepting.accept().await {
+            let Ok(connection) = incoming.accept().unwrap().into_0rtt() else { panic!("a client") };
+            tokio::spawn(async move {
+                let transport = equic_endpoint::quic::h3::Connection::new(connection);
+                let mut http =
+                    h3::server::Connection::<_, bytes::Bytes>::new(transport).await.unwrap();
+                while let Ok(Some(resolver)) = http.accept().await {
+                    let (_, mut stream) = resolver.resolve_request().await.unwrap();
+                    stream.send_response(http::Response::new(())).await.unwrap();
+                    stream.send_data(name.into()).await.unwrap();
+                    stream.finish().await.unwrap();
+                }
+            });
+        }
+    });
+    server
+}
+
+/// The HTTP/3 client: the second connection asks early, and asks again where that is rejected.
+#[tokio::test]
+async fn requests_in_early_data() {
+    use equic_endpoint::client::{Client, ClientConfig};
+    let identity = Identity::new();
+    let (one, other) = (http(&identity, "one"), http(&identity, "other"));
+    let address = one.local_addr().unwrap();
+    let trust = equic_endpoint::Trust::Insecure;
+    let client =
+        Client::new(ClientConfig { trust, early_data: true, ..ClientConfig::default() }).unwrap();
+    let url = format!("https://{address}/");
+    let get = async |url: &str| {
+        let mut response = soon("a response", client.get(url)).await.unwrap();
+        let body = soon("a body", response.body(100)).await.unwrap();
+        (body, response.connection().early_data())
+    };
+    assert_eq!(get(&url).await, ("one".into(), EarlyData::None));
+    client.leave(&url).await.unwrap();
+    assert_eq!(get(&url).await, ("one".into(), EarlyData::Accepted));
+    // Another server of the same name, which knows nothing of this one's sessions.
+    let elsewhere = format!("https://{}/", other.local_addr().unwrap());
+    assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::None));
+    client.leave(&elsewhere).await.unwrap();
+    assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::Accepted));
 }

@@ -64,6 +64,11 @@ impl Client<'_> {
                 self.hq(&self.connect().await?, one).await?;
                 self.early(others).await
             }
+            // There is nothing to fetch.
+            "versionnegotiation" => {
+                self.connect().await?.close(VarInt::ZERO, "");
+                Ok(())
+            }
             "multiconnect" => {
                 for request in all {
                     self.hq(&self.connect().await?, std::slice::from_ref(request)).await?;

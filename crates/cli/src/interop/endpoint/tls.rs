@@ -30,6 +30,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
         transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         transport.first_version = Some(KnownVersion::V1);
     }
+    transport.first_unknown = contract.is("versionnegotiation");
     Arc::new(transport)
 }
 
