@@ -18,4 +18,6 @@ echo "== Debian's kernels"
 scripts/kernels.sh
 echo "== other people's servers: quinn, s2n-quic, quiche, quic-go, aioquic"
 scripts/examples.sh test
+echo "== interoperability: quinn, quic-go, aioquic, as clients and as servers"
+scripts/interop.sh quick
 echo "== done"

@@ -129,11 +129,6 @@ impl Io {
         Ok(false)
     }
 
-    /// An answer that belongs to no connection.
-    pub fn send_one(&self, bytes: &[u8], to: SocketAddr) {
-        let _ = self.socket.send_to(bytes, to);
-    }
-
     fn flush(&self, batch: &mut Batch) -> Result<()> {
         let batch = std::mem::take(batch);
         let Some(destination) = batch.to else { return Ok(()) };

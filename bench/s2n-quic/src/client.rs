@@ -25,14 +25,12 @@ struct Stage {
 }
 
 pub async fn run(client: &Client) -> Result<()> {
-    if matches!(client.work, Work::Requests { .. }) {
+    if matches!(client.work, Work::Requests { .. } | Work::Handshakes { resume: true, .. }) {
         unsupported();
     }
     let provider = aws_lc_rs::default_provider();
     let (mut tls, full) = bench_contract::tls::client(&client.ca, provider, PERF)?;
-    if let Work::Handshakes { resume: false, .. } = client.work {
-        tls.resumption = rustls::client::Resumption::disabled();
-    }
+    tls.resumption = rustls::client::Resumption::disabled();
     let socket = bench_contract::client_socket(client.connect)?;
     let effective = Effective::new("s2n-quic", "native", &socket)?;
     let endpoint = s2n_quic::Client::builder()
@@ -45,8 +43,8 @@ pub async fn run(client: &Client) -> Result<()> {
     let answer = match client.work {
         Work::Download { bytes, streams } => stage.download(bytes, streams, effective).await?,
         Work::Upload { bytes } => stage.upload(bytes, effective).await?,
-        Work::Handshakes { time, parallel, resume } => {
-            stage.handshakes(time, parallel, resume, effective).await?
+        Work::Handshakes { time, parallel, .. } => {
+            stage.handshakes(time, parallel, effective).await?
         }
         Work::Hold { count } => stage.hold(count, effective).await?,
         Work::Requests { .. } => unsupported(),
@@ -104,7 +102,7 @@ impl Stage {
         Ok(Answer { bytes, count: 1, resumed: None, seconds, handshake_seconds, effective })
     }
 
-    /// A connection with the smallest of exchanges, after which the server's tickets are here.
+    /// A connection with the smallest of exchanges.
     async fn exchange(&self) -> Result<u64> {
         let connection = self.connect().await?;
         let received = fetch(connection.handle(), HEAD as u64).await?;
@@ -116,13 +114,9 @@ impl Stage {
         &self,
         time: Duration,
         parallel: usize,
-        resume: bool,
         effective: Effective,
     ) -> Result<Answer> {
-        // As many tickets as there will be connections at a time; each brings more than it takes.
-        for _ in 0..if resume { parallel + 1 } else { 1 } {
-            self.exchange().await?;
-        }
+        self.exchange().await?;
         let full = self.full.load(Ordering::Relaxed);
         let start = Instant::now();
         let mut workers = JoinSet::new();

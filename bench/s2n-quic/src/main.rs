@@ -1,4 +1,5 @@
-//! s2n-quic for `equic bench transport`, on one thread, with rustls. It has no HTTP/3 on crates.io.
+//! s2n-quic for `equic bench transport`, on one thread, with rustls. It has no HTTP/3 on crates.io, and
+//! neither gives nor takes tickets there.
 
 mod client;
 mod server;

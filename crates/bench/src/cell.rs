@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use equic_lab::Lab;
-use equic_lab::measure::{Memory, cpu_time};
+use equic_lab::measure::cpu_time;
 use serde::{Deserialize, Serialize};
 
 use crate::process::{Program, Seat};
@@ -95,11 +95,11 @@ pub struct Sample {
     pub server_peak_rss: u64,
     /// The same of the client, as of the last look, at most 50 ms before its end.
     pub client_peak_rss: u64,
-    /// Proportional memory of the server before anybody came, in bytes.
-    pub server_idle_pss: u64,
+    /// Anonymous memory of the server before anybody came, in bytes.
+    pub server_idle_memory: u64,
     /// The same with all connections open, where these are held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_held_pss: Option<u64>,
+    pub server_held_memory: Option<u64>,
     /// What the client said.
     pub answer: Answer,
 }
@@ -160,7 +160,7 @@ fn measure(
     let mut server = start("server", listen, &seat)?;
     let address = ready(stage, &mut server)?;
     rest(&server);
-    let Some(before) = Memory::of(server.pid()) else {
+    let Some(before) = anonymous(server.pid()) else {
         return Err(died(&mut server, "server"));
     };
 
@@ -184,12 +184,11 @@ fn measure(
     let stopped = end(&mut server, "server", ENDING)?;
 
     let units = what.units(&answer);
-    let held = told.held.map(|held| held.pss_bytes);
     let value = match what.figure() {
         Figure::BitsPerSecond => 8.0 * answer.bytes as f64 / answer.seconds,
         Figure::PerSecond => answer.count as f64 / answer.seconds,
-        Figure::BytesPerConnection => match held {
-            Some(held) => (held as f64 - before.pss_bytes as f64) / units,
+        Figure::BytesPerConnection => match told.held {
+            Some(held) => (held as f64 - before as f64) / units,
             None => return failed("the client never said that it holds its connections"),
         },
     };
@@ -199,8 +198,8 @@ fn measure(
         client_cpu: ended.cpu_seconds / units,
         server_peak_rss,
         client_peak_rss,
-        server_idle_pss: before.pss_bytes,
-        server_held_pss: held,
+        server_idle_memory: before,
+        server_held_memory: told.held,
         answer,
     })
 }
@@ -231,7 +230,7 @@ fn ready(stage: &Stage<'_>, server: &mut Program) -> Result<String, Trouble> {
 struct Told {
     lines: Vec<String>,
     /// The server's memory while all connections were open.
-    held: Option<Memory>,
+    held: Option<u64>,
 }
 
 /// Waits until the client has ended.
@@ -249,7 +248,7 @@ fn attend(
         match client.line(LOOK) {
             Ok(Some(line)) if line == "held" && what == Workload::Idle && told.held.is_none() => {
                 rest(server);
-                told.held = Memory::of(server.pid());
+                told.held = anonymous(server.pid());
                 client.peak_memory();
                 client.close_stdin();
             }
@@ -271,6 +270,14 @@ fn attend(
 
 fn interrupted(stage: &Stage<'_>) -> Result<(), Trouble> {
     if stage.stop.load(Ordering::Relaxed) { failed("interrupted") } else { Ok(()) }
+}
+
+/// Memory of a process that is not of files, in bytes. Its share of the program's own pages would fall
+/// when a client of the same program starts.
+fn anonymous(pid: u32) -> Option<u64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Waits until a process uses no CPU time any more, or not for long.

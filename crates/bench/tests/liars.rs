@@ -84,8 +84,8 @@ fn an_honest_one_is_measured() {
     assert_eq!(sample.value, 8.0 * 1000.0 / 0.5);
     assert_eq!(sample.answer.effective.implementation, "liar 1");
     assert!(sample.server_cpu > 0.0 && sample.client_cpu > 0.0, "{sample:?}");
-    assert!(sample.server_peak_rss > 1 << 20 && sample.server_idle_pss > 0, "{sample:?}");
-    assert_eq!(sample.server_held_pss, None);
+    assert!(sample.server_peak_rss > 1 << 20 && sample.server_idle_memory > 0, "{sample:?}");
+    assert_eq!(sample.server_held_memory, None);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn idle_connections_are_weighed() {
     let sample = measured(Scene::new().run("holds", Workload::Idle));
     // 10 MB for 100 connections; the shell keeps a second copy while it assigns.
     assert!((90e3..250e3).contains(&sample.value), "{sample:?}");
-    assert!(sample.server_held_pss > Some(sample.server_idle_pss), "{sample:?}");
+    assert!(sample.server_held_memory > Some(sample.server_idle_memory), "{sample:?}");
 }
 
 #[test]

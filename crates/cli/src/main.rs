@@ -33,8 +33,7 @@ use failure::Done;
 /// QUIC servers protected in the kernel, and experiments with them.
 #[derive(Parser)]
 #[command(name = "equic", version, max_term_width = 80)]
-#[command(after_help = "`equic COMMAND --help` tells the rest.
-Exit codes: 0 done, 1 failed, 2 wrong usage.
+#[command(after_help = "`equic COMMAND --help` tells the rest. Exit: 0 done, 1 failed, 2 wrong usage.
 EQUIC_LOG=debug shows on standard error what the libraries do.")]
 struct Equic {
     #[command(subcommand)]
@@ -43,7 +42,7 @@ struct Equic {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Drop abusive traffic to a QUIC server in the kernel; watch, steer
+    /// Drop abusive traffic to a QUIC server in the kernel
     #[command(subcommand)]
     Gateway(gateway::Command),
     /// Serve files over HTTP/3, telling a gateway who is connected

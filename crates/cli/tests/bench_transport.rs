@@ -17,7 +17,7 @@ fn bench(folder: &Path, implementations: &Value) -> Command {
     std::fs::write(&file, implementations.to_string()).unwrap();
     let mut command = Command::new(EQUIC);
     command.args(["bench", "transport", "--runs", "1", "--seconds", "1", "--bytes", "3000001"]);
-    command.args(["--connections", "40", "--grace", "20"]);
+    command.args(["--connections", "200", "--grace", "20"]);
     command.arg("--implementations-file").arg(file).arg("--out").arg(folder.join("out"));
     command
 }

@@ -140,7 +140,8 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes a connection may hold in memory.
+    /// Unacknowledged bytes a response may hold in memory; a connection, as many as
+    /// [`Limits::max_concurrent_streams`] of them.
     pub send_window: u64,
     /// A request whose headers do not arrive, or whose response is not taken, for this long is given up.
     pub stall_timeout: Duration,

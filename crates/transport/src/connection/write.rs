@@ -26,6 +26,10 @@ const MAX_EXTENSION: usize = 1000;
 /// Packets in a row with nothing but acknowledgements.
 const MAX_SILENCE: usize = 32;
 
+/// The room below which no stream is asked for a frame: one with [`MIN_DATA`], and what stands before
+/// the data, which is 4 to 19 bytes.
+const MIN_STREAM: usize = MIN_DATA + 8;
+
 pub(super) fn varint(value: u64) -> VarInt {
     VarInt::new(value).unwrap_or(VarInt::MAX)
 }
@@ -337,6 +341,10 @@ impl Connection {
         let space = id;
         loop {
             let remaining = writer.remaining();
+            if remaining < MIN_STREAM {
+                // Nobody need be asked: with many streams waiting, that would be dear.
+                return;
+            }
             let room = |id: StreamId, offset: u64| {
                 let header = Stream::header_len(id, varint(offset), Some(remaining));
                 remaining.checked_sub(header).filter(|room| *room >= MIN_DATA).unwrap_or(0)
