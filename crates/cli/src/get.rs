@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_endpoint::client::{Response, Target};
-use equic_endpoint::quic::PacketTrace;
+use equic_endpoint::quic::{EarlyData, PacketTrace};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
 use equic_report::number;
@@ -50,6 +50,12 @@ pub struct Args {
     /// Print a line for each packet on standard error
     #[arg(long)]
     trace: bool,
+    /// Fetch the first URL of each server on a connection of its own, before the others, and ask for
+    /// the others in the first packets of a second one (0-RTT), if the server allows that: whoever
+    /// records these packets can have the server answer them again. The session that this takes is
+    /// kept in memory, not beyond this command
+    #[arg(long = "0rtt")]
+    early: bool,
     /// For a handshake, and for a whole response
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
@@ -68,6 +74,8 @@ struct Fetched<'a> {
     handshake_ms: f64,
     first_byte_ms: f64,
     total_ms: Option<f64>,
+    /// The server took the request in 0-RTT packets.
+    early: bool,
 }
 
 /// URLs that are fetched at once.
@@ -87,6 +95,7 @@ pub fn run(args: &Args) -> Done {
             key_log: args.quic.key_log()?,
             qlog,
             trace,
+            early_data: args.early,
             ..ClientConfig::default()
         };
         let job = Arc::new(Job {
@@ -96,6 +105,7 @@ pub fn run(args: &Args) -> Done {
             place,
             json: args.json,
             discard: args.discard,
+            early: args.early,
             // Lines of a trace would run through them.
             bars: MultiProgress::with_draw_target(if args.trace {
                 ProgressDrawTarget::hidden()
@@ -127,13 +137,27 @@ struct Job {
     at_once: usize,
     json: bool,
     discard: bool,
+    early: bool,
     bars: MultiProgress,
 }
 
 /// Fetches all URLs; what failed, by their places.
 async fn fetch_all(job: &Arc<Job>, urls: &[String]) -> Done<BTreeMap<usize, Failure>> {
     let mut failed = BTreeMap::new();
-    let mut waiting = urls.iter().cloned().enumerate();
+    let mut servers = BTreeSet::new();
+    let (alone, together): (Vec<_>, Vec<_>) = urls
+        .iter()
+        .cloned()
+        .enumerate()
+        .partition(|(_, url)| job.early && servers.insert(server(url)));
+    for (number, url) in alone {
+        match job.fetch(&url).await {
+            Err(closed @ Failure::ClosedPipe) => return Err(closed),
+            Err(failure) => drop(failed.insert(number, failure.about(&url))),
+            Ok(()) => job.client.leave(&url).await?,
+        }
+    }
+    let mut waiting = together.into_iter();
     let mut running = JoinSet::new();
     loop {
         while running.len() < job.at_once
@@ -181,6 +205,7 @@ impl Job {
             handshake_ms: ms(timing.handshake),
             first_byte_ms: ms(timing.first_byte),
             total_ms: timing.total.map(ms),
+            early: response.connection().early_data() == EarlyData::Accepted,
         };
         if self.json {
             output::json_line("equic.get/1", &fetched)?;
@@ -242,6 +267,12 @@ impl Place {
             Place::Directory(directory) => Sink::file(&directory.join(name(url)?)),
         }
     }
+}
+
+/// Whose URL it is; what cannot be used is nobody's.
+fn server(url: &str) -> Option<(String, u16)> {
+    let (target, _) = Target::parse(url).ok()?;
+    Some((target.host().to_owned(), target.port()))
 }
 
 /// The last part of a URL's path, as a file name.

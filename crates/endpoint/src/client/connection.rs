@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{ClientError, Target, in_time};
 use crate::h3_code;
-use crate::quic::{self, ConnectionError};
+use crate::quic::{self, ConnectionError, EarlyData};
 
 /// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
@@ -32,6 +32,8 @@ struct Shared {
     target: Target,
     peer: SocketAddr,
     handshake: Duration,
+    /// Requests did not wait for the handshake.
+    early: bool,
     timeout: Option<Duration>,
 }
 
@@ -54,15 +56,23 @@ impl Shared {
 }
 
 impl Connection {
+    /// `handshake`: how long it took; none: nothing waits for it.
     pub(super) async fn new(
         quic: quic::Connection,
         target: Target,
         peer: SocketAddr,
-        handshake: Duration,
+        handshake: Option<Duration>,
         timeout: Option<Duration>,
     ) -> Result<Self, ClientError> {
         let transport = quic::h3::Connection::new(quic.clone());
-        let shared = Arc::new(Shared { quic, target, peer, handshake, timeout });
+        let shared = Arc::new(Shared {
+            quic,
+            target,
+            peer,
+            handshake: handshake.unwrap_or_default(),
+            early: handshake.is_none(),
+            timeout,
+        });
         let mut builder = h3::client::builder();
         builder.max_field_section_size(MAX_FIELD_SECTION).send_grease(false);
         let start = Instant::now();
@@ -117,12 +127,22 @@ impl Connection {
             |e: http::Error| ClientError::Path { path: path.to_string(), reason: e.to_string() };
         let uri = self.shared.target.uri(path).map_err(wrong)?;
         let is_head = method == Method::HEAD;
+        // RFC 8470 s.2: others may do harm if they are carried out twice.
+        let is_safe = method.is_safe();
         let request = Request::builder()
             .method(method)
             .uri(uri)
             .header(header::USER_AGENT, concat!("equic/", env!("CARGO_PKG_VERSION")))
             .body(())
             .map_err(wrong)?;
+        if !is_safe {
+            in_time(deadline, start, "handshake", async {
+                let peer = self.shared.peer;
+                let done = self.shared.quic.handshake().await;
+                done.map_err(|source| ClientError::Handshake { peer, source })
+            })
+            .await?;
+        }
         let mut send = self.send.clone();
         let (head, stream) = in_time(deadline, start, "request", async {
             let exchange = async {
@@ -166,7 +186,13 @@ impl Connection {
         self.shared.peer
     }
 
-    /// How long the handshake took.
+    /// What became of requests that were sent before the handshake was complete
+    /// ([`super::ClientConfig::early_data`]), as far as that is known.
+    pub fn early_data(&self) -> EarlyData {
+        if self.shared.early { self.shared.quic.early_data() } else { EarlyData::None }
+    }
+
+    /// How long the handshake took; zero where nothing waited for it.
     pub fn handshake(&self) -> Duration {
         self.shared.handshake
     }

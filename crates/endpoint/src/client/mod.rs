@@ -19,7 +19,7 @@ use equic_wire::VarInt;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::quic::{self, Endpoint, PacketTrace, QlogFolder, TransportConfig};
+use crate::quic::{self, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
 use crate::tls::{KeyLog, Trust};
 use crate::{Congestion, h3_code, socket, tls};
 
@@ -58,6 +58,11 @@ pub struct ClientConfig {
     pub qlog: Option<QlogFolder>,
     /// Where a line for each packet goes.
     pub trace: Option<PacketTrace>,
+    /// Whether to send requests before the handshake is complete (0-RTT), to servers that this client
+    /// has been connected to and that allow it. Only those of safe methods (RFC 9110 s.9.2.1): an
+    /// attacker can have them carried out more than once (RFC 8470 s.2). Sessions are in memory alone,
+    /// for rustls does not write them down.
+    pub early_data: bool,
 }
 
 impl Default for ClientConfig {
@@ -75,6 +80,7 @@ impl Default for ClientConfig {
             key_log: None,
             qlog: None,
             trace: None,
+            early_data: false,
         }
     }
 }
@@ -102,6 +108,7 @@ impl Prepared {
             ..TransportConfig::default()
         };
         let mut tls = tls::client(&config.trust)?;
+        tls.enable_early_data = config.early_data;
         if let Some(log) = &config.key_log {
             tls.key_log = Arc::new(log.clone());
         }
@@ -185,16 +192,41 @@ impl Client {
         deadline: Option<Instant>,
     ) -> Result<Connection, ClientError> {
         let start = Instant::now();
-        let connecting = self
-            .endpoint
+        let connecting = self.begin(target, peer)?;
+        self.finish(connecting, target, peer, start, deadline).await
+    }
+
+    fn begin(&self, target: &Target, peer: SocketAddr) -> Result<quic::Connecting, ClientError> {
+        self.endpoint
             .connect(&self.quic.0, peer, target.server_name())
-            .map_err(|source| ClientError::Start { peer, source })?;
+            .map_err(|source| ClientError::Start { peer, source })
+    }
+
+    async fn finish(
+        &self,
+        connecting: quic::Connecting,
+        target: &Target,
+        peer: SocketAddr,
+        start: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
         let quic = in_time(deadline, start, "handshake", async {
             connecting.await.map_err(|source| ClientError::Handshake { peer, source })
         })
         .await?;
-        let handshake = start.elapsed();
+        let handshake = Some(start.elapsed());
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
+    }
+
+    /// As [`open`](Self::open), but for requests that may be sent before the handshake is complete.
+    async fn open_early(&self, target: &Target) -> Result<Connection, ClientError> {
+        let (peer, start) = (self.resolve(target).await?, Instant::now());
+        match self.begin(target, peer)?.into_0rtt() {
+            Ok(quic) => {
+                Connection::new(quic, target.clone(), peer, None, self.config.timeout).await
+            }
+            Err(connecting) => self.finish(connecting, target, peer, start, self.deadline()).await,
+        }
     }
 
     /// Where a target's packets go: the first address of a family the socket can reach.
@@ -229,13 +261,37 @@ impl Client {
         let connection = match kept.get(&target) {
             Some(connection) if connection.is_open() => connection.clone(),
             _ => {
-                let connection = self.open(&target).await?;
-                kept.insert(target, connection.clone());
+                let connection = if self.config.early_data {
+                    self.open_early(&target).await?
+                } else {
+                    self.open(&target).await?
+                };
+                kept.insert(target.clone(), connection.clone());
                 connection
             }
         };
         drop(kept);
-        connection.get(&path).await
+        match connection.get(&path).await {
+            // RFC 8470 s.3: what was rejected is asked again, on a connection that HTTP/3 has not
+            // begun on yet.
+            Err(_) if connection.early_data() == EarlyData::Rejected => {
+                let again = self.open(&target).await?;
+                self.kept.lock().await.insert(target, again.clone());
+                again.get(&path).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Closes the connection that [`get`](Self::get) has kept to a URL's server, if there is one: the
+    /// next request begins another.
+    ///
+    /// # Errors
+    /// A URL that is not https.
+    pub async fn leave(&self, url: &str) -> Result<(), ClientError> {
+        let (target, _) = Target::parse(url)?;
+        self.kept.lock().await.remove(&target);
+        Ok(())
     }
 
     /// Moves to another source address; open connections migrate with the next packet they send

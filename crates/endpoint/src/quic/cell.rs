@@ -11,8 +11,10 @@ use equic_transport::endpoint::Handle;
 use equic_transport::stream::StreamEvent;
 use equic_wire::{Direction, StreamId, VarInt};
 
+use super::early::EarlyData;
 use super::error::ConnectionError;
 use super::socket::Socket;
+use super::tokens::Home;
 
 /// A connection and who waits for it.
 pub(super) struct Cell {
@@ -32,6 +34,15 @@ pub(super) struct State {
     pub closed: Option<ConnectionError>,
     /// How often the active path has changed.
     pub moves: u64,
+    /// What became of data before the end of the handshake.
+    pub early: EarlyData,
+    /// Grows when early data is rejected: streams of before are gone, and their numbers are used
+    /// again.
+    pub epoch: u8,
+    /// A client's: where the server's tokens go.
+    pub home: Option<Home>,
+    /// A server's: the client gets a token when the handshake is complete.
+    pub token_due: bool,
     pub wakers: Wakers,
     pub streams: HashMap<StreamId, StreamState>,
 }
@@ -100,6 +111,10 @@ impl Cell {
             timer: None,
             closed: None,
             moves: 0,
+            early: EarlyData::None,
+            epoch: 0,
+            home: None,
+            token_due: false,
             wakers: Wakers::default(),
             streams: HashMap::new(),
         };
@@ -129,9 +144,28 @@ impl Cell {
 }
 
 impl State {
-    /// The connection's error, if it is over.
-    pub fn check(&self) -> Result<(), ConnectionError> {
-        self.closed.clone().map_or(Ok(()), Err)
+    /// The connection's error, if it is over; `rejected`, if a stream of this epoch is gone.
+    pub fn check<E: From<ConnectionError>>(&self, epoch: u8, rejected: E) -> Result<(), E> {
+        match &self.closed {
+            Some(error) => Err(error.clone().into()),
+            None if epoch != self.epoch => Err(rejected),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a stream of this epoch is still there.
+    pub fn is_open(&self, epoch: u8) -> bool {
+        self.closed.is_none() && epoch == self.epoch
+    }
+
+    /// RFC 9001 s.4.6.2: what was written is not to be had back from here.
+    fn on_early_data_rejected(&mut self) {
+        self.early = EarlyData::Rejected;
+        self.epoch = self.epoch.wrapping_add(1);
+        for stream in std::mem::take(&mut self.streams).into_values() {
+            stream.reader.into_iter().chain(stream.writer).for_each(Waker::wake);
+        }
+        self.wakers.open.iter_mut().for_each(WakerList::wake);
     }
 
     /// Tells those who wait what happened.
@@ -146,13 +180,16 @@ impl State {
                 }
                 Event::Moved(_) => self.moves += 1,
                 Event::DatagramsReadable => self.wakers.datagrams.wake(),
-                // Early data is not for this interface; it gives no tokens; who finds no room for a
-                // datagram drops it.
+                Event::EarlyDataAccepted => self.early = EarlyData::Accepted,
+                Event::EarlyDataRejected => self.on_early_data_rejected(),
+                Event::NewToken(token) => {
+                    if let Some(home) = &self.home {
+                        home.keep(self.connection.version(), token);
+                    }
+                }
+                // Who finds no room for a datagram drops it.
                 Event::Confirmed
                 | Event::PathValidated(_)
-                | Event::EarlyDataAccepted
-                | Event::EarlyDataRejected
-                | Event::NewToken(_)
                 | Event::DatagramsWritable => {}
             }
         }
@@ -260,7 +297,10 @@ impl State {
     }
 
     /// The application lets go of half a stream.
-    pub fn drop_half(&mut self, id: StreamId) {
+    pub fn drop_half(&mut self, id: StreamId, epoch: u8) {
+        if epoch != self.epoch {
+            return;
+        }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.halves -= 1;
             if stream.halves == 0 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use equic_transport::connection::{DatagramError, Stats};
-use equic_wire::{Direction, StreamId, VarInt};
+use equic_wire::{Direction, KnownVersion, StreamId, VarInt};
 
 use super::cell::Cell;
 use super::error::ConnectionError;
@@ -18,7 +18,7 @@ use super::send::SendStream;
 
 /// A connection whose handshake is under way. Awaited it becomes a [`Connection`]; dropped it is given
 /// up.
-pub struct Connecting(Option<Connection>);
+pub struct Connecting(pub(super) Option<Connection>);
 
 impl Connecting {
     pub(super) fn new(cell: Arc<Cell>) -> Connecting {
@@ -102,7 +102,7 @@ impl Connection {
         &self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(SendStream, RecvStream), ConnectionError>> {
-        self.poll_open(Direction::Bidirectional, cx).map_ok(|id| self.both(id))
+        self.poll_open(Direction::Bidirectional, cx).map_ok(|opened| self.both(opened))
     }
 
     pub(super) fn poll_open_uni(
@@ -110,14 +110,14 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Poll<Result<SendStream, ConnectionError>> {
         self.poll_open(Direction::Unidirectional, cx)
-            .map_ok(|id| SendStream::new(Arc::clone(&self.0), id))
+            .map_ok(|(id, epoch)| SendStream::new(Arc::clone(&self.0), id, epoch))
     }
 
     pub(super) fn poll_accept_bi(
         &self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(SendStream, RecvStream), ConnectionError>> {
-        self.poll_accept(Direction::Bidirectional, cx).map_ok(|id| self.both(id))
+        self.poll_accept(Direction::Bidirectional, cx).map_ok(|opened| self.both(opened))
     }
 
     pub(super) fn poll_accept_uni(
@@ -125,18 +125,19 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Poll<Result<RecvStream, ConnectionError>> {
         self.poll_accept(Direction::Unidirectional, cx)
-            .map_ok(|id| RecvStream::new(Arc::clone(&self.0), id))
+            .map_ok(|(id, epoch)| RecvStream::new(Arc::clone(&self.0), id, epoch))
     }
 
-    fn both(&self, id: StreamId) -> (SendStream, RecvStream) {
-        (SendStream::new(Arc::clone(&self.0), id), RecvStream::new(Arc::clone(&self.0), id))
+    fn both(&self, (id, epoch): (StreamId, u8)) -> (SendStream, RecvStream) {
+        let send = SendStream::new(Arc::clone(&self.0), id, epoch);
+        (send, RecvStream::new(Arc::clone(&self.0), id, epoch))
     }
 
     fn poll_open(
         &self,
         direction: Direction,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<StreamId, ConnectionError>> {
+    ) -> Poll<Result<(StreamId, u8), ConnectionError>> {
         let mut state = self.cell().lock();
         let outcome = state.poll_open(direction, cx);
         match &outcome {
@@ -148,21 +149,21 @@ impl Connection {
             Poll::Pending => self.cell().touch(&mut state),
             Poll::Ready(Err(_)) => {}
         }
-        outcome
+        outcome.map_ok(|id| (id, state.epoch))
     }
 
     fn poll_accept(
         &self,
         direction: Direction,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<StreamId, ConnectionError>> {
+    ) -> Poll<Result<(StreamId, u8), ConnectionError>> {
         let mut state = self.cell().lock();
         let outcome = state.poll_accept(direction, cx);
         if let Poll::Ready(Ok(id)) = &outcome {
             let halves = if direction == Direction::Bidirectional { 2 } else { 1 };
             state.streams.entry(*id).or_default().halves = halves;
         }
-        outcome
+        outcome.map_ok(|id| (id, state.epoch))
     }
 
     /// Sends a datagram (RFC 9221): once, in one packet, when congestion control allows. It may be lost.
@@ -229,6 +230,11 @@ impl Connection {
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.cell().lock().connection.stats()
+    }
+
+    /// The version of QUIC that it speaks; before the handshake is complete it may change.
+    pub fn version(&self) -> KnownVersion {
+        self.cell().lock().connection.version()
     }
 
     /// The protocol that TLS agreed on (ALPN).

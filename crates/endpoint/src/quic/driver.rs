@@ -134,6 +134,15 @@ impl Driver {
         if state.removed {
             return Sent::All;
         }
+        if state.token_due && state.connection.is_connected() {
+            state.token_due = false;
+            let (client, version) =
+                (state.connection.remote_address().ip(), state.connection.version());
+            if let Some(token) = inner.endpoint.future_token(now, client, version) {
+                // The only one; a token that is too long goes nowhere.
+                state.connection.send_token(token);
+            }
+        }
         let sent = self.batch.send(&mut state.connection, now, udp, TURNS);
         while let Some(change) = state.connection.poll_id_change() {
             inner.endpoint.handle_id_change(handle, change);
@@ -217,7 +226,12 @@ impl Route<'_> {
             Received::Connection(handle) => {
                 let Some(cell) = cell(inner, handle) else { return };
                 let mut state = cell.lock();
+                let early = state.connection.is_early();
                 state.connection.handle_datagram(self.now, arrival, datagram);
+                if early {
+                    // Lest a stream of before a rejection is taken for one of after it.
+                    state.take_events();
+                }
                 if !std::mem::replace(&mut state.queued, true) {
                     work.push_back(Arc::clone(cell));
                 }

@@ -17,6 +17,7 @@ use super::error::ConnectError;
 use super::incoming::Incoming;
 use super::log::{Logs, PacketTrace, QlogFolder};
 use super::socket::{IncomingQueue, Shared, Socket};
+use super::tokens::{Home, Tokens};
 use super::udp::Udp;
 use super::{ClientConfig, ServerConfig};
 
@@ -34,12 +35,15 @@ pub struct Settings {
     pub qlog: Option<QlogFolder>,
     /// Where a line for each packet goes.
     pub trace: Option<PacketTrace>,
+    /// Whether clients of a server get a token each, by which they are known to receive at their
+    /// address the next time (RFC 9000 s.8.1.3): no Retry packet then.
+    pub give_tokens: bool,
 }
 
 impl Settings {
     /// The defaults.
     pub fn new(endpoint: EndpointConfig) -> Settings {
-        Settings { endpoint, receive_offload: true, qlog: None, trace: None }
+        Settings { endpoint, receive_offload: true, qlog: None, trace: None, give_tokens: true }
     }
 }
 
@@ -153,6 +157,8 @@ impl Endpoint {
             arrived: tokio::sync::Notify::new(),
             gone: tokio::sync::Notify::new(),
             logs: Logs { qlog: settings.qlog, trace: settings.trace },
+            tokens: Arc::new(Tokens::default()),
+            gives_tokens: settings.give_tokens,
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;
@@ -212,9 +218,16 @@ impl Endpoint {
         let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
         let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
         let now = socket.now();
-        let (handle, mut connection) = inner.endpoint.connect(now, config, name, remote)?;
+        let (handle, mut connection) =
+            inner.endpoint.connect(now, config, name.clone(), remote)?;
         self.0.shared.logs.begin(&mut connection, now).release();
+        let home = Home::new(Arc::clone(&socket.shared.tokens), name, remote);
+        if let Some(token) = home.take(connection.version()) {
+            // Of our own making is only that it is not too long, and nothing was sent yet.
+            connection.set_token(token);
+        }
         let cell = socket.add(&mut inner, handle, connection);
+        cell.lock().home = Some(home);
         drop(inner);
         Ok(Connecting::new(cell))
     }
@@ -292,6 +305,8 @@ impl Endpoint {
         let socket = self.first();
         let local = udp.local_addr()?.ip();
         let local = (!local.is_unspecified()).then_some(local);
+        // They are for the old address, and would tell who it was that moved.
+        self.0.shared.tokens.clear();
         let mut inner = socket.lock();
         inner.udp = Arc::new(udp);
         let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();

@@ -112,6 +112,10 @@ pub enum ReadError {
     /// It was stopped before, by us.
     #[error("closed stream")]
     Closed,
+    /// It was opened before the end of the handshake, and the server did not take what was sent then:
+    /// to be done again, on a new stream.
+    #[error("early data rejected")]
+    EarlyDataRejected,
     /// See [`ConnectionError`].
     #[error("connection lost: {0}")]
     Connection(#[from] ConnectionError),
@@ -121,7 +125,9 @@ impl From<ReadError> for io::Error {
     fn from(error: ReadError) -> io::Error {
         match error {
             ReadError::Reset(_) => io::Error::new(io::ErrorKind::ConnectionReset, error),
-            ReadError::Closed => io::Error::new(io::ErrorKind::NotConnected, error),
+            ReadError::Closed | ReadError::EarlyDataRejected => {
+                io::Error::new(io::ErrorKind::NotConnected, error)
+            }
             ReadError::Connection(error) => error.into(),
         }
     }
@@ -136,6 +142,9 @@ pub enum WriteError {
     /// It was finished or reset before.
     #[error("closed stream")]
     Closed,
+    /// See [`ReadError::EarlyDataRejected`].
+    #[error("early data rejected")]
+    EarlyDataRejected,
     /// See [`ConnectionError`].
     #[error("connection lost: {0}")]
     Connection(#[from] ConnectionError),
@@ -145,7 +154,9 @@ impl From<WriteError> for io::Error {
     fn from(error: WriteError) -> io::Error {
         match error {
             WriteError::Stopped(_) => io::Error::new(io::ErrorKind::ConnectionReset, error),
-            WriteError::Closed => io::Error::new(io::ErrorKind::NotConnected, error),
+            WriteError::Closed | WriteError::EarlyDataRejected => {
+                io::Error::new(io::ErrorKind::NotConnected, error)
+            }
             WriteError::Connection(error) => error.into(),
         }
     }

@@ -28,7 +28,9 @@ fn read_error(error: ReadError) -> StreamErrorIncoming {
     match error {
         ReadError::Reset(error_code) => StreamErrorIncoming::StreamTerminated { error_code },
         ReadError::Connection(error) => of_connection(error),
-        ReadError::Closed => StreamErrorIncoming::Unknown(Box::new(error)),
+        ReadError::Closed | ReadError::EarlyDataRejected => {
+            StreamErrorIncoming::Unknown(Box::new(error))
+        }
     }
 }
 
@@ -36,7 +38,9 @@ fn write_error(error: WriteError) -> StreamErrorIncoming {
     match error {
         WriteError::Stopped(error_code) => StreamErrorIncoming::StreamTerminated { error_code },
         WriteError::Connection(error) => of_connection(error),
-        WriteError::Closed => StreamErrorIncoming::Unknown(Box::new(error)),
+        WriteError::Closed | WriteError::EarlyDataRejected => {
+            StreamErrorIncoming::Unknown(Box::new(error))
+        }
     }
 }
 

@@ -61,6 +61,7 @@ impl Incoming {
         let (handle, connection) = inner.endpoint.accept_with(now, incoming, prepare)?;
         begun.release();
         let cell = self.socket.add(&mut inner, handle, connection);
+        cell.lock().token_due = self.socket.shared.gives_tokens;
         drop(inner);
         Ok(Connecting::new(cell))
     }

@@ -11,6 +11,7 @@
 //!
 //! * `endpoint.rs`, `incoming.rs`, `connection.rs`, `send.rs`, `receive.rs`: what an application has in
 //!   its hands; `error.rs`: what can go wrong;
+//! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `batch.rs`: datagrams into GSO batches; `udp.rs`: the system's socket;
 //! * `log/`: qlog files and packet traces; `h3.rs`: the traits of the `h3` crate.
@@ -21,6 +22,7 @@ mod batch;
 mod cell;
 mod connection;
 mod driver;
+mod early;
 mod endpoint;
 mod error;
 pub mod h3;
@@ -29,9 +31,11 @@ mod log;
 mod receive;
 mod send;
 mod socket;
+mod tokens;
 mod udp;
 
 pub use connection::{Connecting, Connection};
+pub use early::EarlyData;
 pub use endpoint::{Endpoint, Settings};
 pub use error::{ConnectError, ConnectionError, ReadError, WriteError};
 pub use incoming::Incoming;

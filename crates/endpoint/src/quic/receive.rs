@@ -25,6 +25,8 @@ const MIN_CHUNK: usize = 2 * 1024;
 pub struct RecvStream {
     guard: Arc<Guard>,
     id: StreamId,
+    /// See [`super::cell::State::epoch`].
+    epoch: u8,
     end: Option<End>,
     /// Zeroed room for chunks, taken up from the front.
     room: BytesMut,
@@ -39,8 +41,8 @@ enum End {
 }
 
 impl RecvStream {
-    pub(super) fn new(guard: Arc<Guard>, id: StreamId) -> RecvStream {
-        RecvStream { guard, id, end: None, room: BytesMut::new() }
+    pub(super) fn new(guard: Arc<Guard>, id: StreamId, epoch: u8) -> RecvStream {
+        RecvStream { guard, id, epoch, end: None, room: BytesMut::new() }
     }
 
     /// The stream's ID.
@@ -63,7 +65,7 @@ impl RecvStream {
         }
         let cell = &self.guard.0;
         let mut state = cell.lock();
-        state.check()?;
+        state.check(self.epoch, ReadError::EarlyDataRejected)?;
         let outcome = state.connection.read(self.id, buffer);
         // The peer may be told of more room.
         if state.connection.streams().has_control() {
@@ -131,7 +133,8 @@ impl RecvStream {
         self.end = Some(End::Stopped);
         let cell = &self.guard.0;
         let mut state = cell.lock();
-        if state.closed.is_none() && state.connection.streams().stop(self.id, code.get()).is_ok() {
+        if state.is_open(self.epoch) && state.connection.streams().stop(self.id, code.get()).is_ok()
+        {
             cell.touch(&mut state);
         }
     }
@@ -140,7 +143,7 @@ impl RecvStream {
 impl Drop for RecvStream {
     fn drop(&mut self) {
         self.stop(VarInt::ZERO);
-        self.guard.0.lock().drop_half(self.id);
+        self.guard.0.lock().drop_half(self.id, self.epoch);
     }
 }
 

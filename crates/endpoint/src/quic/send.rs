@@ -13,20 +13,22 @@ use tokio::io::AsyncWrite;
 
 use super::cell::{State, register};
 use super::connection::Guard;
-use super::error::{ConnectionError, WriteError};
+use super::error::WriteError;
 
 /// Sends on a stream. Dropped, it is finished: what was written is still sent. `AsyncWrite`'s shutdown
 /// finishes it, too.
 pub struct SendStream {
     guard: Arc<Guard>,
     id: StreamId,
+    /// See [`State::epoch`].
+    epoch: u8,
     /// Finished or reset.
     ended: bool,
 }
 
 impl SendStream {
-    pub(super) fn new(guard: Arc<Guard>, id: StreamId) -> SendStream {
-        SendStream { guard, id, ended: false }
+    pub(super) fn new(guard: Arc<Guard>, id: StreamId, epoch: u8) -> SendStream {
+        SendStream { guard, id, epoch, ended: false }
     }
 
     /// The stream's ID.
@@ -44,7 +46,7 @@ impl SendStream {
         }
         let cell = &self.guard.0;
         let mut state = cell.lock();
-        state.check()?;
+        state.check(self.epoch, WriteError::EarlyDataRejected)?;
         match write(state.connection.streams(), self.id) {
             Ok(count) => {
                 cell.touch(&mut state);
@@ -124,7 +126,7 @@ impl SendStream {
         }
         let cell = &self.guard.0;
         let mut state = cell.lock();
-        state.check()?;
+        state.check(self.epoch, WriteError::EarlyDataRejected)?;
         if let Err(error) = state.connection.streams().finish(self.id) {
             match why(&state, self.id, error) {
                 WriteError::Stopped(_) => {}
@@ -141,7 +143,9 @@ impl SendStream {
         let cell = &self.guard.0;
         let mut state = cell.lock();
         self.ended = true;
-        if state.closed.is_none() && state.connection.streams().reset(self.id, code.get()).is_ok() {
+        if state.is_open(self.epoch)
+            && state.connection.streams().reset(self.id, code.get()).is_ok()
+        {
             cell.touch(&mut state);
         }
     }
@@ -149,15 +153,18 @@ impl SendStream {
     /// Waits until the peer has all that was written and the end (none), or wants no more (its code).
     ///
     /// # Errors
-    /// The connection is over.
-    pub async fn stopped(&mut self) -> Result<Option<u64>, ConnectionError> {
+    /// The connection is over, or the stream is gone with rejected early data.
+    pub async fn stopped(&mut self) -> Result<Option<u64>, WriteError> {
         poll_fn(|cx| {
             let mut state = self.guard.0.lock();
+            if state.closed.is_none() {
+                state.check(self.epoch, WriteError::EarlyDataRejected)?;
+            }
             let stream = state.streams.entry(self.id).or_default();
             if stream.finished || stream.stopped.is_some() {
                 return Poll::Ready(Ok(stream.stopped));
             }
-            state.check()?;
+            state.check(self.epoch, WriteError::EarlyDataRejected)?;
             register(&mut state.streams.entry(self.id).or_default().writer, cx);
             Poll::Pending
         })
@@ -168,7 +175,10 @@ impl SendStream {
     /// told.
     pub fn set_urgency(&mut self, urgency: u8) {
         // A stream that is over has no turn to lose.
-        let _ = self.guard.0.lock().connection.streams().set_urgency(self.id, urgency);
+        let mut state = self.guard.0.lock();
+        if state.is_open(self.epoch) {
+            let _ = state.connection.streams().set_urgency(self.id, urgency);
+        }
     }
 }
 
@@ -186,12 +196,12 @@ impl Drop for SendStream {
         let cell = &self.guard.0;
         let mut state = cell.lock();
         if !self.ended
-            && state.closed.is_none()
+            && state.is_open(self.epoch)
             && state.connection.streams().finish(self.id).is_ok()
         {
             cell.touch(&mut state);
         }
-        state.drop_half(self.id);
+        state.drop_half(self.id, self.epoch);
     }
 }
 

@@ -15,6 +15,7 @@ use super::cell::Cell;
 use super::error::ConnectionError;
 use super::incoming::Incoming;
 use super::log::Logs;
+use super::tokens::Tokens;
 use super::udp::{Outgoing, Udp};
 
 /// Datagrams that other sockets of the endpoint passed on and that wait for the task; more are
@@ -37,6 +38,10 @@ pub(super) struct Shared {
     /// A connection is gone.
     pub gone: Notify,
     pub logs: Logs,
+    /// What servers gave.
+    pub tokens: Arc<Tokens>,
+    /// Whether clients get tokens.
+    pub gives_tokens: bool,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.

@@ -1,6 +1,7 @@
 //! [`equic_endpoint::quic`] over loopback: with itself, and with quinn.
 
 mod common;
+mod early;
 mod foreign;
 mod hostile;
 mod logs;

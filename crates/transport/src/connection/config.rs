@@ -36,6 +36,9 @@ pub struct TransportConfig {
     /// A client's first packets are of this version, if the best is another; a server that does not
     /// take the hint costs a round trip more. None: of the best.
     pub first_version: Option<KnownVersion>,
+    /// A client's first packets are of a version that nobody speaks, whatever `first_version` says, so
+    /// that the server says what it does (RFC 9000 s.6.3): a round trip more, to see whether it can.
+    pub first_unknown: bool,
     /// Whether to send, now and then, what has no meaning, so that nobody gets used to what is
     /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
     pub grease: bool,
@@ -77,6 +80,7 @@ impl Default for TransportConfig {
             connection_ids: 4,
             versions: vec![KnownVersion::V1, KnownVersion::V2],
             first_version: None,
+            first_unknown: false,
             grease: true,
             ack_frequency: true,
             keep_alive: Duration::ZERO,

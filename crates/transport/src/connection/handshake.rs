@@ -131,21 +131,24 @@ impl Connection {
         let mut rng = StdRng::from_seed(seed);
         let suite = initial_suite(config.tls.crypto_provider())?;
         let ids = IdSource::random(&suite, &mut rng);
-        Connection::connect_with(now, config, name, remote, ids, rng.random())
+        Connection::connect_with(now, config, name, remote, (ids, suite), rng.random())
     }
 
-    /// As [`Connection::connect`], with connection IDs of an endpoint's source.
+    /// As [`Connection::connect`], with connection IDs of an endpoint's source, and its suite of Initial
+    /// packets.
     pub(crate) fn connect_with(
         now: Timestamp,
         config: &ClientConfig,
         name: ServerName<'static>,
         remote: SocketAddr,
-        source: IdSource,
+        (source, suite): (IdSource, Suite),
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
         let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
-        let mut start = Start::client(config, name)?;
+        let mut start = Start::client(config, suite, name);
+        start.unknown =
+            config.transport.first_unknown.then(|| equic_wire::Version::reserved(rng.next_u32()));
         let parameters = declare(&config.transport, TransportParameters::client(scid));
         start.declare(parameters, config.transport.grease, &mut rng);
         let tls = start.session()?;
@@ -193,7 +196,7 @@ impl Connection {
             remote,
             validated: false,
         };
-        Connection::accept_with(now, config, &first, source, rng.random())
+        Connection::accept_with(now, config, &first, (source, suite), rng.random())
     }
 
     /// As [`Connection::accept_from`], for what an endpoint knows of the first packet.
@@ -201,13 +204,13 @@ impl Connection {
         now: Timestamp,
         config: &ServerConfig,
         first: &FirstPacket,
-        source: IdSource,
+        (source, suite): (IdSource, Suite),
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
         let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
         let scid = source.generate(&mut rng);
-        let mut start = Start::server(config, version)?;
+        let mut start = Start::server(config, suite, version);
         let mut parameters = TransportParameters::server(scid, original);
         let preferred = config.preferred_addresses.and_then(|addresses| {
             let id = source.generate(&mut rng);

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 use rustls::quic::{Keys, Suite};
 
 use super::config::{ClientConfig, ServerConfig, TransportConfig};
-use super::handshake::{StartError, initial_suite, tls_version};
+use super::handshake::tls_version;
 use super::tickets::{MarkedTickets, SeparateSessions};
 
 /// TLS of a side.
@@ -43,24 +43,26 @@ pub(super) struct Start {
     pub retry: Option<ConnectionId>,
     /// A Version Negotiation packet was followed.
     pub negotiated: bool,
+    /// What a client's first packets say instead of their version.
+    pub unknown: Option<Version>,
     /// A server's: what has come of the ClientHello; none: TLS has it.
     pub hello: Option<Vec<u8>>,
 }
 
 impl Start {
-    pub fn client(config: &ClientConfig, name: ServerName<'static>) -> Result<Start, StartError> {
-        let suite = initial_suite(config.tls.crypto_provider())?;
+    /// `suite` is that of Initial packets, which TLS need not offer.
+    pub fn client(config: &ClientConfig, suite: Suite, name: ServerName<'static>) -> Start {
         let tls = Tls::Client(config.tls.clone(), name);
         let mut start = Start::new(suite, tls, &config.transport);
         start.original = config.transport.first_version.unwrap_or(start.keyed);
-        Ok(start)
+        start
     }
 
-    pub fn server(config: &ServerConfig, version: KnownVersion) -> Result<Start, StartError> {
-        let suite = initial_suite(config.tls.crypto_provider())?;
+    /// As there.
+    pub fn server(config: &ServerConfig, suite: Suite, version: KnownVersion) -> Start {
         let mut start = Start::new(suite, Tls::Server(config.tls.clone()), &config.transport);
         (start.original, start.keyed, start.hello) = (version, version, Some(Vec::new()));
-        Ok(start)
+        start
     }
 
     fn new(suite: Suite, tls: Tls, config: &TransportConfig) -> Start {
@@ -78,6 +80,7 @@ impl Start {
             token: Bytes::new(),
             retry: None,
             negotiated: false,
+            unknown: None,
             hello: None,
         }
     }

@@ -40,7 +40,7 @@ impl Connection {
             && packet.dcid() == self.scid.as_bytes()
             && packet.scid() == self.original_dcid.as_bytes()
             // It is late, or somebody else's: this version is spoken.
-            && !versions.contains(self.version.into());
+            && (self.start.unknown.is_some() || !versions.contains(self.version.into()));
         let bytes = versions.as_bytes();
         if !wanted || !self.operate_on(Operation::FollowVersions, 0, (), bytes, |_, ()| true) {
             return false;
@@ -48,7 +48,7 @@ impl Connection {
         let common = self.start.spoken.iter().copied();
         match common.into_iter().find(|version| versions.contains((*version).into())) {
             Some(version) => {
-                self.start.negotiated = true;
+                (self.start.negotiated, self.start.unknown) = (true, None);
                 self.begin_again(now, version);
             }
             None => {

@@ -90,7 +90,7 @@ impl Endpoint {
         let Incoming(first, _) = incoming;
         let waiting = self.waiting.remove(&first.sent_to);
         let server = self.server.clone().ok_or(AcceptError::NotServing)?;
-        let (source, seed) = (self.source.clone(), self.rng.random());
+        let (source, seed) = (self.source(server.tls.crypto_provider()), self.rng.random());
         let mut connection = Connection::accept_with(now, &server, &first, source, seed)
             .map_err(AcceptError::Start)?;
         prepare(&mut connection);

@@ -189,10 +189,16 @@ impl Endpoint {
         name: ServerName<'static>,
         remote: SocketAddr,
     ) -> Result<(Handle, Connection), StartError> {
-        let (source, seed) = (self.source.clone(), self.rng.random());
+        let (source, seed) = (self.source(config.tls.crypto_provider()), self.rng.random());
         let connection = Connection::connect_with(now, config, name, remote, source, seed)?;
         let handle = self.add(connection.handshake_id(), None);
         Ok((handle, connection))
+    }
+
+    /// What a connection gets of the endpoint: TLS may offer less than Initial packets need, as where
+    /// only ChaCha20-Poly1305 is wanted.
+    fn source(&self, provider: &CryptoProvider) -> (IdSource, Suite) {
+        (self.source.clone(), initial_suite(provider).unwrap_or(self.config.suite))
     }
 
     fn add(&mut self, id: ConnectionId, first: Option<ConnectionId>) -> Handle {

@@ -84,7 +84,9 @@ impl Endpoint {
                 self.write_version_negotiation(&header, response)
             };
         }
-        let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit: false };
+        // RFC 9287 s.3.1: a client that has a token of ours may leave the Fixed Bit out at once.
+        let greased_fixed_bit = server.transport.grease;
+        let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit };
         let Some(Ok(Packet::Long(packet))) = Datagram::new(datagram, options).next() else {
             return Received::Nothing;
         };

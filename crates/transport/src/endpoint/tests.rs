@@ -203,6 +203,22 @@ impl Pair {
     }
 }
 
+/// RFC 9287 s.3.1: from clients that have a token of an earlier connection.
+#[test]
+fn a_first_packet_without_the_fixed_bit() {
+    let mut datagram = initial(KnownVersion::V1, first_id(), b"");
+    datagram[0] &= !0x40;
+    for grease in [true, false] {
+        let transport = Arc::new(TransportConfig { grease, ..TransportConfig::default() });
+        let server = ServerConfig { tls: configs().1, transport, preferred_addresses: None };
+        let config = EndpointConfig::new(&provider()).unwrap();
+        let mut endpoint = Endpoint::new(config, Some(Arc::new(server)), [1; 32]);
+        let from = from(client_address());
+        let received = endpoint.handle_datagram(NOW, from, &datagram, &mut Vec::new());
+        assert_eq!(matches!(received, Received::Incoming(_)), grease, "{received:?}");
+    }
+}
+
 #[test]
 fn many_connections_on_one_socket() {
     let (mut pair, config) = Pair::trusting();

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bytes::Buf as _;
-use equic_endpoint::quic::{ClientConfig, Connection, Endpoint, h3 as quic_h3};
+use equic_endpoint::quic::{ClientConfig, Connection, EarlyData, Endpoint, h3 as quic_h3};
 use equic_wire::VarInt;
 use tokio::task::JoinSet;
 
@@ -59,6 +59,16 @@ impl Client<'_> {
                 self.hq(&self.connect().await?, one).await?;
                 self.hq(&self.connect().await?, others).await
             }
+            "zerortt" => {
+                let (one, others) = all.split_at(1);
+                self.hq(&self.connect().await?, one).await?;
+                self.early(others).await
+            }
+            // There is nothing to fetch.
+            "versionnegotiation" => {
+                self.connect().await?.close(VarInt::ZERO, "");
+                Ok(())
+            }
             "multiconnect" => {
                 for request in all {
                     self.hq(&self.connect().await?, std::slice::from_ref(request)).await?;
@@ -90,8 +100,32 @@ impl Client<'_> {
         Ok(self.endpoint.connect(&self.config, self.first.address, &self.first.host)?.await?)
     }
 
+    /// Asks before the handshake is complete, and again after it if the server did not listen.
+    async fn early(&self, requests: &[Request]) -> Done {
+        let (address, host) = (self.first.address, &self.first.host);
+        let connecting = self.endpoint.connect(&self.config, address, host)?;
+        let connection = connecting
+            .into_0rtt()
+            .map_err(|_| Failure::new("the server left nothing for early data"))?;
+        let asked = self.store(Self::ask(&connection, requests)).await;
+        match connection.handshake().await? {
+            EarlyData::Rejected => self.hq(&connection, requests).await,
+            EarlyData::Accepted | EarlyData::None => {
+                asked?;
+                connection.close(VarInt::ZERO, "");
+                Ok(())
+            }
+        }
+    }
+
     /// Fetches over HTTP/0.9, and closes the connection.
     async fn hq(&self, connection: &Connection, requests: &[Request]) -> Done {
+        self.store(Self::ask(connection, requests)).await?;
+        connection.close(VarInt::ZERO, "");
+        Ok(())
+    }
+
+    fn ask(connection: &Connection, requests: &[Request]) -> JoinSet<Done<(Request, Vec<u8>)>> {
         let mut fetches = JoinSet::new();
         for request in requests.iter().cloned() {
             let connection = connection.clone();
@@ -106,9 +140,7 @@ impl Client<'_> {
                 Done::Ok((request, content))
             });
         }
-        self.store(fetches).await?;
-        connection.close(VarInt::ZERO, "");
-        Ok(())
+        fetches
     }
 
     async fn store(&self, mut fetches: JoinSet<Done<(Request, Vec<u8>)>>) -> Done {

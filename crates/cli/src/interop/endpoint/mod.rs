@@ -22,12 +22,22 @@ use crate::signals::runtime;
 /// The longest request that a server reads, in bytes.
 const MAX_REQUEST: usize = 4096;
 
-/// What each end does. Not chacha20: the transport takes the AES of Initials from the provider that would
-/// offer it then. A client is told `transfer` where the server moves or the network misbehaves.
-const BOTH: [&str; 7] =
-    ["handshake", "transfer", "retry", "resumption", "multiconnect", "http3", "ecn"];
+/// What each end does. A client is told `transfer` where the server moves or the network misbehaves.
+const BOTH: [&str; 11] = [
+    "handshake",
+    "transfer",
+    "retry",
+    "resumption",
+    "zerortt",
+    "multiconnect",
+    "http3",
+    "ecn",
+    "v2",
+    "chacha20",
+    "versionnegotiation",
+];
 const CLIENT: [&str; 2] = ["keyupdate", "connectionmigration"];
-const SERVER: [&str; 2] = ["versionnegotiation", "connectionmigration"];
+const SERVER: [&str; 1] = ["connectionmigration"];
 
 /// Be an endpoint of the QUIC Interop Runner: what to do is in ROLE, TESTCASE, REQUESTS and so on.
 /// Exit code 127: the test case is none of ours.

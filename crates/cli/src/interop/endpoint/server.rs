@@ -40,7 +40,13 @@ pub async fn serve(contract: Contract) -> Done {
 }
 
 async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Done {
-    let connection = incoming.accept()?.await?;
+    let connecting = incoming.accept()?;
+    let connection = if contract.is("zerortt") {
+        // A file may be read twice.
+        connecting.into_0rtt().map_err(|_| Failure::new("no connection"))?
+    } else {
+        connecting.await?
+    };
     if contract.is("http3") {
         return http3(connection, contract).await;
     }

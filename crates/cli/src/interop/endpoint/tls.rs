@@ -6,6 +6,7 @@ use std::sync::Arc;
 use equic_endpoint::quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
 use equic_transport::connection::PreferredAddresses;
 use equic_transport::endpoint::EndpointConfig;
+use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, cipher_suite};
 use rustls::pki_types::pem::PemObject as _;
@@ -23,8 +24,14 @@ fn provider(contract: &Contract) -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-fn transport() -> Arc<TransportConfig> {
-    Arc::new(TransportConfig::default())
+fn transport(contract: &Contract) -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    if contract.is("v2") {
+        transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
+        transport.first_version = Some(KnownVersion::V1);
+    }
+    transport.first_unknown = contract.is("versionnegotiation");
+    Arc::new(transport)
 }
 
 pub fn settings(contract: &Contract) -> Done<Settings> {
@@ -49,11 +56,15 @@ pub fn server(contract: &Contract) -> Done<ServerConfig> {
         .with_single_cert(certificates(contract, "cert.pem")?, key)?;
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
+    if contract.is("zerortt") {
+        // RFC 9001 s.4.6.1: all, or nothing.
+        tls.max_early_data_size = u32::MAX;
+    }
     let preferred_addresses = contract.preferred.map(|address| match address {
         SocketAddr::V4(address) => PreferredAddresses { ipv4: Some(address), ipv6: None },
         SocketAddr::V6(address) => PreferredAddresses { ipv4: None, ipv6: Some(address) },
     });
-    Ok(ServerConfig { tls: Arc::new(tls), transport: transport(), preferred_addresses })
+    Ok(ServerConfig { tls: Arc::new(tls), transport: transport(contract), preferred_addresses })
 }
 
 pub fn client(contract: &Contract) -> Done<ClientConfig> {
@@ -67,5 +78,6 @@ pub fn client(contract: &Contract) -> Done<ClientConfig> {
         .with_no_client_auth();
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
-    Ok(ClientConfig { tls: Arc::new(tls), transport: transport() })
+    tls.enable_early_data = contract.is("zerortt");
+    Ok(ClientConfig { tls: Arc::new(tls), transport: transport(contract) })
 }
