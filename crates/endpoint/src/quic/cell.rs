@@ -188,9 +188,7 @@ impl State {
                     }
                 }
                 // Who finds no room for a datagram drops it.
-                Event::Confirmed
-                | Event::PathValidated(_)
-                | Event::DatagramsWritable => {}
+                Event::Confirmed | Event::PathValidated(_) | Event::DatagramsWritable => {}
             }
         }
     }

@@ -218,8 +218,7 @@ impl Endpoint {
         let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
         let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
         let now = socket.now();
-        let (handle, mut connection) =
-            inner.endpoint.connect(now, config, name.clone(), remote)?;
+        let (handle, mut connection) = inner.endpoint.connect(now, config, name.clone(), remote)?;
         self.0.shared.logs.begin(&mut connection, now).release();
         let home = Home::new(Arc::clone(&socket.shared.tokens), name, remote);
         if let Some(token) = home.take(connection.version()) {
