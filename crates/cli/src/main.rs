@@ -33,8 +33,10 @@ use failure::Done;
 /// QUIC servers protected in the kernel, and experiments with them.
 #[derive(Parser)]
 #[command(name = "equic", version, max_term_width = 80)]
-#[command(after_help = "`equic COMMAND --help` tells the rest. Exit: 0 done, 1 failed, 2 wrong usage.
-EQUIC_LOG=debug shows on standard error what the libraries do.")]
+#[command(
+    after_help = "`equic COMMAND --help` tells the rest. Exit: 0 done, 1 failed, 2 wrong usage.
+EQUIC_LOG=debug shows on standard error what the libraries do."
+)]
 struct Equic {
     #[command(subcommand)]
     command: Command,
