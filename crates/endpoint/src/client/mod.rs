@@ -100,7 +100,10 @@ impl Prepared {
             ..TransportConfig::default()
         };
         let mut tls = tls::client(&config.trust)?;
-        tls.enable_early_data = config.early_data;
+        if config.early_data {
+            tls.resumption = rustls::client::Resumption::default();
+            tls.enable_early_data = true;
+        }
         if let Some(log) = &config.key_log {
             tls.key_log = Arc::new(log.clone());
         }
