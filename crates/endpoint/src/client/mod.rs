@@ -141,6 +141,8 @@ impl Client {
         let address = config.bind.unwrap_or(wildcard);
         let mut settings = tls::endpoint()?;
         settings.receive_offload = config.receive_offload;
+        // As with sessions: each connection is to cost the server the same.
+        settings.keep_tokens = config.early_data;
         let endpoint = Endpoint::client(socket, settings)
             .map_err(|source| ClientError::Bind { address, source })?;
         Ok(Self { endpoint, config, quic, kept: Arc::default() })
