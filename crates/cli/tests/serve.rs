@@ -32,6 +32,12 @@ fn files_are_served_and_fetched() {
 
     assert_eq!(get(&[&url("/page.txt")]).ok(), body);
     assert_eq!(get(&[&url("/page.txt"), &url("/health")]).ok(), format!("{body}ok\n"));
+    // This server takes no early data, which changes nothing.
+    let early = get(&["--0rtt", "--json", &url("/page.txt"), &url("/health")]).ok();
+    let early: Vec<Value> = early.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [page, health] = &early[..] else { panic!("{early:?}") };
+    assert_eq!((text(page, "url"), &page["early"]), (&*url("/page.txt"), &false.into()));
+    assert_eq!((text(health, "url"), &health["early"]), (&*url("/health"), &false.into()));
     let file = directory.path().join("copy");
     let fetched = get(&[&url("/page.txt"), "--json", "-o", file.to_str().unwrap()]).json();
     assert_eq!((text(&fetched, "schema"), &fetched["bytes"]), ("equic.get/1", &body.len().into()));
@@ -51,7 +57,7 @@ fn files_are_served_and_fetched() {
     assert_eq!((text(&logged, "path"), &logged["status"]), ("/page.txt", &200.into()));
     server.signal(nix::sys::signal::Signal::SIGTERM);
     let stopped = server.event("stopped");
-    assert_eq!((&stopped["requests"], &stopped["refused"]), (&7.into(), &0.into()), "{stopped}");
+    assert_eq!((&stopped["requests"], &stopped["refused"]), (&9.into(), &0.into()), "{stopped}");
     assert!(server.terminate().success());
 }
 

@@ -108,7 +108,10 @@ impl Prepared {
             ..TransportConfig::default()
         };
         let mut tls = tls::client(&config.trust)?;
-        tls.enable_early_data = config.early_data;
+        if config.early_data {
+            tls.resumption = rustls::client::Resumption::default();
+            tls.enable_early_data = true;
+        }
         if let Some(log) = &config.key_log {
             tls.key_log = Arc::new(log.clone());
         }
@@ -148,6 +151,8 @@ impl Client {
         settings.receive_offload = config.receive_offload;
         settings.qlog.clone_from(&config.qlog);
         settings.trace.clone_from(&config.trace);
+        // As with sessions: each connection is to cost the server the same.
+        settings.keep_tokens = config.early_data;
         let endpoint = Endpoint::client(socket, settings)
             .map_err(|source| ClientError::Bind { address, source })?;
         Ok(Self { endpoint, config, quic, kept: Arc::default() })

@@ -38,12 +38,21 @@ pub struct Settings {
     /// Whether clients of a server get a token each, by which they are known to receive at their
     /// address the next time (RFC 9000 s.8.1.3): no Retry packet then.
     pub give_tokens: bool,
+    /// Whether a client keeps such tokens, for its next connection to the same server.
+    pub keep_tokens: bool,
 }
 
 impl Settings {
     /// The defaults.
     pub fn new(endpoint: EndpointConfig) -> Settings {
-        Settings { endpoint, receive_offload: true, qlog: None, trace: None, give_tokens: true }
+        Settings {
+            endpoint,
+            receive_offload: true,
+            qlog: None,
+            trace: None,
+            give_tokens: true,
+            keep_tokens: true,
+        }
     }
 }
 
@@ -159,6 +168,7 @@ impl Endpoint {
             logs: Logs { qlog: settings.qlog, trace: settings.trace },
             tokens: Arc::new(Tokens::default()),
             gives_tokens: settings.give_tokens,
+            keeps_tokens: settings.keep_tokens,
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;
@@ -226,7 +236,7 @@ impl Endpoint {
             connection.set_token(token);
         }
         let cell = socket.add(&mut inner, handle, connection);
-        cell.lock().home = Some(home);
+        cell.lock().home = Some(home).filter(|_| socket.shared.keeps_tokens);
         drop(inner);
         Ok(Connecting::new(cell))
     }

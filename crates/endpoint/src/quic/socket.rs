@@ -42,6 +42,8 @@ pub(super) struct Shared {
     pub tokens: Arc<Tokens>,
     /// Whether clients get tokens.
     pub gives_tokens: bool,
+    /// Whether those of servers are kept.
+    pub keeps_tokens: bool,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.

@@ -210,6 +210,21 @@ fn watched(server: &Endpoint) -> Arc<Mutex<Vec<bool>>> {
     seen
 }
 
+#[tokio::test]
+async fn tokens_are_not_kept_unless_wanted() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    let seen = watched(&server);
+    let mut settings = settings();
+    settings.keep_tokens = false;
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (client, config) = (Endpoint::client(socket, settings).unwrap(), identity.client());
+    for _ in 0..2 {
+        exchange(&connect(&client, &config, &server).await, 1000).await;
+    }
+    assert_eq!(*seen.lock().unwrap(), [false, true, false, true]);
+}
+
 /// The second connection needs no Retry packet; nor the one after it, which has the second's token.
 #[tokio::test]
 async fn tokens_spare_the_retry() {

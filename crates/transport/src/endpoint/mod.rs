@@ -13,7 +13,7 @@
 //!
 //! The connections are the caller's, and so are their timers and datagrams. An unknown sender can
 //! make an endpoint keep [`EndpointConfig::max_incoming`] attempts of at most [`MAX_WAITING`]
-//! datagrams, and answer with less than it sent.
+//! datagrams and [`MAX_WAITING_BYTES`], and answer with less than it sent.
 //!
 //! * `receive.rs`: from a datagram to whose it is; `incoming.rs`: what becomes of an attempt;
 //! * `stateless.rs`: what is answered without a connection.
@@ -48,8 +48,11 @@ use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
 pub use incoming::{AcceptError, Incoming};
 
 /// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
-/// ClientHello, and some 0-RTT.
-pub const MAX_WAITING: usize = 8;
+/// ClientHello, and 0-RTT in small packets.
+pub const MAX_WAITING: usize = 24;
+
+/// Their bytes: ten datagrams, an initial window (RFC 9002 s.7.2), and some.
+pub const MAX_WAITING_BYTES: usize = 16 * 1024;
 
 /// What an endpoint may be told beforehand.
 #[derive(Clone)]
@@ -125,8 +128,15 @@ struct Routes {
 /// An attempt that waits for a decision.
 struct Waiting {
     remote: SocketAddr,
-    /// At most [`MAX_WAITING`].
+    /// At most [`MAX_WAITING`] of [`MAX_WAITING_BYTES`].
     datagrams: Vec<(Arrival, Vec<u8>)>,
+}
+
+impl Waiting {
+    fn has_room(&self, size: usize) -> bool {
+        let kept: usize = self.datagrams.iter().map(|(_, datagram)| datagram.len()).sum();
+        self.datagrams.len() < MAX_WAITING && kept + size <= MAX_WAITING_BYTES
+    }
 }
 
 /// Many connections on one socket; the module's doc shows the order of calls.

@@ -8,7 +8,7 @@ use equic_wire::packet::{
 use equic_wire::{ConnectionId, ResetToken, TransportErrorCode, Version};
 
 use super::incoming::Incoming;
-use super::{Endpoint, Handle, MAX_WAITING, Received, Waiting};
+use super::{Endpoint, Handle, Received, Waiting};
 use crate::Timestamp;
 use crate::connection::{Arrival, FirstPacket};
 use crate::crypto::Token;
@@ -91,7 +91,7 @@ impl Endpoint {
             return Received::Nothing;
         };
         if let Some(waiting) = self.waiting.get_mut(&packet.dcid()) {
-            if waiting.remote == remote && waiting.datagrams.len() < MAX_WAITING {
+            if waiting.remote == remote && waiting.has_room(datagram.len()) {
                 waiting.datagrams.push((arrival, datagram.to_vec()));
             }
             return Received::Nothing;

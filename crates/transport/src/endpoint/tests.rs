@@ -549,7 +549,22 @@ fn attempts_and_their_datagrams_are_bounded() {
         }
     }
     assert_eq!((taken.len(), endpoint.waiting.len()), (10, 10));
-    assert!(endpoint.waiting.values().all(|waiting| waiting.datagrams.len() <= MAX_WAITING));
+    // 13 of 1,200 bytes are the most below the limit of bytes; small ones are limited by number.
+    assert!(endpoint.waiting.values().all(|waiting| waiting.datagrams.len() == 13));
+    let mut small = server();
+    let mut datagram = initial(KnownVersion::V1, first_id(), &[]);
+    let _small =
+        incoming(small.handle_datagram(NOW, from(client_address()), &datagram, &mut response));
+    // 0-RTT: the endpoint does not look at its length.
+    datagram[0] = 0xd0;
+    datagram.truncate(300);
+    let length = 4 + 1 + 1 + first_id().len() + 1 + id(b"client").len();
+    let payload = u16::try_from(300 - length - 2).unwrap() | 0x4000;
+    datagram[length..length + 2].copy_from_slice(&payload.to_be_bytes());
+    for _ in 0..2 * MAX_WAITING {
+        small.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+    }
+    assert_eq!(small.waiting.values().next().unwrap().datagrams.len(), MAX_WAITING);
     // Another address cannot add to an attempt.
     let mut other = server();
     let datagram = initial(KnownVersion::V1, first_id(), &[]);
