@@ -142,7 +142,7 @@ impl Connection {
             return None;
         }
         let size = self.operate(Operation::DatagramSize, key, |_, _| mtu);
-        let mut size = usize::from(size).clamp(1, buffer);
+        let mut size = usize::from(size).max(1).min(buffer);
         if let Some(credit) = credit {
             // RFC 9000 s.8.1.
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));

@@ -164,7 +164,9 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) -> usize {
         let (start, mut silent) = (writer.position(), 0);
-        while let Some(one) = self.extensions.pop() {
+        // Those that wait now: a hook may queue another while it writes one.
+        for _ in 0..self.extensions.len() {
+            let Some(one) = self.extensions.pop() else { break };
             let room = writer.unwritten_mut();
             let most = room.len();
             let (operation, frame_type) = (Operation::WriteFrame, one.frame_type);

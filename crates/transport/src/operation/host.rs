@@ -125,6 +125,10 @@ impl Extensions {
         self.waiting.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub fn pop(&mut self) -> Option<Extension> {
         self.waiting.pop_front()
     }
