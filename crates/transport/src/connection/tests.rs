@@ -9,6 +9,8 @@ mod hostile;
 mod hostile_start;
 mod migration;
 mod network;
+#[cfg(feature = "null-crypto")]
+mod null;
 mod operations;
 mod qlog;
 mod versions;
