@@ -14,6 +14,7 @@ cargo test --release --workspace --quiet --no-fail-fast
 echo "== Rust: connections without protection, for simulations"
 cargo test --release --quiet -p equic-wire --features null-crypto --lib
 cargo test --release --quiet -p equic-transport --features null-crypto --lib null
+cargo test --release --quiet -p equic-transport --features null-crypto --test null_peer
 echo "== C library: example, tests, ASan, valgrind"
 make --no-print-directory -C crates/capi test
 echo "== packaging: install, Debian package, service"
