@@ -14,10 +14,10 @@ use rustls::quic::{Keys, Suite};
 use super::config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig, has_tls};
 use super::handshake::{StartError, initial_suite, tls_version};
 use super::tickets::{MarkedTickets, SeparateSessions};
-use crate::crypto::initial_keys;
 #[cfg(feature = "null-crypto")]
 use crate::crypto::null::{self, InsecureNullCrypto};
 use crate::crypto::session::Session;
+use crate::crypto::tls_initial_keys;
 
 /// The handshake of a side.
 enum Tls {
@@ -215,7 +215,12 @@ impl Start {
 
     /// Keys of Initial packets to or from a client that sends to `dcid`.
     pub fn initial_keys(&self, side: Side, version: KnownVersion, dcid: ConnectionId) -> Keys {
-        initial_keys(&self.suite, side, version, dcid)
+        #[cfg(feature = "null-crypto")]
+        if let Tls::Null(..) = self.tls {
+            return null::initial_keys(side, dcid);
+        }
+        // Where there is TLS there is protection, whatever the version.
+        tls_initial_keys(&self.suite, side, version, dcid)
     }
 }
 

@@ -27,21 +27,31 @@ pub use session::KeySource;
 pub use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};
 
 /// Keys of Initial packets to or from a client that sends to `dcid` (RFC 9001 s.5.2).
+pub(crate) fn tls_initial_keys(
+    suite: &Suite,
+    side: Side,
+    version: KnownVersion,
+    dcid: ConnectionId,
+) -> Keys {
+    let side = match side {
+        Side::Client => rustls::Side::Client,
+        Side::Server => rustls::Side::Server,
+    };
+    suite.keys(dcid.as_bytes(), side, tls_version(version))
+}
+
+/// As there, or those that protect nothing if that is the version: for who has made sure that it may be.
 pub(crate) fn initial_keys(
     suite: &Suite,
     side: Side,
     version: KnownVersion,
     dcid: ConnectionId,
 ) -> Keys {
-    #[cfg(feature = "null-crypto")]
-    if version == KnownVersion::NullCrypto {
-        return null::initial_keys(side, dcid);
+    match version {
+        #[cfg(feature = "null-crypto")]
+        KnownVersion::NullCrypto => null::initial_keys(side, dcid),
+        _ => tls_initial_keys(suite, side, version, dcid),
     }
-    let side = match side {
-        Side::Client => rustls::Side::Client,
-        Side::Server => rustls::Side::Server,
-    };
-    suite.keys(dcid.as_bytes(), side, tls_version(version))
 }
 
 /// The header protection mask of a sample (RFC 9001 s.5.4.1). rustls applies masks and does not show

@@ -141,8 +141,10 @@ pub struct Network {
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
-    /// Of every byte that was sent, with its time and direction (FNV-1a); only if somebody asks.
+    /// Of every byte that was sent, or of their number, with time and direction (FNV-1a); only if
+    /// somebody asks.
     digest: Option<u64>,
+    digest_bytes: bool,
     /// Bytes sent to each address of the client's side.
     sent_to: BTreeMap<SocketAddr, usize>,
 }
@@ -216,6 +218,7 @@ impl Network {
             stuck: 0,
             trace: Vec::new(),
             digest: None,
+            digest_bytes: false,
             sent_to: BTreeMap::new(),
         }
     }
@@ -257,9 +260,10 @@ impl Network {
         self.trace.clone()
     }
 
-    /// From now on the bytes that are sent are summed up.
+    /// From now on what is sent is summed up: its bytes, or their number.
     #[cfg(feature = "null-crypto")]
-    pub fn sum_up(&mut self) {
+    pub fn sum_up(&mut self, bytes: bool) {
+        self.digest_bytes = bytes;
         self.digest = Some(0xcbf2_9ce4_8422_2325);
     }
 
@@ -553,7 +557,9 @@ impl Network {
                 self.digest = self.digest.map(|digest| {
                     let time = self.now.as_nanos().to_be_bytes();
                     let marks = [u8::from(to_server), sent.ecn as u8];
-                    let bytes = time.iter().chain(&marks).chain(&buffer[..sent.size]);
+                    let size = sent.size.to_be_bytes();
+                    let bytes = if self.digest_bytes { &buffer[..sent.size] } else { &size };
+                    let bytes = time.iter().chain(&marks).chain(bytes);
                     bytes.fold(digest, |sum, byte| {
                         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
                     })
