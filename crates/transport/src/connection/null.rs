@@ -102,7 +102,7 @@ impl Connection {
     pub fn insecure_null_session(&self) -> Option<&NullSession> {
         match &self.tls {
             Session::Null(handshake) => handshake.session(),
-            Session::Tls(_) => None,
+            Session::Tls(_) | Session::Over(_) => None,
         }
     }
 }

@@ -182,7 +182,7 @@ impl Start {
                 }));
             }
         };
-        Ok(Session::Tls(tls))
+        Ok(Session::Tls(Box::new(tls)))
     }
 
     /// RFC 9369 s.5: sessions are of one version. rustls files them by the server's name alone, so

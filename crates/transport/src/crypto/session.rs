@@ -6,6 +6,9 @@ use rustls::quic::{DirectionalKeys, Keys, PacketKeySet};
 #[cfg(feature = "null-crypto")]
 use super::null;
 
+/// The alert (RFC 8446 s.6).
+const UNEXPECTED_MESSAGE: u8 = 10;
+
 /// Keys that a handshake gives.
 pub(crate) enum KeyChange {
     /// Of Handshake packets.
@@ -48,14 +51,18 @@ impl From<rustls::quic::Secrets> for KeySource {
 }
 
 /// See the module.
-#[cfg_attr(
-    feature = "null-crypto",
-    expect(clippy::large_enum_variant, reason = "the large one is that of every real connection")
-)]
 pub(crate) enum Session {
-    Tls(rustls::quic::Connection),
+    Tls(Box<rustls::quic::Connection>),
+    /// A server's after its handshake: TLS has nothing to say any more, and kilobytes to hold.
+    Over(Agreed),
     #[cfg(feature = "null-crypto")]
     Null(null::Handshake),
+}
+
+/// What remains of a handshake.
+pub(crate) struct Agreed {
+    alpn: Option<Box<[u8]>>,
+    cipher_suite: Option<&'static str>,
 }
 
 /// What the peer said in the handshake does not do.
@@ -73,6 +80,11 @@ impl Session {
                 reason: error.to_string(),
                 alert: tls.alert().map(u8::from),
             }),
+            // RFC 9001 s.6: there are no KeyUpdate messages, and a client has no others to send.
+            Session::Over(_) => Err(SessionError {
+                reason: "a TLS message after the handshake".to_owned(),
+                alert: Some(UNEXPECTED_MESSAGE),
+            }),
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.read(data),
         }
@@ -87,6 +99,7 @@ impl Session {
                     KeyChange::OneRtt { keys, next: next.into() }
                 }
             }),
+            Session::Over(_) => None,
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.write(data),
         }
@@ -95,6 +108,7 @@ impl Session {
     pub fn is_handshaking(&self) -> bool {
         match self {
             Session::Tls(tls) => tls.is_handshaking(),
+            Session::Over(_) => false,
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.is_handshaking(),
         }
@@ -104,6 +118,7 @@ impl Session {
     pub fn transport_parameters(&self) -> Option<&[u8]> {
         match self {
             Session::Tls(tls) => tls.quic_transport_parameters(),
+            Session::Over(_) => None,
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.transport_parameters(),
         }
@@ -113,6 +128,7 @@ impl Session {
     pub fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
         match self {
             Session::Tls(tls) => tls.zero_rtt_keys(),
+            Session::Over(_) => None,
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.zero_rtt_keys(),
         }
@@ -121,8 +137,11 @@ impl Session {
     /// A client's: whether the server takes early data.
     pub fn is_early_data_accepted(&self) -> bool {
         match self {
-            Session::Tls(rustls::quic::Connection::Client(tls)) => tls.is_early_data_accepted(),
-            Session::Tls(rustls::quic::Connection::Server(_)) => false,
+            Session::Tls(tls) => match &**tls {
+                rustls::quic::Connection::Client(tls) => tls.is_early_data_accepted(),
+                rustls::quic::Connection::Server(_) => false,
+            },
+            Session::Over(_) => false,
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.is_early_data_accepted(),
         }
@@ -130,8 +149,8 @@ impl Session {
 
     pub fn alpn(&self) -> Option<&[u8]> {
         match self {
-            Session::Tls(rustls::quic::Connection::Client(tls)) => tls.alpn_protocol(),
-            Session::Tls(rustls::quic::Connection::Server(tls)) => tls.alpn_protocol(),
+            Session::Tls(tls) => tls.alpn_protocol(),
+            Session::Over(agreed) => agreed.alpn.as_deref(),
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.alpn(),
         }
@@ -139,12 +158,19 @@ impl Session {
 
     /// The cipher suite, as TLS has it; none: it is not agreed on, or there is none.
     pub fn cipher_suite(&self) -> Option<&'static str> {
-        let suite = match self {
-            Session::Tls(rustls::quic::Connection::Client(tls)) => tls.negotiated_cipher_suite(),
-            Session::Tls(rustls::quic::Connection::Server(tls)) => tls.negotiated_cipher_suite(),
+        match self {
+            Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),
+            Session::Over(agreed) => agreed.cipher_suite,
             #[cfg(feature = "null-crypto")]
             Session::Null(_) => None,
-        };
-        suite?.suite().as_str()
+        }
+    }
+
+    /// The handshake is complete, and all that it gave has been written: lets go of TLS.
+    pub fn end(&mut self) {
+        if matches!(self, Session::Tls(_)) {
+            let alpn = self.alpn().map(Box::from);
+            *self = Session::Over(Agreed { alpn, cipher_suite: self.cipher_suite() });
+        }
     }
 }

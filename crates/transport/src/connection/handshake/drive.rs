@@ -104,6 +104,7 @@ impl Connection {
             if self.side == Side::Server {
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
                 self.progress.done_due = true;
+                self.tls.end();
                 self.confirm(now);
             }
         }
