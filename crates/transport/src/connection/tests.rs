@@ -281,7 +281,8 @@ fn a_buffer_without_room_is_no_panic() {
         network.client.write(id, &[7; 3000]).unwrap();
         now = network.now();
         for _ in 0..3 {
-            network.client.poll_transmit(now, buffer);
+            let sent = network.client.poll_transmit(now, buffer);
+            assert_ne!(sent.map(|sent| sent.size), Some(0), "a datagram of nothing");
             network.server_mut().poll_transmit(now, buffer);
         }
         // What could not be written is written later.
