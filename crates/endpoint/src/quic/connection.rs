@@ -227,6 +227,11 @@ impl Connection {
         self.cell().lock().connection.rtt()
     }
 
+    /// The largest datagram that the path is known to take, in bytes of UDP payload.
+    pub fn max_datagram_size(&self) -> u16 {
+        self.cell().lock().connection.max_datagram_size()
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.cell().lock().connection.stats()

@@ -18,7 +18,7 @@ use super::incoming::Incoming;
 use super::log::{Logs, PacketTrace, QlogFolder};
 use super::socket::{IncomingQueue, Shared, Socket};
 use super::tokens::{Home, Tokens};
-use super::udp::Udp;
+use super::udp::{Offloads, Udp};
 use super::{ClientConfig, ServerConfig};
 
 /// Sockets that may share a port: a connection ID names its socket in one byte.
@@ -31,6 +31,8 @@ pub struct Settings {
     pub endpoint: EndpointConfig,
     /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
     pub receive_offload: bool,
+    /// UDP generic segmentation offload, where the kernel has it.
+    pub send_offload: bool,
     /// Where a qlog file of each connection goes.
     pub qlog: Option<QlogFolder>,
     /// Where a line for each packet goes.
@@ -48,6 +50,7 @@ impl Settings {
         Settings {
             endpoint,
             receive_offload: true,
+            send_offload: true,
             qlog: None,
             trace: None,
             give_tokens: true,
@@ -64,7 +67,7 @@ pub struct Endpoint(Arc<Owner>);
 struct Owner {
     sockets: Vec<Arc<Socket>>,
     shared: Arc<Shared>,
-    receive_offload: bool,
+    offloads: Offloads,
     server: bool,
 }
 
@@ -176,9 +179,10 @@ impl Endpoint {
         let seed: [u8; 32] = rand::random();
         config.token_key.get_or_insert(seed);
         config.reset_key.get_or_insert_with(rand::random);
+        let offloads = Offloads { receive: settings.receive_offload, send: settings.send_offload };
         let mut made = Vec::new();
         for (index, socket) in (0..=u8::MAX).zip(sockets) {
-            let udp = Udp::new(socket, settings.receive_offload, server.is_some())?;
+            let udp = Udp::new(socket, offloads, server.is_some())?;
             let mut config = config.clone();
             if several {
                 config.ids = Arc::new(SocketIds { index, random: RandomIds::default() });
@@ -197,8 +201,8 @@ impl Endpoint {
                 }
             });
         }
-        let (receive_offload, server) = (settings.receive_offload, server.is_some());
-        Ok(Endpoint(Arc::new(Owner { sockets: made, shared, receive_offload, server })))
+        let server = server.is_some();
+        Ok(Endpoint(Arc::new(Owner { sockets: made, shared, offloads, server })))
     }
 
     fn first(&self) -> &Arc<Socket> {
@@ -310,7 +314,7 @@ impl Endpoint {
     /// # Errors
     /// What the system says about the socket; nothing has changed then.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
-        let udp = Udp::new(socket, self.0.receive_offload, self.0.server)?;
+        let udp = Udp::new(socket, self.0.offloads, self.0.server)?;
         let socket = self.first();
         let local = udp.local_addr()?.ip();
         let local = (!local.is_unspecified()).then_some(local);

@@ -25,7 +25,14 @@ pub(super) struct Udp {
     state: UdpSocketState,
     /// Of a server, and bound to no address of its own: answers have to say which one they come from.
     wildcard: bool,
-    receive_offload: bool,
+    offloads: Offloads,
+}
+
+/// Which offloads are used, where the kernel has them.
+#[derive(Clone, Copy)]
+pub(super) struct Offloads {
+    pub receive: bool,
+    pub send: bool,
 }
 
 /// What is sent at once.
@@ -40,19 +47,15 @@ pub(super) struct Outgoing<'a> {
 
 impl Udp {
     /// Takes a bound socket. Must be called inside a tokio runtime.
-    pub fn new(
-        socket: std::net::UdpSocket,
-        receive_offload: bool,
-        server: bool,
-    ) -> io::Result<Udp> {
+    pub fn new(socket: std::net::UdpSocket, offloads: Offloads, server: bool) -> io::Result<Udp> {
         socket.set_nonblocking(true)?;
         let wildcard = server && socket.local_addr()?.ip().is_unspecified();
         let state = UdpSocketState::new((&socket).into())?;
-        if !receive_offload {
+        if !offloads.receive {
             crate::socket::disable_receive_offload(&socket);
         }
         let socket = UdpSocket::from_std(socket)?;
-        Ok(Udp { socket, state, wildcard, receive_offload })
+        Ok(Udp { socket, state, wildcard, offloads })
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -61,7 +64,7 @@ impl Udp {
 
     /// Datagrams of one size that may be sent at once.
     pub fn max_segments(&self) -> usize {
-        self.state.max_gso_segments()
+        if self.offloads.send { self.state.max_gso_segments() } else { 1 }
     }
 
     /// An error of kind `WouldBlock`: [`Udp::poll_send_ready`] says when to try again. All others
@@ -108,7 +111,7 @@ impl Udp {
     }
 
     pub fn buffers(&self) -> Buffers {
-        let offloaded = self.receive_offload && self.state.gro_segments() > 1;
+        let offloaded = self.offloads.receive && self.state.gro_segments() > 1;
         let (count, size) = if offloaded {
             (OFFLOADED_BATCH.min(BATCH_SIZE), MAX_DATAGRAM + 1)
         } else {

@@ -282,6 +282,11 @@ impl Connection {
         self.path().rtt.smoothed()
     }
 
+    /// The largest datagram that the path is known to take, in bytes of UDP payload (RFC 9000 s.14.3).
+    pub fn max_datagram_size(&self) -> u16 {
+        self.path().mtu.current()
+    }
+
     /// Whether the handshake is complete.
     pub fn is_connected(&self) -> bool {
         self.progress.complete
