@@ -87,8 +87,9 @@ bench-gateway: root setup build ## what the gateway costs, and what a flood leav
 	@target/release/equic lab bench $(BENCH)
 
 .PHONY: bench-deps bench-transport
-bench-deps: setup setup-examples ## build the QUIC stacks that bench-transport measures
-	@scripts/bench.sh build
+TIER ?= 1
+bench-deps: setup setup-examples ## build the QUIC stacks that the benchmark measures (TIER=2: more of them)
+	@scripts/bench.sh build tier1 $(if $(filter 2,$(TIER)),tier2)
 
 bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go (half an hour; BENCH=--quick)
 	@target/release/equic bench transport $(BENCH)

@@ -1,6 +1,6 @@
 //! QUIC implementations measured side by side, as processes on one machine.
 //!
-//! An implementation is a program that does what docs/bench-transport.md says ([`registry`]). A
+//! An implementation is a program that does what docs/bench-contract.md says ([`registry`]). A
 //! [`Workload`] says what its client is told and what its answer has to be; [`cell::run`] starts a server
 //! and a client, each on a CPU of its own, and gives an [`Outcome`]: a [`Sample`], or why there is none.
 //! What was asked for and did not come is never a number. [`plan`] is the order of the cells, [`summary`]

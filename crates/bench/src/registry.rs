@@ -1,6 +1,6 @@
 //! The implementations: `bench/implementations.json`, or a file like it.
 //!
-//! An entry has a URL and a command, to which `server` or `client` and what docs/bench-transport.md says
+//! An entry has a URL and a command, to which `server` or `client` and what docs/bench-contract.md says
 //! is added.
 
 use std::collections::BTreeMap;
@@ -31,14 +31,17 @@ pub struct Registry {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Entry {
     url: String,
     command: Vec<String>,
+    /// 1 where nothing is said.
+    tier: Option<u8>,
+    /// What the command speaks; `perf` where nothing is said.
+    speaks: Option<Vec<String>>,
 }
 
 impl Registry {
-    /// Reads a file. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
+    /// Reads a file: those of the first tier that speak `perf`. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
     /// was given.
     ///
     /// # Errors
@@ -53,6 +56,10 @@ impl Registry {
         let places = [("{dir}", &*folder), ("{built}", built), ("{equic}", equic)];
         let mut implementations = Vec::new();
         for (name, entry) in entries {
+            let perf = entry.speaks.is_none_or(|speaks| speaks.iter().any(|one| one == "perf"));
+            if entry.tier.is_some_and(|tier| tier > 1) || !perf {
+                continue;
+            }
             if entry.command.is_empty() {
                 return Err(wrong(format!("{name} has no command")));
             }

@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-lab", &["equic-wire", "equic-gateway", "equic-endpoint", "equic-report"]),
     ("equic-interop", &["equic-wire", "equic-lab"]),
     ("equic-bench", &["equic-lab", "equic-report"]),
+    ("equic-bench-contract", &[]),
     (
         "equic-cli",
         &[
@@ -30,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-lab",
             "equic-interop",
             "equic-bench",
+            "equic-bench-contract",
             "equic-transport",
             "equic-wire",
             "libequic",

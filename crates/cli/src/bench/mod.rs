@@ -1,7 +1,7 @@
 //! `equic bench`: QUIC implementations measured side by side.
 //!
 //! [`transport`] runs them against each other; [`endpoint`] is ours as one of them
-//! (docs/bench-transport.md).
+//! (docs/bench-contract.md).
 
 mod endpoint;
 mod transport;
@@ -16,7 +16,6 @@ pub enum Command {
     /// Measure QUIC stacks side by side: goodput, CPU, handshakes, memory
     Transport(Box<transport::Args>),
     /// Be the server or the client that is measured
-    #[command(subcommand)]
     Endpoint(endpoint::Command),
 }
 

@@ -1,136 +1,65 @@
-//! `equic bench endpoint`: what docs/bench-transport.md asks of an implementation, over
+//! `equic bench endpoint`: what docs/bench-contract.md asks of an implementation, over
 //! [`equic_endpoint::quic`], on one thread.
 //!
-//! * `perf`: the protocol of draft-banks-quic-performance; `tls`: certificates and the cipher suite;
-//! * `server`, `client`: the two ends.
+//! `stack` is ours as [`equic_bench_contract`] sees it, which does the rest.
 
-mod client;
-mod perf;
-mod server;
-mod tls;
+mod stack;
 
-use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use clap::{ArgGroup, Subcommand};
-use equic_endpoint::quic::{Settings, TransportConfig};
+use equic_bench_contract::{
+    CONNECTION_WINDOW, Client, Congestion, Effective, H3, IDLE, Knobs, PERF, Protocol, Role,
+    STREAM_WINDOW, STREAMS, Server, client, command, http3, ready, server, socket, tls,
+};
+use equic_endpoint::crypto_provider;
+use equic_endpoint::quic::{
+    self, ClientConfig, Endpoint, Incoming, QlogFolder, ServerConfig, Settings, TransportConfig,
+};
 use equic_transport::congestion::Algorithm;
 use equic_transport::endpoint::EndpointConfig;
 use equic_transport::stream::StreamConfig;
-use nix::sys::socket::{setsockopt, sockopt};
+use rustls::crypto::aws_lc_rs;
 
+use self::stack::{Ours, Receive, Send};
 use crate::failure::{Done, Failure};
+use crate::output;
 use crate::signals::runtime;
 
-/// ALPN of draft-banks-quic-performance.
-const PERF: &[u8] = b"perf";
-/// ALPN of HTTP/3.
-const H3: &[u8] = b"h3";
-/// What is the same for all implementations.
-const BUFFER: usize = 4 << 20;
-const STREAM_WINDOW: u64 = 16 << 20;
-const CONNECTION_WINDOW: u64 = 32 << 20;
-const STREAMS: u64 = 1024;
-const MAX_PAYLOAD: u16 = 1452;
-const IDLE: Duration = Duration::from_secs(600);
-/// Bytes of a response to `GET /1k`.
-const SMALL_BODY: usize = 1024;
-
-/// The two ends.
-#[derive(Subcommand)]
-pub enum Command {
-    /// Serve until SIGTERM; `ready ADDRESS` says where
-    Server(Server),
-    /// Do one thing, and print what came of it as JSON
-    Client(Client),
-}
-
+/// What every implementation is told; the words are those of the contract.
 #[derive(clap::Args)]
-pub struct Server {
-    /// Where to listen; port 0 is any
-    #[arg(long, value_name = "ADDRESS")]
-    listen: SocketAddr,
-    /// Certificate chain, PEM
-    #[arg(long, value_name = "FILE")]
-    cert: PathBuf,
-    /// Its key, PEM
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
+pub struct Command {
+    /// `server` or `client` and its options (docs/bench-contract.md)
+    #[arg(
+        value_name = "ARGUMENTS",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    arguments: Vec<String>,
 }
 
-#[derive(clap::Args)]
-#[command(group = ArgGroup::new("work").required(true))]
-pub struct Client {
-    /// Where the server listens
-    #[arg(long, value_name = "ADDRESS")]
-    connect: SocketAddr,
-    /// The name in its certificate
-    #[arg(long, value_name = "NAME")]
-    name: String,
-    /// Who signed that, PEM
-    #[arg(long, value_name = "FILE")]
-    ca: PathBuf,
-    /// Fetch so many bytes in all
-    #[arg(long, value_name = "BYTES", group = "work")]
-    download: Option<u64>,
-    /// Send so many bytes
-    #[arg(long, value_name = "BYTES", group = "work")]
-    upload: Option<u64>,
-    /// Make connections for so long
-    #[arg(long, value_name = "SECONDS", group = "work", value_parser = seconds)]
-    handshakes: Option<Duration>,
-    /// Make HTTP/3 requests for so long
-    #[arg(long, value_name = "SECONDS", group = "work", value_parser = seconds)]
-    requests: Option<Duration>,
-    /// Hold so many connections until standard input ends
-    #[arg(long, value_name = "N", group = "work")]
-    hold: Option<usize>,
-    /// Streams of --download
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1024))]
-    streams: u64,
-    /// How many handshakes or requests at a time
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    parallel: u16,
-    /// Resume the sessions of --handshakes
-    #[arg(long)]
-    resume: bool,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-/// Carries one out.
+/// Carries it out.
 pub fn run(command: Command) -> Done {
+    let role = command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
+        .map_err(|error| Failure::usage(format!("{error:#}")))?;
     // As the others: what an event loop on one CPU can do.
     let runtime = runtime(Some(1))?;
-    match command {
-        Command::Server(args) => runtime.block_on(server::serve(&args)),
-        Command::Client(args) => runtime.block_on(client::run(&args)),
-    }
+    let done = match role {
+        Role::Server(server) => runtime.block_on(serve(&server)),
+        Role::Client(client) => runtime.block_on(ask(&client)),
+    };
+    done.map_err(|error| Failure::new(format!("{error:#}")))
 }
 
-/// A socket with the buffers that all have. Root passes net.core.rmem_max over.
-fn socket(address: SocketAddr) -> Done<UdpSocket> {
-    let socket = UdpSocket::bind(address).map_err(|error| {
-        Failure::because(format_args!("cannot open a UDP socket on {address}"), error)
-    })?;
-    if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
-        setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
-    }
-    if setsockopt(&socket, sockopt::SndBufForce, &BUFFER).is_err() {
-        setsockopt(&socket, sockopt::SndBuf, &BUFFER)?;
-    }
-    Ok(socket)
+fn effective(socket: &impl std::os::fd::AsFd, knobs: &Knobs) -> anyhow::Result<Effective> {
+    let name = format!("equic {}", env!("CARGO_PKG_VERSION"));
+    Ok(Effective { crypto: Some("aws-lc-rs"), ..Effective::new(name, "native", socket, knobs)? })
 }
 
-fn transport() -> Arc<TransportConfig> {
+fn transport(knobs: &Knobs) -> Arc<TransportConfig> {
     let streams = StreamConfig {
-        max_streams_bidi: STREAMS,
-        max_streams_uni: STREAMS,
+        max_streams_bidi: STREAMS.into(),
+        max_streams_uni: STREAMS.into(),
         stream_window: STREAM_WINDOW,
         max_stream_window: STREAM_WINDOW,
         connection_window: CONNECTION_WINDOW,
@@ -139,14 +68,73 @@ fn transport() -> Arc<TransportConfig> {
     };
     Arc::new(TransportConfig {
         streams,
-        congestion: Algorithm::Cubic,
+        congestion: match knobs.congestion() {
+            Congestion::Cubic => Algorithm::Cubic,
+            Congestion::NewReno => Algorithm::NewReno,
+            Congestion::Bbr => Algorithm::Bbr,
+        },
         max_idle_timeout: IDLE,
-        max_datagram_size: MAX_PAYLOAD,
+        max_datagram_size: knobs.payload(),
         ..TransportConfig::default()
     })
 }
 
-fn settings() -> Done<Settings> {
-    let provider = equic_endpoint::crypto_provider();
-    Ok(Settings::new(EndpointConfig::new(&provider)?))
+fn settings(knobs: &Knobs, qlog: Option<&std::path::Path>) -> anyhow::Result<Settings> {
+    let mut settings = Settings::new(EndpointConfig::new(&crypto_provider())?);
+    settings.send_offload = knobs.gso.unwrap_or(true);
+    settings.qlog = qlog.map(QlogFolder::open).transpose()?;
+    Ok(settings)
+}
+
+async fn serve(args: &Server) -> anyhow::Result<()> {
+    let tls = tls::server(args, crypto_provider(), aws_lc_rs::Ticketer::new()?, &[PERF, H3])?;
+    let (tls, transport) = (Arc::new(tls), transport(&args.knobs));
+    let config = Arc::new(ServerConfig { tls, transport, preferred_addresses: None });
+    let socket = socket::udp(args.listen, &args.knobs)?;
+    let effective = effective(&socket, &args.knobs)?;
+    let settings = settings(&args.knobs, args.qlog.as_deref())?;
+    let endpoint = Endpoint::server(vec![socket], settings, config)?;
+    ready(endpoint.local_addr()?, &effective)?;
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::spawn(async move {
+            if let Err(error) = connection(incoming).await {
+                output::notice(error);
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn connection(incoming: Incoming) -> anyhow::Result<()> {
+    let connection = incoming.accept()?.await?;
+    if connection.alpn().as_deref() == Some(H3) {
+        // A future of its own: connections of the other protocol need no room for it.
+        return Box::pin(http3::serve(quic::h3::Connection::new(connection))).await;
+    }
+    // Until the client closes it.
+    while let Ok((to, from)) = connection.accept_bi().await {
+        tokio::spawn(async move {
+            if let Err(error) = server::answer(Send(to), Receive::new(from)).await {
+                output::notice(error);
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn ask(args: &Client) -> anyhow::Result<()> {
+    let alpn = if args.protocol == Protocol::H3 { H3 } else { PERF };
+    let (tls, full) = tls::client(args, crypto_provider(), alpn)?;
+    let config = ClientConfig { tls: Arc::new(tls), transport: transport(&args.knobs) };
+    let socket = socket::udp_client(args.connect, &args.knobs)?;
+    let effective = effective(&socket, &args.knobs)?;
+    let endpoint = Endpoint::client(socket, settings(&args.knobs, args.qlog.as_deref())?)?;
+    let (server, name) = (args.connect, args.name.clone());
+    let ours = Ours { endpoint, config, server, name, full };
+    let answer = if args.protocol == Protocol::H3 {
+        http3::run(&ours, &args.name, args.work, effective).await?
+    } else {
+        client::run(&ours, args.protocol, args.work, effective).await?
+    };
+    answer.print()
 }

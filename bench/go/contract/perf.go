@@ -1,0 +1,164 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+)
+
+const (
+	// The most that is written at a time.
+	chunk = 64 << 10
+	// After so many bytes the pattern begins again.
+	period = 65521
+	// Of each 64 KiB one block of so many bytes is compared, in turn each of them.
+	block = 4096
+)
+
+var pattern = makePattern()
+
+func makePattern() []byte {
+	state := uint32(1)
+	bytes := make([]byte, period, period+chunk)
+	for index := range bytes {
+		state = state*1664525 + 1013904223
+		bytes[index] = byte(state >> 24)
+	}
+	for len(bytes) < period+chunk {
+		bytes = append(bytes, bytes[len(bytes)-period])
+	}
+	return bytes
+}
+
+// A piece of the pattern from a place on.
+func piece(at, left uint64) []byte {
+	from := at % period
+	return pattern[from : from+min(left, chunk)]
+}
+
+// WritePattern writes so many bytes of the pattern.
+func WritePattern(to io.Writer, count uint64) error {
+	for at := uint64(0); at < count; {
+		wrote, err := to.Write(piece(at, count-at))
+		if err != nil {
+			return err
+		}
+		at += uint64(wrote)
+	}
+	return nil
+}
+
+// A check compares what arrives with the pattern.
+type check struct {
+	at    uint64
+	wrong bool
+}
+
+func (c *check) Write(data []byte) (int, error) {
+	count := len(data)
+	for len(data) > 0 {
+		number := c.at / block
+		part := data[:min(uint64(len(data)), block-c.at%block)]
+		if number/16%16 == number%16 && !bytes.Equal(part, piece(c.at, uint64(len(part)))) {
+			c.wrong = true
+		}
+		c.at += uint64(len(part))
+		data = data[len(part):]
+	}
+	return count, nil
+}
+
+// Ends the process if anything differed.
+func (c *check) finish() {
+	if c.wrong {
+		fmt.Fprintln(os.Stderr, "corrupted: not what was sent")
+		os.Exit(corrupted)
+	}
+}
+
+// Serve answers the streams of a connection that accept gives.
+func ServeStreams(accept func() (Stream, error)) {
+	for {
+		stream, err := accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			if err := answer(stream); err != nil {
+				log.Print(err)
+			}
+		}()
+	}
+}
+
+func answer(stream Stream) error {
+	var number [head]byte
+	if _, err := io.ReadFull(stream, number[:]); err != nil {
+		return fmt.Errorf("a request of under 8 bytes: %w", err)
+	}
+	payload, err := read(stream, make([]byte, chunk), io.Discard)
+	if err != nil {
+		return err
+	}
+	wanted := binary.BigEndian.Uint64(number[:])
+	binary.BigEndian.PutUint64(number[:], payload)
+	first := min(wanted, head)
+	if _, err := stream.Write(number[:first]); err != nil {
+		return err
+	}
+	if err := WritePattern(stream, wanted-first); err != nil {
+		return err
+	}
+	return stream.CloseWrite()
+}
+
+// Reads all; how many bytes.
+func read(from io.Reader, buffer []byte, take io.Writer) (uint64, error) {
+	var total uint64
+	for {
+		count, err := from.Read(buffer)
+		total += uint64(count)
+		if _, err := take.Write(buffer[:count]); err != nil {
+			return total, err
+		}
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+// Fetches so many bytes on a stream; how many came.
+func fetch(connection Conn, wanted uint64) (uint64, error) {
+	stream, err := ask(connection, wanted)
+	if err != nil {
+		return 0, err
+	}
+	var number [head]byte
+	first, err := io.ReadFull(stream, number[:min(wanted, head)])
+	if err != nil {
+		return uint64(first), err
+	}
+	var seen check
+	rest, err := read(stream, make([]byte, min(wanted+1, chunk)), &seen)
+	seen.finish()
+	return uint64(first) + rest, err
+}
+
+// Opens a stream and asks for so many bytes on it.
+func ask(connection Conn, wanted uint64) (Stream, error) {
+	stream, err := connection.Open()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := stream.Write(binary.BigEndian.AppendUint64(nil, wanted)); err != nil {
+		return nil, err
+	}
+	return stream, stream.CloseWrite()
+}

@@ -1,0 +1,58 @@
+//! TCP sockets as they are asked for. SO_RCVBUF and SO_SNDBUF are set as of UDP sockets, which ends the
+//! kernel's own tuning of them; the congestion control is set, whatever the system's default is.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result};
+use equic_bench_contract::socket::set_buffers;
+use equic_bench_contract::{Congestion, Knobs, unsupported};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// A client's, that blocks.
+pub fn client(server: SocketAddr, knobs: &Knobs) -> Result<Socket> {
+    if knobs.gso.is_some() {
+        unsupported("segmentation offload of a socket");
+    }
+    let socket = Socket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
+    set_buffers(&socket, knobs)?;
+    let name = kernel(knobs.congestion());
+    if socket.set_tcp_congestion(name.as_bytes()).is_err() {
+        unsupported(&format!("{name}: net.ipv4.tcp_available_congestion_control has it not"));
+    }
+    if let Some(mtu) = knobs.mtu {
+        socket.set_tcp_mss(mtu.into()).context("TCP_MAXSEG")?;
+    }
+    socket.set_tcp_nodelay(true)?;
+    Ok(socket)
+}
+
+/// A server's, that does not; what it accepts inherits all that.
+pub fn listen(address: SocketAddr, knobs: &Knobs) -> Result<Socket> {
+    let socket = client(address, knobs)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into()).with_context(|| format!("cannot listen on {address}"))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The kernel's name.
+fn kernel(congestion: Congestion) -> &'static str {
+    match congestion {
+        Congestion::Cubic => "cubic",
+        Congestion::NewReno => "reno",
+        Congestion::Bbr => "bbr",
+    }
+}
+
+/// What the kernel says is in force.
+pub fn congestion(socket: &Socket) -> Result<Option<&'static str>> {
+    let name = socket.tcp_congestion()?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let known = [Congestion::Cubic, Congestion::NewReno, Congestion::Bbr];
+    let found = known.into_iter().find(|one| kernel(*one).as_bytes() == name);
+    Ok(found.map(Congestion::name))
+}

@@ -1,0 +1,157 @@
+"""Tries what was built: each implementation as client and as server against itself and against ours, on
+loopback, with a little of every work. `-` is what one end says that it does not do. Nothing is measured.
+
+Usage: scripts/bench.sh try [NAME...]
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+BENCH = pathlib.Path(__file__).resolve().parent
+ROOT = BENCH.parent
+PLACES = {
+    "{dir}": str(BENCH),
+    "{built}": str(ROOT / "target/servers"),
+    "{equic}": str(ROOT / "target/release/equic"),
+}
+# By protocol: what a client is told, and the bytes and completions that come of it (none: some).
+HANDSHAKES = "--handshakes 0.5 --parallel 4"
+WORKS = {
+    "perf": [
+        ("download", "--download 20000001", 20_000_001, 1),
+        ("streams", "--download 3000001 --streams 7", 3_000_001, 7),
+        ("connections", "--download 3000001 --connections 3", 3_000_001, 3),
+        ("upload", "--upload 3000001", 3_000_001, 1),
+        ("handshakes", HANDSHAKES, None, None),
+        ("resumed", f"{HANDSHAKES} --resume", None, None),
+        ("ttfb", "--ttfb 0.5", None, None),
+        ("hold", "--hold 20", 0, 20),
+    ],
+    "h3": [
+        ("download", "--protocol h3 --download 20000001", 20_000_001, 1),
+        ("streams", "--protocol h3 --download 3000001 --streams 7", 3_000_001, 7),
+        ("connections", "--protocol h3 --download 3000001 --connections 3", 3_000_001, 3),
+        ("requests", "--requests 0.5 --parallel 4", None, None),
+    ],
+    "sendfile": [
+        ("download", "--download 20000001", 20_000_001, 1),
+        ("connections", "--download 3000001 --connections 3", 3_000_001, 3),
+    ],
+}
+WORKS["perf-tcp"] = [work for work in WORKS["perf"] if work[0] != "streams"]
+SECONDS = 60
+
+
+def filled(command: list[str]) -> list[str]:
+    for mark, place in PLACES.items():
+        command = [word.replace(mark, place) for word in command]
+    return command
+
+
+def certificates(folder: pathlib.Path) -> None:
+    """An authority and a certificate for `server`, as the benchmark makes them: ECDSA on P-256."""
+    extensions = folder / "extensions"
+    extensions.write_text("subjectAltName=DNS:server\nbasicConstraints=CA:FALSE\n")
+    key = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out"]
+    sign = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
+    for command in (
+        [*key, "ca.key"],
+        ["openssl", "req", "-x509", "-new", "-key", "ca.key", "-subj", "/CN=ca", "-out", "ca.pem"],
+        [*key, "priv.key"],
+        ["openssl", "req", "-new", "-key", "priv.key", "-subj", "/CN=server", "-out", "request"],
+        ["openssl", "x509", "-req", "-in", "request", *sign, "-out", "cert.pem"],
+    ):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def run(client: list[str], server: list[str], folder: pathlib.Path, work: tuple) -> str:
+    """How one work ended: `ok`, `-...`, or why not."""
+    name, words, wanted, count = work
+    listen = ["server", "--listen", "127.0.0.1:0", "--cert", "cert.pem", "--key", "priv.key"]
+    with open(folder / "server.log", "w") as log:
+        serving = subprocess.Popen(
+            [*server, *listen], cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    late = threading.Timer(SECONDS, serving.kill)
+    late.start()
+    try:
+        ready = serving.stdout.readline().split()
+        if ready[:1] != ["ready"]:
+            return "-" if serving.wait() == 127 else f"the server said {ready}"
+        told = serving.stdout.readline()
+        if not told.startswith("effective {") or not json.loads(told.partition(" ")[2]):
+            return f"the server said {told!r}"
+        connect = ["client", "--connect", ready[1], "--name", "server", "--ca", "ca.pem"]
+        asking = subprocess.run(
+            [*client, *connect, *words.split()], cwd=folder, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=SECONDS,
+        )
+        if asking.returncode == 127:
+            return "-"
+        if asking.returncode != 0:
+            return f"status {asking.returncode}: {(asking.stderr.strip() or '?').splitlines()[-1]}"
+        return judge(name, json.loads(asking.stdout.splitlines()[-1]), wanted, count)
+    except subprocess.TimeoutExpired:
+        return f"not done in {SECONDS} s"
+    finally:
+        late.cancel()
+        serving.send_signal(signal.SIGTERM)
+        try:
+            serving.wait(5)
+        except subprocess.TimeoutExpired:
+            serving.kill()
+            serving.wait()
+
+
+def judge(name: str, answer: dict, wanted, count) -> str:
+    if wanted is not None and answer["bytes"] != wanted:
+        return f"{answer['bytes']} bytes"
+    if count is not None and answer["count"] != count or answer["count"] == 0 or not answer["seconds"]:
+        return f"{answer['count']} in {answer['seconds']} s"
+    if not answer["effective"]["implementation"]:
+        return "no implementation"
+    if name in ("handshakes", "resumed"):
+        should = answer["count"] if name == "resumed" else 0
+        if should and not answer["resumed"]:
+            return "- (the server gives no tickets)"
+        if answer["resumed"] < 0.99 * should or (should == 0 and answer["resumed"]):
+            return f"{answer['resumed']} of {answer['count']} resumed"
+    if name == "ttfb" and not 0 < answer["first_byte_seconds"]["median"] < 10:
+        return str(answer["first_byte_seconds"])
+    return "ok"
+
+
+def main() -> int:
+    listed = json.loads((BENCH / "implementations.json").read_text())
+    names = sys.argv[1:] or [
+        name for name, one in listed.items() if all(map(os.path.exists, filled(one["command"])[:1]))
+    ] + [name for name, one in listed.items() if "/" not in one["command"][0] and "{" not in one["command"][0]]
+    failed = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        certificates(folder)
+        for name in dict.fromkeys(names):
+            for protocol in listed[name]["speaks"]:
+                ours = protocol in listed["equic"]["speaks"]
+                pairs = {(name, name)} | ({(name, "equic"), ("equic", name)} if ours else set())
+                for client, server in sorted(pairs):
+                    if listed[client].get("role") == "server" or listed[server].get("role") == "client":
+                        continue
+                    ends = (filled(listed[one]["command"]) for one in (client, server))
+                    ends = list(ends)
+                    for work in WORKS[protocol]:
+                        how = run(*ends, folder, work)
+                        failed += how != "ok" and not how.startswith("-")
+                        print(f"{protocol:9}{client:>14} <- {server:14}{work[0]:12} {how}", flush=True)
+    print(f"{failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

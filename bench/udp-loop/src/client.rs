@@ -1,0 +1,244 @@
+//! The client's works but those of HTTP/3.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use bytes::Bytes;
+use equic_bench_contract::perf::{HEAD, Received, pattern, request, shares};
+use equic_bench_contract::{Answer, Effective, FirstByte, Work, held, unsupported};
+
+use crate::{CHUNK, Loop, Place, Stack};
+
+/// The client at work.
+struct Stage<S> {
+    running: Loop<S>,
+    /// What has arrived on streams that have not ended.
+    streams: HashMap<Place, Received>,
+    buffer: Vec<u8>,
+}
+
+/// Does what is asked for; the loop comes back for what else there may be.
+pub fn run<S: Stack>(running: Loop<S>, work: Work, mut effective: Effective) -> Result<Answer> {
+    let mut stage = Stage { running, streams: HashMap::new(), buffer: vec![0; CHUNK] };
+    let seen = &mut effective;
+    let answer = match work {
+        Work::Download { bytes, streams, connections } => {
+            stage.download(bytes, streams, connections, seen)?
+        }
+        Work::Upload { bytes } => stage.upload(bytes, seen)?,
+        Work::Handshakes { time, parallel, resume } => {
+            stage.handshakes(time, parallel, resume, seen)?
+        }
+        Work::FirstByte { time } => stage.first_byte(time, seen)?,
+        Work::Hold { count } => stage.hold(count, seen)?,
+        Work::Requests { .. } => unsupported("requests"),
+    };
+    Ok(Answer { effective, ..answer })
+}
+
+impl<S: Stack> Stage<S> {
+    fn stack(&mut self) -> &mut S {
+        &mut self.running.stack
+    }
+
+    fn turn(&mut self) -> Result<()> {
+        self.running.turn(None, false).map(drop)
+    }
+
+    /// Asks for so many bytes on a new stream; whether there was one.
+    fn ask(&mut self, connection: u64, wanted: u64) -> Result<bool> {
+        let Some(stream) = self.stack().open(connection)? else { return Ok(false) };
+        let head = Bytes::copy_from_slice(&request(wanted));
+        let sent = self.stack().write((connection, stream), head, true)?;
+        ensure!(sent == HEAD, "a request in pieces");
+        self.streams.insert((connection, stream), Received::default());
+        Ok(true)
+    }
+
+    /// Reads a stream; all of it, once it has ended.
+    fn read(&mut self, at: Place) -> Result<Option<Received>> {
+        let Stage { running, streams, buffer } = self;
+        while let Some((count, end)) = running.stack.read(at, buffer)? {
+            let received = streams.entry(at).or_default();
+            received.take(&buffer[..count]);
+            if end {
+                received.finish();
+                return Ok(streams.remove(&at));
+            }
+        }
+        Ok(None)
+    }
+
+    fn download(
+        &mut self,
+        bytes: u64,
+        streams: u64,
+        connections: u64,
+        effective: &mut Effective,
+    ) -> Result<Answer> {
+        let start = Instant::now();
+        let open = self.running.connect_all(usize::try_from(connections)?)?;
+        let handshake_seconds = (connections == 1).then(|| start.elapsed().as_secs_f64());
+        let start = Instant::now();
+        let asked = open.iter().zip(shares(bytes, connections));
+        let asked = asked.flat_map(|(at, share)| shares(share, streams).map(move |one| (*at, one)));
+        let mut waiting: VecDeque<(u64, u64)> = asked.collect();
+        let wanted = waiting.len() as u64;
+        let (mut bytes, mut count) = (0, 0);
+        while count < wanted {
+            for _ in 0..waiting.len() {
+                let Some((connection, share)) = waiting.pop_front() else { break };
+                if !self.ask(connection, share)? {
+                    waiting.push_back((connection, share));
+                }
+            }
+            self.turn()?;
+            while let Some(at) = self.stack().poll_readable() {
+                if let Some(received) = self.read(at)? {
+                    bytes += received.bytes;
+                    count += 1;
+                }
+            }
+            while let Some(connection) = self.stack().poll_closed() {
+                bail!("connection {connection} was lost");
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.running.close_all(&open, effective)?;
+        Ok(Answer { bytes, count, seconds, handshake_seconds, ..Answer::default() })
+    }
+
+    fn upload(&mut self, bytes: u64, effective: &mut Effective) -> Result<Answer> {
+        let start = Instant::now();
+        let open = self.running.connect_all(1)?;
+        let handshake_seconds = Some(start.elapsed().as_secs_f64());
+        let start = Instant::now();
+        let connection = open[0];
+        let stream = self.stack().open(connection)?;
+        let at = (connection, stream.unwrap_or_default());
+        let head = Bytes::copy_from_slice(&request(HEAD as u64));
+        let mut sent = self.stack().write(at, head, bytes == 0)? as u64;
+        ensure!(stream.is_some() && sent == HEAD as u64, "a request in pieces");
+        let all = bytes + HEAD as u64;
+        let received = 'all: loop {
+            while sent < all {
+                let piece = pattern(sent - HEAD as u64, all - sent);
+                let len = piece.len();
+                let count = self.stack().write(at, piece, sent + len as u64 == all)?;
+                sent += count as u64;
+                if count < len {
+                    break;
+                }
+            }
+            self.turn()?;
+            // It is tried in each turn, anyway.
+            while self.stack().poll_writable().is_some() {}
+            while let Some(readable) = self.stack().poll_readable() {
+                if let Some(received) = self.read(readable)? {
+                    break 'all received;
+                }
+            }
+            self.running.must_be_open(connection)?;
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        self.running.close_all(&open, effective)?;
+        let bytes = received.at_server();
+        Ok(Answer { bytes, count: 1, seconds, handshake_seconds, ..Answer::default() })
+    }
+
+    /// Goes on with connections that make one small exchange each, until one of them is done: which, and
+    /// whether it was resumed.
+    fn exchange(&mut self, opening: &mut Vec<u64>, wanted: u64) -> Result<(u64, Received)> {
+        loop {
+            let mut index = 0;
+            while let Some(connection) = opening.get(index).copied() {
+                if self.stack().is_established(connection) {
+                    ensure!(self.ask(connection, wanted)?, "no stream");
+                    opening.swap_remove(index);
+                } else {
+                    self.running.must_be_open(connection)?;
+                    index += 1;
+                }
+            }
+            while let Some(at) = self.stack().poll_readable() {
+                if let Some(received) = self.read(at)? {
+                    return Ok((at.0, received));
+                }
+            }
+            while let Some(connection) = self.stack().poll_closed() {
+                let lost = self.streams.keys().any(|at| at.0 == connection);
+                ensure!(!lost, "a connection was lost");
+            }
+            self.turn()?;
+        }
+    }
+
+    fn handshakes(
+        &mut self,
+        time: Duration,
+        parallel: usize,
+        resume: bool,
+        effective: &mut Effective,
+    ) -> Result<Answer> {
+        // For the ticket.
+        let mut opening = vec![self.stack().connect(resume)?];
+        let (first, _) = self.exchange(&mut opening, HEAD as u64)?;
+        self.running.close_all(&[first], effective)?;
+        let start = Instant::now();
+        for _ in 0..parallel {
+            opening.push(self.stack().connect(resume)?);
+        }
+        let (mut bytes, mut count, mut resumed, mut open) = (0, 0, 0, parallel);
+        while open > 0 {
+            let (connection, received) = self.exchange(&mut opening, HEAD as u64)?;
+            bytes += received.bytes;
+            count += 1;
+            resumed += u64::from(self.stack().is_resumed(connection));
+            self.stack().close(connection);
+            open -= 1;
+            if start.elapsed() < time {
+                opening.push(self.stack().connect(resume)?);
+                open += 1;
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.running.flush()?;
+        Ok(Answer { bytes, count, resumed: Some(resumed), seconds, ..Answer::default() })
+    }
+
+    fn first_byte(&mut self, time: Duration, effective: &mut Effective) -> Result<Answer> {
+        let mut opening = vec![self.stack().connect(false)?];
+        let (first, _) = self.exchange(&mut opening, 1)?;
+        self.running.close_all(&[first], effective)?;
+        let mut times = Vec::new();
+        let mut bytes = 0;
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let begun = Instant::now();
+            opening.push(self.stack().connect(false)?);
+            let (connection, received) = self.exchange(&mut opening, 1)?;
+            times.push(begun.elapsed().as_secs_f64());
+            bytes += received.bytes;
+            self.stack().close(connection);
+            self.running.flush()?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let count = times.len() as u64;
+        let first_byte_seconds = FirstByte::of(times);
+        Ok(Answer { bytes, count, seconds, first_byte_seconds, ..Answer::default() })
+    }
+
+    fn hold(&mut self, count: usize, effective: &mut Effective) -> Result<Answer> {
+        let start = Instant::now();
+        let connections = self.running.connect_all(count)?;
+        let seconds = start.elapsed().as_secs_f64();
+        if let Some(first) = connections.first() {
+            self.stack().observe(*first, effective);
+        }
+        held()?;
+        while !self.running.turn(None, true)? {}
+        let open = connections.into_iter().filter(|one| self.running.stack.is_open(*one));
+        Ok(Answer { count: open.count() as u64, seconds, ..Answer::default() })
+    }
+}

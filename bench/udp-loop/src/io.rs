@@ -1,0 +1,148 @@
+//! The socket: datagrams in batches of one size, both ways.
+
+use std::io::{ErrorKind, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use anyhow::Result;
+use equic_bench_contract::Knobs;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+
+/// Messages that are received at once, each of as many datagrams as the kernel gathers.
+const BATCH: usize = 8;
+const MESSAGE: usize = 65_536;
+/// The most that one message sends, in bytes: the largest UDP payload of IPv4.
+const MOST: usize = 65_507;
+
+pub struct Io {
+    pub socket: UdpSocket,
+    pub local: SocketAddr,
+    state: UdpSocketState,
+    offload: bool,
+    buffers: Vec<u8>,
+    out: Vec<u8>,
+    batch: Batch,
+}
+
+/// Datagrams of one size that are to be sent.
+#[derive(Default)]
+struct Batch {
+    to: Option<SocketAddr>,
+    filled: usize,
+    segment: usize,
+    count: usize,
+}
+
+impl Io {
+    pub fn new(socket: UdpSocket, knobs: &Knobs) -> Result<Io> {
+        let state = UdpSocketState::new((&socket).into())?;
+        let local = socket.local_addr()?;
+        // Behind a full message there is room for the next datagram.
+        let (buffers, out) = (vec![0; BATCH * MESSAGE], vec![0; 2 * MESSAGE]);
+        let offload = knobs.gso.unwrap_or(true);
+        Ok(Io { socket, local, state, offload, buffers, out, batch: Batch::default() })
+    }
+
+    /// Whether datagrams are sent, and received, several at a time.
+    pub fn offloads(&self) -> (bool, bool) {
+        (self.offload && self.state.max_gso_segments() > 1, self.state.gro_segments() > 1)
+    }
+
+    /// Waits for datagrams, or the end of standard input if that matters; whether the latter came.
+    pub fn wait(&self, until: Option<Instant>, stdin: bool) -> Result<bool> {
+        let timeout = match until {
+            None => PollTimeout::NONE,
+            Some(until) => {
+                // Rounded up: to wake before the time would be to turn in circles.
+                let left = until.saturating_duration_since(Instant::now());
+                PollTimeout::try_from(left.as_nanos().div_ceil(1_000_000))
+                    .unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let input = std::io::stdin();
+        let mut fds = vec![PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        if stdin {
+            fds.push(PollFd::new(input.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(fds.get(1).and_then(PollFd::any).unwrap_or(false))
+    }
+
+    /// Gives each datagram that is there, of one batch; whether there were any.
+    pub fn receive(&mut self, mut take: impl FnMut(&mut [u8], SocketAddr)) -> Result<bool> {
+        let mut metas = [RecvMeta::default(); BATCH];
+        let mut slices: Vec<IoSliceMut<'_>> =
+            self.buffers.chunks_exact_mut(MESSAGE).map(IoSliceMut::new).collect();
+        let count = match self.state.recv((&self.socket).into(), &mut slices, &mut metas) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        for (slice, meta) in slices.iter_mut().zip(&metas).take(count) {
+            for datagram in slice[..meta.len].chunks_mut(meta.stride.max(1)) {
+                take(datagram, meta.addr);
+            }
+        }
+        Ok(count > 0)
+    }
+
+    /// Where the next datagram is to be written, of at most so many bytes.
+    pub fn room(&mut self, most: usize) -> &mut [u8] {
+        let at = self.batch.filled;
+        &mut self.out[at..at + most]
+    }
+
+    /// Takes the datagram that was written there; whether a message left.
+    pub fn queue(&mut self, len: usize, to: SocketAddr) -> Result<bool> {
+        let at = self.batch.filled;
+        let batch = &self.batch;
+        let other = batch.count > 0 && (len > batch.segment || batch.to != Some(to));
+        if other || at + len > MOST {
+            self.flush()?;
+            self.out.copy_within(at..at + len, 0);
+        }
+        let batch = &mut self.batch;
+        if batch.count == 0 {
+            (batch.segment, batch.to) = (len, Some(to));
+        }
+        batch.filled += len;
+        batch.count += 1;
+        let most = if self.offload { self.state.max_gso_segments() } else { 1 };
+        // A shorter one ends a batch.
+        let full = len < self.batch.segment || self.batch.count >= most;
+        if full {
+            self.flush()?;
+        }
+        Ok(full || other)
+    }
+
+    /// Sends what is left.
+    pub fn flush(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        let Some(destination) = batch.to else { return Ok(()) };
+        let transmit = Transmit {
+            destination,
+            ecn: None,
+            contents: &self.out[..batch.filled],
+            segment_size: (batch.count > 1).then_some(batch.segment),
+            src_ip: None,
+        };
+        loop {
+            match self.state.send((&self.socket).into(), &transmit) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+                    poll(&mut fds, PollTimeout::NONE)?;
+                }
+                // Whatever else keeps it from leaving is a loss.
+                _ => return Ok(()),
+            }
+        }
+    }
+}

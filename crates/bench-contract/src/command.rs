@@ -1,0 +1,298 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{Knobs, unsupported};
+
+/// What this process is.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// It serves.
+    Server(Server),
+    /// It asks.
+    Client(Client),
+}
+
+/// A server's command line.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Certificate chain, PEM.
+    pub cert: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// What is other than usual.
+    pub knobs: Knobs,
+    /// Where the secrets go.
+    pub keylog: Option<PathBuf>,
+    /// The folder of qlog files.
+    pub qlog: Option<PathBuf>,
+}
+
+/// A client's command line.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Where the server listens.
+    pub connect: SocketAddr,
+    /// The server's name, for its certificate.
+    pub name: String,
+    /// Who signed it, PEM.
+    pub ca: PathBuf,
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// What it does.
+    pub work: Work,
+    /// What is other than usual.
+    pub knobs: Knobs,
+    /// Where the secrets go.
+    pub keylog: Option<PathBuf>,
+    /// The folder of qlog files.
+    pub qlog: Option<PathBuf>,
+}
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// draft-banks-quic-performance.
+    Perf,
+    /// HTTP/3.
+    H3,
+    /// The exchange of `Perf` over TLS over TCP.
+    PerfTcp,
+    /// The exchange of `Perf` over TCP, whose server has the kernel send.
+    Sendfile,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// So many bytes in all, from the server, each connection with its streams.
+    Download {
+        /// In all.
+        bytes: u64,
+        /// Of each connection.
+        streams: u64,
+        /// At once.
+        connections: u64,
+    },
+    /// To it.
+    Upload {
+        /// On one stream.
+        bytes: u64,
+    },
+    /// Connections one after the other, so many at a time.
+    Handshakes {
+        /// How long.
+        time: Duration,
+        /// At a time.
+        parallel: usize,
+        /// With session tickets.
+        resume: bool,
+    },
+    /// `GET /1k` on one connection, so many at a time.
+    Requests {
+        /// How long.
+        time: Duration,
+        /// At a time.
+        parallel: usize,
+    },
+    /// Connections one after the other, each until its first byte.
+    FirstByte {
+        /// How long.
+        time: Duration,
+    },
+    /// Connections that do nothing.
+    Hold {
+        /// How many.
+        count: usize,
+    },
+}
+
+/// Reads the command line of this process; what is not known is not supported. `speaks` are the protocols
+/// that the program does, the usual one first.
+pub fn read(speaks: &[Protocol]) -> Result<Role> {
+    parse(std::env::args().skip(1), speaks)
+}
+
+/// Reads the words of a command line.
+pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Result<Role> {
+    let mut words = words.into_iter();
+    let role = words.next().context("server or client?")?;
+    let mut options = Options::default();
+    while let Some(word) = words.next() {
+        if word == "--resume" {
+            options.resume = true;
+            continue;
+        }
+        if !word.starts_with("--") {
+            bail!("{word} is no option");
+        }
+        let value = words.next().with_context(|| format!("{word} needs a value"))?;
+        options.take(&word, &value).with_context(|| format!("{word} {value}"))?;
+    }
+    match &*role {
+        "server" => Ok(Role::Server(Server {
+            listen: options.address.context("--listen")?,
+            cert: options.cert.context("--cert")?,
+            key: options.key.context("--key")?,
+            knobs: options.knobs,
+            keylog: options.keylog,
+            qlog: options.qlog,
+        })),
+        "client" => {
+            let work = options.work()?;
+            let protocol = options.protocol(work, speaks)?;
+            Ok(Role::Client(Client {
+                connect: options.address.context("--connect")?,
+                name: options.name.context("--name")?,
+                ca: options.ca.context("--ca")?,
+                protocol,
+                work,
+                knobs: options.knobs,
+                keylog: options.keylog,
+                qlog: options.qlog,
+            }))
+        }
+        other => bail!("{other} is neither server nor client"),
+    }
+}
+
+#[derive(Default)]
+struct Options {
+    address: Option<SocketAddr>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    ca: Option<PathBuf>,
+    name: Option<String>,
+    protocol: Option<Protocol>,
+    download: Option<u64>,
+    upload: Option<u64>,
+    handshakes: Option<Duration>,
+    requests: Option<Duration>,
+    first_byte: Option<Duration>,
+    hold: Option<usize>,
+    streams: Option<u64>,
+    connections: Option<u64>,
+    parallel: Option<usize>,
+    resume: bool,
+    knobs: Knobs,
+    keylog: Option<PathBuf>,
+    qlog: Option<PathBuf>,
+}
+
+impl Options {
+    fn take(&mut self, word: &str, value: &str) -> Result<()> {
+        let seconds = || anyhow::Ok(Duration::try_from_secs_f64(value.parse()?)?);
+        match word {
+            "--listen" | "--connect" => self.address = Some(value.parse()?),
+            "--cert" => self.cert = Some(value.into()),
+            "--key" => self.key = Some(value.into()),
+            "--ca" => self.ca = Some(value.into()),
+            "--name" => self.name = Some(value.into()),
+            "--protocol" => {
+                self.protocol = Some(match value {
+                    "perf" => Protocol::Perf,
+                    "h3" => Protocol::H3,
+                    "perf-tcp" => Protocol::PerfTcp,
+                    "sendfile" => Protocol::Sendfile,
+                    _ => unsupported(value),
+                });
+            }
+            "--download" => self.download = Some(value.parse()?),
+            "--upload" => self.upload = Some(value.parse()?),
+            "--handshakes" => self.handshakes = Some(seconds()?),
+            "--requests" => self.requests = Some(seconds()?),
+            "--ttfb" => self.first_byte = Some(seconds()?),
+            "--hold" => self.hold = Some(value.parse()?),
+            "--streams" => self.streams = Some(value.parse()?),
+            "--connections" => self.connections = Some(value.parse()?),
+            "--parallel" => self.parallel = Some(value.parse()?),
+            "--keylog" => self.keylog = Some(value.into()),
+            "--qlog" => self.qlog = Some(value.into()),
+            _ if self.knobs.take(word, value)? => {}
+            _ => unsupported(word),
+        }
+        Ok(())
+    }
+
+    fn work(&self) -> Result<Work> {
+        let parallel = self.parallel.unwrap_or(1).max(1);
+        let streams = self.streams.unwrap_or(1).max(1);
+        let connections = self.connections.unwrap_or(1).max(1);
+        let chosen = [
+            self.download.map(|bytes| Work::Download { bytes, streams, connections }),
+            self.upload.map(|bytes| Work::Upload { bytes }),
+            self.handshakes.map(|time| Work::Handshakes { time, parallel, resume: self.resume }),
+            self.requests.map(|time| Work::Requests { time, parallel }),
+            self.first_byte.map(|time| Work::FirstByte { time }),
+            self.hold.map(|count| Work::Hold { count }),
+        ];
+        match chosen.into_iter().flatten().collect::<Vec<_>>()[..] {
+            [work] => Ok(work),
+            _ => bail!("one of --download, --upload, --handshakes, --requests, --ttfb, --hold"),
+        }
+    }
+
+    /// Requests are of HTTP/3; over that there are those and downloads.
+    fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
+        let requests = matches!(work, Work::Requests { .. });
+        let usual = if requests { Protocol::H3 } else { *speaks.first().context("a protocol")? };
+        let protocol = self.protocol.unwrap_or(usual);
+        if !speaks.contains(&protocol) {
+            unsupported(if requests { "requests" } else { "that protocol" });
+        }
+        ensure!(!requests || protocol == Protocol::H3, "--requests are of --protocol h3");
+        if protocol == Protocol::H3 && !requests && !matches!(work, Work::Download { .. }) {
+            unsupported("that over HTTP/3");
+        }
+        Ok(protocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cipher, Congestion};
+
+    fn client(words: &str) -> Result<Client> {
+        let common = "client --connect 127.0.0.1:4433 --name a --ca b";
+        let words = format!("{common} {words}");
+        match parse(words.split_whitespace().map(str::to_owned), &[Protocol::Perf, Protocol::H3])? {
+            Role::Client(client) => Ok(client),
+            Role::Server(_) => bail!("a server"),
+        }
+    }
+
+    #[test]
+    fn works_and_their_protocols() {
+        let two = client("--download 10 --connections 2").unwrap();
+        assert_eq!(two.work, Work::Download { bytes: 10, streams: 1, connections: 2 });
+        assert_eq!(two.protocol, Protocol::Perf);
+        let web = client("--protocol h3 --download 10 --streams 3").unwrap();
+        assert_eq!(web.protocol, Protocol::H3);
+        assert_eq!(client("--requests 1").unwrap().protocol, Protocol::H3);
+        assert!(client("--requests 1 --protocol perf").is_err());
+        assert!(client("--download 1 --upload 1").is_err());
+        assert!(client("").is_err());
+        assert!(client("--download").is_err());
+        assert!(client("--ttfb -1").is_err());
+    }
+
+    #[test]
+    fn knobs_are_as_usual_unless_turned() {
+        let usual = client("--hold 1").unwrap().knobs;
+        assert_eq!((usual.receive_buffer(), usual.payload(), usual.gso), (4 << 20, 1452, None));
+        let words =
+            "--hold 1 --rcvbuf 106496 --gso off --congestion bbr --mtu 1200 --cipher chacha20";
+        let turned = client(words).unwrap().knobs;
+        assert_eq!((turned.receive_buffer(), turned.send_buffer()), (106_496, 4 << 20));
+        assert_eq!((turned.gso, turned.payload()), (Some(false), 1200));
+        assert_eq!((turned.congestion(), turned.cipher()), (Congestion::Bbr, Cipher::ChaCha20));
+        assert!(client("--hold 1 --gso maybe").is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! What may be other than usual.
+
+use anyhow::{Result, bail};
+use rustls::CipherSuite;
+
+use crate::{BUFFER, PAYLOAD, unsupported};
+
+/// What was asked for; none: what all have alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Knobs {
+    /// SO_RCVBUF, in bytes.
+    pub rcvbuf: Option<usize>,
+    /// SO_SNDBUF, in bytes.
+    pub sndbuf: Option<usize>,
+    /// UDP segmentation offload (UDP_SEGMENT).
+    pub gso: Option<bool>,
+    /// Congestion control.
+    pub congestion: Option<Congestion>,
+    /// The largest UDP payload (of TCP: segment), in bytes.
+    pub mtu: Option<u16>,
+    /// The cipher suite.
+    pub cipher: Option<Cipher>,
+}
+
+/// A congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 9438.
+    Cubic,
+    /// RFC 9002 s.7, or RFC 6582.
+    NewReno,
+    /// Whatever version of it the stack has.
+    Bbr,
+}
+
+/// A cipher suite of TLS 1.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cipher {
+    /// TLS_AES_128_GCM_SHA256.
+    Aes128,
+    /// TLS_CHACHA20_POLY1305_SHA256.
+    ChaCha20,
+}
+
+impl Knobs {
+    /// Takes an option of the command line; whether it is one.
+    pub(crate) fn take(&mut self, word: &str, value: &str) -> Result<bool> {
+        match word {
+            "--rcvbuf" => self.rcvbuf = Some(value.parse()?),
+            "--sndbuf" => self.sndbuf = Some(value.parse()?),
+            "--gso" => {
+                self.gso = Some(match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => bail!("it is on or off"),
+                });
+            }
+            "--congestion" => {
+                self.congestion = Some(match value {
+                    "cubic" => Congestion::Cubic,
+                    "newreno" => Congestion::NewReno,
+                    "bbr" => Congestion::Bbr,
+                    _ => unsupported(value),
+                });
+            }
+            "--mtu" => self.mtu = Some(value.parse()?),
+            "--cipher" => {
+                self.cipher = Some(match value {
+                    "aes128" => Cipher::Aes128,
+                    "chacha20" => Cipher::ChaCha20,
+                    _ => unsupported(value),
+                });
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// SO_RCVBUF to be set, in bytes.
+    pub fn receive_buffer(&self) -> usize {
+        self.rcvbuf.unwrap_or(BUFFER)
+    }
+
+    /// SO_SNDBUF to be set, in bytes.
+    pub fn send_buffer(&self) -> usize {
+        self.sndbuf.unwrap_or(BUFFER)
+    }
+
+    /// The largest UDP payload, in bytes.
+    pub fn payload(&self) -> u16 {
+        self.mtu.unwrap_or(PAYLOAD)
+    }
+
+    /// The congestion control.
+    pub fn congestion(&self) -> Congestion {
+        self.congestion.unwrap_or(Congestion::Cubic)
+    }
+
+    /// The only cipher suite.
+    pub fn cipher(&self) -> Cipher {
+        self.cipher.unwrap_or(Cipher::Aes128)
+    }
+}
+
+impl Congestion {
+    /// Its name in the answer.
+    pub fn name(self) -> &'static str {
+        match self {
+            Congestion::Cubic => "cubic",
+            Congestion::NewReno => "newreno",
+            Congestion::Bbr => "bbr",
+        }
+    }
+}
+
+impl Cipher {
+    /// As rustls calls it.
+    pub fn suite(self) -> CipherSuite {
+        match self {
+            Cipher::Aes128 => CipherSuite::TLS13_AES_128_GCM_SHA256,
+            Cipher::ChaCha20 => CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+        }
+    }
+
+    /// Its name in RFC 8446.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cipher::Aes128 => "TLS_AES_128_GCM_SHA256",
+            Cipher::ChaCha20 => "TLS_CHACHA20_POLY1305_SHA256",
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! draft-banks-quic-performance: a request is 8 bytes, how many are wanted back, and as much payload as
+//! the client likes. The first 8 bytes that come back say how much payload arrived, and all others follow
+//! a pattern.
+
+use std::sync::LazyLock;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+
+/// The most that is sent at a time, in bytes.
+pub const CHUNK: usize = 64 << 10;
+/// Length of the number at the beginning of requests and answers, in bytes.
+pub const HEAD: usize = 8;
+/// After so many bytes the pattern begins again: the largest prime below 2^16, so that a block of any usual
+/// size that is missing, doubled or in the wrong place shifts it.
+pub const PERIOD: usize = 65_521;
+/// Of each 64 KiB one block of so many bytes is compared, in turn each of them. Comparing all would cost
+/// TCP a tenth of its goodput, this costs nobody one per cent.
+const BLOCK: u64 = 4096;
+
+/// The pattern, as long as any piece of it may be that begins in its first period.
+static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
+    let mut state = 1u32;
+    let mut period = [0; PERIOD];
+    for byte in &mut period {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        [*byte, ..] = state.to_be_bytes();
+    }
+    period.iter().copied().cycle().take(PERIOD + CHUNK).collect()
+});
+
+/// The pattern from a place on: `left` bytes of it, or fewer.
+pub fn pattern(at: u64, left: u64) -> Bytes {
+    let (from, count) = span(at, left);
+    PATTERN.slice(from..from + count)
+}
+
+/// The same, to be looked at.
+pub fn pattern_bytes(at: u64, left: u64) -> &'static [u8] {
+    let (from, count) = span(at, left);
+    PATTERN.get(from..from + count).unwrap_or_default()
+}
+
+fn span(at: u64, left: u64) -> (usize, usize) {
+    let from = usize::try_from(at % PERIOD as u64).unwrap_or(0);
+    (from, usize::try_from(left).unwrap_or(CHUNK).min(CHUNK))
+}
+
+/// How many bytes each of several streams fetches: alike, and the first the rest.
+pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
+    (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
+}
+
+/// Compares what arrives with the pattern.
+#[derive(Clone, Debug, Default)]
+pub struct Check {
+    at: u64,
+    wrong: Option<u64>,
+}
+
+impl Check {
+    /// The next bytes.
+    pub fn take(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let block = self.at / BLOCK;
+            let rest = usize::try_from(BLOCK - self.at % BLOCK).unwrap_or(data.len());
+            let (piece, behind) = data.split_at(rest.min(data.len()));
+            if (block / 16) % 16 == block % 16
+                && piece != pattern_bytes(self.at, piece.len() as u64)
+            {
+                self.wrong.get_or_insert(self.at);
+            }
+            self.at += piece.len() as u64;
+            data = behind;
+        }
+    }
+
+    /// How many bytes there were.
+    pub fn bytes(&self) -> u64 {
+        self.at
+    }
+
+    /// Where it differs, first of all.
+    pub fn wrong(&self) -> Option<u64> {
+        self.wrong
+    }
+
+    /// Ends the process if anything differed.
+    pub fn finish(&self) {
+        if let Some(at) = self.wrong {
+            eprintln!("corrupted: not what was sent, in the piece at byte {at}");
+            std::process::exit(crate::CORRUPTED);
+        }
+    }
+}
+
+/// A server's side of a stream.
+#[derive(Default)]
+pub struct Request {
+    head: [u8; HEAD],
+    read: u64,
+    answer: Option<Response>,
+}
+
+/// What goes back.
+#[derive(Clone, Copy)]
+struct Response {
+    wanted: u64,
+    sent: u64,
+    counted: [u8; HEAD],
+}
+
+impl Request {
+    /// Bytes that came.
+    pub fn received(&mut self, data: &[u8]) {
+        fill(&mut self.head, self.read, data);
+        self.read += data.len() as u64;
+    }
+
+    /// No more come.
+    pub fn finished(&mut self) -> Result<()> {
+        let payload = self.read.checked_sub(HEAD as u64).context("a request of under 8 bytes")?;
+        let wanted = u64::from_be_bytes(self.head);
+        self.answer = Some(Response { wanted, sent: 0, counted: payload.to_be_bytes() });
+        Ok(())
+    }
+
+    /// Whether all has come.
+    pub fn is_finished(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Bytes that are still to be sent.
+    pub fn left(&self) -> u64 {
+        self.answer.map_or(0, |answer| answer.wanted - answer.sent)
+    }
+
+    /// The next of them.
+    pub fn next(&self) -> Bytes {
+        match &self.answer {
+            None => Bytes::new(),
+            Some(answer) => match self.head_left(answer) {
+                [] => pattern(answer.sent - HEAD as u64, self.left()),
+                head => Bytes::copy_from_slice(head),
+            },
+        }
+    }
+
+    /// The same, to be looked at.
+    pub fn next_bytes(&self) -> &[u8] {
+        match &self.answer {
+            None => &[],
+            Some(answer) => match self.head_left(answer) {
+                [] => pattern_bytes(answer.sent - HEAD as u64, self.left()),
+                head => head,
+            },
+        }
+    }
+
+    /// Where in the pattern the next byte is, once the number has gone.
+    pub fn at(&self) -> Option<u64> {
+        self.answer.and_then(|answer| answer.sent.checked_sub(HEAD as u64))
+    }
+
+    fn head_left<'a>(&self, answer: &'a Response) -> &'a [u8] {
+        let sent = usize::try_from(answer.sent).unwrap_or(HEAD).min(HEAD);
+        let most = usize::try_from(self.left()).unwrap_or(HEAD);
+        let rest = &answer.counted[sent..];
+        &rest[..rest.len().min(most)]
+    }
+
+    /// So many of them were sent.
+    pub fn sent(&mut self, count: usize) {
+        if let Some(answer) = &mut self.answer {
+            answer.sent += count as u64;
+        }
+    }
+}
+
+/// What a client writes before the payload.
+pub fn request(wanted: u64) -> [u8; HEAD] {
+    wanted.to_be_bytes()
+}
+
+/// A client's side: counts what came, keeps its beginning and compares the rest.
+#[derive(Clone, Debug, Default)]
+pub struct Received {
+    head: [u8; HEAD],
+    /// All bytes.
+    pub bytes: u64,
+    check: Check,
+}
+
+impl Received {
+    /// Bytes that came.
+    pub fn take(&mut self, data: &[u8]) {
+        let behind = fill(&mut self.head, self.bytes, data);
+        self.bytes += data.len() as u64;
+        self.check.take(behind);
+    }
+
+    /// No more come: ends the process if they are not those that were sent.
+    pub fn finish(&self) {
+        self.check.finish();
+    }
+
+    /// The payload that arrived at the server, by its account.
+    pub fn at_server(&self) -> u64 {
+        if self.bytes >= HEAD as u64 { u64::from_be_bytes(self.head) } else { 0 }
+    }
+}
+
+/// Puts what belongs to the number into it; what is behind.
+fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
+    let at = usize::try_from(at).unwrap_or(HEAD).min(HEAD);
+    let (front, behind) = data.split_at(data.len().min(HEAD - at));
+    head[at..at + front.len()].copy_from_slice(front);
+    behind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer to a request for so many bytes, in pieces as they are sent.
+    fn answer(payload: usize, wanted: u64) -> Vec<u8> {
+        let mut asked = Request::default();
+        for piece in request(wanted).chunks(3) {
+            asked.received(piece);
+        }
+        asked.received(&vec![7; payload]);
+        asked.finished().unwrap();
+        let mut all = Vec::new();
+        while asked.left() > 0 {
+            let next = asked.next();
+            assert_eq!(&next[..], asked.next_bytes());
+            all.extend_from_slice(&next);
+            asked.sent(next.len());
+        }
+        all
+    }
+
+    fn received(data: &[u8]) -> Received {
+        let mut received = Received::default();
+        for piece in data.chunks(1201) {
+            received.take(piece);
+        }
+        received
+    }
+
+    #[test]
+    fn what_is_sent_is_what_is_expected() {
+        for wanted in [0, 1, 8, 9, 1024, 65_536 + 8, 3_000_001] {
+            let data = answer(10, wanted);
+            let got = received(&data);
+            assert_eq!((data.len() as u64, got.bytes, got.check.wrong()), (wanted, wanted, None));
+            assert_eq!(got.at_server(), if wanted < 8 { 0 } else { 10 });
+        }
+        assert!(Request::default().finished().is_err());
+    }
+
+    /// The first bytes of the pattern, for those who write it in another language.
+    #[test]
+    fn the_pattern_is_the_one_in_the_documentation() {
+        assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x08, 0xe9, 0x74, 0x09, 0x09, 0x9e]);
+        assert_eq!(pattern_bytes(0, CHUNK as u64), pattern_bytes(PERIOD as u64, CHUNK as u64));
+        assert_eq!(pattern_bytes(PERIOD as u64 - 1, u64::MAX).len(), CHUNK);
+    }
+
+    #[test]
+    fn what_is_missing_doubled_or_changed_is_seen() {
+        let data = answer(0, 4 << 20);
+        for size in [1, 1200, 4096, 16 << 10, 64 << 10, 1 << 20] {
+            let (front, back) = data.split_at(100_000);
+            let missing = [front, &back[size..]].concat();
+            assert!(received(&missing).check.wrong().is_some(), "{size} are missing");
+            let doubled = [front, &back[..size], back].concat();
+            assert!(received(&doubled).check.wrong().is_some(), "{size} are doubled");
+            let zeros = [front, &vec![0; (64 << 10) + size], &back[(64 << 10) + size..]].concat();
+            assert!(received(&zeros).check.wrong().is_some(), "{size} are zero");
+        }
+        let mut small = answer(0, 100);
+        small[99] ^= 1;
+        assert!(received(&small).check.wrong().is_some());
+    }
+}

@@ -1,0 +1,110 @@
+//! Ours, as the contract's crate sees a stack.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use equic_bench_contract::http3::Http;
+use equic_bench_contract::perf::{CHUNK, HEAD};
+use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream, Stack};
+use equic_endpoint::quic::{self, ClientConfig, Connection, Endpoint, RecvStream};
+use equic_wire::VarInt;
+
+/// What connects.
+#[derive(Clone)]
+pub struct Ours {
+    pub endpoint: Endpoint,
+    pub config: ClientConfig,
+    pub server: SocketAddr,
+    pub name: String,
+    /// Handshakes that were not resumed.
+    pub full: Arc<AtomicU64>,
+}
+
+pub struct Open(Connection);
+pub struct Send(pub quic::SendStream);
+
+pub struct Receive {
+    stream: RecvStream,
+    buffer: Vec<u8>,
+}
+
+impl Receive {
+    pub fn new(stream: RecvStream) -> Receive {
+        // The smallest of exchanges does not need the largest of buffers.
+        Receive { stream, buffer: vec![0; 4 * HEAD] }
+    }
+}
+
+impl Stack for Ours {
+    type Connection = Open;
+
+    async fn connect(&self) -> anyhow::Result<Open> {
+        Ok(Open(self.endpoint.connect(&self.config, self.server, &self.name)?.await?))
+    }
+
+    fn full_handshakes(&self) -> u64 {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    async fn wait_idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
+impl Http for Ours {
+    type Transport = quic::h3::Connection;
+    type Opener = quic::h3::OpenStreams;
+
+    fn transport(connection: &Open) -> quic::h3::Connection {
+        quic::h3::Connection::new(connection.0.clone())
+    }
+}
+
+impl contract::Connection for Open {
+    type Send = Send;
+    type Receive = Receive;
+
+    async fn open(&self) -> anyhow::Result<(Send, Receive)> {
+        let (send, receive) = self.0.open_bi().await?;
+        Ok((Send(send), Receive::new(receive)))
+    }
+
+    fn observe(&self, effective: &mut Effective) {
+        effective.max_payload = Some(self.0.max_datagram_size());
+    }
+
+    async fn close(self, code: u32) {
+        self.0.close(VarInt::from_u32(code), "");
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.0.close_reason().is_none()
+    }
+}
+
+impl SendStream for Send {
+    async fn send(&mut self, data: Bytes) -> anyhow::Result<()> {
+        Ok(self.0.write_chunk(data).await?)
+    }
+
+    async fn finish(&mut self) -> anyhow::Result<()> {
+        Ok(self.0.finish()?)
+    }
+}
+
+impl ReceiveStream for Receive {
+    async fn receive(
+        &mut self,
+        mut take: impl FnMut(&[u8]) + core::marker::Send,
+    ) -> anyhow::Result<bool> {
+        let Receive { stream, buffer } = self;
+        let Some(count) = stream.read(buffer).await? else { return Ok(false) };
+        take(&buffer[..count]);
+        if count == buffer.len() {
+            buffer.resize(CHUNK, 0);
+        }
+        Ok(true)
+    }
+}
