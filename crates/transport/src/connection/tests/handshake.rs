@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use equic_wire::frame::FrameType;
 use equic_wire::packet::{Datagram, LongInvariant, LongKind, Packet, ParseOptions, Retry};
 use equic_wire::params::TransportParameters;
 use equic_wire::{Version, Writer};
@@ -301,4 +302,22 @@ fn packets_without_keys_are_bounded() {
     assert_eq!(network.client.waiting.len(), 2);
     network.connect();
     assert_eq!(network.client.waiting.len(), 0);
+}
+
+/// A probe carries the ClientHello, whatever went before it: a server that has not seen that can do
+/// nothing with a PING (RFC 9002 s.6.2.4).
+#[test]
+fn probes_before_an_answer_carry_the_client_hello() {
+    let mut network = Network::new(1, Faults { loss: 1.0, ..Faults::none() });
+    let calls = operations::Calls::default();
+    operations::watch_all(&mut network.client, &calls);
+    network.run_until(Duration::from_secs(20), |client, _| client.stats().datagrams_sent > 6);
+    let calls = calls.lock().unwrap();
+    let written = |kind: FrameType| {
+        let calls = calls.get(&Operation::WriteFrame).unwrap();
+        calls.iter().filter(|(parameter, ..)| *parameter == kind.0.get()).count()
+    };
+    assert!(network.client.stats().probe_timeouts >= 3);
+    assert_eq!(written(FrameType::PING), 0);
+    assert!(written(FrameType::CRYPTO) >= 7);
 }
