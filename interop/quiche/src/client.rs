@@ -6,7 +6,7 @@ use interop_contract::{Contract, Request, any};
 use quiche::h3::{self, NameValue as _};
 use quiche::{Connection, RecvInfo};
 
-use crate::io::Io;
+use crate::io::{Io, send};
 use crate::{config, log_keys, random_id, spare_ids};
 
 /// A version that asks for a Version Negotiation packet (RFC 9000 s.15).
@@ -100,9 +100,7 @@ impl<'a> Fetch<'a> {
                 let _ = self.quic.close(true, 0, b"");
                 closing = Some(Instant::now());
             }
-            for io in &self.io {
-                io.send(&mut self.quic);
-            }
+            send(&self.io, &mut self.quic);
             // The close has left; how long it is repeated is not the runner's business.
             if closing.is_some() {
                 return Ok(session);
@@ -267,7 +265,7 @@ impl<'a> Fetch<'a> {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut buffer = vec![0; 65_535];
         while Instant::now() < deadline {
-            self.io[0].send(&mut self.quic);
+            send(&self.io, &mut self.quic);
             let timeout = self.quic.timeout();
             if let Some((len, _)) = self.io[0].receive(&mut buffer, timeout)? {
                 let header = quiche::Header::from_slice(&mut buffer[..len], 0)?;
