@@ -144,9 +144,12 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes a response may hold in memory; a connection, as many as
-    /// [`Limits::max_concurrent_streams`] of them.
+    /// Unacknowledged bytes a response may hold in memory.
     pub send_window: u64,
+    /// Unacknowledged bytes all responses of a connection may hold together. Beyond that each may
+    /// still hold 16 KiB, so that one that is not taken holds up no other; and each that waits has
+    /// another 64 KiB at hand.
+    pub connection_send_window: u64,
     /// A request whose headers do not arrive, or whose response is not taken, for this long is given up.
     pub stall_timeout: Duration,
     /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD.
@@ -175,6 +178,7 @@ impl Default for Limits {
             max_field_section_size: 16 * 1024,
             max_bytes: 1 << 30,
             send_window: 1 << 20,
+            connection_send_window: 8 << 20,
             stall_timeout: Duration::from_secs(30),
             max_malformed: 16,
             grace: Duration::from_secs(5),
