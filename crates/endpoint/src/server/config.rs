@@ -54,8 +54,17 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Called per answered request.
     pub log: Option<RequestLog>,
-    /// SO_RCVBUF of the socket, bytes; none: the system's default.
+    /// SO_RCVBUF of each socket, bytes; none: the system's default.
     pub receive_buffer: Option<usize>,
+    /// Sockets that share the port (SO_REUSEPORT), each with a task of its own; up to 256. The system
+    /// distributes clients over them by their addresses; who moves is brought back to the socket of
+    /// its connection.
+    pub sockets: usize,
+    /// Whether clients that come back may ask before the handshake is complete (0-RTT): an attacker who
+    /// records such a request can have it carried out again, so only GET and HEAD are answered then,
+    /// others by 425 (RFC 8470 s.5.2). Each session ticket is good for that once, for as long as this
+    /// process lives, and while the client's clock agrees to a minute (RFC 8446 s.8).
+    pub early_data: bool,
     /// Whether every client whom the admission lets in has to prove its address first, by a Retry
     /// (RFC 9000 s.8.1.2): another round trip, and no state for forged addresses.
     pub retry: bool,
@@ -78,6 +87,8 @@ impl ServerConfig {
             limits: Limits::default(),
             log: None,
             receive_buffer: None,
+            sockets: 1,
+            early_data: false,
             retry: false,
             congestion: Congestion::default(),
             key_log: None,
