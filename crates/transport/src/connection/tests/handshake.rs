@@ -321,3 +321,24 @@ fn probes_before_an_answer_carry_the_client_hello() {
     assert_eq!(written(FrameType::PING), 0);
     assert!(written(FrameType::CRYPTO) >= 7);
 }
+
+/// What a packet says that cannot be opened is nobody's word; its Source Connection ID is no exception.
+#[test]
+fn a_damaged_first_packet_names_nobody() {
+    let mut network = Network::new(1, Faults::none());
+    let mut first = true;
+    network.meddle = Some(Box::new(move |to_server, bytes| {
+        let mut datagrams = vec![(to_server, bytes.to_vec())];
+        if to_server && std::mem::take(&mut first) {
+            let mut damaged = bytes.to_vec();
+            // Behind the first byte, the version, and the other ID with its length.
+            let scid = 5 + 1 + usize::from(bytes[5]) + 1;
+            damaged[scid] ^= 1;
+            datagrams.insert(0, (true, damaged));
+        }
+        datagrams
+    }));
+    network.connect();
+    assert_eq!(network.server().stats().packets_dropped, 1);
+    assert_eq!(network.client.stats().probe_timeouts, 0, "{}", network.describe());
+}
