@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use interop_contract::{Contract, Request, any};
 use quiche::h3::{self, NameValue as _};
-use quiche::{Connection, RecvInfo};
+use quiche::{Connection, Header, RecvInfo};
 
 use crate::io::{Io, send};
 use crate::{config, log_keys, random_id, spare_ids};
@@ -89,6 +89,8 @@ impl<'a> Fetch<'a> {
     fn go(&mut self, count: usize) -> Result<Option<Vec<u8>>> {
         let mut session = None;
         let mut closing = None;
+        // With a session, requests may go as soon as the handshake has begun.
+        send(&self.io, &mut self.quic);
         loop {
             if self.quic.is_established() || self.quic.is_in_early_data() {
                 self.ask()?;
@@ -130,7 +132,12 @@ impl<'a> Fetch<'a> {
             let mut wait = timeout;
             while let Some((len, from)) = io.receive(&mut buffer, wait)? {
                 let info = RecvInfo { from, to: io.local };
-                if let Err(error) = self.quic.recv(&mut buffer[..len], info) {
+                // What was under way to an ID that is retired by now closes quiche's connection: whose
+                // packets these are is for the application to know.
+                let header = Header::from_slice(&mut buffer[..len], quiche::MAX_CONN_ID_LEN);
+                let known =
+                    header.is_ok_and(|one| self.quic.source_ids().any(|id| *id == one.dcid));
+                if known && let Err(error) = self.quic.recv(&mut buffer[..len], info) {
                     eprintln!("a packet: {error}");
                 }
                 wait = Some(Duration::from_millis(1));
@@ -268,7 +275,7 @@ impl<'a> Fetch<'a> {
             send(&self.io, &mut self.quic);
             let timeout = self.quic.timeout();
             if let Some((len, _)) = self.io[0].receive(&mut buffer, timeout)? {
-                let header = quiche::Header::from_slice(&mut buffer[..len], 0)?;
+                let header = Header::from_slice(&mut buffer[..len], 0)?;
                 if header.ty == quiche::Type::VersionNegotiation {
                     return Ok(());
                 }
