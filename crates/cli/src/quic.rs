@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use equic_endpoint::quic::{PacketTrace, QlogFolder};
 use equic_endpoint::{Congestion, KeyLog};
+use equic_gateway::parse_size;
 
 use crate::failure::{Done, Failure};
 
@@ -20,6 +21,9 @@ pub struct QuicArgs {
     /// Write a qlog file for each connection into this folder
     #[arg(long, value_name = "DIR")]
     qlog_dir: Option<PathBuf>,
+    /// End a qlog file, with a note, when it has so many bytes, as 100MB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir")]
+    qlog_max: Option<u64>,
 }
 
 /// Logs whose last lines are written when it is dropped.
@@ -61,7 +65,11 @@ impl QuicArgs {
 
     /// The folder for qlog files, tried.
     pub fn qlog(&self) -> Done<Option<QlogFolder>> {
-        self.qlog_dir.as_deref().map(qlog_folder).transpose()
+        let folder = self.qlog_dir.as_deref().map(qlog_folder).transpose()?;
+        Ok(folder.map(|folder| match self.qlog_max {
+            Some(bytes) => folder.max_file(bytes),
+            None => folder,
+        }))
     }
 }
 

@@ -56,6 +56,30 @@ fn both_ends_write_files_and_the_trace_is_readable() {
     assert!(trace.contains("CLOSE(application 256"), "its end is there, too: {trace}");
 }
 
+/// A file grows no further than it may, and says why it ends.
+#[test]
+fn a_file_is_no_longer_than_it_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let server = Running::start(
+        Command::new(EQUIC),
+        &["serve", "--json", "--listen", "127.0.0.1:0", "--qlog-dir", path, "--qlog-max", "50kB"],
+    );
+    let ready = server.event("ready");
+    let url = format!("https://{}/bytes/3000000", ready["address"].as_str().unwrap());
+    let got = equic(&["get", "--pin", ready["fingerprint"].as_str().unwrap(), "--json", &url]);
+    assert_eq!(got.json()["bytes"], 3_000_000);
+    assert!(server.terminate().success());
+    let names = files(folder.path());
+    let [name] = &names[..] else { panic!("{names:?}") };
+    let path = folder.path().join(name);
+    let length = path.metadata().unwrap().len();
+    assert!((45_000..51_000).contains(&length), "{length}");
+    let records = records(&path);
+    assert_eq!(records.last().unwrap()["name"], "loglevel:warning");
+    assert_eq!(records.iter().filter(|one| one["name"] == "loglevel:warning").count(), 1);
+}
+
 /// A folder of the QUIC Interop Runner's may not be there yet.
 #[test]
 fn an_endpoint_of_the_runner_writes_where_it_is_told() {

@@ -61,6 +61,26 @@ fn files_are_served_and_fetched() {
     assert!(server.terminate().success());
 }
 
+#[test]
+fn early_requests_are_taken_where_that_is_wanted() {
+    let listen = ["--listen", "127.0.0.1:0", "--early-data", "--workers", "3"];
+    let (server, ready) = serve(Command::new(EQUIC), &listen);
+    let url = format!("https://{}/health", text(&ready, "address"));
+    let get = |rest: &[&str]| {
+        equic(
+            &[&["get", "--json", "--pin", text(&ready, "fingerprint")], rest, &[&url, &url]]
+                .concat(),
+        )
+    };
+    let early = |lines: String| -> Vec<Value> {
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["early"].clone()).collect()
+    };
+    assert_eq!(early(get(&["--0rtt"]).ok()), [false, true]);
+    assert_eq!(early(get(&[]).ok()), [false, false]);
+    assert!(server.terminate().success());
+}
+
 /// Many URLs at once over one connection, each into a file of its name.
 #[test]
 fn many_files_come_over_one_connection() {

@@ -1,4 +1,5 @@
-//! From certificates and trust to TLS configurations. TLS 1.3 only, ALPN `h3` only, no 0-RTT.
+//! From certificates and trust to TLS configurations. TLS 1.3 only, ALPN `h3` only; 0-RTT where it is
+//! asked for.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,6 +12,7 @@ use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ServerSessionMemoryCache;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::certificate::{CertificateError, Fingerprint, Identity, read_certificates};
@@ -83,8 +85,15 @@ pub(crate) fn endpoint() -> Result<Settings, CertificateError> {
     EndpointConfig::new(&provider()).map(Settings::new).map_err(unusable)
 }
 
-/// TLS for a server.
-pub(crate) fn server(identity: &Identity) -> Result<rustls::ServerConfig, CertificateError> {
+/// Sessions that a server with 0-RTT remembers, of under a kilobyte each; the oldest go first.
+const SESSIONS: usize = 8192;
+
+/// TLS for a server. `early`: 0-RTT is taken. A ticket is then the name of a session that is kept here
+/// and taken out when it is used, so that no early data is taken twice (RFC 8446 s.8.1).
+pub(crate) fn server(
+    identity: &Identity,
+    early: bool,
+) -> Result<rustls::ServerConfig, CertificateError> {
     let mut config = rustls::ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(unusable)?
@@ -92,7 +101,11 @@ pub(crate) fn server(identity: &Identity) -> Result<rustls::ServerConfig, Certif
         .with_single_cert(identity.chain.clone(), identity.key.clone_key())
         .map_err(unusable)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.max_early_data_size = 0;
+    if early {
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    }
+    // RFC 9001 s.4.6.1: all, or nothing.
+    config.max_early_data_size = if early { u32::MAX } else { 0 };
     Ok(config)
 }
 

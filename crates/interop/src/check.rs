@@ -275,8 +275,9 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     let first_path = trace.packets.first().map(|seen| seen.seen_as);
     let mut first_on: BTreeMap<_, (usize, bool)> = BTreeMap::new();
     let mut challenges: BTreeMap<[u8; 8], bool> = BTreeMap::new();
-    // What comes when the client has said its last word, or is about to, is not answered.
-    let last = trace.going(Way::ToServer).map(|seen| seen.sent).max();
+    // What comes when the client has said its last word but goodbye, or is about to, is not answered.
+    let closes = |seen: &&Seen| seen.content.as_ref().is_some_and(|content| content.closes);
+    let last = trace.going(Way::ToServer).filter(|seen| !closes(seen)).map(|seen| seen.sent).max();
     for seen in trace.going(Way::ToClient) {
         if Some(seen.seen_as) == first_path {
             continue;

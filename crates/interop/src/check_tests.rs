@@ -267,6 +267,11 @@ fn paths_are_validated() {
     passes(Case::RebindPort, &moved(true, true));
     passes(Case::RebindAddr, &moved(true, true));
     fails(Case::RebindPort, &moved(false, true), "not answered");
+    // Who has only goodbye to say is not asked any more.
+    let mut goodbye = moved(false, true);
+    let close = Content { closes: true, ..Content::default() };
+    goodbye.packets.last_mut().expect("the last one").content = Some(close);
+    passes(Case::RebindPort, &goodbye);
     let mut silent = moved(true, true);
     silent.packets[7].content = Some(Content::default());
     fails(Case::RebindPort, &silent, "no PATH_CHALLENGE");

@@ -109,8 +109,14 @@ fn a_client_moves_and_its_old_place_is_deaf() {
         config.rebind = Some(Rebind { first: 50 * MS, every: None, to });
         let relay = Relay::start(config).expect("a relay");
         let front = relay.fronts()[0];
-        client.send_to(b"1", front).expect("it is sent");
+        client.send_to(b"\xc1", front).expect("it is sent");
         let (_, first) = receive(&server);
+        // In the middle of a handshake nobody moves.
+        let start = Instant::now();
+        while start.elapsed() < 150 * MS {
+            client.send_to(b"\xc1", front).expect("it is sent");
+            assert_eq!(receive(&server).1, first);
+        }
         let start = Instant::now();
         let second = loop {
             client.send_to(b"2", front).expect("it is sent");

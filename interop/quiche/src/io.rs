@@ -39,17 +39,15 @@ impl Io {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    /// Sends what is due from this address.
-    pub fn send(&self, connection: &mut Connection) {
-        let mut out = [0; MAX_SENT];
-        let peers: Vec<SocketAddr> = connection.paths_iter(self.local).collect();
-        for peer in peers {
-            while let Ok((len, info)) =
-                connection.send_on_path(&mut out, Some(self.local), Some(peer))
-            {
-                let _ = self.socket.send_to(&out[..len], info.to);
-            }
+/// Sends what is due, by the socket that quiche wants it to leave by: only what probes a path goes over
+/// another than the active one.
+pub fn send(sockets: &[Io], connection: &mut Connection) {
+    let mut out = [0; MAX_SENT];
+    while let Ok((len, info)) = connection.send(&mut out) {
+        if let Some(io) = sockets.iter().find(|io| io.local == info.from) {
+            let _ = io.socket.send_to(&out[..len], info.to);
         }
     }
 }

@@ -6,7 +6,7 @@ use interop_contract::Contract;
 use quiche::h3::{self, NameValue as _};
 use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
 
-use crate::io::Io;
+use crate::io::{Io, send};
 use crate::{Hq, config, log_keys, random_id, spare_ids};
 
 /// What a Retry's token begins with.
@@ -61,7 +61,7 @@ pub fn serve(contract: &Contract) -> Result<()> {
         }
         for client in server.clients.values_mut() {
             client.quic.on_timeout();
-            server.io.send(&mut client.quic);
+            send(std::slice::from_ref(&server.io), &mut client.quic);
         }
         server.clients.retain(|_, client| !client.quic.is_closed());
         server.ids.retain(|_, number| server.clients.contains_key(number));

@@ -58,6 +58,10 @@ pub struct Args {
     /// Have every client prove its address first, by a Retry packet
     #[arg(long)]
     retry: bool,
+    /// Let clients that come back ask before the handshake is complete (0-RTT): whoever records a GET or
+    /// HEAD can have it answered once more, others get 425
+    #[arg(long)]
+    early_data: bool,
     #[command(flatten)]
     quic: QuicArgs,
     /// Feed the gateway that runs on this machine; where several do: interface, name or program id
@@ -93,7 +97,10 @@ pub struct Args {
     /// Receive buffer of the socket, as 4MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
-    /// Worker threads; one per CPU if not given
+    /// Sockets that share the port, each with a task of its own: more cores for packets
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// Threads; one per CPU if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print every request
@@ -197,6 +204,8 @@ fn config(
         None => Arc::new(NoQuota),
     };
     config.retry = args.retry;
+    config.early_data = args.early_data;
+    config.sockets = usize::from(args.workers);
     config.congestion = args.quic.congestion();
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;

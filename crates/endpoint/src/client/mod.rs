@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use equic_transport::stream::StreamConfig;
 use equic_wire::VarInt;
+use rustls::client::Resumption;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
@@ -105,11 +106,12 @@ impl Prepared {
             },
             // HTTP/3 without extensions has no datagrams.
             datagram_receive_buffer: 0,
+            sessions_v2: config.early_data.then(Resumption::default),
             ..TransportConfig::default()
         };
         let mut tls = tls::client(&config.trust)?;
         if config.early_data {
-            tls.resumption = rustls::client::Resumption::default();
+            tls.resumption = Resumption::default();
             tls.enable_early_data = true;
         }
         if let Some(log) = &config.key_log {

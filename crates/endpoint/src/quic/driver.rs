@@ -80,6 +80,17 @@ impl Driver {
         Ok(true)
     }
 
+    /// As [`Driver::receive`], of the socket that was there before.
+    fn receive_late(&mut self, cx: &mut Context<'_>, inner: &mut Inner) -> bool {
+        inner.before.take_if(|(_, until)| *until <= self.socket.now());
+        let Some((udp, _)) = inner.before.clone() else { return false };
+        // What is wrong with it is nobody's concern any more.
+        self.receive(cx, &udp, inner).unwrap_or_else(|_| {
+            inner.before = None;
+            false
+        })
+    }
+
     fn take_passed(&mut self, passed: VecDeque<Passed>, udp: &Udp, inner: &mut Inner) {
         let now = self.socket.now();
         let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
@@ -276,7 +287,7 @@ impl Future for Driver {
         for _ in 0..ROUNDS {
             let udp = Arc::clone(&inner.udp);
             let received = match this.receive(cx, &udp, &mut inner) {
-                Ok(received) => received,
+                Ok(received) => this.receive_late(cx, &mut inner) || received,
                 Err(error) => return Poll::Ready(Some(error)),
             };
             let passed = socket.take_touched(&mut this.work, cx.waker());

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use equic_transport::cid::{ConnectionIdGenerator, RandomIds};
 use equic_transport::endpoint::EndpointConfig;
@@ -23,6 +23,9 @@ use super::{ClientConfig, ServerConfig};
 
 /// Sockets that may share a port: a connection ID names its socket in one byte.
 const MAX_SOCKETS: usize = 256;
+
+/// How long a socket that was replaced still receives what was under way to it: some round trips.
+const KEPT: Duration = Duration::from_secs(3);
 
 /// What an endpoint may be told beforehand.
 #[derive(Clone)]
@@ -309,7 +312,7 @@ impl Endpoint {
     }
 
     /// Puts another socket in the place of the first: its connections go on from there
-    /// (RFC 9000 s.9).
+    /// (RFC 9000 s.9). What is under way to the old one is still received for three seconds.
     ///
     /// # Errors
     /// What the system says about the socket; nothing has changed then.
@@ -321,7 +324,8 @@ impl Endpoint {
         // They are for the old address, and would tell who it was that moved.
         self.0.shared.tokens.clear();
         let mut inner = socket.lock();
-        inner.udp = Arc::new(udp);
+        let before = std::mem::replace(&mut inner.udp, Arc::new(udp));
+        inner.before = Some((before, socket.now() + KEPT));
         let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();
         drop(inner);
         let now = socket.now();

@@ -61,6 +61,8 @@ pub(super) struct Inner {
     /// How many there are.
     pub open: usize,
     pub udp: Arc<Udp>,
+    /// What was in its place before, and until when something may still come there.
+    pub before: Option<(Arc<Udp>, Timestamp)>,
     pub timers: BTreeSet<(Timestamp, Handle)>,
     /// The application has let go of the endpoint: the task ends with the last connection.
     pub released: bool,
@@ -95,6 +97,7 @@ impl Socket {
             cells: Vec::new(),
             open: 0,
             udp: Arc::new(udp),
+            before: None,
             timers: BTreeSet::new(),
             released: false,
             dead: false,

@@ -54,8 +54,17 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Called per answered request.
     pub log: Option<RequestLog>,
-    /// SO_RCVBUF of the socket, bytes; none: the system's default.
+    /// SO_RCVBUF of each socket, bytes; none: the system's default.
     pub receive_buffer: Option<usize>,
+    /// Sockets that share the port (SO_REUSEPORT), each with a task of its own; up to 256. The system
+    /// distributes clients over them by their addresses; who moves is brought back to the socket of
+    /// its connection.
+    pub sockets: usize,
+    /// Whether clients that come back may ask before the handshake is complete (0-RTT): an attacker who
+    /// records such a request can have it carried out again, so only GET and HEAD are answered then,
+    /// others by 425 (RFC 8470 s.5.2). Each session ticket is good for that once, for as long as this
+    /// process lives, and while the client's clock agrees to a minute (RFC 8446 s.8).
+    pub early_data: bool,
     /// Whether every client whom the admission lets in has to prove its address first, by a Retry
     /// (RFC 9000 s.8.1.2): another round trip, and no state for forged addresses.
     pub retry: bool,
@@ -78,6 +87,8 @@ impl ServerConfig {
             limits: Limits::default(),
             log: None,
             receive_buffer: None,
+            sockets: 1,
+            early_data: false,
             retry: false,
             congestion: Congestion::default(),
             key_log: None,
@@ -144,9 +155,12 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes a response may hold in memory; a connection, as many as
-    /// [`Limits::max_concurrent_streams`] of them.
+    /// Unacknowledged bytes a response may hold in memory.
     pub send_window: u64,
+    /// Unacknowledged bytes all responses of a connection may hold together. Beyond that each may
+    /// still hold 16 KiB, so that one that is not taken holds up no other; and each that waits has
+    /// another 64 KiB at hand.
+    pub connection_send_window: u64,
     /// A request whose headers do not arrive, or whose response is not taken, for this long is given up.
     pub stall_timeout: Duration,
     /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD.
@@ -175,6 +189,7 @@ impl Default for Limits {
             max_field_section_size: 16 * 1024,
             max_bytes: 1 << 30,
             send_window: 1 << 20,
+            connection_send_window: 8 << 20,
             stall_timeout: Duration::from_secs(30),
             max_malformed: 16,
             grace: Duration::from_secs(5),

@@ -38,6 +38,11 @@ impl Peer {
         canonical(self.quic.remote_address())
     }
 
+    /// Whether what is read now may be a repetition.
+    pub fn is_early(&self) -> bool {
+        self.quic.is_early()
+    }
+
     /// Looks whether the client has migrated; returns its address.
     fn observe(&self) -> SocketAddr {
         let address = self.address();
@@ -74,7 +79,8 @@ pub(super) async fn run(
         context.stats.0.handshakes_failed.add(1);
         return;
     };
-    drop(permit);
+    // One that is begun on before its handshake is complete keeps its place among those.
+    let permit = quic.is_early().then_some(permit);
     let address = canonical(quic.remote_address());
     let opened = match context.admission.opened(address) {
         Ok(opened) => opened,
@@ -93,6 +99,9 @@ pub(super) async fn run(
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
         () = watch_over(&peer) => {}
+        () = overdue(&peer, permit) => {
+            peer.context.stats.0.handshakes_failed.add(1);
+        }
         () = serve(&peer, phase) => {}
     }
     // Whatever is not closed yet is closed without error; the requests under way were dropped.
@@ -100,8 +109,10 @@ pub(super) async fn run(
     drop(release);
 }
 
+/// A connection whose handshake is complete, or that has early data of a client whose address a token
+/// has proved: nobody is counted at an address that is not theirs (RFC 9000 s.8.1).
 async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
-    let address = incoming.remote_address();
+    let (address, validated) = (incoming.remote_address(), incoming.is_validated());
     let connecting = match incoming.accept() {
         Ok(connecting) => connecting,
         Err(error) => {
@@ -109,8 +120,13 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
             return None;
         }
     };
-    match timeout(context.limits.handshake_timeout, connecting).await {
-        Ok(Ok(quic)) => Some(quic),
+    // A server always gets it.
+    let quic = connecting.into_0rtt().ok()?;
+    if validated && quic.is_early() {
+        return Some(quic);
+    }
+    match timeout(context.limits.handshake_timeout, quic.handshake()).await {
+        Ok(Ok(_)) => Some(quic),
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "handshake failed");
             None
@@ -120,6 +136,19 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
             None
         }
     }
+}
+
+/// Returns when a handshake that was not waited for has taken too long.
+async fn overdue(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
+    if permit.is_some() {
+        let limit = peer.context.limits.handshake_timeout;
+        if timeout(limit, peer.quic.handshake()).await.is_err() {
+            return;
+        }
+        drop(permit);
+    }
+    // Complete; if it failed, the connection is closed, which others see.
+    std::future::pending().await
 }
 
 /// Looks at the client's address and at what it sends; returns when it sends too much.

@@ -125,7 +125,7 @@ impl Server {
             ),
             None => None,
         };
-        let mut server_tls = tls::server(&identity)?;
+        let mut server_tls = tls::server(&identity, config.early_data)?;
         if let Some(log) = &config.key_log {
             server_tls.key_log = Arc::new(log.clone());
         }
@@ -137,12 +137,12 @@ impl Server {
             preferred_addresses: None,
         };
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
-        let socket = socket::bind(config.listen, config.receive_buffer).map_err(bind_error)?;
-        let receive_buffer = socket::receive_buffer(&socket).map_err(bind_error)?;
-        let address = socket.local_addr().map_err(bind_error)?;
+        let sockets = socket::bind_several(config.listen, config.sockets, config.receive_buffer)
+            .map_err(bind_error)?;
+        let receive_buffer = socket::receive_buffer(&sockets[0]).map_err(bind_error)?;
+        let address = sockets[0].local_addr().map_err(bind_error)?;
         let settings = quic::Settings { qlog: config.qlog, ..tls::endpoint()? };
-        let endpoint =
-            Endpoint::server(vec![socket], settings, Arc::new(quic)).map_err(bind_error)?;
+        let endpoint = Endpoint::server(sockets, settings, Arc::new(quic)).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
         Ok(Self {
             endpoint,
@@ -213,6 +213,7 @@ fn transport(limits: &Limits) -> Result<TransportConfig, ServerError> {
             connection_window: 256 * 1024,
             max_connection_window: 256 * 1024,
             send_buffer: limits.send_window,
+            connection_send_buffer: limits.connection_send_window,
         },
         // HTTP/3 without extensions has no datagrams.
         datagram_receive_buffer: 0,

@@ -76,7 +76,10 @@ pub(super) async fn run(
         Err(_) => return Outcome::Malformed,
     };
     let start = Instant::now();
-    let answer = answer(&peer, &request).await;
+    let answer = match too_early(peer.is_early(), request.method()) {
+        Some(answer) => answer,
+        None => answer(&peer, &request).await,
+    };
     let status = answer.head.status();
     let mut bytes = 0;
     let sent = tokio::select! {
@@ -106,6 +109,13 @@ pub(super) async fn run(
         });
     }
     if sent.is_ok() { Outcome::Answered } else { Outcome::Abandoned }
+}
+
+/// RFC 8470 s.5.2: what may do harm when it is carried out twice has to be asked for again, after the
+/// handshake. GET and HEAD only read here.
+fn too_early(early: bool, method: &Method) -> Option<Answer> {
+    let safe = matches!(*method, Method::GET | Method::HEAD);
+    (early && !safe).then(|| text(StatusCode::TOO_EARLY, "not before the handshake is complete\n"))
 }
 
 async fn answer(peer: &Peer, request: &Request<()>) -> Answer {

@@ -2,12 +2,15 @@
 //!
 //! `common` starts servers and watches their admission; `serving` asks for things, `hostile` for
 //! things that do not exist or are no HTTP/3, `admission` counts who is in, `load` the generators,
-//! `foreign` does it over quinn.
+//! `foreign` does it over quinn, `early` asks in 0-RTT packets,
+//! `relay` holds back what comes.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
 mod common;
+mod early;
 mod foreign;
 mod hostile;
 mod load;
+mod relay;
 mod serving;

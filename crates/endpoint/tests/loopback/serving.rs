@@ -283,3 +283,28 @@ async fn shutdown_gives_up_handshakes_under_way() {
     one_way.abort();
     connecting.abort();
 }
+
+/// Several sockets share the port, and who moves is brought back to the one of its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_sockets_serve_clients_that_move() {
+    let server = start(ServerConfig { sockets: 4, ..ServerConfig::new(loopback()) });
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        let client = server.client();
+        let connection = client.connect(&server.url("/")).await.unwrap();
+        clients.push((client, connection));
+    }
+    for _ in 0..3 {
+        for (client, connection) in &clients {
+            let target = path("/bytes/100000");
+            let asked = timeout(PATIENCE, connection.get(&target)).await;
+            let mut response = asked.unwrap().unwrap();
+            client.rebind(loopback()).unwrap();
+            assert_eq!(timeout(PATIENCE, response.drain()).await.unwrap().unwrap(), 100_000);
+        }
+    }
+    let stats = server.stop().await;
+    assert_eq!((stats.opened, stats.requests), (12, 36), "{stats:?}");
+    let many = Server::bind(ServerConfig { sockets: 257, ..ServerConfig::new(loopback()) });
+    assert!(matches!(many.err(), Some(ServerError::Bind { .. })));
+}

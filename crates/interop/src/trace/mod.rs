@@ -77,6 +77,8 @@ pub struct Content {
     pub responses: Vec<[u8; 8]>,
     /// Whether all its frames are probing ones (RFC 9000 s.9.1).
     pub probing: bool,
+    /// Whether it has a CONNECTION_CLOSE frame.
+    pub closes: bool,
     /// Offsets of CRYPTO frames.
     pub crypto: Vec<u64>,
     /// Bytes in STREAM frames.
@@ -306,6 +308,7 @@ fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64
                 | Frame::Padding(_)
         );
         match frame {
+            Frame::ConnectionClose(_) => content.closes = true,
             Frame::Ack(ack) => content.ack_ecn |= ack.ecn().is_some(),
             Frame::PathChallenge(data) => content.challenges.push(data),
             Frame::PathResponse(data) => content.responses.push(data),

@@ -34,7 +34,10 @@ struct Binding {
 
 struct Mapping {
     binding: usize,
+    /// When the client is elsewhere.
     next_move: Option<Duration>,
+    /// The first move is yet to be settled on.
+    settled: bool,
 }
 
 /// A datagram under way; ordered by time, then by when it came.
@@ -142,6 +145,7 @@ impl Engine {
             self.observer.refused();
             return Ok(());
         };
+        self.settle_move(client, now, &content);
         let seen_as = self.bindings.get(binding).map_or(client.0, |b| b.socket.local);
         let verdict = self.to_server.judge(now, content.len());
         let to = self.config.server;
@@ -238,7 +242,7 @@ impl Engine {
     fn binding_of(&mut self, client: Client, now: Duration) -> Result<Option<usize>, RelayError> {
         let rebind = self.config.rebind;
         let moved = match self.clients.get(&client) {
-            Some(Mapping { binding, next_move }) => {
+            Some(Mapping { binding, next_move, .. }) => {
                 if next_move.is_none_or(|at| now < at) {
                     return Ok(Some(*binding));
                 }
@@ -252,16 +256,24 @@ impl Engine {
         let source = self.next_source(moved);
         self.bindings.push(Binding { socket: Socket::bind(source)?, client });
         let binding = self.bindings.len() - 1;
-        let next_move = match (rebind, moved) {
-            (Some(rebind), false) => Some(now + rebind.first),
-            (Some(rebind), true) => rebind.every.map(|every| now + every),
-            (None, _) => None,
-        };
-        self.clients.insert(client, Mapping { binding, next_move });
+        let every = rebind.and_then(|rebind| rebind.every).filter(|_| moved);
+        let next_move = every.map(|every| now + every);
+        self.clients.insert(client, Mapping { binding, next_move, settled: moved });
         if moved {
             self.observer.moved();
         }
         Ok(Some(binding))
+    }
+
+    /// Nobody moves before the handshake is confirmed (RFC 9000 s.9), which may take its time: the
+    /// first move's is counted from the client's first datagram without a long header.
+    fn settle_move(&mut self, client: Client, now: Duration, content: &[u8]) {
+        let Some(rebind) = self.config.rebind else { return };
+        let long = content.first().is_some_and(|first| first & 0x80 != 0);
+        if let Some(mapping) = self.clients.get_mut(&client).filter(|one| !one.settled && !long) {
+            mapping.next_move = Some(now + rebind.first);
+            mapping.settled = true;
+        }
     }
 
     /// What to bind to towards the server.

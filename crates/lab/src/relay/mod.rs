@@ -80,7 +80,8 @@ pub struct Chance {
 /// A client's move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebind {
-    /// When, counted from the client's first datagram.
+    /// When, counted from the client's first datagram that does not begin with a QUIC long header: in
+    /// the middle of a handshake nobody can be followed.
     pub first: Duration,
     /// And again so long after each; none: once.
     pub every: Option<Duration>,

@@ -39,6 +39,9 @@ pub struct TransportConfig {
     /// A client's first packets are of a version that nobody speaks, whatever `first_version` says, so
     /// that the server says what it does (RFC 9000 s.6.3): a round trip more, to see whether it can.
     pub first_unknown: bool,
+    /// Where a client keeps sessions of version 2: rustls files sessions by the server's name alone, and
+    /// they must not cross versions (RFC 9369 s.5), so those of `tls` are of version 1. None: nowhere.
+    pub sessions_v2: Option<rustls::client::Resumption>,
     /// Whether to send, now and then, what has no meaning, so that nobody gets used to what is
     /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
     pub grease: bool,
@@ -88,6 +91,7 @@ impl Default for TransportConfig {
             versions: vec![KnownVersion::V1, KnownVersion::V2],
             first_version: None,
             first_unknown: false,
+            sessions_v2: None,
             grease: true,
             ack_frequency: true,
             keep_alive: Duration::ZERO,

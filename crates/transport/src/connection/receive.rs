@@ -344,7 +344,7 @@ impl Connection {
         if !self.peer_id_known
             && let Some(scid) = found.scid
         {
-            // RFC 9000 s.7.2: the server's first packet names its ID.
+            // RFC 9000 s.7.2: the first packet names its sender's ID; what could not be opened, none.
             self.peer_id_known = true;
             self.remote_ids.set_handshake_id(scid);
         }

@@ -116,14 +116,15 @@ impl Connection {
             return None;
         }
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
-        let bytes = writer.written();
+        let bytes = writer.written_mut();
+        // RFC 8999 s.5.1: the version is behind the first byte. Whoever looks at the datagram sees it.
+        if let (Some(unknown), Some(version)) = (self.start.unknown, bytes.get_mut(1..5)) {
+            version.copy_from_slice(&unknown.0.to_be_bytes());
+        }
+        let bytes = &*bytes;
         self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
-        // RFC 8999 s.5.1: the version is behind the first byte.
-        if let (Some(unknown), Some(version)) = (self.start.unknown, buffer.get_mut(1..5)) {
-            version.copy_from_slice(&unknown.0.to_be_bytes());
-        }
         let path = self.paths.get_or_active(key);
         Some(Transmit { destination: path.remote, source: path.local, ecn, size })
     }

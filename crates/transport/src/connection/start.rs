@@ -77,6 +77,8 @@ pub(crate) struct Start {
     promised: Vec<u8>,
     /// The versions that are spoken, best first.
     pub spoken: Vec<KnownVersion>,
+    /// See [`TransportConfig::sessions_v2`].
+    sessions_v2: Option<Resumption>,
     /// One without meaning, to be declared with them.
     reserved: Option<Version>,
     /// Of the client's first packets.
@@ -120,6 +122,7 @@ impl Start {
             declared: Vec::new(),
             promised: Vec::new(),
             spoken,
+            sessions_v2: config.sessions_v2.clone(),
             reserved: None,
             original: best,
             keyed: best,
@@ -185,15 +188,17 @@ impl Start {
         Ok(Session::Tls(Box::new(tls)))
     }
 
-    /// RFC 9369 s.5: sessions are of one version. rustls files them by the server's name alone, so
-    /// those of version 1 are kept and others are not.
+    /// RFC 9369 s.5: sessions are of one version. What begins with one and hopes for the other has
+    /// none.
     fn client_tls(&self, config: &Arc<rustls::ClientConfig>) -> Arc<rustls::ClientConfig> {
-        if self.keyed == KnownVersion::V1 && self.original == KnownVersion::V1 {
-            return config.clone();
-        }
+        let sessions = match (self.original, self.keyed) {
+            (KnownVersion::V1, KnownVersion::V1) => return config.clone(),
+            (KnownVersion::V2, KnownVersion::V2) => self.sessions_v2.clone(),
+            _ => None,
+        };
         let mut config = (**config).clone();
-        config.resumption = Resumption::disabled();
-        config.enable_early_data = false;
+        config.enable_early_data &= sessions.is_some();
+        config.resumption = sessions.unwrap_or_else(Resumption::disabled);
         config.into()
     }
 

@@ -226,6 +226,12 @@ impl Connection {
     }
 
     fn write_crypto(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+        let space = self.space(id);
+        if space.probes > 0 && !id.is_data() && !space.crypto_out.wants_to_send(u64::MAX) {
+            // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
+            // do nothing with a PING alone, and some close for it.
+            space.crypto_out.on_first_lost(writer.remaining() as u64);
+        }
         loop {
             // Type, offset and length: at most 1 + 8 + 2 bytes before the data.
             let room = writer.remaining().saturating_sub(11);

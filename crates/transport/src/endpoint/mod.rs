@@ -16,7 +16,7 @@
 //! datagrams and [`MAX_WAITING_BYTES`], and answer with less than it sent.
 //!
 //! * `receive.rs`: from a datagram to whose it is; `incoming.rs`: what becomes of an attempt;
-//! * `stateless.rs`: what is answered without a connection.
+//! * `stateless.rs`: what is answered without a connection; `used.rs`: tokens that were used.
 
 mod incoming;
 #[cfg(feature = "null-crypto")]
@@ -25,6 +25,7 @@ mod receive;
 mod stateless;
 #[cfg(test)]
 mod tests;
+mod used;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -49,6 +50,7 @@ use crate::connection::{
 use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
 
 pub use incoming::{AcceptError, Incoming};
+use used::UsedTokens;
 
 /// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
 /// ClientHello, and 0-RTT in small packets.
@@ -72,6 +74,10 @@ pub struct EndpointConfig {
     pub retry_token_lifetime: Duration,
     /// How long tokens of NEW_TOKEN frames are good, by the caller's timestamps.
     pub future_token_lifetime: Duration,
+    /// Tokens of NEW_TOKEN frames that were used and are remembered, lest they be used twice: so many
+    /// for certain, and twice as many at most, of 14 bytes each. Where more are used within their
+    /// lifetime the older ones are void before it ends, used or not.
+    pub used_tokens: usize,
     /// Attempts that may wait for a decision; more are dropped.
     pub max_incoming: usize,
     /// Stateless resets in a second, at most (RFC 9000 s.10.3.3).
@@ -91,6 +97,7 @@ impl EndpointConfig {
             token_key: None,
             retry_token_lifetime: Duration::from_secs(15),
             future_token_lifetime: Duration::from_secs(14 * 24 * 60 * 60),
+            used_tokens: 32 * 1024,
             max_incoming: 1024,
             max_resets: 100,
             suite: initial_suite(provider)?,
@@ -148,6 +155,7 @@ pub struct Endpoint {
     server: Option<Arc<dyn Serve>>,
     source: IdSource,
     tokens: TokenKey,
+    used: UsedTokens,
     rng: StdRng,
     by_id: BTreeMap<ConnectionId, Handle>,
     by_first: BTreeMap<ConnectionId, Handle>,
@@ -173,6 +181,7 @@ impl Endpoint {
         Endpoint {
             source: IdSource::new(config.ids.clone(), ResetKey::new(&config.suite, reset_key)),
             tokens: TokenKey::new(config.suite, token_key),
+            used: UsedTokens::new(config.used_tokens, config.future_token_lifetime),
             resets: stateless::Budget::new(config.max_resets),
             config,
             server: server.map(|server| server as Arc<dyn Serve>),

@@ -105,46 +105,58 @@ impl Endpoint {
         }
         let (original, client) = (packet.dcid(), packet.scid());
         let mut first = FirstPacket::without_token(packet.version(), original, client, remote);
-        if !token.is_empty() && self.read_token(now, token, &mut first).is_err() {
+        let Ok(made) = self.read_token(now, token, &mut first) else {
             // RFC 9000 s.8.1.2.
             let reason = "the Retry token is not good any more";
             return self.write_close(&first, TransportErrorCode::INVALID_TOKEN, reason, response);
-        }
+        };
         if first.retry.is_none() && packet.dcid().len() < MIN_FIRST_ID
             || self.waiting.len() >= self.config.max_incoming
         {
             return Received::Nothing;
+        }
+        if let (Some(made), Some(salt)) = (made, token.first_chunk()) {
+            // RFC 9000 s.8.1.3: from here on it is used up, whatever becomes of the attempt.
+            first.validated = self.used.spend(now, u64::from_be_bytes(*salt), made);
         }
         let datagrams = vec![(arrival, datagram.to_vec())];
         self.waiting.insert(first.sent_to, Waiting { remote, datagrams });
         Received::Incoming(Incoming(first, arrival))
     }
 
-    /// Learns from a token what it says of a client. An error: it is of a Retry packet, and this
-    /// client cannot have it at this time.
+    /// Learns from a token what it says of a client; when it was made, if it is one of a NEW_TOKEN
+    /// frame that is good for this client. An error: it is of a Retry packet, and this client cannot
+    /// have it at this time.
     fn read_token(
         &self,
         now: Timestamp,
         token: &[u8],
         first: &mut FirstPacket,
-    ) -> Result<(), InvalidToken> {
+    ) -> Result<Option<Timestamp>, InvalidToken> {
+        if token.is_empty() {
+            return Ok(None);
+        }
         match self.tokens.open(token) {
             Some(Token::Retry { remote, original, retry, expires }) => {
                 if expires <= now || remote != canonical(first.remote) || retry != first.sent_to {
                     return Err(InvalidToken);
                 }
                 (first.original, first.retry, first.validated) = (original, Some(retry), true);
+                Ok(None)
             }
             Some(Token::Future { address, version, expires }) => {
                 // RFC 9000 s.8.1.3: else as if there was none.
-                first.validated = expires > now
+                let good = expires > now
                     && version == first.version
                     && address == first.remote.ip().to_canonical();
+                let lifetime = self.config.future_token_lifetime.as_nanos();
+                let lifetime = u64::try_from(lifetime).unwrap_or(u64::MAX);
+                let made = Timestamp::from_nanos(expires.as_nanos().saturating_sub(lifetime));
+                Ok(good.then_some(made))
             }
             // Of another server, or of an earlier key.
-            None => {}
+            None => Ok(None),
         }
-        Ok(())
     }
 }
 

@@ -6,12 +6,18 @@ use std::time::Duration;
 use equic_wire::{ConnectionId, Side};
 use serde_json::json;
 
-use super::json::{Hex, Record};
+use super::json::{Hex, Record, millis};
 use super::{Event, QlogSink};
 use crate::Timestamp;
 
 /// Starts each record (RFC 7464 s.2.2).
 const RECORD_SEPARATOR: u8 = 0x1e;
+
+/// What a file ends with that would have become too long.
+const FULL: &str = "the file has its full size: what comes after is not logged";
+
+/// Bytes that are kept for that, with all around it.
+const NOTE: u64 = 160;
 
 /// What the times in a file count from (main schema s.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +61,8 @@ pub struct FileHeader {
 pub struct JsonSeq<W> {
     writer: W,
     zero: Timestamp,
+    /// Bytes that may still be written.
+    left: u64,
     /// A record, before it is written whole.
     record: Vec<u8>,
     error: Option<io::Error>,
@@ -86,7 +94,10 @@ impl<W: Write> JsonSeq<W> {
                 "reference_time": reference_time,
             },
             "vantage_point": { "type": vantage },
-            "event_schemas": ["urn:ietf:params:qlog:events:quic-13"],
+            "event_schemas": [
+                "urn:ietf:params:qlog:events:quic-13",
+                "urn:ietf:params:qlog:events:loglevel",
+            ],
         });
         if let Some(name) = &header.vantage_name {
             trace["vantage_point"]["name"] = name.as_str().into();
@@ -99,9 +110,15 @@ impl<W: Write> JsonSeq<W> {
         if let Some(title) = &header.title {
             file["title"] = title.as_str().into();
         }
-        let mut made = JsonSeq { writer, zero, record: Vec::new(), error: None };
-        made.write(&file);
+        let mut made = JsonSeq { writer, zero, left: u64::MAX, record: Vec::new(), error: None };
+        made.write(&file, 0);
         made
+    }
+
+    /// At most about so many more bytes: the event that would be beyond is replaced by a note
+    /// (`loglevel:warning`, main schema s.9.1), and nothing is written after that.
+    pub fn limit(&mut self, bytes: u64) {
+        self.left = bytes;
     }
 
     /// Why nothing is written any more.
@@ -114,23 +131,39 @@ impl<W: Write> JsonSeq<W> {
         self.writer
     }
 
-    fn write(&mut self, record: &impl serde::Serialize) {
+    /// False: it would leave less than `keep` bytes.
+    fn write(&mut self, record: &impl serde::Serialize, keep: u64) -> bool {
         if self.error.is_some() {
-            return;
+            return true;
         }
         self.record.clear();
         self.record.push(RECORD_SEPARATOR);
         let written = serde_json::to_writer(&mut self.record, record).map_err(io::Error::from);
         self.record.push(b'\n');
+        let length = self.record.len() as u64;
+        if self.left.saturating_sub(keep) < length {
+            return false;
+        }
+        self.left -= length;
         let written = written.and_then(|()| self.writer.write_all(&self.record));
         self.error = written.err();
+        true
     }
 }
 
 impl<W: Write + Send> QlogSink for JsonSeq<W> {
     fn event(&mut self, event: &Event<'_>) {
         let zero = self.zero;
-        self.write(&Record { event, zero });
+        if self.write(&Record { event, zero }, NOTE) {
+            return;
+        }
+        let note = json!({
+            "time": millis(event.time.since(zero)),
+            "name": "loglevel:warning",
+            "data": { "message": FULL },
+        });
+        self.write(&note, 0);
+        self.error.get_or_insert_with(|| io::Error::new(io::ErrorKind::FileTooLarge, FULL));
     }
 }
 
@@ -158,6 +191,7 @@ fn rfc3339(since_epoch: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{EventKind, schema};
     use super::*;
 
     /// `date -u -d @N +%FT%T`.
@@ -194,24 +228,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_full_disk_ends_it() {
-        let header = FileHeader {
+    fn header() -> FileHeader {
+        FileHeader {
             title: None,
             vantage_name: None,
             vantage: Side::Client,
             odcid: ConnectionId::cut(&[1; 8]),
             reference_time: ReferenceTime::Monotonic { zero: Timestamp::START, wall_clock: None },
-        };
-        let event = Event {
-            time: Timestamp::START,
-            path: 0,
-            kind: super::super::EventKind::SpinBitUpdated(true),
-        };
+        }
+    }
+
+    fn event() -> Event<'static> {
+        Event { time: Timestamp::START, path: 0, kind: EventKind::SpinBitUpdated(true) }
+    }
+
+    #[test]
+    fn a_full_disk_ends_it() {
         let write = |size| {
-            let mut log = JsonSeq::new(Disk(size, Vec::new()), &header);
+            let mut log = JsonSeq::new(Disk(size, Vec::new()), &header());
             for _ in 0..10 {
-                log.event(&event);
+                log.event(&event());
             }
             (log.error().map(io::Error::kind), log.into_inner().1)
         };
@@ -222,6 +258,39 @@ mod tests {
         );
         for size in [10, 500, whole.len() - 1] {
             assert_eq!(write(size), (Some(io::ErrorKind::StorageFull), whole[..size].to_vec()));
+        }
+    }
+
+    /// Whatever the limit, records are whole, and the last says why there are no more.
+    #[test]
+    fn a_full_file_says_so() {
+        for limit in [0, 100, NOTE, 500, 1000, 2345] {
+            let mut log = JsonSeq::new(Vec::new(), &header());
+            let before = log.writer.len();
+            log.limit(limit);
+            for nanos in 0..1000 {
+                let time = Timestamp::from_nanos(nanos * 123_456_789);
+                log.event(&Event { time, ..event() });
+            }
+            assert_eq!(log.error().map(io::Error::kind), Some(io::ErrorKind::FileTooLarge));
+            let file = log.into_inner();
+            let more = (file.len() - before) as u64;
+            assert!(
+                more <= limit && (limit < NOTE || more + NOTE + 100 > limit),
+                "{more} of {limit}"
+            );
+            let records = schema::records(&file).unwrap();
+            schema::check_header(&records[0]).unwrap();
+            let (last, events) =
+                records[1..].split_last().map_or((None, &[][..]), |(last, all)| (Some(last), all));
+            assert_eq!(last.is_some(), limit >= NOTE, "{limit}");
+            if let Some(last) = last {
+                assert_eq!(
+                    (&last["name"], &last["data"]["message"]),
+                    (&"loglevel:warning".into(), &FULL.into())
+                );
+            }
+            events.iter().for_each(|event| schema::check_event(event).unwrap());
         }
     }
 }

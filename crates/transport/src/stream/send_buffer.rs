@@ -180,6 +180,11 @@ impl SendBuffer {
         }
     }
 
+    /// What was sent first of all that is not acknowledged, about so many bytes, will be sent again.
+    pub fn on_first_lost(&mut self, bytes: u64) {
+        self.on_lost(self.base..self.base.saturating_add(bytes));
+    }
+
     /// Everything sent and not acknowledged will be sent again: after a Retry, or rejected 0-RTT.
     pub fn on_all_lost(&mut self) {
         self.on_lost(self.base..self.sent);
@@ -262,6 +267,11 @@ mod tests {
         assert_eq!(buffer.next(60, 80), Some(50..80));
         buffer.on_all_lost();
         assert_eq!(buffer.next(1000, 80), Some(0..80));
+        buffer.on_acked(0..10);
+        buffer.on_acked(20..30);
+        buffer.on_first_lost(30);
+        assert_eq!((buffer.next(99, 80), buffer.next(99, 80)), (Some(10..20), Some(30..40)));
+        assert_eq!(buffer.next(99, 80), None);
     }
 
     #[test]

@@ -25,14 +25,17 @@ use writer::{Held, LogEnd, MAX_WAITING, Target, Writer};
 /// connection ID and by which end it is: `0123456789abcdef_server.sqlog`, a JSON text sequence.
 ///
 /// Files that are there are never written to. At most 64 MiB wait to be written: a log that would go
-/// beyond that, or cannot be written, ends, and the first time `tracing` gets a warning. How much is
-/// written in all is up to the peers: it is for looking into something, not for leaving on.
+/// beyond that, or cannot be written, ends, and the first time `tracing` gets a warning. A file can be
+/// kept from growing ([`QlogFolder::max_file`]); how many there are is up to the peers: it is for looking
+/// into something, not for leaving on.
 ///
 /// Clones are the same one.
 #[derive(Clone)]
 pub struct QlogFolder {
     folder: PathBuf,
     writer: Writer,
+    /// Bytes.
+    max_file: u64,
 }
 
 impl QlogFolder {
@@ -50,7 +53,14 @@ impl QlogFolder {
             folder.join(format!(".equic-{}-{:x}", std::process::id(), rand::random::<u64>()));
         File::create_new(&trial)?;
         std::fs::remove_file(&trial)?;
-        Ok(QlogFolder { folder, writer: Writer::start(limit)? })
+        Ok(QlogFolder { folder, writer: Writer::start(limit)?, max_file: u64::MAX })
+    }
+
+    /// At most about so many bytes of events in a file: a connection that has more to tell is not
+    /// logged any further, and its file ends with a note that says so.
+    #[must_use]
+    pub fn max_file(self, bytes: u64) -> QlogFolder {
+        QlogFolder { max_file: bytes, ..self }
     }
 
     /// The folder.
@@ -77,7 +87,9 @@ impl QlogFolder {
             odcid,
             reference_time: ReferenceTime::Monotonic { zero: now, wall_clock },
         };
-        (JsonSeq::new(end, &header), held)
+        let mut log = JsonSeq::new(end, &header);
+        log.limit(self.max_file);
+        (log, held)
     }
 }
 

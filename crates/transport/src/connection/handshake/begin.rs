@@ -148,7 +148,6 @@ impl Connection {
             remote,
             rng,
         );
-        connection.peer_id_known = true;
         connection.space(SpaceId::Initial).keys = Some(keys);
         if let Some(preferred) = preferred {
             let (id, token) = (preferred.connection_id(), preferred.reset_token());

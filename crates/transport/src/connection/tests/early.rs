@@ -48,6 +48,38 @@ fn early_data_takes_one_round_trip() {
     echo(&mut network, 50_000);
 }
 
+/// Sessions of version 2 are kept apart: one of a version is good for that alone (RFC 9369 s.5).
+#[test]
+fn sessions_of_both_versions() {
+    use super::versions::{V1, V2};
+    let (client, mut server) = early_configs();
+    let speaking = |versions: &[KnownVersion], sessions_v2: &Option<rustls::client::Resumption>| {
+        let sessions_v2 = sessions_v2.clone();
+        Arc::new(TransportConfig { versions: versions.to_vec(), sessions_v2, ..Default::default() })
+    };
+    server.transport = speaking(&[V1, V2], &None);
+    let kept = Some(rustls::client::Resumption::default());
+    let with = |transport| ClientConfig { tls: client.tls.clone(), transport };
+    let (one, two) = (with(speaking(&[V1], &kept)), with(speaking(&[V2], &kept)));
+    let nowhere = with(speaking(&[V2], &None));
+    let begin = |config| Network::between(1, Faults::none(), config, server.clone());
+    visit(&nowhere, &server);
+    assert!(!begin(&nowhere).client.is_early());
+    visit(&two, &server);
+    assert!(!begin(&one).client.is_early());
+    let mut network = begin(&two);
+    assert!(network.client.is_early());
+    echo(&mut network, 5000);
+    network.connect();
+    assert_eq!(network.client.version(), V2);
+    assert!(network.events[0].contains(&Event::EarlyDataAccepted));
+    visit(&one, &server);
+    let mut network = begin(&one);
+    assert!(network.client.is_early());
+    network.connect();
+    assert!(network.events[0].contains(&Event::EarlyDataAccepted));
+}
+
 #[test]
 fn early_data_over_bad_networks() {
     let (client, server) = early_configs();

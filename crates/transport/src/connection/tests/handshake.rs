@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use equic_wire::frame::FrameType;
 use equic_wire::packet::{Datagram, LongInvariant, LongKind, Packet, ParseOptions, Retry};
 use equic_wire::params::TransportParameters;
 use equic_wire::{Version, Writer};
@@ -301,4 +302,43 @@ fn packets_without_keys_are_bounded() {
     assert_eq!(network.client.waiting.len(), 2);
     network.connect();
     assert_eq!(network.client.waiting.len(), 0);
+}
+
+/// A probe carries the ClientHello, whatever went before it: a server that has not seen that can do
+/// nothing with a PING (RFC 9002 s.6.2.4).
+#[test]
+fn probes_before_an_answer_carry_the_client_hello() {
+    let mut network = Network::new(1, Faults { loss: 1.0, ..Faults::none() });
+    let calls = operations::Calls::default();
+    operations::watch_all(&mut network.client, &calls);
+    network.run_until(Duration::from_secs(20), |client, _| client.stats().datagrams_sent > 6);
+    let calls = calls.lock().unwrap();
+    let written = |kind: FrameType| {
+        let calls = calls.get(&Operation::WriteFrame).unwrap();
+        calls.iter().filter(|(parameter, ..)| *parameter == kind.0.get()).count()
+    };
+    assert!(network.client.stats().probe_timeouts >= 3);
+    assert_eq!(written(FrameType::PING), 0);
+    assert!(written(FrameType::CRYPTO) >= 7);
+}
+
+/// What a packet says that cannot be opened is nobody's word; its Source Connection ID is no exception.
+#[test]
+fn a_damaged_first_packet_names_nobody() {
+    let mut network = Network::new(1, Faults::none());
+    let mut first = true;
+    network.meddle = Some(Box::new(move |to_server, bytes| {
+        let mut datagrams = vec![(to_server, bytes.to_vec())];
+        if to_server && std::mem::take(&mut first) {
+            let mut damaged = bytes.to_vec();
+            // Behind the first byte, the version, and the other ID with its length.
+            let scid = 5 + 1 + usize::from(bytes[5]) + 1;
+            damaged[scid] ^= 1;
+            datagrams.insert(0, (true, damaged));
+        }
+        datagrams
+    }));
+    network.connect();
+    assert_eq!(network.server().stats().packets_dropped, 1);
+    assert_eq!(network.client.stats().probe_timeouts, 0, "{}", network.describe());
 }

@@ -175,3 +175,25 @@ fn what_has_no_meaning_is_sent_and_taken() {
         }
     }
 }
+
+/// Whoever is attached to the datagrams sees them as they leave.
+#[test]
+fn a_datagram_is_shown_as_it_is_sent() {
+    let (tls, server_tls) = configs();
+    let client = TransportConfig { first_unknown: true, ..TransportConfig::default() };
+    let client = ClientConfig { tls, transport: Arc::new(client) };
+    let server =
+        ServerConfig { tls: server_tls, transport: Arc::default(), preferred_addresses: None };
+    let mut network = Network::between(1, Faults::none(), &client, server);
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    let list = shown.clone();
+    let look = operations::doing(move |_, call, _| {
+        list.lock().unwrap().push(call.bytes.as_slice().to_vec());
+        Ok(crate::operation::Decision::Default)
+    });
+    operations::replace(&mut network.client, Operation::SendDatagram, look);
+    let mut buffer = [0; 1500];
+    let sent = network.client.poll_transmit(Timestamp::START, &mut buffer).unwrap();
+    assert!(LongInvariant::parse(&buffer[..sent.size]).unwrap().version.is_reserved());
+    assert_eq!(*shown.lock().unwrap(), [&buffer[..sent.size]]);
+}

@@ -41,7 +41,7 @@ impl Streams {
     /// # Errors
     /// Why nothing was written; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
-        self.write_with(id, |half| half.write(data))
+        self.write_with(id, |half, room| half.write(&data[..data.len().min(room)]))
     }
 
     /// As [`Streams::write`], without copying; what was written is taken off `data`.
@@ -49,18 +49,27 @@ impl Streams {
     /// # Errors
     /// As [`Streams::write`].
     pub fn write_bytes(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, StreamError> {
-        self.write_with(id, |half| half.write_bytes(data))
+        // All of the part: it is no longer than the room.
+        self.write_with(id, |half, room| half.write_bytes(&mut data.split_to(data.len().min(room))))
     }
 
     fn write_with(
         &mut self,
         id: StreamId,
-        write: impl FnOnce(&mut SendHalf) -> Result<usize, WriteError>,
+        write: impl FnOnce(&mut SendHalf, usize) -> Result<usize, WriteError>,
     ) -> Result<usize, StreamError> {
-        let stream = self.streams.get_mut(&id).ok_or(StreamError::Unknown)?;
-        let half = stream.send.as_mut().ok_or(StreamError::Unknown)?;
-        let written = write(half);
-        stream.wants_room |= written == Err(WriteError::Blocked);
+        let waiting = self.send_half(id)?.buffered();
+        let room = usize::try_from(self.shared_room(waiting)).unwrap_or(usize::MAX);
+        let written = self.with_send_half(id, |half| match half.writable() {
+            Ok(_) if room == 0 => Err(WriteError::Blocked),
+            Ok(own) => write(half, room.min(usize::try_from(own).unwrap_or(usize::MAX))),
+            Err(error) => Err(error),
+        })?;
+        if written == Err(WriteError::Blocked)
+            && let Some(stream) = self.streams.get_mut(&id)
+        {
+            stream.wants_room = true;
+        }
         self.enqueue(id);
         Ok(written?)
     }
@@ -80,7 +89,7 @@ impl Streams {
     /// # Errors
     /// When there is nothing to give up.
     pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), StreamError> {
-        if !self.send_half(id)?.reset(code) {
+        if !self.with_send_half(id, |half| half.reset(code))? {
             return Err(StreamError::Write(WriteError::Closed));
         }
         self.resets.insert(id);

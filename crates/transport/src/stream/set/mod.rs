@@ -46,8 +46,12 @@ pub struct StreamConfig {
     pub connection_window: u64,
     /// How far it may grow: the most that the peer can make us keep.
     pub max_connection_window: u64,
-    /// Bytes that may wait in a stream to be sent.
+    /// Bytes that may wait in a stream to be sent or acknowledged.
     pub send_buffer: u64,
+    /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
+    /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
+    /// others no more than that. No less than `send_buffer`.
+    pub connection_send_buffer: u64,
 }
 
 impl Default for StreamConfig {
@@ -60,6 +64,7 @@ impl Default for StreamConfig {
             connection_window: 512 * 1024,
             max_connection_window: 16 << 20,
             send_buffer: 1 << 20,
+            connection_send_buffer: 16 << 20,
         }
     }
 }
@@ -185,6 +190,8 @@ pub struct Streams {
     /// What the peer has used of the connection's window.
     received: u64,
     send_window: SendWindow,
+    /// Bytes that wait in all streams to be sent or acknowledged.
+    buffered: u64,
     /// Those that want to send, by urgency, taking turns.
     queue: BTreeMap<u8, VecDeque<StreamId>>,
     /// Streams with a control frame to send.
@@ -215,6 +222,7 @@ impl Streams {
             receive_window: window,
             received: 0,
             send_window: SendWindow::default(),
+            buffered: 0,
             queue: BTreeMap::new(),
             resets: BTreeSet::new(),
             stops: BTreeSet::new(),
@@ -275,6 +283,31 @@ impl Streams {
 
     fn send_half(&mut self, id: StreamId) -> Result<&mut SendHalf, StreamError> {
         self.streams.get_mut(&id).and_then(|s| s.send.as_mut()).ok_or(StreamError::Unknown)
+    }
+
+    /// As [`Streams::send_half`], for what changes how much waits there.
+    fn with_send_half<O>(
+        &mut self,
+        id: StreamId,
+        change: impl FnOnce(&mut SendHalf) -> O,
+    ) -> Result<O, StreamError> {
+        let half = self.send_half(id)?;
+        let before = half.buffered();
+        let outcome = change(half);
+        let after = half.buffered();
+        self.buffered = (self.buffered + after).saturating_sub(before);
+        Ok(outcome)
+    }
+
+    /// Bytes that a stream in which so many wait may add, for the sake of the others.
+    fn shared_room(&self, waiting: u64) -> u64 {
+        let most = self.config.connection_send_buffer.max(self.config.send_buffer);
+        most.saturating_sub(self.buffered).max(MIN_SHARE.saturating_sub(waiting))
+    }
+
+    /// Bytes that wait in all streams to be sent or acknowledged.
+    pub fn buffered(&self) -> u64 {
+        self.buffered
     }
 
     fn receive_half(&mut self, id: StreamId) -> Result<&mut ReceiveHalf, StreamError> {
@@ -349,6 +382,9 @@ impl Streams {
         [self.config.max_streams_bidi, self.config.max_streams_uni][direction]
     }
 }
+
+/// Bytes that may always wait in a stream, however many wait in others.
+const MIN_SHARE: u64 = 16 * 1024;
 
 /// In the middle.
 const DEFAULT_URGENCY: u8 = 127;

@@ -89,7 +89,9 @@ impl Streams {
     /// # Errors
     /// [`FrameError`].
     pub fn on_stop(&mut self, id: StreamId, code: u64) -> Result<(), FrameError> {
-        if self.of_frame(id, false)? && self.send_half(id).is_ok_and(|half| half.on_stop(code)) {
+        if self.of_frame(id, false)?
+            && self.with_send_half(id, |half| half.on_stop(code)) == Ok(true)
+        {
             self.resets.insert(id);
             self.events.insert(StreamEvent::Stopped(id, code));
         }

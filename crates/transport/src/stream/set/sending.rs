@@ -177,13 +177,19 @@ impl Streams {
     pub fn on_piece_acked(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
-        let was_done = half.is_done();
+        let (was_done, before) = (half.is_done(), half.buffered());
         half.on_acked(range, fin);
-        if stream.wants_room && half.writable().is_ok() {
-            stream.wants_room = false;
+        let (is_done, waiting) = (half.is_done(), half.buffered());
+        let wanted = stream.wants_room && half.writable().is_ok();
+        self.buffered = (self.buffered + waiting).saturating_sub(before);
+        // A stream that the others leave no room has its own to wait for: see `shared_room`.
+        if wanted && self.shared_room(waiting) > 0 {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.wants_room = false;
+            }
             self.events.insert(StreamEvent::Writable(id));
         }
-        if half.is_done() && !was_done {
+        if is_done && !was_done {
             self.events.insert(StreamEvent::Finished(id));
             self.remove_if_done(id);
         }

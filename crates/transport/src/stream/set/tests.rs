@@ -18,6 +18,7 @@ fn config() -> StreamConfig {
         connection_window: 2500,
         max_connection_window: 10_000,
         send_buffer: 5000,
+        connection_send_buffer: 5000,
     }
 }
 
@@ -319,4 +320,67 @@ fn one_stream_that_ends_makes_room_for_one() {
         last = open(&mut client).expect("there is room");
         assert!(open(&mut client).is_none(), "for one");
     }
+}
+
+/// A peer that reads nothing of many streams has us keep what a connection may keep, and 16 KiB of
+/// each; one of them that it reads goes on.
+#[test]
+fn what_waits_in_all_streams_is_bounded() {
+    let ours = StreamConfig {
+        send_buffer: 1 << 20,
+        connection_send_buffer: 3 << 20,
+        ..StreamConfig::default()
+    };
+    let mut server = Streams::new(Side::Server, ours);
+    // It takes a little of each stream, and says nothing more.
+    let theirs = StreamConfig { stream_window: 100, max_streams_uni: 100, ..config() };
+    server.set_peer_limits(PeerLimits { max_data: 1 << 40, ..limits(&theirs) });
+    let mut ids = Vec::new();
+    while let Some(id) = server.open(Direction::Unidirectional) {
+        ids.push(id);
+    }
+    assert_eq!(ids.len(), 100);
+    let data = bytes::Bytes::from(vec![7; 1 << 21]);
+    for (place, id) in ids.iter().enumerate() {
+        loop {
+            let written = match place % 2 {
+                0 => server.write(*id, &data),
+                _ => server.write_bytes(*id, &mut data.clone()),
+            };
+            match written {
+                Ok(count) => assert!(count > 0),
+                Err(error) => break assert_eq!(error, StreamError::Write(WriteError::Blocked)),
+            }
+        }
+    }
+    let waiting = |server: &Streams| -> u64 {
+        server.streams.values().filter_map(|one| one.send.as_ref()).map(SendHalf::buffered).sum()
+    };
+    assert_eq!(server.buffered(), waiting(&server));
+    assert_eq!(server.buffered(), (3 << 20) + 97 * MIN_SHARE);
+
+    // The last has all it may, and gets more whenever the peer has taken some.
+    let last = ids[99];
+    let mut taken = 0;
+    for _ in 0..1000 {
+        server.on_max_stream_data(last, taken + 3000).unwrap();
+        while let Some((id, piece)) = server.next_piece(|_, _| 1000) {
+            taken += if id == last { piece.range.end - piece.range.start } else { 0 };
+            if id == last {
+                server.on_piece_acked(id, piece.range, piece.fin);
+            }
+        }
+        while let Some(event) = server.poll_event() {
+            if event == StreamEvent::Writable(last) {
+                while server.write(last, &data).is_ok() {}
+            }
+        }
+        assert!(server.buffered() <= (3 << 20) + 97 * MIN_SHARE);
+    }
+    assert!(taken > 1_000_000, "{taken}");
+    // Given up, all goes.
+    for id in ids {
+        server.reset(id, 1).unwrap();
+    }
+    assert_eq!((server.buffered(), waiting(&server)), (0, 0));
 }

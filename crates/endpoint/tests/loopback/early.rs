@@ -1,0 +1,118 @@
+//! Requests before the handshake is complete.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use equic_endpoint::quic::{self, ClientConfig, EarlyData, Endpoint, Settings, TransportConfig};
+use equic_endpoint::{IdentitySource, ServerConfig};
+use equic_transport::endpoint::EndpointConfig;
+use equic_wire::VarInt;
+use http::{Method, Request, StatusCode};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+use crate::common::{PATIENCE, loopback, start};
+use crate::relay::{Relay, until};
+
+/// Trusts the certificate in the file, resumes sessions and sends early data.
+fn config(certificate: &Path) -> ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(certificate).unwrap() {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    tls.enable_early_data = true;
+    ClientConfig { tls: Arc::new(tls), transport: Arc::new(TransportConfig::default()) }
+}
+
+type Http = h3::client::SendRequest<quic::h3::OpenStreams, Bytes>;
+type Asked = h3::client::RequestStream<quic::h3::BidiStream<Bytes>, Bytes>;
+
+async fn begin(connection: &quic::Connection) -> Http {
+    let transport = quic::h3::Connection::new(connection.clone());
+    let (mut driver, http) = h3::client::new(transport).await.unwrap();
+    tokio::spawn(async move { driver.wait_idle().await });
+    http
+}
+
+async fn ask(http: &mut Http, method: Method) -> Asked {
+    let request = Request::builder().method(method).uri("https://localhost/health");
+    let mut stream = http.send_request(request.body(()).unwrap()).await.unwrap();
+    stream.finish().await.unwrap();
+    stream
+}
+
+async fn status(mut asked: Asked) -> StatusCode {
+    timeout(PATIENCE, asked.recv_response()).await.unwrap().unwrap().status()
+}
+
+/// What may be repeated is answered before the client has heard anything, the rest is not; and who
+/// repeats it all gets nothing for it.
+#[tokio::test]
+async fn only_safe_requests_are_answered_early_and_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = Some(directory.path().to_owned());
+    let server = start(ServerConfig {
+        identity: IdentitySource::SelfSigned { names: Vec::new(), directory: kept },
+        early_data: true,
+        ..ServerConfig::new(loopback())
+    });
+    let relay = Relay::start(server.address).await;
+    let provider = rustls::crypto::ring::default_provider();
+    let settings = Settings::new(EndpointConfig::new(&provider).unwrap());
+    let socket = std::net::UdpSocket::bind(loopback()).unwrap();
+    let client = Endpoint::client(socket, settings).unwrap();
+    let config = config(&directory.path().join("cert.pem"));
+    let connect = || client.connect(&config, relay.address, "localhost").unwrap();
+
+    let first = connect().into_0rtt().err().expect("no session yet");
+    let first = timeout(PATIENCE, first).await.unwrap().unwrap();
+    let mut http = begin(&first).await;
+    assert_eq!(status(ask(&mut http, Method::GET).await).await, StatusCode::OK);
+    assert_eq!(status(ask(&mut http, Method::POST).await).await, StatusCode::METHOD_NOT_ALLOWED);
+    first.close(VarInt::ZERO, "");
+
+    relay.hold.send(true).unwrap();
+    let Ok(second) = connect().into_0rtt() else { panic!("no session") };
+    let mut http = begin(&second).await;
+    let (get, post) = (ask(&mut http, Method::GET).await, ask(&mut http, Method::POST).await);
+    until(&server, "answered", |server| server.stats.snapshot().requests == 4).await;
+    assert!(second.is_early());
+    let recorded = relay.sent.lock().unwrap().clone();
+    relay.hold.send(false).unwrap();
+    assert_eq!(status(get).await, StatusCode::OK);
+    assert_eq!(status(post).await, StatusCode::TOO_EARLY);
+    assert_eq!(second.handshake().await, Ok(EarlyData::Accepted));
+    let late = ask(&mut http, Method::POST).await;
+    assert_eq!(status(late).await, StatusCode::METHOD_NOT_ALLOWED);
+    second.close(VarInt::ZERO, "");
+
+    // Somebody else sends the same again, when the server has forgotten the connection.
+    let attempts = server.stats.snapshot().attempts;
+    let attacker = UdpSocket::bind(loopback()).await.unwrap();
+    let mut answer = vec![0; 65_536];
+    let answered = async {
+        loop {
+            for datagram in &recorded {
+                attacker.send_to(datagram, server.address).await.unwrap();
+            }
+            let some = timeout(Duration::from_millis(50), attacker.recv(&mut answer)).await;
+            if some.is_ok() && server.stats.snapshot().attempts > attempts {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, answered).await.expect("the server begins a handshake");
+    let stats = server.stop().await;
+    assert_eq!((stats.requests, stats.opened), (5, 2), "{stats:?}");
+}

@@ -1,0 +1,89 @@
+//! A relay that can hold back what a server sends.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use equic_endpoint::{Client, ClientConfig, ServerConfig};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::common::{PATIENCE, Running, loopback, start};
+
+/// Between a client and a server; it knows the client by the address of its first datagram alone.
+pub struct Relay {
+    pub address: SocketAddr,
+    /// Whether what the server sends has to wait.
+    pub hold: watch::Sender<bool>,
+    /// What the client sent while it had to.
+    pub sent: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Relay {
+    pub async fn start(server: SocketAddr) -> Relay {
+        let front = UdpSocket::bind(loopback()).await.unwrap();
+        let back = UdpSocket::bind(loopback()).await.unwrap();
+        back.connect(server).await.unwrap();
+        let (hold, mut held) = watch::channel(false);
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let relay = Relay { address: front.local_addr().unwrap(), hold, sent: sent.clone() };
+        tokio::spawn(async move {
+            let (mut client, mut waiting) = (None, Vec::new());
+            let (mut one, mut other) = (vec![0; 65_536], vec![0; 65_536]);
+            loop {
+                tokio::select! {
+                    Ok((length, from)) = front.recv_from(&mut one) => {
+                        if *client.get_or_insert(from) != from {
+                            continue;
+                        }
+                        if *held.borrow() {
+                            sent.lock().unwrap().push(one[..length].to_vec());
+                        }
+                        let _ = back.send(&one[..length]).await;
+                    }
+                    Ok(length) = back.recv(&mut other) => waiting.push(other[..length].to_vec()),
+                    changed = held.changed() => if changed.is_err() { return },
+                }
+                let holds = *held.borrow();
+                if let (false, Some(client)) = (holds, client) {
+                    for datagram in waiting.drain(..) {
+                        let _ = front.send_to(&datagram, client).await;
+                    }
+                }
+            }
+        });
+        relay
+    }
+}
+
+/// Waits until a server is so.
+pub async fn until(server: &Running, what: &str, is_so: impl Fn(&Running) -> bool) {
+    let so = async {
+        while !is_so(server) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let Ok(()) = timeout(PATIENCE, so).await else {
+        panic!("never: {what}; {:?}", server.stats.snapshot())
+    };
+}
+
+/// A client that moves still takes what was sent to where it was.
+#[tokio::test]
+async fn what_is_under_way_to_a_client_that_moves_arrives() {
+    let server = start(ServerConfig::new(loopback()));
+    let relay = Relay::start(server.address).await;
+    let config = server.client_config(loopback());
+    let client = Client::new(ClientConfig { connect_to: Some(relay.address), ..config }).unwrap();
+    let connection = client.connect(&server.url("/")).await.unwrap();
+    relay.hold.send(true).unwrap();
+    let asked = tokio::spawn(async move {
+        let mut response = connection.get(&crate::common::path("/health")).await.unwrap();
+        response.body(100).await.unwrap()
+    });
+    until(&server, "answered", |server| server.stats.snapshot().requests == 1).await;
+    client.rebind(loopback()).unwrap();
+    relay.hold.send(false).unwrap();
+    assert_eq!(timeout(PATIENCE, asked).await.unwrap().unwrap(), "ok\n");
+}
