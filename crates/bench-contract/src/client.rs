@@ -147,9 +147,15 @@ async fn handshakes<S: Stack>(
     resume: bool,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // As many tickets as there will be connections at a time; each brings more than it takes.
+    // As many tickets as there will be connections at a time, of one connection each: some servers give
+    // only one.
+    let mut preparing = JoinSet::new();
     for _ in 0..if resume { parallel + 1 } else { 1 } {
-        let (_, connection) = exchange(stack, HEAD as u64).await?;
+        let stack = stack.clone();
+        preparing.spawn(async move { exchange(&stack, HEAD as u64).await });
+    }
+    while let Some(prepared) = preparing.join_next().await {
+        let (_, connection) = prepared??;
         connection.observe(effective);
         connection.close(0).await;
     }
