@@ -104,6 +104,7 @@ impl Start {
         let mut start = Start::new(suite, tls, config.transport.spoken().collect());
         let first = config.transport.first_version.filter(|version| has_tls(*version));
         start.original = first.unwrap_or(start.keyed);
+        start.sessions_v2 = config.transport.sessions_v2.clone();
         start
     }
 
@@ -122,7 +123,7 @@ impl Start {
             declared: Vec::new(),
             promised: Vec::new(),
             spoken,
-            sessions_v2: config.sessions_v2.clone(),
+            sessions_v2: None,
             reserved: None,
             original: best,
             keyed: best,
