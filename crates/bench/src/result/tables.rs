@@ -16,10 +16,12 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
     tables
 }
 
-/// For each place a matrix of the medians: a row for each client, a column for each server.
+/// For each place with pairs of different ends a matrix of the medians: a row for each client, a column for
+/// each server.
 #[must_use]
 pub fn matrices(summary: &Summary) -> Vec<Table> {
-    summary.tables().map(matrix).collect()
+    let mixed = |rows: &&[Row]| rows.iter().any(|row| row.key.client != row.key.server);
+    summary.tables().filter(mixed).map(matrix).collect()
 }
 
 /// For each place a list of the pairs.

@@ -173,9 +173,12 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
     let all: Vec<&Row> = rows.iter().collect();
     let same: Vec<&Row> = rows.iter().filter(|row| row.key.client == row.key.server).collect();
     let few = if all.len() > MANY && !same.is_empty() { same } else { all.clone() };
-    let mut html = matrix::matrix(rows, &title, number);
+    let mut html = String::new();
+    if rows.iter().any(|row| row.key.client != row.key.server) {
+        html += &matrix::matrix(rows, &title, number);
+        html += "<h3>Distributions</h3>\n";
+    }
     let label = format!("{title}: box plots");
-    html += &format!("<h3>Distributions</h3>\n<p class=\"soft\">{BOXES}</p>\n");
     html += &boxes(&few, &label, pair);
     if few.len() < all.len() {
         html += &format!("<details><summary>All {} pairs</summary>\n", all.len());
@@ -199,9 +202,6 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
     html += "<h3>Pairs</h3>\n";
     html + &matrix::pairs(rows, &title, number)
 }
-
-const BOXES: &str = "Every point is a round; the box is the middle half, the line in it the median, the \
-                     bar under it the median\u{2019}s 95 % interval, the whisker from minimum to maximum.";
 
 /// Tables that differ in the value of what is swept, with the number of their first row.
 struct Sweep<'a> {
@@ -261,7 +261,9 @@ fn machine(summary: &Summary) -> String {
     html
 }
 
-const METHOD: &str = "<p>In each round every cell is run once, in random order, so that whatever changes \
+const METHOD: &str = "<p>In box plots every point is a round; the box is the middle half, the line in it \
+    the median, the bar under it the median\u{2019}s 95 % interval, the whisker runs from minimum to maximum. \
+    In tables a click on a figure leads to all that is known of the pair.</p>\n<p>In each round every cell is run once, in random order, so that whatever changes \
     on the machine meets all alike. Warm-up is in no figure. Intervals are percentile bootstraps of the \
     median (2,000 resamples); MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
     Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. What failed is \

@@ -13,7 +13,7 @@ const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 170.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 28.0;
 const BOTTOM: f64 = 56.0;
 /// Colours, and with each a mark of its own: see style.css.
 const SERIES: usize = 8;
@@ -61,7 +61,7 @@ fn lines(
         shapes += &line("grid", LEFT, y.at(tick), right, y.at(tick));
         shapes += &text("tick end", LEFT - 8.0, y.at(tick) + 4.0, &tick_text(&y, tick));
     }
-    shapes += &text("label", LEFT - 50.0, TOP + 2.0, scale.unit);
+    shapes += &text("label", LEFT - 50.0, 12.0, scale.unit);
     let mut places: Vec<f64> = series.values().flatten().map(|(value, _)| *value).collect();
     places.sort_by(f64::total_cmp);
     places.dedup();

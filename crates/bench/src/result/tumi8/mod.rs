@@ -222,9 +222,12 @@ impl Import {
         if computed.is_empty() {
             return;
         }
+        // They computed with seconds since 1970 as floating-point numbers: good to a fraction of a
+        // microsecond.
         let near = |value: f64| {
-            let value = rounded(value);
-            computed.range(value.saturating_sub(1)..=value.saturating_add(1)).next().is_some()
+            let (value, slack) = (rounded(value), rounded(value * 1e-6) + 1);
+            let range = value.saturating_sub(slack)..=value.saturating_add(slack);
+            computed.range(range).next().is_some()
         };
         let confirmed = values.iter().filter(|value| near(**value)).count();
         self.confirmed += confirmed;
