@@ -111,6 +111,10 @@ impl Connection {
             marked |= self.transmit_packet(now, id, allowance, &mut writer, pad)?;
         }
         let size = writer.position();
+        if size == 0 {
+            // No room for the smallest packet.
+            return None;
+        }
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         let bytes = writer.written();
         self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
