@@ -25,7 +25,7 @@ struct Sample<'a> {
     wall_s: f64,
     outcome: &'static str,
     failure: Option<Failure>,
-    why: &'a str,
+    why: String,
     value: Option<f64>,
     unit: &'a str,
     bytes: Option<u64>,
@@ -70,7 +70,7 @@ impl<'a> Sample<'a> {
             wall_s: record.wall_seconds,
             outcome,
             failure,
-            why,
+            why: harmless(why),
             value: figures.map(|figures| figures.value),
             unit: figures.map_or("", |figures| &figures.unit),
             bytes: figures.map(|figures| figures.bytes),
@@ -168,6 +168,12 @@ impl<'a> Line<'a> {
     }
 }
 
+/// What other programs say, so that no spreadsheet takes it for a formula.
+fn harmless(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if formula { format!("'{text}") } else { text.to_owned() }
+}
+
 /// Writes both files into a folder: every attempt, and every cell.
 ///
 /// # Errors
@@ -176,4 +182,16 @@ pub fn write(dir: &Path, run: &Run, summary: &Summary) -> Result<(), ResultError
     equic_report::csv::write(dir.join("samples.csv"), run.records.iter().map(Sample::new))?;
     equic_report::csv::write(dir.join("summary.csv"), summary.rows.iter().map(Line::new))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::harmless;
+
+    #[test]
+    fn reasons_are_no_formulas() {
+        assert_eq!(harmless("=cmd|' /C calc'!A0"), "'=cmd|' /C calc'!A0");
+        assert_eq!(harmless("client: 1 = 2"), "client: 1 = 2");
+        assert_eq!(harmless(""), "");
+    }
 }
