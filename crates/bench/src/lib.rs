@@ -4,7 +4,8 @@
 //! [`Workload`] says what its client is told and what its answer has to be; [`cell::run`] starts a server
 //! and a client, each on a CPU of its own, and gives an [`Outcome`]: a [`Sample`], or why there is none.
 //! What was asked for and did not come is never a number. [`plan`] is the order of the cells, [`summary`]
-//! medians, intervals and ratios. [`record`] is what `equic bench run` keeps of each attempt.
+//! medians, intervals and ratios. [`record`] is what `equic bench run` keeps of each attempt, and [`result`]
+//! everything that is made of it.
 
 pub mod answer;
 pub mod cell;
@@ -13,6 +14,7 @@ pub mod plan;
 mod process;
 pub mod record;
 pub mod registry;
+pub mod result;
 pub mod summary;
 pub mod workload;
 

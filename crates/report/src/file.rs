@@ -16,7 +16,7 @@ pub struct WriteError {
 
 /// Writes `bytes` to `path` through a temporary file beside it and a rename: whoever reads `path`
 /// finds the old content or the new, also when the writer dies in between.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let wrap = |source| WriteError { path: path.to_owned(), source };
     let name = path.file_name().ok_or_else(|| wrap(std::io::ErrorKind::InvalidInput.into()))?;
     let mut temporary = name.to_owned();

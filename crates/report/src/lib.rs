@@ -12,7 +12,7 @@
 //! [`schema::Machine::read`] and the `write` methods are the only ones that look outside.
 
 pub mod csv;
-mod file;
+pub mod file;
 pub mod number;
 pub mod plot;
 pub mod schema;

@@ -11,6 +11,13 @@
 //! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R:
 //!   `mad(x, constant = 1)`); multiply with [`MAD_TO_SIGMA`] to compare with a standard deviation.
 //! * [`Sample::bootstrap_95`] is the percentile bootstrap (Efron 1979).
+//!
+//! Two samples: [`ranks`] says whether they differ, [`effect`] how much. [`modes`] says whether a sample
+//! is rather two.
+
+pub mod effect;
+pub mod modes;
+pub mod ranks;
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,11 @@
+//! Writes a made-up run into a folder, and all files that come of it: to look at them.
+
+#[path = "../tests/common/fixture.rs"]
+mod fixture;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = std::env::args_os().nth(1).ok_or("which folder?")?;
+    fixture::Fixture::new(20, 1).write(dir.as_ref());
+    equic_bench::result::write(dir.as_ref())?;
+    Ok(())
+}

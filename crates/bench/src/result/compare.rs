@@ -1,0 +1,340 @@
+//! Two results: what got better, what got worse, and what cannot be told.
+//!
+//! A cell is better or worse only if the difference is larger than chance makes it (p < 0.05) *and* large
+//! enough to matter (at least 1 %); all else is inconclusive. Unpaired samples are tested by Mann and
+//! Whitney, and the effect is the median of all quotients (Hodges and Lehmann). What ran interleaved on
+//! one machine is paired round by round: the test is Wilcoxon's signed rank test, the effect the median of
+//! the quotients within rounds, so that the drift of the machine is in neither.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use equic_report::stats::effect::{Ratio, ratio_95};
+use equic_report::stats::ranks::{holm, mann_whitney, signed_rank};
+use equic_report::stats::{RESAMPLES, Sample};
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::read::{Run, SAMPLES};
+use super::runner::RunnerFile;
+use super::summary::{Row, Summary};
+use super::{ResultError, summarise};
+use crate::record::Key;
+
+/// The version of the shape of a comparison.
+pub const COMPARISON: &str = "equic.bench.compare/1";
+
+/// What decides.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rule {
+    /// The p-value has to be under it.
+    pub p: f64,
+    /// The least effect: 0.01 is 1 %.
+    pub effect: f64,
+    /// Whether p-values are corrected for the number of cells (Holm): of all cells together then no more
+    /// than `p` are wrongly called.
+    pub corrected: bool,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Rule { p: 0.05, effect: 0.01, corrected: false }
+    }
+}
+
+/// What is said about a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Worse, or it fails where it did not.
+    Worse,
+    /// Better, or it does not fail any more.
+    Better,
+    /// Neither can be said.
+    Inconclusive,
+    /// Only one result has figures, and nothing failed.
+    Incomparable,
+}
+
+/// A cell in both results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// Which, by the names of the old result.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Unit of the medians.
+    pub unit: String,
+    /// Median of the old figures.
+    pub old: Option<f64>,
+    /// Of the new ones.
+    pub new: Option<f64>,
+    /// How many old figures.
+    pub old_count: usize,
+    /// How many new ones.
+    pub new_count: usize,
+    /// Rounds that failed in the old result, of how many.
+    pub old_failed: (usize, usize),
+    /// In the new.
+    pub new_failed: (usize, usize),
+    /// New divided by old.
+    pub ratio: Option<Ratio>,
+    /// Whether it is by rounds.
+    pub paired: bool,
+    /// The p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test of pairs.
+    pub p: Option<f64>,
+    /// Mann-Whitney, also where pairs decide.
+    pub mann_whitney_p: Option<f64>,
+    /// `p` corrected for the number of cells (Holm).
+    pub corrected_p: Option<f64>,
+    /// New CPU time divided by old, both ends together; it decides nothing.
+    pub cpu: Option<f64>,
+    /// What is said.
+    pub verdict: Verdict,
+    /// Why, where figures do not say it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// Two results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Names of the results.
+    pub old: String,
+    /// See `old`.
+    pub new: String,
+    /// What decides.
+    pub rule: Rule,
+    /// Whether rounds are pairs.
+    pub paired: bool,
+    /// What has to be known: another machine, cells that only one has.
+    pub notes: Vec<String>,
+    /// One for each cell that either has.
+    pub cells: Vec<Compared>,
+}
+
+impl Comparison {
+    /// How many cells have a verdict.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.cells.iter().filter(|cell| cell.verdict == verdict).count()
+    }
+}
+
+/// Which implementation of the new result stands for which of the old: within one run, `("equic-old",
+/// "equic")` compares two builds that ran interleaved.
+pub type Renamed = (String, String);
+
+/// Reads a result: a run's folder, its `samples.jsonl`, or a `result.json`.
+///
+/// # Errors
+/// [`ResultError`]; a `result.json` without our extension has no samples and cannot be compared.
+pub fn load(path: &Path) -> Result<Summary, ResultError> {
+    if path.is_dir() {
+        return Ok(summarise(&Run::read(path)?));
+    }
+    if path.file_name().is_some_and(|name| name == SAMPLES) {
+        return load(
+            path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+        );
+    }
+    let bytes =
+        fs::read(path).map_err(|source| ResultError::Read { path: path.to_owned(), source })?;
+    let wrong = |reason: String| ResultError::Json { path: path.to_owned(), reason };
+    let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    if value.get("equic").is_none() {
+        return Err(wrong("it has no samples (`equic`): was it written by `equic bench`?".into()));
+    }
+    let file: RunnerFile<Summary> =
+        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    Ok(file.equic)
+}
+
+/// Compares. With `renamed` cells of the old name in `old` meet those of the new name in `new`, and all
+/// others are left out.
+#[must_use]
+pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Rule) -> Comparison {
+    let same_run = (old.started, old.ended, &old.rows) == (new.started, new.ended, &new.rows);
+    let same_machine = !machine(old).is_null() && machine(old) == machine(new);
+    let overlap = old.started < new.ended && new.started < old.ended;
+    let paired = same_run || (same_machine && overlap);
+    let mut notes = Vec::new();
+    if !same_run && !same_machine {
+        notes.push("not known to be the same machine: differences may be the machine's".to_owned());
+    } else if !paired {
+        notes.push(
+            "the runs were not interleaved: the machine's drift between them is in the difference"
+                .to_owned(),
+        );
+    }
+    let mut rng = SmallRng::seed_from_u64(old.seed ^ new.seed.rotate_left(1));
+    let mut others: BTreeMap<Key, &Row> =
+        new.rows.iter().map(|row| (row.key.clone(), row)).collect();
+    let mut cells = Vec::new();
+    for row in &old.rows {
+        let Some(key) = in_new(&row.key, renamed) else { continue };
+        match others.remove(&key) {
+            Some(other) => cells.push(cell(row, other, paired, rule, &mut rng)),
+            None if renamed.is_none() => cells.push(alone(row, true)),
+            None => {}
+        }
+    }
+    if renamed.is_none() {
+        cells.extend(others.into_values().map(|row| alone(row, false)));
+    }
+    judge(&mut cells, rule);
+    Comparison { old: old.name.clone(), new: new.name.clone(), rule, paired, notes, cells }
+}
+
+/// What tells machines apart.
+fn machine(summary: &Summary) -> &Value {
+    &summary.manifest["machine"]
+}
+
+fn in_new(key: &Key, renamed: Option<&Renamed>) -> Option<Key> {
+    let Some((from, to)) = renamed else { return Some(key.clone()) };
+    let rename = |name: &String| if name == from { to.clone() } else { name.clone() };
+    let (client, server) = (rename(&key.client), rename(&key.server));
+    let changed = (&client, &server) != (&key.client, &key.server);
+    changed.then(|| Key { client, server, ..key.clone() })
+}
+
+fn values(row: &Row) -> Sample {
+    row.points.iter().map(|point| point.value).collect()
+}
+
+fn cpu(row: &Row) -> Option<f64> {
+    row.points.iter().map(|point| point.server_cpu + point.client_cpu).collect::<Sample>().median()
+}
+
+fn cell(old: &Row, new: &Row, paired: bool, rule: Rule, rng: &mut SmallRng) -> Compared {
+    let (before, after) = (values(old), values(new));
+    let mut compared = Compared {
+        key: old.key.clone(),
+        unit: if old.unit.is_empty() { new.unit.clone() } else { old.unit.clone() },
+        old: before.median(),
+        new: after.median(),
+        old_count: before.len(),
+        new_count: after.len(),
+        old_failed: (old.failed(), old.rounds),
+        new_failed: (new.failed(), new.rounds),
+        ratio: None,
+        paired: false,
+        p: None,
+        mann_whitney_p: None,
+        corrected_p: None,
+        cpu: cpu(old).zip(cpu(new)).map(|(old, new)| new / old),
+        verdict: Verdict::Incomparable,
+        why: String::new(),
+    };
+    if old.unit != new.unit && !before.is_empty() && !after.is_empty() {
+        compared.why = format!("{} became {}", old.unit, new.unit);
+        return compared;
+    }
+    let by_round: BTreeMap<i64, f64> =
+        old.points.iter().map(|point| (point.round, point.value)).collect();
+    let ratios: Vec<f64> = new
+        .points
+        .iter()
+        .filter_map(|point| Some(point.value / by_round.get(&point.round)?))
+        .collect();
+    compared.mann_whitney_p = mann_whitney(&before, &after).map(|test| test.p);
+    if paired && ratios.len() >= 2 {
+        let sample = Sample::from(&*ratios);
+        let interval = sample.bootstrap_95(rng, RESAMPLES, Sample::median);
+        compared.paired = true;
+        compared.ratio =
+            sample.median().zip(interval).map(|(value, interval)| Ratio { value, interval });
+        let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        // None: all pairs are equal.
+        compared.p = Some(signed_rank(&logarithms).map_or(1.0, |test| test.p));
+    } else {
+        compared.ratio = ratio_95(&before, &after, rng);
+        compared.p = compared.mann_whitney_p;
+    }
+    (compared.verdict, compared.why) = failures(old, new, rule);
+    compared
+}
+
+/// A cell that fails more is worse whatever its figures are.
+fn failures(old: &Row, new: &Row, rule: Rule) -> (Verdict, String) {
+    let rate = |row: &Row| (row.failed(), row.rounds.saturating_sub(row.failed()));
+    let ((a, b), (c, d)) = (rate(old), rate(new));
+    let why = || format!("{a} of {} failed, now {c} of {}", old.rounds, new.rounds);
+    let (was, is) = (a as f64 / (a + b).max(1) as f64, c as f64 / (c + d).max(1) as f64);
+    if was != is && fisher(a, b, c, d) < rule.p {
+        let verdict = if is > was { Verdict::Worse } else { Verdict::Better };
+        return (verdict, why());
+    }
+    // Who failed now and then before may fail each time by chance.
+    let sound = old.measured > 0 && old.faults.is_empty();
+    if new.measured == 0 && (sound || (old.measured > 0 && new.unsupported.is_some())) {
+        let unsupported = new.unsupported.clone().unwrap_or_else(why);
+        return (Verdict::Worse, format!("there are no figures any more: {unsupported}"));
+    }
+    let why = if was == is { String::new() } else { why() };
+    if old.measured == 0 || new.measured == 0 {
+        return (Verdict::Incomparable, why);
+    }
+    (Verdict::Inconclusive, why)
+}
+
+/// Fisher's exact test (1922), two-sided: whether `a` of `a + b` and `c` of `c + d` differ.
+fn fisher(a: usize, b: usize, c: usize, d: usize) -> f64 {
+    let ln = |n: usize| -> f64 { (2..=n).map(|i| (i as f64).ln()).sum() };
+    let (first, second, marked) = (a + b, c + d, a + c);
+    let fixed = ln(first) + ln(second) + ln(marked) + ln(b + d) - ln(first + second);
+    let chance = |a: usize| {
+        let (b, c) = (first - a, marked - a);
+        (fixed - ln(a) - ln(b) - ln(c) - ln(second - c)).exp()
+    };
+    let range = marked.saturating_sub(second)..=marked.min(first);
+    let seen = chance(a) * (1.0 + 1e-9);
+    range.map(chance).filter(|one| *one <= seen).sum::<f64>().min(1.0)
+}
+
+fn alone(row: &Row, old: bool) -> Compared {
+    let median = row.value.map(|value| value.median);
+    let failed = (row.failed(), row.rounds);
+    Compared {
+        key: row.key.clone(),
+        unit: row.unit.clone(),
+        old: median.filter(|_| old),
+        new: median.filter(|_| !old),
+        old_count: if old { row.measured } else { 0 },
+        new_count: if old { 0 } else { row.measured },
+        old_failed: if old { failed } else { (0, 0) },
+        new_failed: if old { (0, 0) } else { failed },
+        ratio: None,
+        paired: false,
+        p: None,
+        mann_whitney_p: None,
+        corrected_p: None,
+        cpu: None,
+        verdict: Verdict::Incomparable,
+        why: format!("only in the {} result", if old { "old" } else { "new" }),
+    }
+}
+
+/// Verdicts by figures, for cells whose failures have not decided.
+fn judge(cells: &mut [Compared], rule: Rule) {
+    let tested: Vec<usize> = (0..cells.len()).filter(|i| cells[*i].p.is_some()).collect();
+    let p: Vec<f64> = tested.iter().filter_map(|i| cells[*i].p).collect();
+    for (index, corrected) in tested.into_iter().zip(holm(&p)) {
+        let cell = &mut cells[index];
+        cell.corrected_p = Some(corrected);
+        let p = if rule.corrected { Some(corrected) } else { cell.p };
+        let (Verdict::Inconclusive, Some(ratio), Some(p)) = (cell.verdict, cell.ratio, p) else {
+            continue;
+        };
+        // 1 % more is as much as 1 % less, whichever of the two is called old.
+        let effect = ratio.value.ln().abs();
+        if p < rule.p && effect >= (1.0 + rule.effect).ln() {
+            let less_is_better = matches!(&*cell.unit, "s" | "B");
+            let better = (ratio.value > 1.0) != less_is_better;
+            cell.verdict = if better { Verdict::Better } else { Verdict::Worse };
+        }
+    }
+}

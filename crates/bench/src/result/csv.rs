@@ -1,0 +1,197 @@
+//! `samples.csv` and `summary.csv`: the same for a spreadsheet or a statistics program.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::read::Run;
+use super::summary::{Row, Summary};
+use super::{ResultError, show};
+use crate::record::{End, Failure, Figures, Record};
+
+/// A line of `samples.csv`: an attempt. What was not measured is empty.
+#[derive(Serialize)]
+struct Sample<'a> {
+    workload: &'a str,
+    protocol: &'a str,
+    path: &'a str,
+    point: String,
+    client: &'a str,
+    server: &'a str,
+    round: i64,
+    sequence: u64,
+    attempt: u32,
+    started_unix_s: f64,
+    wall_s: f64,
+    outcome: &'static str,
+    failure: Option<Failure>,
+    why: String,
+    value: Option<f64>,
+    unit: &'a str,
+    bytes: Option<u64>,
+    count: Option<u64>,
+    seconds: Option<f64>,
+    process_s: Option<f64>,
+    handshake_s: Option<f64>,
+    server_cpu_s: Option<f64>,
+    client_cpu_s: Option<f64>,
+    server_peak_rss_bytes: Option<u64>,
+    client_peak_rss_bytes: Option<u64>,
+    server_udp_drops: Option<u64>,
+    client_udp_drops: Option<u64>,
+    softnet_drops: Option<u64>,
+    server_packets_per_send: Option<f64>,
+    client_packets_per_receive: Option<f64>,
+    steal: f64,
+    foreign: f64,
+    too_noisy: bool,
+    logs: Option<&'a str>,
+}
+
+impl<'a> Sample<'a> {
+    fn new(record: &'a Record) -> Sample<'a> {
+        let (outcome, failure, why, figures): (_, _, &str, Option<&Figures>) = match &record.end {
+            End::Measured { figures } => ("measured", None, "", Some(figures)),
+            End::Unsupported { why } => ("unsupported", None, why, None),
+            End::Failed { failure, why } => ("failed", Some(*failure), why, None),
+        };
+        let key = &record.key;
+        Sample {
+            workload: &key.workload,
+            protocol: &key.protocol,
+            path: &key.path,
+            point: show::point(&key.point),
+            client: &key.client,
+            server: &key.server,
+            round: record.round,
+            sequence: record.sequence,
+            attempt: record.attempt,
+            started_unix_s: record.started,
+            wall_s: record.wall_seconds,
+            outcome,
+            failure,
+            why: harmless(why),
+            value: figures.map(|figures| figures.value),
+            unit: figures.map_or("", |figures| &figures.unit),
+            bytes: figures.map(|figures| figures.bytes),
+            count: figures.map(|figures| figures.count),
+            seconds: figures.map(|figures| figures.seconds),
+            process_s: figures.map(|figures| figures.process_seconds),
+            handshake_s: figures.and_then(|figures| figures.handshake_seconds),
+            server_cpu_s: figures.map(|figures| figures.server_cpu_seconds),
+            client_cpu_s: figures.map(|figures| figures.client_cpu_seconds),
+            server_peak_rss_bytes: figures.map(|figures| figures.server_peak_rss),
+            client_peak_rss_bytes: figures.map(|figures| figures.client_peak_rss),
+            server_udp_drops: figures.and_then(|figures| figures.server_udp_drops),
+            client_udp_drops: figures.and_then(|figures| figures.client_udp_drops),
+            softnet_drops: figures.and_then(|figures| figures.softnet_drops),
+            server_packets_per_send: figures.and_then(|figures| figures.server_packets_per_send),
+            client_packets_per_receive: figures
+                .and_then(|figures| figures.client_packets_per_receive),
+            steal: record.noise.steal,
+            foreign: record.noise.foreign,
+            too_noisy: record.noise.too_much,
+            logs: record.logs.as_deref(),
+        }
+    }
+}
+
+/// A line of `summary.csv`: a cell.
+#[derive(Serialize)]
+struct Line<'a> {
+    workload: &'a str,
+    protocol: &'a str,
+    path: &'a str,
+    point: String,
+    client: &'a str,
+    server: &'a str,
+    unit: &'a str,
+    rounds: usize,
+    measured: usize,
+    failed: usize,
+    unsupported: bool,
+    noisy: usize,
+    median: Option<f64>,
+    low_95: Option<f64>,
+    high_95: Option<f64>,
+    mad: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
+    mean: Option<f64>,
+    standard_deviation: Option<f64>,
+    two_modes_p: Option<f64>,
+    server_cpu_median: Option<f64>,
+    client_cpu_median: Option<f64>,
+    handshake_s_median: Option<f64>,
+    process_s_median: Option<f64>,
+    to_tcp_median: Option<f64>,
+    to_tcp_low_95: Option<f64>,
+    to_tcp_high_95: Option<f64>,
+    trouble: String,
+}
+
+impl<'a> Line<'a> {
+    fn new(row: &'a Row) -> Line<'a> {
+        let key = &row.key;
+        let value = row.value.as_ref();
+        Line {
+            workload: &key.workload,
+            protocol: &key.protocol,
+            path: &key.path,
+            point: show::point(&key.point),
+            client: &key.client,
+            server: &key.server,
+            unit: &row.unit,
+            rounds: row.rounds,
+            measured: row.measured,
+            failed: row.failed(),
+            unsupported: row.unsupported.is_some(),
+            noisy: row.noisy,
+            median: value.map(|value| value.median),
+            low_95: value.map(|value| value.interval.low),
+            high_95: value.map(|value| value.interval.high),
+            mad: value.map(|value| value.mad),
+            min: value.map(|value| value.min),
+            max: value.map(|value| value.max),
+            mean: value.map(|value| value.mean),
+            standard_deviation: value.map(|value| value.deviation),
+            two_modes_p: row.modes.map(|modes| modes.p),
+            server_cpu_median: row.server_cpu.map(|cpu| cpu.median),
+            client_cpu_median: row.client_cpu.map(|cpu| cpu.median),
+            handshake_s_median: row.handshake.map(|handshake| handshake.median),
+            process_s_median: row.process.map(|process| process.median),
+            to_tcp_median: row.to_tcp.map(|ratio| ratio.median),
+            to_tcp_low_95: row.to_tcp.map(|ratio| ratio.interval.low),
+            to_tcp_high_95: row.to_tcp.map(|ratio| ratio.interval.high),
+            trouble: show::trouble(row).unwrap_or_default(),
+        }
+    }
+}
+
+/// What other programs say, so that no spreadsheet takes it for a formula.
+fn harmless(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if formula { format!("'{text}") } else { text.to_owned() }
+}
+
+/// Writes both files into a folder: every attempt, and every cell.
+///
+/// # Errors
+/// [`ResultError::Csv`].
+pub fn write(dir: &Path, run: &Run, summary: &Summary) -> Result<(), ResultError> {
+    equic_report::csv::write(dir.join("samples.csv"), run.records.iter().map(Sample::new))?;
+    equic_report::csv::write(dir.join("summary.csv"), summary.rows.iter().map(Line::new))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::harmless;
+
+    #[test]
+    fn reasons_are_no_formulas() {
+        assert_eq!(harmless("=cmd|' /C calc'!A0"), "'=cmd|' /C calc'!A0");
+        assert_eq!(harmless("client: 1 = 2"), "client: 1 = 2");
+        assert_eq!(harmless(""), "");
+    }
+}

@@ -1,0 +1,107 @@
+//! Box plots with all points, one row for each pair, and ratios with their intervals.
+
+use equic_report::stats::Sample;
+
+use super::chart::{Axis, dot, figure, line, rect, text, x_axis};
+use crate::result::show::{self, Scale};
+use crate::result::summary::Row;
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 190.0;
+const RIGHT: f64 = 170.0;
+const ROW: f64 = 26.0;
+const TOP: f64 = 8.0;
+
+/// A pair's name: one word if both ends are the same.
+pub fn pair(row: &Row) -> String {
+    if row.key.client == row.key.server {
+        row.key.client.clone()
+    } else {
+        format!("{} \u{2192} {}", row.key.client, row.key.server)
+    }
+}
+
+/// A row for each pair that was measured or failed; `name` says what stands left of it.
+pub fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> String {
+    let shown: Vec<&&Row> =
+        rows.iter().filter(|row| row.value.is_some() || !row.faults.is_empty()).collect();
+    if shown.iter().all(|row| row.value.is_none()) {
+        return String::new();
+    }
+    let scale = Scale::of(rows.iter().copied());
+    let most = shown.iter().filter_map(|row| row.value).map(|value| value.max).fold(0.0, f64::max);
+    let axis = Axis::from_zero(most * scale.factor, LEFT, WIDTH - RIGHT);
+    let bottom = TOP + ROW * shown.len() as f64;
+    let mut shapes = x_axis(&axis, TOP, bottom, scale.unit);
+    for (index, row) in shown.iter().enumerate() {
+        let y = TOP + ROW * (index as f64 + 0.5);
+        shapes += &text("name end", LEFT - 10.0, y + 4.0, &name(row));
+        shapes += &one(row, &axis, scale, y);
+        let (class, note) = match (show::trouble(row), row.modes) {
+            (Some(trouble), _) => ("note bad", trouble),
+            (None, Some(_)) => ("note warn", "two modes".to_owned()),
+            (None, None) => continue,
+        };
+        // What does not fit stands in the table.
+        let note: String = note.chars().take(26).collect();
+        shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &note);
+    }
+    figure(WIDTH, bottom + 42.0, label, "", &shapes)
+}
+
+fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
+    let Some(value) = row.value else { return String::new() };
+    let values: Sample = row.points.iter().map(|point| point.value).collect();
+    let at = |value: f64| axis.at(value * scale.factor);
+    let quartile = |p: f64| at(values.percentile(p).unwrap_or(value.median));
+    let (lower, upper) = (quartile(25.0), quartile(75.0));
+    let title = format!(
+        "median {}, 95 % interval {}, n {}",
+        scale.with_unit(value.median),
+        scale.interval(&value),
+        value.n
+    );
+    let mut shapes = line("whisker", at(value.min), y, at(value.max), y);
+    shapes += &rect("box", lower, y - 7.0, upper - lower, 14.0, &title);
+    for point in &row.points {
+        // Points of different rounds do not hide each other.
+        let shift = (point.round.rem_euclid(5) - 2) as f64 * 2.4;
+        let title = format!("round {}: {}", point.round, scale.with_unit(point.value));
+        shapes += &dot("point", at(point.value), y + shift, 2.0, &title);
+    }
+    let (low, high) = (at(value.interval.low), at(value.interval.high));
+    shapes += &rect("interval", low, y + 8.0, (high - low).max(1.5), 3.0, &title);
+    shapes += &line("median", at(value.median), y - 8.0, at(value.median), y + 8.0);
+    shapes
+}
+
+/// Ratios to TCP with TLS and their intervals; nothing without ratios.
+pub fn ratios(rows: &[&Row], label: &str) -> String {
+    let shown: Vec<&&Row> = rows.iter().filter(|row| row.to_tcp.is_some()).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    let highest = |row: &&&Row| row.to_tcp.map_or(0.0, |ratio| ratio.interval.high);
+    let most = shown.iter().map(highest).fold(0.0, f64::max);
+    let axis = Axis::from_zero(most.max(1.0), LEFT, WIDTH - RIGHT);
+    let bottom = TOP + ROW * shown.len() as f64;
+    let mut shapes =
+        x_axis(&axis, TOP, bottom, "times the figure of TCP with TLS in the same round");
+    shapes += &line("one", axis.at(1.0), TOP, axis.at(1.0), bottom);
+    for (index, row) in shown.iter().enumerate() {
+        let Some(ratio) = row.to_tcp else { continue };
+        let y = TOP + ROW * (index as f64 + 0.5);
+        let interval = format!("{:.2} to {:.2}", ratio.interval.low, ratio.interval.high);
+        let title = format!("{:.3}, 95 % interval {interval}, n {}", ratio.median, ratio.n);
+        shapes += &text("name end", LEFT - 10.0, y + 4.0, &pair(row));
+        shapes += &rect("bar", LEFT, y - 6.0, axis.at(ratio.median) - LEFT, 12.0, &title);
+        let (low, high) = (axis.at(ratio.interval.low), axis.at(ratio.interval.high));
+        shapes += &line("whisker", low, y, high, y);
+        for x in [low, high] {
+            shapes += &line("whisker", x, y - 4.0, x, y + 4.0);
+        }
+        let said = format!("{:.2} ({interval})", ratio.median);
+        shapes += &text("note", WIDTH - RIGHT + 10.0, y + 4.0, &said);
+    }
+    figure(WIDTH, bottom + 42.0, label, "", &shapes)
+}

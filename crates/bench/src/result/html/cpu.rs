@@ -1,0 +1,90 @@
+//! Where CPU time goes: stacked bars of client and server.
+
+use super::boxes::pair;
+use super::chart::{Axis, figure, rect, text, x_axis};
+use crate::result::profile::Split;
+use crate::result::show::Scale;
+use crate::result::summary::{Profiled, Row};
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 190.0;
+const RIGHT: f64 = 80.0;
+const TOP: f64 = 34.0;
+const ROW: f64 = 44.0;
+
+/// The parts in the order they are stacked, with their classes in style.css.
+const PARTS: [(&str, &str); 4] =
+    [("crypto", "p0"), ("packet I/O", "p1"), ("protocol", "p2"), ("other", "p3")];
+
+/// Two bars for each pair: CPU time of the client and of the server, split where a profile was taken.
+pub fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
+    let shown: Vec<&&Row> =
+        rows.iter().filter(|row| row.client_cpu.is_some() && row.server_cpu.is_some()).collect();
+    let Some(first) = shown.first() else { return String::new() };
+    let scale = Scale::cpu(&first.unit);
+    let largest = |row: &&&Row| {
+        let ends = [row.client_cpu, row.server_cpu];
+        ends.into_iter().flatten().map(|cpu| cpu.median).fold(0.0, f64::max)
+    };
+    let most = shown.iter().map(largest).fold(0.0, f64::max) * scale.factor;
+    let axis = Axis::from_zero(most, LEFT, WIDTH - RIGHT);
+    let bottom = TOP + ROW * shown.len() as f64;
+    let title = format!("CPU time, {}", scale.unit);
+    let mut shapes = x_axis(&axis, TOP, bottom, &title);
+    let mut split = false;
+    for (index, row) in shown.iter().enumerate() {
+        let y = TOP + ROW * index as f64;
+        let profile = profiles.iter().find(|profile| profile.key == row.key);
+        split |= profile.is_some();
+        shapes += &text("name end", LEFT - 66.0, y + 26.0, &pair(row));
+        let ends = [
+            ("client", row.client_cpu, profile.map(|profile| profile.client_split)),
+            ("server", row.server_cpu, profile.map(|profile| profile.server_split)),
+        ];
+        for (line, (end, cpu, profile)) in ends.into_iter().enumerate() {
+            let Some(cpu) = cpu else { continue };
+            let y = y + 6.0 + 17.0 * line as f64;
+            shapes += &text("tick end", LEFT - 8.0, y + 11.0, end);
+            shapes += &bar(cpu.median * scale.factor, profile, &axis, y, end);
+            let end = axis.at(cpu.median * scale.factor);
+            shapes += &text("note", end + 6.0, y + 11.0, &scale.show(cpu.median));
+        }
+    }
+    if split {
+        shapes += &legend();
+    }
+    let caption = if split {
+        "Medians of the scored runs, divided as samples of a separate, unscored run fell."
+    } else {
+        "Medians. No profile was taken, so it is not known what the time was spent on."
+    };
+    figure(WIDTH, bottom + 42.0, label, caption, &shapes)
+}
+
+fn bar(total: f64, profile: Option<Split>, axis: &Axis, y: f64, end: &str) -> String {
+    let Some(split) = profile.filter(|split| split.total() > 0) else {
+        let title = format!("{end}: {total:.2}");
+        return rect("bar", axis.from, y, axis.at(total) - axis.from, 14.0, &title);
+    };
+    let counts = [split.crypto, split.packet_io, split.protocol, split.other];
+    let mut from = 0.0;
+    let mut shapes = String::new();
+    for ((name, class), count) in PARTS.into_iter().zip(counts) {
+        let part = count as f64 / split.total() as f64;
+        let to = from + total * part;
+        let title = format!("{end}, {name}: {:.2} ({:.0} %)", total * part, 100.0 * part);
+        shapes += &rect(class, axis.at(from), y, axis.at(to) - axis.at(from), 14.0, &title);
+        from = to;
+    }
+    shapes
+}
+
+fn legend() -> String {
+    let mut shapes = String::new();
+    for (index, (name, class)) in PARTS.into_iter().enumerate() {
+        let x = LEFT + 120.0 * index as f64;
+        shapes += &rect(class, x, 8.0, 14.0, 14.0, name);
+        shapes += &text("name", x + 20.0, 19.5, name);
+    }
+    shapes
+}

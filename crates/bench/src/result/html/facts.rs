@@ -1,0 +1,171 @@
+//! What a reader needs to judge and to repeat a run: failures, what was in force, the machine, commands.
+
+use serde_json::Value;
+
+use super::text::{esc, link, shell};
+use crate::Effective;
+use crate::result::show;
+use crate::result::summary::Summary;
+
+/// What failed and why; a sentence when nothing did.
+pub fn failures(summary: &Summary) -> String {
+    if summary.failing().next().is_none() {
+        return "<p>Nothing failed.</p>\n".to_owned();
+    }
+    let mut html = String::from(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Failures\"><table>\
+         <thead class=\"text\"><tr><th scope=\"col\">what</th><th scope=\"col\">client</th><th scope=\"col\">server</th>\
+         <th scope=\"col\">rounds</th><th scope=\"col\">failure</th><th scope=\"col\">why</th>\
+         <th scope=\"col\">logs</th></tr></thead>\n<tbody>",
+    );
+    for row in summary.failing() {
+        for fault in &row.faults {
+            html += &format!(
+                "<tr><td class=\"text\">{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td>\
+                 <td>{} of {}</td><td class=\"text\"><span class=\"badge bad\">{}</span></td>\
+                 <td class=\"text why\">{}</td><td class=\"text\">{}</td></tr>\n",
+                esc(&show::place(&row.place())),
+                esc(&row.key.client),
+                esc(&row.key.server),
+                fault.rounds.len(),
+                row.rounds,
+                show::failure(fault.failure),
+                esc(&fault.why),
+                fault.logs.as_deref().map(esc).unwrap_or_default(),
+            );
+        }
+    }
+    html + "</tbody></table></div>\n"
+}
+
+/// Who took part, and what was in force at each end of the first row that says it.
+pub fn implementations(summary: &Summary) -> String {
+    let mut html = String::from(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
+         <thead class=\"text\"><tr><th scope=\"col\">name</th><th scope=\"col\">version</th><th scope=\"col\">end</th>\
+         <th scope=\"col\">I/O</th><th scope=\"col\">buffers<small>receive/send, kB</small></th>\
+         <th scope=\"col\">windows<small>stream/connection, MB</small></th>\
+         <th scope=\"col\">congestion</th><th scope=\"col\">cipher</th>\
+         <th scope=\"col\">payload<small>bytes</small></th><th scope=\"col\">GSO</th>\
+         <th scope=\"col\">GRO</th></tr></thead>\n<tbody>",
+    );
+    // What a sweep sets is in its own tables.
+    let plain = || summary.rows.iter().filter(|row| row.key.point.is_empty());
+    for (name, about) in &summary.implementations {
+        let client = plain()
+            .filter(|row| row.key.client == *name)
+            .find_map(|row| row.client_effective.as_ref());
+        let server = plain()
+            .filter(|row| row.key.server == *name)
+            .find_map(|row| row.server_effective.as_ref());
+        let ends: Vec<(&str, Option<&Effective>)> = match (client, server) {
+            (Some(client), Some(server)) if client == server => vec![("both", Some(client))],
+            (None, None) => vec![("", None)],
+            (client, server) => [("client", client), ("server", server)]
+                .into_iter()
+                .filter(|(_, end)| end.is_some())
+                .collect(),
+        };
+        for (end, effective) in ends {
+            html += &format!(
+                "<tr><th scope=\"row\">{}</th><td class=\"text\">{}</td><td class=\"text\">{end}</td>{}</tr>\n",
+                link(&about.url, name),
+                esc(&about.version),
+                effective.map_or_else(|| "<td>-</td>".repeat(8), in_force),
+            );
+        }
+    }
+    html + "</tbody></table></div>\n"
+}
+
+fn in_force(effective: &Effective) -> String {
+    let yes = |yes: bool| if yes { "yes" } else { "no" };
+    format!(
+        "<td class=\"text\">{}</td><td>{:.0} / {:.0}</td><td>{:.1} / {:.1}</td><td class=\"text\">{}</td>\
+         <td class=\"text\">{}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td>",
+        esc(&effective.io),
+        effective.receive_buffer as f64 / 1e3,
+        effective.send_buffer as f64 / 1e3,
+        effective.stream_window as f64 / 1e6,
+        effective.connection_window as f64 / 1e6,
+        esc(&effective.congestion),
+        esc(effective.cipher.as_deref().unwrap_or("not told")),
+        effective.max_payload,
+        yes(effective.gso),
+        yes(effective.gro),
+    )
+}
+
+/// What the doctor found, with what mends it: `what`, `found`, `mend` and whether it is `serious`.
+pub fn doctor(findings: &Value) -> String {
+    let Some(findings) = findings.as_array() else { return String::new() };
+    let mut html = String::from("<h3>What the doctor found</h3>\n");
+    if findings.is_empty() {
+        return html + "<p>Nothing that would disturb.</p>\n";
+    }
+    html += "<ul class=\"doctor\">";
+    for finding in findings {
+        let text = |name: &str| finding[name].as_str().map(esc);
+        let (Some(what), Some(found)) = (text("what"), text("found")) else {
+            html += &format!("<li>{}</li>\n", value(finding, 0));
+            continue;
+        };
+        let badge = if finding["serious"].as_bool() == Some(true) {
+            "<span class=\"badge bad\">serious</span> "
+        } else {
+            "<span class=\"badge plain\">note</span> "
+        };
+        let mend = text("mend").filter(|mend| !mend.is_empty());
+        let mend = mend.map(|mend| format!("<br><code>{mend}</code>")).unwrap_or_default();
+        html += &format!("<li>{badge}<b>{what}</b>: {found}{mend}</li>\n");
+    }
+    html + "</ul>\n"
+}
+
+/// Any JSON as lists of names and values.
+pub fn value(json: &Value, depth: usize) -> String {
+    match json {
+        Value::Null => "\u{2013}".to_owned(),
+        Value::String(text) => esc(text),
+        Value::Array(list) if list.iter().all(|item| !item.is_object() && !item.is_array()) => {
+            let items: Vec<String> = list.iter().map(|item| value(item, depth)).collect();
+            items.join(", ")
+        }
+        // Deeper than people look, and a stack has an end.
+        Value::Array(_) | Value::Object(_) if depth > 4 => esc(&json.to_string()),
+        Value::Array(list) => {
+            let items = list.iter().map(|item| format!("<li>{}</li>", value(item, depth + 1)));
+            format!("<ul>{}</ul>", items.collect::<String>())
+        }
+        Value::Object(map) => {
+            let items = map.iter().map(|(name, item)| {
+                format!("<div><dt>{}</dt><dd>{}</dd></div>", esc(name), value(item, depth + 1))
+            });
+            format!("<dl>{}</dl>", items.collect::<String>())
+        }
+        other => esc(&other.to_string()),
+    }
+}
+
+/// The command that was run, and what can be done with its result.
+pub fn commands(summary: &Summary) -> String {
+    let command = match &summary.manifest["command"] {
+        Value::Array(words) => {
+            words.iter().filter_map(Value::as_str).map(shell).collect::<Vec<_>>().join(" ")
+        }
+        Value::String(line) => line.clone(),
+        _ => "equic bench run".to_owned(),
+    };
+    let dir = shell(&summary.name);
+    let lines = [
+        ("# the same again", command),
+        (
+            "# this page and all other files again, from samples.jsonl",
+            format!("equic bench report {dir}"),
+        ),
+        ("# against another run", format!("equic bench compare {dir} OTHER")),
+    ];
+    let lines: Vec<String> =
+        lines.iter().map(|(what, line)| format!("{what}\n{}", esc(line))).collect();
+    format!("<pre tabindex=\"0\"><code>{}</code></pre>\n", lines.join("\n\n"))
+}

@@ -1,0 +1,182 @@
+//! The matrix of clients and servers as a table coloured by its figures, and the pairs as a list.
+
+use equic_report::number::{MISSING, si};
+
+use super::text::{anchor, esc};
+use crate::result::show::{self, Scale};
+use crate::result::summary::{Estimate, Row};
+use crate::result::tables::ends;
+
+/// A row for each client, a column for each server; `first` is the number of the first row's anchor.
+pub fn matrix(rows: &[Row], caption: &str, first: usize) -> String {
+    let scale = Scale::of(rows);
+    let (clients, servers) = ends(rows);
+    let medians = rows.iter().filter_map(|row| row.value).map(|value| value.median);
+    let (low, high) =
+        medians.fold((f64::INFINITY, 0.0_f64), |(low, high), one| (low.min(one), high.max(one)));
+    let mut html = format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\
+         <table class=\"heat\"><caption>{0}, medians in {1} with 95 % intervals</caption>\n<thead>\
+         <tr><th scope=\"col\">client \\ server</th>",
+        esc(caption),
+        esc(scale.unit)
+    );
+    for server in &servers {
+        html += &format!("<th scope=\"col\">{}</th>", esc(server));
+    }
+    html += "</tr></thead>\n<tbody>";
+    for client in clients {
+        html += &format!("<tr><th scope=\"row\">{}</th>", esc(client));
+        for server in &servers {
+            let found = rows
+                .iter()
+                .enumerate()
+                .find(|(_, row)| row.key.client == client && row.key.server == *server);
+            html += &match found {
+                Some((index, row)) => cell(row, scale, (low, high), first + index),
+                None => "<td class=\"none\">\u{2013}</td>".to_owned(),
+            };
+        }
+        html += "</tr>\n";
+    }
+    html + "</tbody></table></div>\n"
+}
+
+fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> String {
+    let trouble = show::trouble(row);
+    let href = anchor("pair", number);
+    let Some(value) = row.value else {
+        let (class, text) = match &trouble {
+            Some(trouble) => ("bad", trouble.as_str()),
+            None => ("none", "does not"),
+        };
+        return format!("<td class=\"{class}\"><a href=\"#{href}\">{}</a></td>", esc(text));
+    };
+    // Of the range of the table; the least is a little coloured too.
+    let part = if high > low { (value.median - low) / (high - low) } else { 1.0 };
+    let part = if row.less_is_better() { 1.0 - part } else { part };
+    let heat = 8.0 + 92.0 * part;
+    let mut badges = String::new();
+    if let Some(trouble) = &trouble {
+        badges += &format!("<span class=\"badge bad\">{}</span>", esc(trouble));
+    }
+    if row.modes.is_some() {
+        badges += "<span class=\"badge warn\">two modes</span>";
+    }
+    format!(
+        "<td class=\"value\" style=\"--heat:{heat:.0}%\"><a href=\"#{href}\">{}</a>\
+         <small>{}</small>{badges}</td>",
+        scale.show(value.median),
+        esc(&scale.interval(&value)),
+    )
+}
+
+/// A line for each pair with all that is known of it.
+pub fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
+    let scale = Scale::of(rows);
+    let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", |row| &row.unit);
+    let cpu = Scale::cpu(unit);
+    let milliseconds = Scale { unit: "ms", factor: 1e3, digits: 2 };
+    let times = Scale { unit: "", factor: 1.0, digits: 2 };
+    let mut html = format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}: pairs\">\
+         <table class=\"pairs\"><caption>{0}</caption>\n<thead><tr>",
+        esc(caption)
+    );
+    let heads = [
+        ("client", ""),
+        ("server", ""),
+        ("median", scale.unit),
+        ("95 % interval", scale.unit),
+        ("MAD", scale.unit),
+        ("min to max", scale.unit),
+        ("n", "of rounds"),
+        ("CPU client", cpu.unit),
+        ("CPU server", cpu.unit),
+        ("to TCP", "times"),
+        ("handshake", "ms"),
+        ("RSS", "client/server, MB"),
+        ("drops", "client/server"),
+        ("datagrams a call", "received/sent"),
+        ("notes", ""),
+    ];
+    for (name, unit) in heads {
+        let unit = if unit.is_empty() { String::new() } else { format!("<small>{unit}</small>") };
+        let class =
+            if matches!(name, "client" | "server" | "notes") { " class=\"text\"" } else { "" };
+        html += &format!("<th scope=\"col\"{class}>{name}{unit}</th>");
+    }
+    html += "</tr></thead>\n<tbody>";
+    for (index, row) in rows.iter().enumerate() {
+        let of = |estimate: Option<Estimate>, scale: Scale| match estimate {
+            Some(estimate) => scale.show(estimate.median),
+            None => MISSING.to_owned(),
+        };
+        let value = |read: &dyn Fn(&Estimate) -> String| {
+            row.value.as_ref().map_or_else(|| MISSING.to_owned(), read)
+        };
+        let medians = &row.medians;
+        let both = |one: Option<f64>, other: Option<f64>, show: &dyn Fn(f64) -> String| {
+            if one.is_none() && other.is_none() {
+                return MISSING.to_owned();
+            }
+            let [one, other] = [one, other].map(|one| one.map_or_else(|| MISSING.to_owned(), show));
+            format!("{one} / {other}")
+        };
+        let megabytes = |bytes: f64| format!("{:.1}", bytes / 1e6);
+        let cells = [
+            value(&|value| format!("<b>{}</b>", scale.show(value.median))),
+            value(&|value| scale.interval(value)),
+            value(&|value| scale.show(value.mad)),
+            value(&|value| scale.range(value.min, value.max)),
+            format!("{} of {}", row.measured, row.rounds),
+            of(row.client_cpu, cpu),
+            of(row.server_cpu, cpu),
+            of(row.to_tcp, times),
+            of(row.handshake, milliseconds),
+            both(medians.client_peak_rss, medians.server_peak_rss, &megabytes),
+            both(medians.client_udp_drops, medians.server_udp_drops, &|count| si(count, "")),
+            both(medians.client_packets_per_receive, medians.server_packets_per_send, &|count| {
+                format!("{count:.1}")
+            }),
+        ];
+        html += &format!(
+            "<tr id=\"{}\"><th scope=\"row\">{}</th><th scope=\"row\">{}</th>",
+            anchor("pair", first + index),
+            esc(&row.key.client),
+            esc(&row.key.server)
+        );
+        for cell in cells {
+            html += &format!("<td>{cell}</td>");
+        }
+        html += &format!("<td class=\"text notes\">{}</td></tr>\n", notes(row, scale));
+    }
+    html + "</tbody></table></div>\n"
+}
+
+fn notes(row: &Row, scale: Scale) -> String {
+    let mut notes = Vec::new();
+    if let Some(trouble) = show::trouble(row) {
+        notes.push(format!("<span class=\"badge bad\">{}</span>", esc(&trouble)));
+    }
+    if let Some(why) = &row.unsupported {
+        notes.push(format!("does not: {}", esc(why)));
+    }
+    if let Some(modes) = row.modes {
+        notes.push(format!(
+            "<span class=\"badge warn\">two modes</span> {} ({}\u{d7}) and {} ({}\u{d7}), p {:.3}",
+            scale.show(modes.low),
+            modes.low_count,
+            scale.show(modes.high),
+            modes.high_count,
+            modes.p
+        ));
+    }
+    if row.noisy > 0 {
+        notes.push(format!("{} measured under load", row.noisy));
+    }
+    if row.attempts > row.rounds {
+        notes.push(format!("{} made again", row.attempts - row.rounds));
+    }
+    notes.join("; ")
+}

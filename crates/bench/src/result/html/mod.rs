@@ -1,0 +1,273 @@
+//! `report.html`: a result as one page that needs nothing else, no network and no script.
+//!
+//! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, over `chart.rs`. `facts.rs`: what
+//! is in words. `text.rs`: nothing foreign becomes markup. The page's own policy forbids scripts and
+//! whatever would have to be loaded, should something get through all the same.
+
+mod boxes;
+mod chart;
+mod cpu;
+mod facts;
+mod matrix;
+mod sweep;
+mod text;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use equic_report::number;
+use equic_report::schema::Timestamp;
+use serde_json::Value;
+
+use super::show;
+use super::summary::{Place, Row, Summary};
+use boxes::{boxes, pair, ratios};
+pub(crate) use text::esc;
+
+const STYLE: &str = include_str!("style.css");
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+/// Plots of more pairs than this begin with those whose ends are the same.
+const MANY: usize = 14;
+
+/// The page.
+#[must_use]
+pub fn page(summary: &Summary) -> String {
+    let mut sections: Vec<Section> = Vec::new();
+    let mut sweeps: Vec<Sweep<'_>> = Vec::new();
+    let mut number = 0;
+    for rows in summary.tables() {
+        let Some(first) = rows.first() else { continue };
+        let place = first.place();
+        if place.point.is_empty() {
+            let title = show::place(&place);
+            sections.push(Section::new(short(&place), title, self::place(rows, summary, number)));
+        } else {
+            match sweeps.iter_mut().find(|sweep| sweep.has(&place)) {
+                Some(sweep) => sweep.tables.push((number, rows)),
+                None => sweeps.push(Sweep { place, tables: vec![(number, rows)] }),
+            }
+        }
+        number += rows.len();
+    }
+    sections.extend(sweeps.iter().map(swept));
+    sections.push(Section::new("Failures", "Failures", facts::failures(summary)));
+    sections.push(Section::new(
+        "Implementations",
+        "Implementations",
+        facts::implementations(summary),
+    ));
+    sections.push(Section::new("Machine", "Machine", machine(summary)));
+    sections.push(Section::new("Repeat it", "Repeat it", facts::commands(summary)));
+    sections.push(Section::new("How to read it", "How to read it", METHOD));
+    document(summary, &sections)
+}
+
+/// A part of the page.
+struct Section {
+    /// For the list of parts.
+    short: String,
+    title: String,
+    content: String,
+}
+
+impl Section {
+    fn new(
+        short: impl Into<String>,
+        title: impl Into<String>,
+        content: impl Into<String>,
+    ) -> Section {
+        Section { short: short.into(), title: title.into(), content: content.into() }
+    }
+}
+
+/// The place in a few words.
+fn short(place: &Place<'_>) -> String {
+    format!("{} {} {}", place.workload, place.protocol, place.path)
+}
+
+fn document(summary: &Summary, sections: &[Section]) -> String {
+    let title = format!("{}: QUIC benchmark", summary.name);
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n<title>{0}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#content\">To the content</a>\n\
+         <header>\n<h1>{0}</h1>\n{1}</header>\n<nav aria-label=\"Sections\"><ul>",
+        esc(&title),
+        overview(summary)
+    );
+    for (index, section) in sections.iter().enumerate() {
+        html += &format!("<li><a href=\"#section-{index}\">{}</a></li>", esc(&section.short));
+    }
+    html += "</ul></nav>\n<main id=\"content\">\n";
+    for (index, Section { title, content, .. }) in sections.iter().enumerate() {
+        html += &format!(
+            "<section aria-labelledby=\"section-{index}\">\n<h2 id=\"section-{index}\">{}</h2>\n{content}</section>\n",
+            esc(title)
+        );
+    }
+    html += "</main>\n<footer>Written by equic bench from samples.jsonl; every figure is also in \
+             result.json, summary.csv and samples.csv beside this page.</footer>\n</body>\n</html>\n";
+    html
+}
+
+fn time(seconds: f64) -> String {
+    let time =
+        Duration::try_from_secs_f64(seconds).ok().and_then(|time| UNIX_EPOCH.checked_add(time));
+    time.and_then(Timestamp::new).map(|time| time.to_string()).unwrap_or_default()
+}
+
+fn overview(summary: &Summary) -> String {
+    let best = |tcp: bool| {
+        let rows = summary.rows.iter().filter(|row| {
+            row.key.workload == "download"
+                && (row.key.protocol == "perf-tcp") == tcp
+                && row.unit == "bit/s"
+                && row.key.point.is_empty()
+        });
+        rows.filter_map(|row| Some((row.value?.median, row)))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(median, row)| {
+                let value = show::Scale::for_value("bit/s", median).with_unit(median);
+                format!("{value}<small>{}, {}</small>", esc(&pair(row)), esc(&row.key.path))
+            })
+    };
+    let failed: usize = summary.rows.iter().map(Row::failed).sum();
+    let rounds: usize = summary.rows.iter().map(|row| row.rounds).sum();
+    let two = summary.rows.iter().filter(|row| row.modes.is_some()).count();
+    let duration = number::seconds(summary.ended - summary.started);
+    let mut facts = vec![
+        ("cells", format!("{}<small>{} attempts</small>", summary.rows.len(), summary.attempts)),
+        ("took", duration),
+        ("failed", format!("{failed}<small>of {rounds} rounds</small>")),
+        ("two modes", format!("{two}<small>cells</small>")),
+    ];
+    facts.extend(best(false).map(|best| ("fastest QUIC download", best)));
+    facts.extend(best(true).map(|best| ("fastest TCP download", best)));
+    let facts: String = facts
+        .iter()
+        .map(|(name, fact)| format!("<div><dt>{name}</dt><dd>{fact}</dd></div>"))
+        .collect();
+    let mut html = format!(
+        "<p class=\"soft\">{}</p>\n<dl class=\"facts\">{facts}</dl>\n",
+        time(summary.started)
+    );
+    if summary.cut {
+        html += "<p class=\"warning\">The last line of samples.jsonl is cut off: the run was stopped while it wrote.</p>\n";
+    }
+    if !summary.unreadable.is_empty() {
+        let lines: Vec<String> =
+            summary.unreadable.iter().map(|one| one.line.to_string()).collect();
+        html += &format!(
+            "<p class=\"warning\">Lines of samples.jsonl that cannot be read and are in no figure: {}.</p>\n",
+            lines.join(", ")
+        );
+    }
+    html
+}
+
+fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let title = show::place(&first.place());
+    let all: Vec<&Row> = rows.iter().collect();
+    let same: Vec<&Row> = rows.iter().filter(|row| row.key.client == row.key.server).collect();
+    let few = if all.len() > MANY && !same.is_empty() { same } else { all.clone() };
+    let mut html = String::new();
+    if rows.iter().any(|row| row.key.client != row.key.server) {
+        html += &matrix::matrix(rows, &title, number);
+        html += "<h3>Distributions</h3>\n";
+    }
+    let label = format!("{title}: box plots");
+    html += &boxes(&few, &label, pair);
+    if few.len() < all.len() {
+        html += &format!("<details><summary>All {} pairs</summary>\n", all.len());
+        html += &boxes(&all, &format!("{label} of all pairs"), pair);
+        html += "</details>\n";
+    }
+    let ratio = ratios(&few, &format!("{title}: ratio to TCP"));
+    if !ratio.is_empty() {
+        let tcp = rows.iter().find_map(|row| row.tcp.as_deref()).unwrap_or_default();
+        html += &format!(
+            "<h3>Ratio to TCP with TLS</h3>\n<p class=\"soft\">Within rounds, to {}.</p>\n",
+            esc(tcp)
+        );
+        html += &ratio;
+    }
+    let cpu = cpu::cpu(&few, &summary.profiles, &format!("{title}: CPU time"));
+    if !cpu.is_empty() {
+        html += "<h3>CPU time</h3>\n";
+        html += &cpu;
+    }
+    html += "<h3>Pairs</h3>\n";
+    html + &matrix::pairs(rows, &title, number)
+}
+
+/// Tables that differ in the value of what is swept, with the number of their first row.
+struct Sweep<'a> {
+    place: Place<'a>,
+    tables: Vec<(usize, &'a [Row])>,
+}
+
+impl Sweep<'_> {
+    fn has(&self, place: &Place<'_>) -> bool {
+        let own = &self.place;
+        (own.workload, own.protocol, own.path) == (place.workload, place.protocol, place.path)
+            && own.point.keys().eq(place.point.keys())
+    }
+}
+
+fn swept(sweep: &Sweep<'_>) -> Section {
+    let rows: Vec<&Row> = sweep.tables.iter().flat_map(|(_, rows)| rows.iter()).collect();
+    let knobs: Vec<&str> = sweep.place.point.keys().map(String::as_str).collect();
+    let bare = BTreeMap::new();
+    let place = Place { point: &bare, ..sweep.place };
+    let title = format!("{}: {}", show::place(&place), knobs.join(", "));
+    let same: Vec<&Row> =
+        rows.iter().filter(|row| row.key.client == row.key.server).copied().collect();
+    let shown = if same.is_empty() { &rows } else { &same };
+    let mut html = sweep::sweep(shown, &knobs, &title);
+    html += &format!("<details><summary>Tables of {} points</summary>\n", sweep.tables.len());
+    for (number, rows) in &sweep.tables {
+        let Some(row) = rows.first() else { continue };
+        html += &format!("<h3>{}</h3>\n", esc(&show::point(&row.key.point)));
+        html += &matrix::pairs(rows, &show::place(&row.place()), *number);
+    }
+    let short = format!("{} {}", short(&place), knobs.join(", "));
+    Section::new(short, title, html + "</details>\n")
+}
+
+fn machine(summary: &Summary) -> String {
+    let Value::Object(manifest) = &summary.manifest else {
+        return "<p>The run has no manifest.</p>\n".to_owned();
+    };
+    let mut rest = manifest.clone();
+    let mut html = facts::doctor(&rest.remove("findings").unwrap_or_default());
+    rest.remove("command");
+    // Long lists that few look into.
+    let long = ["cpu_flags", "programs", "locks"].map(|name| (name, rest.remove(name)));
+    html += "<h3>Manifest</h3>\n";
+    html += &facts::value(&Value::Object(rest), 0);
+    for (name, value) in long {
+        let Some(value) = value else { continue };
+        html +=
+            &format!("<details><summary>{name}</summary>{}</details>\n", facts::value(&value, 0));
+    }
+    if !summary.plan.is_null() {
+        html += "<details><summary>Plan</summary>\n";
+        html += &facts::value(&summary.plan, 0);
+        html += "</details>\n";
+    }
+    html
+}
+
+const METHOD: &str = "<p>In box plots every point is a round; the box is the middle half, the line in it \
+    the median, the bar under it the median\u{2019}s 95 % interval, the whisker runs from minimum to maximum. \
+    In tables a click on a figure leads to all that is known of the pair.</p>\n<p>In each round every cell is run once, in random order, so that whatever changes \
+    on the machine meets all alike. Warm-up is in no figure. Intervals are percentile bootstraps of the \
+    median (2,000 resamples); MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
+    Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. What failed is \
+    no figure: such rounds are counted beside those that were measured.</p>\n\
+    <p>Ratios are taken within rounds. Figures of different sittings differ by the machine\u{2019}s drift: \
+    compare only what ran interleaved, or use <code>equic bench compare</code>, which says when it cannot \
+    tell.</p>\n";

@@ -1,0 +1,75 @@
+//! Foreign text in a page: nothing that a name or a reason says is markup.
+
+/// For content and quoted attributes. Control characters and those that reverse the direction of writing
+/// are shown as escapes.
+pub fn esc(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            '\n' | '\t' => safe.push(c),
+            c if c.is_control() || is_direction(c) => safe.extend(c.escape_unicode()),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name for `id` and `href="#"`: letters, digits and hyphens; different texts may become the same one,
+/// `number` keeps them apart.
+pub fn anchor(kind: &str, number: usize) -> String {
+    format!("{kind}-{number}")
+}
+
+/// A link, if it is one that leads to a page; else only the text.
+pub fn link(url: &str, text: &str) -> String {
+    if url.starts_with("https://") || url.starts_with("http://") {
+        format!("<a href=\"{}\" rel=\"noreferrer\">{}</a>", esc(url), esc(text))
+    } else {
+        esc(text)
+    }
+}
+
+/// A word for a shell: quoted where it has to be.
+pub fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_markup() {
+        let hostile = "</script><b a='1' c=\"2\">&\u{1b}[2J\u{202e}";
+        assert_eq!(
+            esc(hostile),
+            "&lt;/script&gt;&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;\\u{1b}[2J\\u{202e}"
+        );
+        assert_eq!(link("javascript:alert(1)", "a"), "a");
+        assert_eq!(
+            link("https://a/\"><b>", "<"),
+            "<a href=\"https://a/&quot;&gt;&lt;b&gt;\" rel=\"noreferrer\">&lt;</a>"
+        );
+    }
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(shell("--impl=a,b"), "--impl=a,b");
+        assert_eq!(shell("it's $HOME"), "'it'\\''s $HOME'");
+        assert_eq!(shell(""), "''");
+    }
+}

@@ -1,0 +1,90 @@
+//! From the samples of a run to figures, files, tables and a page.
+//!
+//! * [`read`]: `samples.jsonl`, and the plan and manifest beside it. [`summarise`](mod@summarise): what
+//!   they say of each cell ([`Summary`]).
+//! * [`tables`](mod@tables): for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
+//!   with the summary in it. [`csv`]: for a spreadsheet. [`html`]: a page that needs nothing else.
+//! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`]:
+//!   where CPU time goes.
+//!
+//! [`write`] makes all files of a run from its samples, as often as one likes.
+
+pub mod compare;
+mod compare_table;
+pub mod csv;
+pub mod html;
+pub mod profile;
+pub mod read;
+pub mod runner;
+pub mod show;
+pub mod summarise;
+pub mod summary;
+pub mod tables;
+pub mod tumi8;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use equic_report::WriteError;
+use equic_report::csv::CsvError;
+
+pub use compare::compare;
+pub use compare_table::comparison;
+pub use read::Run;
+pub use summarise::summarise;
+pub use summary::{Estimate, Row, Summary};
+pub use tables::tables;
+
+/// Why a result cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResultError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// There is nothing in it.
+    #[error("{} has no sample that can be read: {reason}", path.display())]
+    Samples {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It is not what it should be.
+    #[error("{} cannot be read: {reason}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Rows cannot be written.
+    #[error(transparent)]
+    Csv(#[from] CsvError),
+}
+
+/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv` and `report.html`
+/// there, each as a whole.
+///
+/// # Errors
+/// [`ResultError`]; the samples are never touched.
+pub fn write(dir: &Path) -> Result<Summary, ResultError> {
+    let run = Run::read(dir)?;
+    let summary = summarise(&run);
+    let path = dir.join("result.json");
+    let json = serde_json::to_string(&runner::runner_file(&summary))
+        .map_err(|error| ResultError::Json { path: path.clone(), reason: error.to_string() })?;
+    equic_report::file::write(&path, json.as_bytes())?;
+    csv::write(dir, &run, &summary)?;
+    equic_report::file::write(&dir.join("report.html"), html::page(&summary).as_bytes())?;
+    Ok(summary)
+}

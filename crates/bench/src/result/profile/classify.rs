@@ -1,0 +1,188 @@
+//! What a sample was doing, by the names of functions and files.
+//!
+//! In the program the innermost function that says something decides: `memcpy` called by a cipher is
+//! crypto. In the kernel it is the system call and the networking code. The names are those of ring,
+//! AWS-LC, BoringSSL, OpenSSL, Go and Linux.
+
+use super::Split;
+use super::script::{Frame, Stack};
+
+/// What a sample was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Ciphers, hashes, signatures.
+    Crypto,
+    /// Datagrams between the program and the network.
+    PacketIo,
+    /// The rest of the program.
+    Protocol,
+    /// All else.
+    Other,
+}
+
+/// Pieces of names of cryptography, in lower case.
+const CRYPTO: [&str; 35] = [
+    // Not "ring::": that is in "string::" too.
+    "<ring::",
+    " ring::",
+    "ring_core_0",
+    "aws_lc",
+    "boringssl",
+    "crypto/aes",
+    "crypto/cipher",
+    "crypto/ec",
+    "crypto/ed25519",
+    "crypto/hkdf",
+    "crypto/hmac",
+    "crypto/internal/",
+    "crypto/rsa",
+    "crypto/sha",
+    "crypto/subtle",
+    "/x/crypto/",
+    "evp_aead",
+    "evp_cipher",
+    "evp_digest",
+    "aes_gcm",
+    "aesni",
+    "aes_hw_",
+    "aes_encrypt",
+    "aes_decrypt",
+    "vaes",
+    "gcm_ghash",
+    "gcm_gmult",
+    "gcm_init",
+    "gcm128",
+    "chacha20",
+    "poly1305",
+    "sha256_block",
+    "sha512_block",
+    "x25519",
+    "ecp_nistz256",
+];
+/// The same where it has to be the beginning.
+const CRYPTO_BEGINNINGS: [&str; 9] = [
+    "ring::",
+    "bn_mul",
+    "bn_sqr",
+    "rsaz_",
+    "p256_",
+    "curve25519",
+    "crypto_gcm",
+    "crypto_aead",
+    "hmac_",
+];
+/// Files that have nothing else in them.
+const CRYPTO_OBJECTS: [&str; 3] = ["libcrypto.so", "libnettle.so", "libgcrypt.so"];
+/// Functions of programs that only send and receive.
+const IO: [&str; 16] = [
+    "quinn_udp::",
+    "internal/poll.",
+    "net.(*udpconn)",
+    "net.(*conn)",
+    "syscall.syscall",
+    "runtime/syscall",
+    "runtime.netpoll",
+    "libc_sendmsg",
+    "libc_recvmsg",
+    "sendmmsg",
+    "recvmmsg",
+    "libc_sendto",
+    "libc_recvfrom",
+    "epoll_wait",
+    "epoll_pwait",
+    "sendfile",
+];
+/// Kernel functions on the way of a packet, or of a program that waits for one.
+const KERNEL_IO: [&str; 30] = [
+    "sys_send",
+    "sys_recv",
+    "sys_epoll",
+    "sys_poll",
+    "sys_ppoll",
+    "sys_select",
+    "sys_pselect",
+    "sys_io_uring",
+    "sys_setsockopt",
+    "do_epoll",
+    "ep_poll",
+    "sock_sendmsg",
+    "sock_recvmsg",
+    "sock_write_iter",
+    "sock_read_iter",
+    "udp_",
+    "udpv6_",
+    "tcp_",
+    "ip_",
+    "ip6_",
+    "inet_",
+    "__ip_",
+    "skb_",
+    "__skb_",
+    "__alloc_skb",
+    "net_rx_action",
+    "net_tx_action",
+    "napi_",
+    "dev_queue_xmit",
+    "veth_",
+];
+
+/// What a sample was doing.
+#[must_use]
+pub fn classify(stack: &Stack<'_>) -> Part {
+    let Some(innermost) = stack.frames.first() else { return Part::Other };
+    let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
+    if innermost.is_kernel() {
+        // Ciphers of the kernel (kTLS) are inside system calls.
+        if kernel.clone().any(is_crypto) {
+            return Part::Crypto;
+        }
+        let io = |frame: &Frame<'_>| {
+            let name = frame.symbol;
+            KERNEL_IO.iter().any(|piece| begins_or_is_call(name, piece))
+        };
+        return if kernel.clone().any(io) { Part::PacketIo } else { Part::Other };
+    }
+    for frame in &stack.frames {
+        if is_crypto(frame) {
+            return Part::Crypto;
+        }
+        let name = frame.symbol.to_ascii_lowercase();
+        if IO.iter().any(|piece| name.contains(piece)) {
+            return Part::PacketIo;
+        }
+    }
+    // A name or a file says that it is the program's own; the clock is nobody's.
+    let known = |frame: &Frame<'_>| {
+        frame.object != "[vdso]" && (frame.object != "[unknown]" || frame.symbol != "[unknown]")
+    };
+    if known(innermost) { Part::Protocol } else { Part::Other }
+}
+
+/// `__x64_sys_sendmsg` has `sys_send` behind the name of the machine, all others begin with theirs.
+fn begins_or_is_call(name: &str, piece: &str) -> bool {
+    name.starts_with(piece)
+        || (piece.starts_with("sys_") && name.starts_with("__") && name.contains(piece))
+        || (piece.ends_with("xmit") && name.contains(piece))
+}
+
+fn is_crypto(frame: &Frame<'_>) -> bool {
+    let name = frame.symbol.to_ascii_lowercase();
+    CRYPTO.iter().any(|piece| name.contains(piece))
+        || CRYPTO_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+        || CRYPTO_OBJECTS.iter().any(|object| frame.object.contains(object))
+}
+
+/// How many samples were doing what.
+#[must_use]
+pub fn split(stacks: &[Stack<'_>]) -> Split {
+    let mut split = Split::default();
+    for stack in stacks {
+        match classify(stack) {
+            Part::Crypto => split.crypto += 1,
+            Part::PacketIo => split.packet_io += 1,
+            Part::Protocol => split.protocol += 1,
+            Part::Other => split.other += 1,
+        }
+    }
+    split
+}

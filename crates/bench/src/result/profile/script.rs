@@ -1,0 +1,83 @@
+//! The text of `perf script`.
+
+/// A function that was running or waiting for one that was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Its name; `[unknown]` without one.
+    pub symbol: &'a str,
+    /// The file it is in: a path, `[kernel.kallsyms]`, `[unknown]`.
+    pub object: &'a str,
+}
+
+/// A sample: what was running first, then who called it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stack<'a> {
+    /// The thread's name.
+    pub thread: &'a str,
+    /// From the innermost to the outermost; may be empty.
+    pub frames: Vec<Frame<'a>>,
+}
+
+impl Frame<'_> {
+    /// Whether it is in the kernel.
+    #[must_use]
+    pub fn is_kernel(&self) -> bool {
+        // Modules are "[veth]"; what has no name and what the kernel lends to programs is not.
+        self.object.starts_with('[')
+            && !matches!(self.object, "[unknown]" | "[vdso]" | "[vsyscall]")
+    }
+}
+
+/// The samples of `perf script -F comm,pid,tid,time,event,ip,sym,dso`. A line that begins a sample is not
+/// indented, its frames are; what is neither is left out.
+#[must_use]
+pub fn parse(text: &str) -> Vec<Stack<'_>> {
+    let mut stacks = Vec::new();
+    let mut current: Option<Stack<'_>> = None;
+    for line in text.lines() {
+        if line.starts_with('#') {
+            continue;
+        }
+        if line.trim().is_empty() {
+            stacks.extend(current.take());
+        } else if line.starts_with(char::is_whitespace) {
+            if let (Some(stack), Some(frame)) = (&mut current, frame(line)) {
+                stack.frames.push(frame);
+            }
+        } else {
+            stacks.extend(current.take());
+            current = Some(Stack { thread: thread(line), frames: Vec::new() });
+        }
+    }
+    stacks.extend(current);
+    stacks
+}
+
+/// `name 12/34 5.678: cpu-clock:`; names may have spaces.
+fn thread(line: &str) -> &str {
+    let is_ids = |word: &str| {
+        word.split_once('/').is_some_and(|(pid, tid)| {
+            [pid, tid].iter().all(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+        })
+    };
+    let ids = line.split_whitespace().find(|word| is_ids(word));
+    let end = ids.and_then(|ids| line.find(ids)).unwrap_or(line.len());
+    line[..end].trim()
+}
+
+/// `7f12 symbol+0x1d (object)`; symbols and objects may have spaces and parentheses.
+fn frame(line: &str) -> Option<Frame<'_>> {
+    let (address, rest) = line.trim().split_once(' ')?;
+    if !address.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let rest = rest.trim().strip_suffix(')')?;
+    let rest = rest.strip_suffix(" (deleted)").unwrap_or(rest);
+    let begin = rest.rfind(" (/").max(rest.rfind(" ([")).or_else(|| rest.rfind(" ("))?;
+    let (symbol, object) = (&rest[..begin], &rest[begin + 2..]);
+    let name = match symbol.rsplit_once("+0x") {
+        Some((name, offset)) if offset.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
+        _ => symbol,
+    };
+    Some(Frame { symbol: name.trim(), object })
+}

@@ -1,0 +1,178 @@
+//! Samples written by hand, in the shape of perf 6.1 on Linux 6.18.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::record::Key;
+
+fn sample(frames: &[(&str, &str)]) -> String {
+    let mut text = "bench-quinn 1200/1201 27676.485741: cpu-clock: \n".to_owned();
+    for (symbol, object) in frames {
+        text += &format!("\tffffffff816109c1 {symbol} ({object})\n");
+    }
+    text + "\n"
+}
+
+fn part(frames: &[(&str, &str)]) -> Part {
+    let text = sample(frames);
+    let stacks = parse(&text);
+    assert_eq!(stacks.len(), 1);
+    assert_eq!(stacks[0].frames.len(), frames.len(), "{text}");
+    classify(&stacks[0])
+}
+
+const KERNEL: &str = "[kernel.kallsyms]";
+const PROGRAM: &str = "/opt/bench (1)/bench-quinn";
+const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+
+#[test]
+fn what_the_kernel_does_for_packets_is_packet_io() {
+    let call = [
+        ("rep_movs_alternative", KERNEL),
+        ("_copy_to_iter", KERNEL),
+        ("__skb_datagram_iter", KERNEL),
+        ("udp_recvmsg", KERNEL),
+        ("__x64_sys_recvmmsg", KERNEL),
+        ("do_syscall_64", KERNEL),
+        ("__recvmmsg", LIBC),
+    ];
+    assert_eq!(part(&call), Part::PacketIo);
+    assert_eq!(part(&[("veth_xmit", "[veth]"), ("dev_hard_start_xmit", KERNEL)]), Part::PacketIo);
+    assert_eq!(part(&[("__dev_queue_xmit", KERNEL), ("main", PROGRAM)]), Part::PacketIo);
+    let idle = [("schedule", KERNEL), ("do_epoll_wait", KERNEL), ("epoll_wait", LIBC)];
+    assert_eq!(part(&idle), Part::PacketIo);
+    // A system call of another kind, and an interrupt in between, are not.
+    let futex = [("futex_wake", KERNEL), ("__x64_sys_futex", KERNEL), ("syscall", LIBC)];
+    assert_eq!(part(&futex), Part::Other);
+    let fault =
+        [("do_anonymous_page", KERNEL), ("exc_page_fault", KERNEL), ("quiche::recv", PROGRAM)];
+    assert_eq!(part(&fault), Part::Other);
+    // "ip_" is a beginning: a name that only has it inside is something else.
+    assert_eq!(part(&[("zip_pages", KERNEL)]), Part::Other);
+}
+
+#[test]
+fn ciphers_of_all_libraries_are_crypto() {
+    for name in [
+        "ring_core_0_17_14__aes_gcm_dec_update_vaes_avx2",
+        "ring::aead::aes_gcm::seal",
+        "<ring::hkdf::Okm<L> as core::fmt::Debug>::fmt",
+        "aws_lc_0_34_0_aes_gcm_encrypt_avx512",
+        "EVP_AEAD_CTX_seal_scatter",
+        "aesni_gcm_encrypt",
+        "gcm_ghash_avx",
+        "ChaCha20_avx2",
+        "crypto/internal/fips140/aes/gcm.gcmAesEnc",
+        "golang.org/x/crypto/chacha20poly1305.(*chacha20poly1305).seal",
+        "ecp_nistz256_point_double",
+        "bn_mul_mont",
+    ] {
+        assert_eq!(part(&[(name, PROGRAM), ("main", PROGRAM)]), Part::Crypto, "{name}");
+    }
+    let copy = [("__memmove_avx_unaligned_erms", LIBC), ("ring::aead::seal_in_place", PROGRAM)];
+    assert_eq!(part(&copy), Part::Crypto);
+    let openssl = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";
+    assert_eq!(part(&[("[unknown]", openssl)]), Part::Crypto);
+    let ktls =
+        [("crypto_gcm_encrypt", KERNEL), ("tls_sw_sendmsg", KERNEL), ("__x64_sys_sendmsg", KERNEL)];
+    assert_eq!(part(&ktls), Part::Crypto);
+}
+
+#[test]
+fn the_rest_of_a_program_is_the_protocol() {
+    for name in [
+        "quinn_proto::connection::Connection::poll_transmit",
+        "<quinn_proto::crypto::rustls::PacketKey as core::fmt::Debug>::fmt",
+        "core::ptr::drop_in_place<alloc::vec::Vec<u8> (x)>",
+        "github.com/quic-go/quic-go.(*Conn).run",
+        "bytes::bytes_mut::BytesMut::split",
+        "<alloc::string::String as core::clone::Clone>::clone",
+        "[unknown]",
+    ] {
+        assert_eq!(part(&[(name, PROGRAM), ("main", PROGRAM)]), Part::Protocol, "{name}");
+    }
+    let malloc = [("_int_malloc", LIBC), ("quinn_proto::frame", PROGRAM)];
+    assert_eq!(part(&malloc), Part::Protocol);
+    for io in ["quinn_udp::imp::recv", "internal/poll.(*FD).ReadMsgInet4", "__libc_sendmsg"] {
+        assert_eq!(part(&[(io, PROGRAM), ("main", PROGRAM)]), Part::PacketIo, "{io}");
+    }
+    assert_eq!(part(&[("__vdso_clock_gettime", "[vdso]"), ("main", PROGRAM)]), Part::Other);
+    assert_eq!(part(&[("[unknown]", "[unknown]"), ("main", PROGRAM)]), Part::Other);
+}
+
+#[test]
+fn text_that_is_cut_or_strange_is_read_as_far_as_it_goes() {
+    let text = "# ========\nPIPE 1 thread 1200/1201 27676.485741: cpu-clock: \n\
+                \tffffffff816109c1 vma_expand+0x1d ([kernel.kallsyms])\n\
+                \t           20ca3 operator new(unsigned long) (/usr/lib/libstdc++.so.6 (deleted))\n\
+                \tnot a frame\n\n\
+                empty 1/2 3.4: cpu-clock: \n\n\
+                quinn 12/12 1.0: cpu-clock:\n\t 7f ring::a";
+    let stacks = parse(text);
+    assert_eq!(stacks.len(), 3);
+    assert_eq!(stacks[0].thread, "PIPE 1 thread");
+    let [first, second] = &stacks[0].frames[..] else { panic!("{:?}", stacks[0]) };
+    assert_eq!((first.symbol, first.object), ("vma_expand", KERNEL));
+    assert_eq!(second.symbol, "operator new(unsigned long)");
+    assert_eq!(second.object, "/usr/lib/libstdc++.so.6");
+    assert_eq!(stacks[1].frames, []);
+    // The last one was cut off before its file.
+    assert_eq!(split(&stacks), Split { other: 3, ..Split::default() });
+    assert!(parse("").is_empty());
+}
+
+#[test]
+fn samples_become_a_picture() {
+    let mut text = String::new();
+    for _ in 0..3 {
+        text += &sample(&[("<b>&", PROGRAM), ("main", PROGRAM)]);
+    }
+    text += &sample(&[("ring::aead", PROGRAM), ("main", PROGRAM)]);
+    let stacks = parse(&text);
+    assert_eq!(folded(&stacks), "bench-quinn;main;<b>& 3\nbench-quinn;main;ring::aead 1\n");
+    assert_eq!(split(&stacks), Split { crypto: 1, protocol: 3, ..Split::default() });
+    let svg = flamegraph(&stacks, "a <title>");
+    assert!(svg.contains("&lt;b&gt;&amp;: 3 samples, 75.0 %"), "{svg}");
+    assert!(!svg.contains("<b>") && svg.contains("a &lt;title&gt;"), "{svg}");
+    // Recursion does not make it endless.
+    let deep: Vec<(&str, &str)> = vec![("again", PROGRAM); 5000];
+    let text = sample(&deep);
+    let svg = flamegraph(&parse(&text), "deep");
+    assert_eq!(svg.matches("again:").count(), 128);
+    assert!(flamegraph(&[], "nothing").contains("nothing"));
+}
+
+#[test]
+fn profiles_are_added_to_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = Key {
+        workload: "download".to_owned(),
+        protocol: "perf".to_owned(),
+        path: "veth".to_owned(),
+        client: "a".to_owned(),
+        server: "b".to_owned(),
+        point: BTreeMap::new(),
+    };
+    let split = Split { crypto: 1, packet_io: 2, protocol: 3, other: 4 };
+    assert_eq!(split.total(), 10);
+    let profiled = Profiled { key, server_split: split, client_split: split };
+    append(dir.path(), &profiled).unwrap();
+    append(dir.path(), &profiled).unwrap();
+    let text = std::fs::read_to_string(dir.path().join(PROFILES)).unwrap();
+    let read: Vec<Profiled> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(read, [profiled.clone(), profiled]);
+    assert!(append(&dir.path().join("absent"), &read[0]).is_err());
+}
+
+#[test]
+fn commands_are_perf_s() {
+    let words = |command: &Command| -> Vec<String> {
+        command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+    };
+    let record = record_command(42, Path::new("a.data"));
+    assert_eq!(words(&record).join(" "), "record -q -e cpu-clock -F 997 -g -p 42 -o a.data");
+    let script = script_command(Path::new("a.data"));
+    let expected = "script --no-inline -F comm,pid,tid,time,event,ip,sym,dso -i a.data";
+    assert_eq!(words(&script).join(" "), expected);
+}

@@ -1,0 +1,206 @@
+//! What a run left in its folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::ResultError;
+use super::summary::Profiled;
+use crate::Record;
+
+/// The file of records in a run's folder.
+pub const SAMPLES: &str = "samples.jsonl";
+/// The file of profiles, one [`Profiled`] a line.
+pub const PROFILES: &str = "profiles.jsonl";
+
+/// A run as its folder has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// All records, in the order they were written.
+    pub records: Vec<Record>,
+    /// Lines that are no records.
+    pub unreadable: Vec<Unreadable>,
+    /// `profiles.jsonl`; empty without one.
+    pub profiles: Vec<Profiled>,
+    /// Whether the last line was cut off: the run was killed while it wrote.
+    pub cut: bool,
+    /// `plan.json` without its list of cells; null without one.
+    pub plan: Value,
+    /// `manifest.json`; null without one.
+    pub manifest: Value,
+}
+
+/// A line of `samples.jsonl` that is no record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreadable {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Who took part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Where it is from.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// Its version, as the plan or the program itself says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+}
+
+impl Run {
+    /// Reads a folder. Lines that are no records are kept apart; a last line without its end is no error.
+    ///
+    /// # Errors
+    /// [`ResultError::Read`] when a file cannot be read, [`ResultError::Samples`] when no line of
+    /// `samples.jsonl` is a record, [`ResultError::Json`] when `plan.json` or `manifest.json` is none.
+    pub fn read(dir: &Path) -> Result<Run, ResultError> {
+        let path = dir.join(SAMPLES);
+        let bytes =
+            fs::read(&path).map_err(|source| ResultError::Read { path: path.clone(), source })?;
+        let mut run = Run { dir: dir.to_owned(), ..Run::parse(&bytes) };
+        if run.records.is_empty() {
+            let reason = match run.unreadable.first() {
+                Some(first) => format!("line {}: {}", first.line, first.why),
+                None => "it has no lines".to_owned(),
+            };
+            return Err(ResultError::Samples { path, reason });
+        }
+        run.plan = json(&dir.join("plan.json"))?;
+        if let Value::Object(plan) = &mut run.plan {
+            // As many as attempts, and in the samples anyway.
+            plan.remove("cells");
+        }
+        run.manifest = json(&dir.join("manifest.json"))?;
+        run.profiles = profiles(&dir.join(PROFILES))?;
+        Ok(run)
+    }
+
+    /// The records of `samples.jsonl`.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Run {
+        let mut run = Run::default();
+        let whole = bytes.last().is_none_or(|last| *last == b'\n');
+        let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+        if whole {
+            lines.pop();
+        }
+        let count = lines.len();
+        for (index, line) in lines.into_iter().enumerate() {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match serde_json::from_slice(line) {
+                Ok(record) => run.records.push(record),
+                Err(_) if index + 1 == count && !whole => run.cut = true,
+                Err(error) => {
+                    run.unreadable.push(Unreadable { line: index + 1, why: error.to_string() });
+                }
+            }
+        }
+        run
+    }
+
+    /// The records that count: of each round the last attempt, warm-up left out. An attempt that is there
+    /// twice (a run that was resumed) counts as it was last.
+    #[must_use]
+    pub fn counted(&self) -> Vec<&Record> {
+        let mut last: BTreeMap<_, &Record> = BTreeMap::new();
+        for record in self.records.iter().filter(|record| record.round >= 0) {
+            let place = last.entry((&record.key, record.round)).or_insert(record);
+            if record.attempt >= place.attempt {
+                *place = record;
+            }
+        }
+        last.into_values().collect()
+    }
+
+    /// A number that the manifest or the plan has: what resampling begins with.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        let places = [&self.manifest["seed"], &self.plan["options"]["seed"]];
+        places.iter().find_map(|seed| seed.as_u64()).unwrap_or(1)
+    }
+
+    /// What is known of the implementations: from the plan's or the manifest's `implementations` (a map,
+    /// or a list with `name`), and from what the programs said.
+    #[must_use]
+    pub fn implementations(&self) -> BTreeMap<String, About> {
+        let mut all: BTreeMap<String, About> = BTreeMap::new();
+        for file in [&self.plan, &self.manifest] {
+            for (name, entry) in listed(file.get("implementations")) {
+                let about = all.entry(name).or_default();
+                let text = |field: &str| Some(entry.get(field)?.as_str()?.to_owned());
+                about.url = text("url").unwrap_or_else(|| std::mem::take(&mut about.url));
+                about.version =
+                    text("version").unwrap_or_else(|| std::mem::take(&mut about.version));
+            }
+        }
+        for record in &self.records {
+            let ends = [&record.key.client, &record.key.server];
+            let crate::End::Measured { figures } = &record.end else {
+                for name in ends {
+                    all.entry(name.clone()).or_default();
+                }
+                continue;
+            };
+            let said = [&figures.client_effective, &figures.server_effective];
+            for (name, said) in ends.into_iter().zip(said) {
+                let about = all.entry(name.clone()).or_default();
+                if let Some(said) = said.as_ref().filter(|_| about.version.is_empty()) {
+                    about.version.clone_from(&said.implementation);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The entries of a map, or of a list whose items have a `name`.
+fn listed(value: Option<&Value>) -> Vec<(String, Map<String, Value>)> {
+    let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    match value {
+        Some(Value::Object(map)) => {
+            map.iter().map(|(name, entry)| (name.clone(), object(entry))).collect()
+        }
+        Some(Value::Array(list)) => list
+            .iter()
+            .filter_map(|entry| Some((entry.get("name")?.as_str()?.to_owned(), object(entry))))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Lines of [`Profiled`]; none when there is no such file. A cut last line is left out.
+fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(ResultError::Read { path: path.to_owned(), source }),
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let wrong = |error: serde_json::Error| ResultError::Json {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    whole.lines().map(|line| serde_json::from_str(line).map_err(wrong)).collect()
+}
+
+/// A JSON file; null when there is none.
+fn json(path: &Path) -> Result<Value, ResultError> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| ResultError::Json {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Value::Null),
+        Err(source) => Err(ResultError::Read { path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,168 @@
+//! How figures and places are put into words, the same on a terminal and on a page.
+
+use std::collections::BTreeMap;
+
+use super::summary::{Estimate, Place, Row};
+use crate::record::Failure;
+
+/// In which unit a table shows its figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// What stands in the header.
+    pub unit: &'static str,
+    /// What a figure is multiplied with.
+    pub factor: f64,
+    /// Decimals.
+    pub digits: usize,
+}
+
+impl Scale {
+    /// One for all rows of a table: by the largest median.
+    #[must_use]
+    pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Scale {
+        let mut unit = "";
+        let mut largest: f64 = 0.0;
+        for row in rows {
+            if let Some(value) = row.value {
+                unit = &row.unit;
+                largest = largest.max(value.median);
+            }
+        }
+        Scale::for_value(unit, largest)
+    }
+
+    /// One that shows `largest` well.
+    #[must_use]
+    pub fn for_value(unit: &str, largest: f64) -> Scale {
+        let scale = |unit, factor, digits| Scale { unit, factor, digits };
+        match unit {
+            "bit/s" if largest >= 1e9 => scale("Gbit/s", 1e-9, 2),
+            "bit/s" if largest >= 1e7 => scale("Mbit/s", 1e-6, 0),
+            "bit/s" => scale("Mbit/s", 1e-6, 2),
+            "1/s" if largest >= 100.0 => scale("1/s", 1.0, 0),
+            "1/s" => scale("1/s", 1.0, 2),
+            "s" if largest >= 1.0 => scale("s", 1.0, 2),
+            "s" if largest >= 1e-3 => scale("ms", 1e3, 2),
+            "s" => scale("\u{b5}s", 1e6, 0),
+            "B" => scale("kB", 1e-3, 1),
+            _ => scale("", 1.0, 2),
+        }
+    }
+
+    /// One for CPU time: seconds for each 10^9 bytes, or microseconds for each completion.
+    #[must_use]
+    pub fn cpu(unit: &str) -> Scale {
+        match unit {
+            "bit/s" | "" => Scale { unit: "s/GB", factor: 1.0, digits: 2 },
+            _ => Scale { unit: "\u{b5}s each", factor: 1e6, digits: 0 },
+        }
+    }
+
+    /// A figure without its unit.
+    #[must_use]
+    pub fn show(&self, value: f64) -> String {
+        format!("{:.*}", self.digits, value * self.factor)
+    }
+
+    /// The same with its unit.
+    #[must_use]
+    pub fn with_unit(&self, value: f64) -> String {
+        format!("{} {}", self.show(value), self.unit)
+    }
+
+    /// `low to high`.
+    #[must_use]
+    pub fn range(&self, low: f64, high: f64) -> String {
+        format!("{} to {}", self.show(low), self.show(high))
+    }
+
+    /// The interval of an estimate.
+    #[must_use]
+    pub fn interval(&self, estimate: &Estimate) -> String {
+        self.range(estimate.interval.low, estimate.interval.high)
+    }
+}
+
+/// What a workload does.
+#[must_use]
+pub fn workload(name: &str) -> &str {
+    match name {
+        "download" => "Download, one stream",
+        "upload" => "Upload, one stream",
+        "streams" => "Download, many streams",
+        "connections" => "Download, many connections",
+        "transfer" => "Transfer of files (Interop Runner)",
+        "handshakes" => "Full handshakes",
+        "resumed" => "Resumed handshakes",
+        "requests" => "HTTP/3 requests",
+        "ttfb" => "Time to first byte",
+        "idle" => "Memory of idle connections",
+        other => other,
+    }
+}
+
+/// `rcvbuf=106496, gso=on`; nothing without a sweep.
+#[must_use]
+pub fn point(point: &BTreeMap<String, String>) -> String {
+    let words: Vec<String> = point.iter().map(|(knob, value)| format!("{knob}={value}")).collect();
+    words.join(", ")
+}
+
+/// The title of a table.
+#[must_use]
+pub fn place(place: &Place<'_>) -> String {
+    let mut title =
+        format!("{} over {} on {}", workload(place.workload), protocol(place.protocol), place.path);
+    if !place.point.is_empty() {
+        title += ", ";
+        title += &point(place.point);
+    }
+    title
+}
+
+/// What is spoken.
+#[must_use]
+pub fn protocol(name: &str) -> &str {
+    match name {
+        "perf" => "QUIC (perf)",
+        "perf-tcp" => "TCP with TLS (perf)",
+        "sendfile" => "TCP without TLS (sendfile)",
+        "h3" => "HTTP/3",
+        "hq-interop" => "HTTP/0.9 on QUIC",
+        other => other,
+    }
+}
+
+/// What went wrong, in a word.
+#[must_use]
+pub const fn failure(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Start => "did not start",
+        Failure::Crashed => "crashed",
+        Failure::Stalled => "stalled",
+        Failure::Truncated => "truncated",
+        Failure::Corrupted => "corrupted",
+        Failure::Lied => "lied",
+        Failure::Noisy => "too noisy",
+        Failure::Interrupted => "interrupted",
+    }
+}
+
+/// What a cell of the matrix says beside its figure: `3 of 5 failed: crashed`.
+#[must_use]
+pub fn trouble(row: &Row) -> Option<String> {
+    let failed = row.failed();
+    if failed == 0 {
+        return None;
+    }
+    let mut kinds: Vec<&str> =
+        row.faults.iter().map(|fault| self::failure(fault.failure)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let kinds = kinds.join(", ");
+    Some(if failed == row.rounds {
+        kinds
+    } else {
+        format!("{failed} of {} failed: {kinds}", row.rounds)
+    })
+}

@@ -1,0 +1,298 @@
+//! From records to what they say.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use equic_report::stats::modes::{DipTest, halves};
+use equic_report::stats::{RESAMPLES, Sample};
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+
+use super::read::Run;
+use super::summary::{Estimate, Fault, Medians, Modes, Point, Row, SUMMARY, Summary};
+use crate::record::{End, Failure, Figures, Key, Record};
+use crate::registry::OURS;
+
+/// Under this a sample is said to have two modes.
+const TWO_MODES: f64 = 0.05;
+/// TCP with TLS: what ratios are to.
+const TCP: &str = "perf-tcp";
+/// The order of tables; others come behind.
+const WORKLOADS: [&str; 10] = [
+    "download",
+    "upload",
+    "streams",
+    "connections",
+    "transfer",
+    "handshakes",
+    "resumed",
+    "requests",
+    "ttfb",
+    "idle",
+];
+
+/// What the run says. The same records give the same summary.
+#[must_use]
+pub fn summarise(run: &Run) -> Summary {
+    let seed = run.seed();
+    let mut attempts: BTreeMap<&Key, BTreeSet<(i64, u32)>> = BTreeMap::new();
+    for record in run.records.iter().filter(|record| record.round >= 0) {
+        attempts.entry(&record.key).or_default().insert((record.round, record.attempt));
+    }
+    let mut cells: BTreeMap<&Key, Vec<&Record>> = BTreeMap::new();
+    for record in run.counted() {
+        cells.entry(&record.key).or_default().push(record);
+    }
+    let mut numbers = Numbers { rng: SmallRng::seed_from_u64(seed), dips: DipTest::new(seed) };
+    let mut rows: Vec<Row> = cells
+        .iter()
+        .map(|(key, records)| {
+            let attempts = attempts.get(key).map_or(0, BTreeSet::len);
+            numbers.row(key, records, attempts)
+        })
+        .collect();
+    rows.sort_by(|a, b| order(&a.key, &b.key));
+    numbers.relate_to_tcp(&mut rows);
+    let starts: Sample = run.records.iter().map(|record| record.started).collect();
+    let ends: Sample =
+        run.records.iter().map(|record| record.started + record.wall_seconds).collect();
+    let name = run.dir.canonicalize().unwrap_or_else(|_| run.dir.clone());
+    Summary {
+        schema: SUMMARY.to_owned(),
+        name: name.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        started: starts.min().unwrap_or(0.0),
+        ended: ends.max().unwrap_or(0.0),
+        seed,
+        attempts: run.records.len(),
+        cut: run.cut,
+        unreadable: run.unreadable.clone(),
+        implementations: run.implementations(),
+        rows,
+        profiles: run.profiles.clone(),
+        plan: run.plan.clone(),
+        manifest: run.manifest.clone(),
+    }
+}
+
+struct Numbers {
+    rng: SmallRng,
+    dips: DipTest,
+}
+
+impl Numbers {
+    fn row(&mut self, key: &Key, records: &[&Record], attempts: usize) -> Row {
+        let measured: Vec<(&Record, &Figures)> = records
+            .iter()
+            .filter_map(|record| match &record.end {
+                End::Measured { figures } => Some((*record, &**figures)),
+                End::Unsupported { .. } | End::Failed { .. } => None,
+            })
+            .collect();
+        let unit = measured.first().map(|(_, figures)| figures.unit.clone()).unwrap_or_default();
+        // Figures of different units are no sample: a broken runner must not look like a slow stack.
+        let (measured, other): (Vec<_>, Vec<_>) =
+            measured.into_iter().partition(|(_, figures)| figures.unit == unit && sound(figures));
+        let mut faults = faults(records);
+        if let Some((first, figures)) = other.first() {
+            faults.push(Fault {
+                failure: Failure::Lied,
+                why: format!("{} {:?} is no figure in {unit}", figures.value, figures.unit),
+                rounds: other.iter().map(|(record, _)| record.round).collect(),
+                logs: first.logs.clone(),
+            });
+        }
+        let points: Vec<Point> = measured
+            .iter()
+            .map(|(record, figures)| {
+                let units = units(figures);
+                Point {
+                    round: record.round,
+                    started: record.started,
+                    value: figures.value,
+                    server_cpu: figures.server_cpu_seconds / units,
+                    client_cpu: figures.client_cpu_seconds / units,
+                }
+            })
+            .collect();
+        let all = |read: &dyn Fn(&Figures) -> Option<f64>| -> Sample {
+            measured.iter().filter_map(|(_, figures)| read(figures)).collect()
+        };
+        let values: Sample = points.iter().map(|point| point.value).collect();
+        let last = measured.last().map(|(_, figures)| *figures);
+        Row {
+            key: key.clone(),
+            rounds: records.len(),
+            measured: measured.len(),
+            attempts,
+            noisy: measured.iter().filter(|(record, _)| record.noise.too_much).count(),
+            unsupported: records.iter().find_map(|record| match &record.end {
+                End::Unsupported { why } => Some(why.clone()),
+                _ => None,
+            }),
+            faults,
+            modes: self.modes(&values),
+            value: self.estimate(&values),
+            server_cpu: self.estimate(&points.iter().map(|point| point.server_cpu).collect()),
+            client_cpu: self.estimate(&points.iter().map(|point| point.client_cpu).collect()),
+            handshake: self.estimate(&all(&|figures| figures.handshake_seconds)),
+            process: self.estimate(&all(&|figures| Some(figures.process_seconds))),
+            to_tcp: None,
+            tcp: None,
+            medians: medians(&measured),
+            client_effective: last.and_then(|figures| figures.client_effective.clone()),
+            server_effective: last.and_then(|figures| figures.server_effective.clone()),
+            unit,
+            points,
+        }
+    }
+
+    fn estimate(&mut self, sample: &Sample) -> Option<Estimate> {
+        estimate(sample, &mut self.rng)
+    }
+
+    fn modes(&mut self, sample: &Sample) -> Option<Modes> {
+        let p = self.dips.test(sample)?.p;
+        let halves = halves(sample).filter(|_| p < TWO_MODES)?;
+        Some(Modes {
+            p,
+            low: halves.low,
+            low_count: halves.low_count,
+            high: halves.high,
+            high_count: halves.high_count,
+        })
+    }
+
+    /// Ratios within rounds to TCP with TLS at the same place. Of several such pairs it is the first
+    /// whose client is its server.
+    fn relate_to_tcp(&mut self, rows: &mut [Row]) {
+        let key = |row: &Row| {
+            (
+                row.key.workload.clone(),
+                row.key.path.clone(),
+                row.key.point.clone(),
+                row.unit.clone(),
+            )
+        };
+        let mut baselines: BTreeMap<_, (String, BTreeMap<i64, f64>)> = BTreeMap::new();
+        let is_tcp = |row: &&Row| row.key.protocol == TCP && row.measured > 0;
+        let (own, mixed): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().filter(is_tcp).partition(|row| row.key.client == row.key.server);
+        for row in own.into_iter().chain(mixed) {
+            let name = format!("{}>{}", row.key.client, row.key.server);
+            let values = row.points.iter().map(|point| (point.round, point.value)).collect();
+            baselines.entry(key(row)).or_insert((name, values));
+        }
+        for row in rows.iter_mut().filter(|row| row.key.protocol != TCP) {
+            let Some((name, values)) = baselines.get(&key(row)) else { continue };
+            let ratios: Sample = row
+                .points
+                .iter()
+                .filter_map(|point| Some(point.value / values.get(&point.round)?))
+                .collect();
+            row.to_tcp = self.estimate(&ratios);
+            row.tcp = row.to_tcp.map(|_| name.clone());
+        }
+    }
+}
+
+/// The median of a sample and how sure it is; none for an empty one.
+pub fn estimate(sample: &Sample, rng: &mut SmallRng) -> Option<Estimate> {
+    Some(Estimate {
+        n: sample.len(),
+        median: sample.median()?,
+        interval: sample.bootstrap_95(rng, RESAMPLES, Sample::median)?,
+        mad: sample.mad()?,
+        min: sample.min()?,
+        max: sample.max()?,
+        mean: sample.mean()?,
+        deviation: sample.standard_deviation().unwrap_or(0.0),
+    })
+}
+
+/// What CPU time is divided by: 10^9 bytes, or completions.
+fn units(figures: &Figures) -> f64 {
+    if figures.unit == "bit/s" { figures.bytes as f64 / 1e9 } else { figures.count as f64 }
+}
+
+/// Whether it can be: finite, above zero, and something was done.
+fn sound(figures: &Figures) -> bool {
+    figures.value.is_finite() && figures.value > 0.0 && units(figures) > 0.0
+}
+
+fn faults(records: &[&Record]) -> Vec<Fault> {
+    let mut faults: BTreeMap<(Failure, String), Fault> = BTreeMap::new();
+    for record in records {
+        let End::Failed { failure, why } = &record.end else { continue };
+        let fault = faults.entry((*failure, alike(why))).or_insert_with(|| Fault {
+            failure: *failure,
+            why: why.clone(),
+            rounds: Vec::new(),
+            logs: record.logs.clone(),
+        });
+        fault.rounds.push(record.round);
+    }
+    faults.into_values().collect()
+}
+
+/// A text without its numbers: `6 of 9 bytes` and `7 of 9 bytes` are the same trouble.
+fn alike(why: &str) -> String {
+    let mut alike = String::with_capacity(why.len());
+    for c in why.chars() {
+        if !c.is_ascii_digit() {
+            alike.push(c);
+        } else if !alike.ends_with('#') {
+            alike.push('#');
+        }
+    }
+    alike
+}
+
+fn medians(measured: &[(&Record, &Figures)]) -> Medians {
+    let of = |read: &dyn Fn(&Figures) -> Option<f64>| {
+        measured.iter().filter_map(|(_, figures)| read(figures)).collect::<Sample>().median()
+    };
+    let noise = |read: &dyn Fn(&Record) -> f64| {
+        measured.iter().map(|(record, _)| read(record)).collect::<Sample>().median()
+    };
+    let count = |count: Option<u64>| count.map(|count| count as f64);
+    Medians {
+        server_peak_rss: of(&|figures| Some(figures.server_peak_rss as f64)),
+        client_peak_rss: of(&|figures| Some(figures.client_peak_rss as f64)),
+        server_udp_drops: of(&|figures| count(figures.server_udp_drops)),
+        client_udp_drops: of(&|figures| count(figures.client_udp_drops)),
+        softnet_drops: of(&|figures| count(figures.softnet_drops)),
+        server_packets_per_send: of(&|figures| figures.server_packets_per_send),
+        client_packets_per_receive: of(&|figures| figures.client_packets_per_receive),
+        steal: noise(&|record| record.noise.steal),
+        foreign: noise(&|record| record.noise.foreign),
+    }
+}
+
+/// The order of rows: tables by workload, protocol, path and point, in a table ours first.
+fn order(a: &Key, b: &Key) -> Ordering {
+    let workload = |key: &Key| {
+        WORKLOADS.iter().position(|name| *name == key.workload).unwrap_or(WORKLOADS.len())
+    };
+    let name = |name: &String| (name != OURS, name.to_owned());
+    workload(a)
+        .cmp(&workload(b))
+        .then_with(|| a.workload.cmp(&b.workload))
+        .then_with(|| a.path.cmp(&b.path))
+        .then_with(|| a.protocol.cmp(&b.protocol))
+        .then_with(|| points(&a.point, &b.point))
+        .then_with(|| name(&a.client).cmp(&name(&b.client)))
+        .then_with(|| name(&a.server).cmp(&name(&b.server)))
+}
+
+/// Numbers by size, all else by name.
+fn points(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Ordering {
+    a.keys().cmp(b.keys()).then_with(|| {
+        let values = a.values().zip(b.values());
+        values.fold(Ordering::Equal, |order, (a, b)| {
+            order.then_with(|| match (a.parse::<f64>(), b.parse::<f64>()) {
+                (Ok(a), Ok(b)) => a.total_cmp(&b),
+                _ => a.cmp(b),
+            })
+        })
+    })
+}

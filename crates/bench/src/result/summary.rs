@@ -1,0 +1,251 @@
+//! What a run says, cell by cell: the shape of it. `summarise.rs` makes it.
+
+use std::collections::BTreeMap;
+
+use equic_report::stats::Interval;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::read::{About, Unreadable};
+use crate::Effective;
+use crate::record::{Failure, Key};
+
+/// The version of this shape: the extension object of `result.json`.
+pub const SUMMARY: &str = "equic.bench.summary/1";
+
+/// All that a run says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`SUMMARY`].
+    pub schema: String,
+    /// Name of the run: that of its folder.
+    pub name: String,
+    /// When the first attempt began, in seconds since 1970-01-01 UTC.
+    pub started: f64,
+    /// When the last one ended.
+    pub ended: f64,
+    /// What resampling began with.
+    pub seed: u64,
+    /// Attempts in all: with warm-up and those that were made again.
+    pub attempts: usize,
+    /// Whether the last line of the samples was cut off.
+    pub cut: bool,
+    /// Lines that are no records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
+    /// Who took part.
+    pub implementations: BTreeMap<String, About>,
+    /// One for each cell, in the order of tables.
+    pub rows: Vec<Row>,
+    /// Where CPU time went, by a run of its own that is in no figure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<Profiled>,
+    /// The run's plan, without its cells.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub plan: Value,
+    /// The run's manifest.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub manifest: Value,
+}
+
+/// What makes a table: cells that differ in client and server alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// See [`Key`].
+    pub workload: &'a str,
+    /// See [`Key`].
+    pub protocol: &'a str,
+    /// See [`Key`].
+    pub path: &'a str,
+    /// See [`Key`].
+    pub point: &'a BTreeMap<String, String>,
+}
+
+/// A cell over all rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Which.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`; empty when nothing was measured.
+    pub unit: String,
+    /// Rounds that were run.
+    pub rounds: usize,
+    /// Rounds that gave a figure.
+    pub measured: usize,
+    /// Attempts of all rounds: more than `rounds` when some were made again.
+    pub attempts: usize,
+    /// Measured although the machine was busier than the run's bounds.
+    pub noisy: usize,
+    /// Why an end does not do it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
+    /// The workload's own figure, in `unit`.
+    pub value: Option<Estimate>,
+    /// CPU seconds of the server for each 10^9 bytes of `bit/s`, else for each completion.
+    pub server_cpu: Option<Estimate>,
+    /// The same of the client.
+    pub client_cpu: Option<Estimate>,
+    /// The handshake of a single connection, in seconds.
+    pub handshake: Option<Estimate>,
+    /// From the start of the client process to its end, in seconds.
+    pub process: Option<Estimate>,
+    /// `value` as a multiple of that of TCP with TLS in the same round.
+    pub to_tcp: Option<Estimate>,
+    /// Which pair that is, `client>server`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<String>,
+    /// That the figures are rather two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modes: Option<Modes>,
+    /// Medians of the rest.
+    pub medians: Medians,
+    /// What was in force at the client in the last round, by its own account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_effective: Option<Effective>,
+    /// At the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_effective: Option<Effective>,
+    /// Every figure.
+    pub points: Vec<Point>,
+}
+
+/// A median and all that says how sure it is. Units are those of the figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// How many figures.
+    pub n: usize,
+    /// The median.
+    pub median: f64,
+    /// Where it lies with 95 % confidence: percentile bootstrap.
+    pub interval: Interval,
+    /// Median absolute deviation, not scaled.
+    pub mad: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The mean, as the Interop Runner shows.
+    pub mean: f64,
+    /// The standard deviation, as the Interop Runner shows; 0 for one figure.
+    pub deviation: f64,
+}
+
+/// In which way, how often and when something went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// In which way.
+    pub failure: Failure,
+    /// What happened, of the first time.
+    pub why: String,
+    /// In which rounds.
+    pub rounds: Vec<i64>,
+    /// Logs of the first time, relative to the run's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<String>,
+}
+
+/// Two modes (Hartigan's dip test under 0.05).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Modes {
+    /// The probability that one mode gives such a sample.
+    pub p: f64,
+    /// Median of the lower half, by 2-means.
+    pub low: f64,
+    /// How many figures it has.
+    pub low_count: usize,
+    /// Median of the upper.
+    pub high: f64,
+    /// How many figures it has.
+    pub high_count: usize,
+}
+
+/// Medians of what has no interval; none where nothing was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Medians {
+    /// Bytes.
+    pub server_peak_rss: Option<f64>,
+    /// Bytes.
+    pub client_peak_rss: Option<f64>,
+    /// Datagrams that found a full buffer at the server.
+    pub server_udp_drops: Option<f64>,
+    /// At the client.
+    pub client_udp_drops: Option<f64>,
+    /// Packets that the kernel dropped before any socket.
+    pub softnet_drops: Option<f64>,
+    /// Datagrams for each system call.
+    pub server_packets_per_send: Option<f64>,
+    /// Datagrams for each system call.
+    pub client_packets_per_receive: Option<f64>,
+    /// Part of all CPU time that the hypervisor took, 0 to 1.
+    pub steal: Option<f64>,
+    /// Part of all CPU time that went elsewhere, 0 to 1.
+    pub foreign: Option<f64>,
+}
+
+/// A figure of one round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The round.
+    pub round: i64,
+    /// When it began, in seconds since 1970-01-01 UTC.
+    pub started: f64,
+    /// The figure.
+    pub value: f64,
+    /// See [`Row::server_cpu`].
+    pub server_cpu: f64,
+    /// See [`Row::client_cpu`].
+    pub client_cpu: f64,
+}
+
+/// Where the CPU time of a cell's ends went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profiled {
+    /// Which.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The server's.
+    pub server_split: super::profile::Split,
+    /// The client's.
+    pub client_split: super::profile::Split,
+}
+
+impl Row {
+    /// What table it is in.
+    #[must_use]
+    pub fn place(&self) -> Place<'_> {
+        Place {
+            workload: &self.key.workload,
+            protocol: &self.key.protocol,
+            path: &self.key.path,
+            point: &self.key.point,
+        }
+    }
+
+    /// Rounds that went wrong.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        self.faults.iter().map(|fault| fault.rounds.len()).sum()
+    }
+
+    /// Whether less is better.
+    #[must_use]
+    pub fn less_is_better(&self) -> bool {
+        matches!(&*self.unit, "s" | "B")
+    }
+}
+
+impl Summary {
+    /// The rows of each table.
+    pub fn tables(&self) -> impl Iterator<Item = &[Row]> {
+        self.rows.chunk_by(|a, b| a.place() == b.place())
+    }
+
+    /// Rows that have failures.
+    pub fn failing(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| !row.faults.is_empty())
+    }
+}

@@ -1,0 +1,189 @@
+//! The result on a terminal.
+
+use equic_report::number::{MISSING, si};
+use equic_report::table::{Cell, Column, Table, Tone};
+
+use super::show::{self, Scale};
+use super::summary::{Estimate, Row, Summary};
+
+/// For each place a matrix of clients and servers and a list of the pairs with all that is known of them;
+/// then what failed.
+#[must_use]
+pub fn tables(summary: &Summary) -> Vec<Table> {
+    let mut tables = matrices(summary);
+    tables.extend(lists(summary));
+    tables.extend(failures(summary));
+    tables
+}
+
+/// For each place with pairs of different ends a matrix of the medians: a row for each client, a column for
+/// each server.
+#[must_use]
+pub fn matrices(summary: &Summary) -> Vec<Table> {
+    let mixed = |rows: &&[Row]| rows.iter().any(|row| row.key.client != row.key.server);
+    summary.tables().filter(mixed).map(matrix).collect()
+}
+
+/// For each place a list of the pairs.
+#[must_use]
+pub fn lists(summary: &Summary) -> Vec<Table> {
+    summary.tables().map(list).collect()
+}
+
+fn title(rows: &[Row], what: &str) -> String {
+    rows.first().map(|row| format!("{}: {what}", show::place(&row.place()))).unwrap_or_default()
+}
+
+fn matrix(rows: &[Row]) -> Table {
+    let scale = Scale::of(rows);
+    let (clients, servers) = ends(rows);
+    let mut columns = vec![Column::text("client \\ server")];
+    columns.extend(servers.iter().map(|server| Column::number(*server)));
+    let unit = if scale.unit.is_empty() { "nothing was measured" } else { scale.unit };
+    let mut table = Table::new(columns).title(title(rows, &format!("medians, {unit}")));
+    for client in clients {
+        let mut cells = vec![Cell::new(client)];
+        cells.extend(servers.iter().map(|server| {
+            let pair =
+                rows.iter().find(|row| row.key.client == client && row.key.server == *server);
+            // No such row: they do not speak the same.
+            pair.map_or_else(|| Cell::new("").tone(Tone::Faint), |row| short(row, scale))
+        }));
+        table.row(cells);
+    }
+    table
+}
+
+/// Clients and servers of a table, in its order.
+pub(super) fn ends(rows: &[Row]) -> (Vec<&str>, Vec<&str>) {
+    let (mut clients, mut servers): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    for row in rows {
+        for (names, name) in [(&mut clients, &row.key.client), (&mut servers, &row.key.server)] {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+    }
+    // The clients are in order; servers as they came may not be when pairs are missing.
+    servers.sort_by_key(|name| (*name != crate::registry::OURS, *name));
+    (clients, servers)
+}
+
+fn short(row: &Row, scale: Scale) -> Cell {
+    match (row.value, show::trouble(row)) {
+        (Some(value), None) => Cell::new(scale.show(value.median)).tone(Tone::Strong),
+        (Some(value), Some(_)) => {
+            let text = format!("{} ({}/{})", scale.show(value.median), row.measured, row.rounds);
+            Cell::new(text).tone(Tone::Bad)
+        }
+        (None, Some(trouble)) => Cell::new(trouble).tone(Tone::Bad),
+        (None, None) => Cell::new("does not").tone(Tone::Faint),
+    }
+}
+
+fn list(rows: &[Row]) -> Table {
+    let scale = Scale::of(rows);
+    let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", |row| &row.unit);
+    let cpu = Scale::cpu(unit);
+    let with_tcp = rows.iter().any(|row| row.to_tcp.is_some());
+    let mut columns = vec![
+        Column::text("client"),
+        Column::text("server"),
+        Column::number("median").unit(scale.unit),
+        Column::number("95 % interval").unit(scale.unit),
+        Column::number("MAD").unit(scale.unit),
+        Column::number("min to max").unit(scale.unit),
+        Column::number("n"),
+        Column::number("CPU client").unit(cpu.unit),
+        Column::number("server").unit(cpu.unit),
+    ];
+    if with_tcp {
+        columns.push(Column::number("to TCP").unit("times"));
+    }
+    columns.push(Column::text("notes"));
+    let mut table = Table::new(columns).title(title(rows, "pairs"));
+    for row in rows {
+        let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];
+        match row.value {
+            Some(value) => cells.extend(figures(&value, scale)),
+            None => cells.extend(std::iter::repeat_with(|| Cell::new(MISSING)).take(4)),
+        }
+        cells.push(Cell::new(row.measured.to_string()));
+        let median = |estimate: Option<Estimate>, scale: Scale| {
+            Cell::new(estimate.map_or_else(|| MISSING.to_owned(), |one| scale.show(one.median)))
+        };
+        cells.push(median(row.client_cpu, cpu));
+        cells.push(median(row.server_cpu, cpu));
+        if with_tcp {
+            cells.push(median(row.to_tcp, Scale { unit: "", factor: 1.0, digits: 2 }));
+        }
+        cells.push(notes(row, scale));
+        table.row(cells);
+    }
+    table
+}
+
+fn figures(value: &Estimate, scale: Scale) -> [Cell; 4] {
+    [
+        Cell::new(scale.show(value.median)).tone(Tone::Strong),
+        Cell::new(scale.interval(value)),
+        Cell::new(scale.show(value.mad)),
+        Cell::new(scale.range(value.min, value.max)),
+    ]
+}
+
+/// What else has to be known of a row: in words, most important first.
+fn notes(row: &Row, scale: Scale) -> Cell {
+    let mut notes = Vec::new();
+    let mut tone = Tone::Warning;
+    if let Some(trouble) = show::trouble(row) {
+        notes.push(trouble);
+        tone = Tone::Bad;
+    }
+    if row.unsupported.is_some() {
+        notes.push("does not".to_owned());
+    }
+    if let Some(modes) = row.modes {
+        let (low, high) = (scale.show(modes.low), scale.show(modes.high));
+        notes.push(format!(
+            "two modes: {low} ({}x), {high} ({}x)",
+            modes.low_count, modes.high_count
+        ));
+    }
+    if row.noisy > 0 {
+        notes.push(format!("{} noisy", row.noisy));
+    }
+    let drops = [row.medians.client_udp_drops, row.medians.server_udp_drops];
+    let drops: f64 = drops.into_iter().flatten().sum();
+    if drops > 0.0 {
+        notes.push(format!("drops {}", si(drops, "")));
+    }
+    Cell::new(notes.join("; ")).tone(if notes.is_empty() { Tone::Normal } else { tone })
+}
+
+/// What failed, and why; none when nothing did.
+#[must_use]
+pub fn failures(summary: &Summary) -> Option<Table> {
+    let mut table = Table::new([
+        Column::text("what"),
+        Column::text("client"),
+        Column::text("server"),
+        Column::number("times"),
+        Column::text("failure"),
+        Column::text("why"),
+    ])
+    .title("Failed");
+    for row in summary.failing() {
+        for fault in &row.faults {
+            table.row([
+                Cell::new(show::place(&row.place())),
+                Cell::new(&row.key.client),
+                Cell::new(&row.key.server),
+                Cell::new(format!("{}/{}", fault.rounds.len(), row.rounds)),
+                Cell::new(show::failure(fault.failure)).tone(Tone::Bad),
+                Cell::new(&fault.why),
+            ]);
+        }
+    }
+    (!table.is_empty()).then_some(table)
+}

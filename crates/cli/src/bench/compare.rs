@@ -1,0 +1,117 @@
+//! `equic bench compare`: what got better and what got worse.
+
+use std::path::PathBuf;
+
+use equic_bench::result::compare::{COMPARISON, Comparison, Rule, Verdict, compare, load};
+use equic_bench::result::comparison;
+
+use super::report::tables;
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// Compares two results: a cell is better or worse only if the difference is larger than chance makes it
+/// (p < 0.05; Mann-Whitney, or by pairs of rounds where both ran interleaved) and at least 1 %. Exit
+/// code 0: nothing is worse. 1: something is
+#[derive(clap::Args)]
+pub struct Args {
+    /// The old result: a run's folder, or its result.json
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// The new one; the same again with --rename
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Compare an implementation of OLD with another of NEW, by rounds when both are of one run
+    #[arg(long, value_name = "OLD=NEW", value_parser = renamed)]
+    rename: Option<(String, String)>,
+    /// The p-value has to be under this
+    #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
+    p: f64,
+    /// The least effect, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    effect: f64,
+    /// Correct p-values for the number of cells (Holm)
+    #[arg(long)]
+    corrected: bool,
+    /// A result with cells that cannot be compared fails too
+    #[arg(long)]
+    strict: bool,
+    /// Always exit with 0 when the results could be compared
+    #[arg(long, conflicts_with = "strict")]
+    no_fail: bool,
+    /// Print the comparison as JSON (schema equic.bench.compare/1)
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the tables as Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+fn renamed(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.into(), new.into())),
+        _ => Err("two names are needed: OLD=NEW".to_owned()),
+    }
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if value > 0.0 && value < 1.0 { Ok(value) } else { Err("it is not between 0 and 1".to_owned()) }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if (0.0..=1000.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err("it is not between 0 and 1000".to_owned())
+    }
+}
+
+pub fn run(args: &Args) -> Done {
+    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    let rule = Rule { p: args.p, effect: args.effect / 100.0, corrected: args.corrected };
+    let compared = compare(&old, &new, args.rename.as_ref(), rule);
+    if compared.cells.is_empty() {
+        return Err(Failure::new("the results have no cell that could be compared"));
+    }
+    match print(args, &compared) {
+        // Nobody reads any more: the exit status still says what was found.
+        Ok(()) | Err(Failure::ClosedPipe) => {}
+        Err(failure) => return Err(failure),
+    }
+    let worse = compared.count(Verdict::Worse);
+    let incomparable = compared.count(Verdict::Incomparable);
+    if worse > 0 && !args.no_fail {
+        return Err(Failure::new(format!("{worse} of {} cells are worse", compared.cells.len())));
+    }
+    if args.strict && incomparable > 0 {
+        let all = compared.cells.len();
+        return Err(Failure::new(format!("{incomparable} of {all} cells cannot be compared")));
+    }
+    Ok(())
+}
+
+fn print(args: &Args, compared: &Comparison) -> Done {
+    if args.json {
+        return output::json(COMPARISON, compared);
+    }
+    tables(&comparison(compared), args.markdown)?;
+    for note in &compared.notes {
+        output::notice(note);
+    }
+    output::line(format_args!("\n{}", verdicts(compared)))
+}
+
+fn verdicts(compared: &Comparison) -> String {
+    let Rule { p, effect, corrected } = compared.rule;
+    format!(
+        "{} worse, {} better, {} inconclusive, {} cannot be compared ({}, p < {p}{}, effect of {} % or more)",
+        compared.count(Verdict::Worse),
+        compared.count(Verdict::Better),
+        compared.count(Verdict::Inconclusive),
+        compared.count(Verdict::Incomparable),
+        if compared.paired { "paired by rounds" } else { "Mann-Whitney" },
+        if corrected { " for all cells together" } else { "" },
+        effect * 100.0,
+    )
+}

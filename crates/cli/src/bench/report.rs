@@ -1,0 +1,48 @@
+//! `equic bench report`: all files of a run from its samples, and the tables.
+
+use std::path::PathBuf;
+
+use equic_bench::result;
+use equic_report::table::{Style, Table};
+
+use crate::failure::Done;
+use crate::output;
+
+/// Makes result.json, samples.csv, summary.csv and report.html of a run's samples.jsonl, and prints the
+/// tables
+#[derive(clap::Args)]
+pub struct Args {
+    /// The run's folder
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Print the summary as JSON (schema equic.bench.summary/1)
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the tables as Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+pub fn run(args: &Args) -> Done {
+    let summary = result::write(&args.dir)?;
+    if args.json {
+        return output::line(serde_json::to_string_pretty(&summary)?);
+    }
+    tables(&result::tables(&summary), args.markdown)?;
+    if summary.cut {
+        output::notice("the last line of samples.jsonl is cut off: the run was stopped");
+    }
+    for line in &summary.unreadable {
+        output::notice(format_args!("samples.jsonl, line {}: {}", line.line, line.why));
+    }
+    output::line(format_args!("\nPage: {}", args.dir.join("report.html").display()))
+}
+
+/// Prints tables, a line apart.
+pub fn tables(tables: &[Table], markdown: bool) -> Done {
+    for table in tables {
+        let text = if markdown { table.markdown() } else { table.render(Style::stdout()) };
+        output::text(format_args!("\n{text}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! How much two samples differ, and how sure that is.
+
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::{Interval, RESAMPLES, Sample};
+
+/// Pairs that all resamples of an interval may have together: about a second of work.
+const PAIRS: usize = 100_000_000;
+/// Fewer resamples than this give no interval that is worth its name.
+const FEWEST: usize = 200;
+
+/// A ratio of two samples, with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The second divided by the first: 1.02 is 2 % more.
+    pub value: f64,
+    /// Where it lies with 95 % confidence (bootstrap).
+    pub interval: Interval,
+}
+
+/// The shift from one sample to the other by Hodges and Lehmann (1963): the median of all differences
+/// of a value of the second and one of the first. R: `wilcox.test(second, first, conf.int = TRUE)`, for
+/// samples without ties. `None` when one is empty.
+#[must_use]
+pub fn shift(first: &Sample, second: &Sample) -> Option<f64> {
+    median_of_pairs(first.sorted(), second.sorted(), |a, b| b - a)
+}
+
+/// The same for ratios: the median of all quotients of a value of the second and one of the first.
+/// `None` when one is empty or has values that are not above zero.
+#[must_use]
+pub fn ratio(first: &Sample, second: &Sample) -> Option<f64> {
+    if first.min()? <= 0.0 || second.min()? <= 0.0 {
+        return None;
+    }
+    median_of_pairs(first.sorted(), second.sorted(), |a, b| b / a)
+}
+
+/// [`ratio`] with a percentile bootstrap interval: both samples are drawn anew each time.
+#[must_use]
+pub fn ratio_95<R: Rng + ?Sized>(first: &Sample, second: &Sample, rng: &mut R) -> Option<Ratio> {
+    let value = ratio(first, second)?;
+    let pairs = first.len().saturating_mul(second.len()).max(1);
+    let resamples = (PAIRS / pairs).clamp(FEWEST, RESAMPLES);
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    let results: Sample = (0..resamples)
+        .filter_map(|_| {
+            draw(first.sorted(), &mut one, rng);
+            draw(second.sorted(), &mut other, rng);
+            median_of_pairs(&one, &other, |a, b| b / a)
+        })
+        .collect();
+    let interval = Interval { low: results.percentile(2.5)?, high: results.percentile(97.5)? };
+    Some(Ratio { value, interval })
+}
+
+fn draw<R: Rng + ?Sized>(from: &[f64], to: &mut Vec<f64>, rng: &mut R) {
+    // u64: the draws are the same on machines of any word size.
+    let size = from.len() as u64;
+    to.clear();
+    to.extend((0..size).map(|_| from[rng.random_range(0..size) as usize]));
+}
+
+fn median_of_pairs(
+    first: &[f64],
+    second: &[f64],
+    combine: impl Fn(f64, f64) -> f64,
+) -> Option<f64> {
+    let combine = &combine;
+    let mut pairs: Vec<f64> =
+        second.iter().flat_map(|b| first.iter().map(move |a| combine(*a, *b))).collect();
+    if pairs.is_empty() {
+        return None;
+    }
+    let middle = pairs.len() / 2;
+    let even = pairs.len().is_multiple_of(2);
+    let (below, upper, _) = pairs.select_nth_unstable_by(middle, f64::total_cmp);
+    let upper = *upper;
+    let lower = if even { below.iter().copied().max_by(f64::total_cmp)? } else { upper };
+    Some(lower / 2.0 + upper / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+
+    const TERM: [f64; 10] = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
+    const EARLY: [f64; 5] = [1.15, 0.88, 0.90, 0.74, 1.21];
+
+    #[test]
+    fn hodges_and_lehmann() {
+        let (term, early) = (Sample::from(&TERM[..]), Sample::from(&EARLY[..]));
+        // R: wilcox.test(TERM, EARLY, conf.int = TRUE): difference in location 0.305.
+        assert!((shift(&early, &term).unwrap() - 0.305).abs() < 1e-12);
+        // NumPy: median(divide.outer(EARLY, TERM)).
+        assert!((ratio(&term, &early).unwrap() - 0.762_738_055_462_746_3).abs() < 1e-12);
+        let odd = Sample::from(&[1.0, 2.0, 4.0][..]);
+        assert_eq!(ratio(&odd, &odd), Some(1.0));
+        assert_eq!(shift(&odd, &Sample::default()), None);
+        assert_eq!(ratio(&Sample::from(&[0.0][..]), &odd), None);
+        assert_eq!(ratio(&odd, &Sample::from(&[-1.0][..])), None);
+    }
+
+    #[test]
+    fn the_interval_covers_what_is_true() {
+        let mut rng = SmallRng::seed_from_u64(3);
+        let rounds = 100;
+        let mut covered = 0;
+        for _ in 0..rounds {
+            // Uniform around 100 and 110: the ratio of the medians is 1.1.
+            let mut draw = |middle: f64| -> Sample {
+                (0..10).map(|_| middle * rng.random_range(0.9..1.1)).collect()
+            };
+            let (first, second) = (draw(100.0), draw(110.0));
+            let ratio = ratio_95(&first, &second, &mut rng).unwrap();
+            let Interval { low, high } = ratio.interval;
+            assert!(low <= ratio.value && ratio.value <= high, "{ratio:?}");
+            covered += u32::from(low <= 1.1 && 1.1 <= high);
+        }
+        // 95 of 100; percentile intervals of small samples cover a little less.
+        assert!((86..=99).contains(&covered), "{covered} of {rounds}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval() {
+        let (term, early) = (Sample::from(&TERM[..]), Sample::from(&EARLY[..]));
+        let of = |seed| ratio_95(&term, &early, &mut SmallRng::seed_from_u64(seed));
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+}

@@ -1,0 +1,216 @@
+//! Whether a sample has more than one mode: Hartigan's dip test.
+//!
+//! The dip (Hartigan and Hartigan 1985) is the largest distance between the empirical distribution and
+//! the unimodal distribution that is closest to it: 1/(2n) at least, 1/4 at most. How likely a dip is in a
+//! sample with one mode is taken from uniform samples of the same size, among unimodal distributions the
+//! one with the largest dips: for all others the test errs towards one mode.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::Sample;
+
+/// Uniform samples that a probability is taken from: those under 0.05 are then good to 0.005.
+const DRAWS: usize = 2_000;
+/// Under so many values nothing can be said.
+const FEWEST: usize = 4;
+
+/// What is said about a sample's modes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dip {
+    /// The dip.
+    pub dip: f64,
+    /// The probability of such a dip or a larger one in a uniform sample.
+    pub p: f64,
+}
+
+/// The test. It remembers the dips of uniform samples, for as many values as it was asked about.
+#[derive(Clone, Debug)]
+pub struct DipTest {
+    seed: u64,
+    uniform: BTreeMap<usize, Vec<f64>>,
+}
+
+impl DipTest {
+    /// The same seed gives the same probabilities.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, uniform: BTreeMap::new() }
+    }
+
+    /// Tests a sample; `None` for fewer than four values. The first call for a size draws 2,000 samples.
+    pub fn test(&mut self, sample: &Sample) -> Option<Dip> {
+        if sample.len() < FEWEST {
+            return None;
+        }
+        let dip = dip(sample.sorted());
+        let size = sample.len();
+        // Each size has draws of its own: the order of questions changes no answer.
+        let seed = self.seed ^ (size as u64).rotate_left(32);
+        let uniform = self.uniform.entry(size).or_insert_with(|| uniform_dips(size, seed));
+        let as_large = uniform.len() - uniform.partition_point(|one| *one < dip);
+        Some(Dip { dip, p: (as_large + 1) as f64 / (uniform.len() + 1) as f64 })
+    }
+}
+
+fn uniform_dips(size: usize, seed: u64) -> Vec<f64> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut dips: Vec<f64> = (0..DRAWS)
+        .map(|_| {
+            let sample: Sample = (0..size).map(|_| rng.random::<f64>()).collect();
+            dip(sample.sorted())
+        })
+        .collect();
+    dips.sort_unstable_by(f64::total_cmp);
+    dips
+}
+
+/// A value that occurs, and how many values are below it and no larger than it: the corners of a step
+/// of the empirical distribution.
+struct Step {
+    x: f64,
+    below: f64,
+    to: f64,
+}
+
+/// The dip of ascending values; 0 without values.
+fn dip(sorted: &[f64]) -> f64 {
+    let mut steps: Vec<Step> = Vec::with_capacity(sorted.len());
+    let mut below = 0.0;
+    for equal in sorted.chunk_by(|a, b| a == b) {
+        let to = below + equal.len() as f64;
+        steps.push(Step { x: equal[0], below, to });
+        below = to;
+    }
+    // A sample of one value is a unimodal distribution itself.
+    if steps.len() < 2 {
+        return if below > 0.0 { 0.5 / below } else { 0.0 };
+    }
+    let (mut low, mut high) = (0, steps.len() - 1);
+    // Twice the dip, in values.
+    let mut dip: f64 = 1.0;
+    loop {
+        // Convex from below to the mode, concave from it: as close as that gets to the steps.
+        let minorant = hull(&steps, low, high, |step| -step.below);
+        let majorant = hull(&steps, low, high, |step| step.to);
+        let (distance, from, to) = widest(&steps, &minorant, &majorant);
+        if distance <= dip {
+            break;
+        }
+        let left = farthest(&steps, &minorant, low..=from, |step| step.below, |step| step.to);
+        let right = farthest(&steps, &majorant, to..=high, |step| -step.to, |step| -step.below);
+        dip = dip.max(left).max(right);
+        if (from, to) == (low, high) {
+            break;
+        }
+        (low, high) = (from, to);
+    }
+    dip / (2.0 * below)
+}
+
+/// The corners of the least concave function above the points `(x, height)` from `low` to `high`.
+fn hull(steps: &[Step], low: usize, high: usize, height: impl Fn(&Step) -> f64) -> Vec<usize> {
+    let mut corners: Vec<usize> = Vec::new();
+    for next in low..=high {
+        while let [.., a, b] = corners[..] {
+            let (a, b, c) = (&steps[a], &steps[b], &steps[next]);
+            let under =
+                (height(b) - height(a)) * (c.x - a.x) <= (height(c) - height(a)) * (b.x - a.x);
+            if !under {
+                break;
+            }
+            corners.pop();
+        }
+        corners.push(next);
+    }
+    corners
+}
+
+/// The height at `at` of the line through `corners`.
+fn on(steps: &[Step], corners: &[usize], at: usize, height: impl Fn(&Step) -> f64) -> f64 {
+    let right = corners.partition_point(|corner| *corner < at);
+    match (right.checked_sub(1).and_then(|left| corners.get(left)), corners.get(right)) {
+        (_, Some(&right)) if right == at => height(&steps[at]),
+        (Some(&left), Some(&right)) => {
+            let (left, right) = (&steps[left], &steps[right]);
+            let part = (steps[at].x - left.x) / (right.x - left.x);
+            height(left) + part * (height(right) - height(left))
+        }
+        _ => height(&steps[at]),
+    }
+}
+
+/// Where majorant and minorant are farthest apart: how far, and the corners around.
+fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize, usize) {
+    let mut widest = (0.0, 0, 0);
+    for &at in majorant {
+        let distance = steps[at].to - on(steps, minorant, at, |step| step.below);
+        if distance > widest.0 {
+            let left = minorant.partition_point(|corner| *corner <= at) - 1;
+            widest = (distance, minorant[left], at);
+        }
+    }
+    for &at in minorant {
+        let distance = on(steps, majorant, at, |step| step.to) - steps[at].below;
+        if distance > widest.0 {
+            let right = majorant.partition_point(|corner| *corner < at);
+            widest = (distance, at, majorant[right]);
+        }
+    }
+    widest
+}
+
+/// How far the steps are from the line through `corners` at most, within a range.
+fn farthest(
+    steps: &[Step],
+    corners: &[usize],
+    range: std::ops::RangeInclusive<usize>,
+    line: impl Fn(&Step) -> f64 + Copy,
+    step: impl Fn(&Step) -> f64,
+) -> f64 {
+    range.map(|at| step(&steps[at]) - on(steps, corners, at, line)).fold(0.0, f64::max)
+}
+
+/// A sample in two parts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Halves {
+    /// Median of the lower part.
+    pub low: f64,
+    /// How many values it has.
+    pub low_count: usize,
+    /// Median of the upper part.
+    pub high: f64,
+    /// How many values it has.
+    pub high_count: usize,
+}
+
+/// The two parts whose values lie closest to their own means (2-means in one dimension). `None` for
+/// fewer than two different values. There are two parts of any sample: ask [`DipTest`] first.
+#[must_use]
+pub fn halves(sample: &Sample) -> Option<Halves> {
+    let sorted = sample.sorted();
+    let total: f64 = sorted.iter().sum();
+    let (mut before, mut best) = (0.0, None);
+    for (index, pair) in sorted.windows(2).enumerate() {
+        before += pair[0];
+        let (low, high) = ((index + 1) as f64, (sorted.len() - index - 1) as f64);
+        // The variance between the parts, but for a factor that all have.
+        let between = low * high * (before / low - (total - before) / high).powi(2);
+        if pair[0] < pair[1] && best.is_none_or(|(most, _)| between > most) {
+            best = Some((between, index + 1));
+        }
+    }
+    let (low, high) = sorted.split_at(best?.1);
+    Some(Halves {
+        low: Sample::from(low).median()?,
+        low_count: low.len(),
+        high: Sample::from(high).median()?,
+        high_count: high.len(),
+    })
+}
+
+#[cfg(test)]
+#[path = "modes_tests.rs"]
+mod tests;

@@ -1,0 +1,89 @@
+//! Known dips: those of the Python package diptest 0.12.0, which carries the code of R's diptest; how
+//! often the test errs is measured.
+
+use super::*;
+
+fn of(values: &[f64]) -> f64 {
+    dip(Sample::from(values).sorted())
+}
+
+fn check(values: &[f64], expected: f64) {
+    assert!((of(values) - expected).abs() < 1e-12, "{} is not {expected}", of(values));
+}
+
+#[test]
+fn known_dips() {
+    check(&[9.0, 4.0, 5.0, 2.0, 4.5, 7.0, 5.5, 4.2], 0.0625);
+    let two = [1.0, 1.01, 1.02, 1.03, 1.05, 5.0, 5.01, 5.02, 5.04, 5.06];
+    check(&two, 0.246_259_351_620_947_64);
+    let squares: Vec<f64> = (0..20).map(|i| f64::from(i * i)).collect();
+    check(&squares, 0.025);
+    let modular: Vec<f64> = (0..40).map(|i| f64::from(i * 37 % 101).powf(1.5)).collect();
+    check(&modular, 0.021_190_500_057_431_55);
+    let other: Vec<f64> = (0..49).map(|i| f64::from(i * i % 101) + 0.001 * f64::from(i)).collect();
+    check(&other, 0.044_838_022_690_851_01);
+    // Even steps are as close to uniform as steps can be.
+    let even: Vec<f64> = (1..=10).map(f64::from).collect();
+    check(&even, 0.05);
+    assert_eq!((of(&[]), of(&[3.0]), of(&[3.0; 4])), (0.0, 0.5, 0.125));
+    // Two values, half of the sample each: the largest dip there is.
+    check(&[1.0, 1.0, 1.0, 2.0, 2.0, 2.0], 0.25);
+}
+
+/// Box and Muller (1958).
+fn normal(rng: &mut SmallRng) -> f64 {
+    let (a, b): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
+    (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
+}
+
+/// How many of `rounds` samples are flagged at 0.05.
+fn flagged(size: usize, rounds: u32, mut draw: impl FnMut(&mut SmallRng) -> f64) -> u32 {
+    let mut rng = SmallRng::seed_from_u64(11);
+    let mut test = DipTest::new(1);
+    (0..rounds)
+        .map(|_| {
+            let sample: Sample = (0..size).map(|_| draw(&mut rng)).collect();
+            u32::from(test.test(&sample).unwrap().p < 0.05)
+        })
+        .sum()
+}
+
+#[test]
+fn one_mode_is_seldom_taken_for_two() {
+    for size in [5, 20, 50] {
+        // 5 % of 1,000 uniform samples; three standard errors are 2.1 %.
+        let uniform = flagged(size, 1000, |rng| rng.random());
+        assert!((20..=75).contains(&uniform), "{size}: {uniform}");
+        // What measurements look like: a bell, and one with a tail.
+        let bell = flagged(size, 1000, normal);
+        assert!(bell <= 40, "{size}: {bell}");
+        let tail = flagged(size, 1000, |rng| (0.5 * normal(rng)).exp());
+        assert!(tail <= 40, "{size}: {tail}");
+    }
+}
+
+#[test]
+fn two_modes_are_found() {
+    let mut upper = false;
+    let two = |rng: &mut SmallRng| {
+        upper = !upper;
+        normal(rng) + if upper { 8.0 } else { 0.0 }
+    };
+    let found = flagged(20, 500, two);
+    assert!(found >= 475, "{found}");
+    let sample: Sample = [3.1, 3.2, 3.0, 5.9, 6.0, 6.1, 5.8, 3.1].into_iter().collect();
+    assert!(DipTest::new(1).test(&sample).unwrap().p < 0.05);
+    let halves = halves(&sample).unwrap();
+    assert_eq!((halves.low_count, halves.high_count), (4, 4));
+    assert!((halves.low - 3.1).abs() < 1e-12 && (halves.high - 5.95).abs() < 1e-12);
+}
+
+#[test]
+fn few_values_say_nothing() {
+    let three: Sample = [1.0, 1.0, 5.0].into_iter().collect();
+    assert_eq!(DipTest::new(1).test(&three), None);
+    assert_eq!(halves(&Sample::default()), None);
+    assert_eq!(halves(&[2.0, 2.0].into_iter().collect()), None);
+    let same: Sample = [2.0; 20].into_iter().collect();
+    assert_eq!(DipTest::new(1).test(&same).unwrap().p, 1.0);
+}

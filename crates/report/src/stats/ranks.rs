@@ -1,0 +1,160 @@
+//! Tests by ranks: whether two samples, or pairs, differ; they ask for no normal distribution.
+//!
+//! * [`mann_whitney`]: two independent samples (Mann and Whitney 1947).
+//! * [`signed_rank`]: pairs, by their differences (Wilcoxon 1945).
+//!
+//! Both are two-sided. They are exact where R's `wilcox.test` is: fewer than [`EXACT`] values, no ties;
+//! otherwise the normal approximation with corrections for ties and continuity.
+
+use super::Sample;
+
+/// Samples of so many values have the normal approximation.
+pub const EXACT: usize = 50;
+
+/// What a test says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Test {
+    /// The statistic: U of the first sample, or the sum of the ranks of the differences above zero.
+    pub statistic: f64,
+    /// The probability of so much difference or more if there were none, 0 to 1.
+    pub p: f64,
+    /// Whether `p` is exact.
+    pub exact: bool,
+}
+
+/// Whether one of two independent samples tends to larger values than the other. `None` when one is
+/// empty.
+#[must_use]
+pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
+    let (m, n) = (first.len(), second.len());
+    if m == 0 || n == 0 {
+        return None;
+    }
+    let mut all: Vec<(f64, bool)> = Vec::with_capacity(m + n);
+    all.extend(first.sorted().iter().map(|value| (*value, true)));
+    all.extend(second.sorted().iter().map(|value| (*value, false)));
+    let Ranked { sum, ties, tied } = ranked(&mut all);
+    let (m_f, n_f) = (m as f64, n as f64);
+    let u = sum - m_f * (m_f + 1.0) / 2.0;
+    if !tied && m < EXACT && n < EXACT {
+        // Without ties U is a whole number.
+        let p = tails(&rank_sums(m + n, m), (sum - 0.5).ceil() as usize);
+        return Some(Test { statistic: u, p, exact: true });
+    }
+    let total = m_f + n_f;
+    let variance = m_f * n_f / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
+    Some(Test { statistic: u, p: normal_p(u - m_f * n_f / 2.0, variance), exact: false })
+}
+
+/// Whether the differences of pairs tend to one side of zero; those that are zero are left out. `None`
+/// when none is left.
+#[must_use]
+pub fn signed_rank(differences: &[f64]) -> Option<Test> {
+    let mut all: Vec<(f64, bool)> = differences
+        .iter()
+        .filter(|value| value.is_finite() && **value != 0.0)
+        .map(|value| (value.abs(), *value > 0.0))
+        .collect();
+    let n = all.len();
+    if n == 0 {
+        return None;
+    }
+    let Ranked { sum, ties, tied } = ranked(&mut all);
+    if !tied && n < EXACT {
+        let p = tails(&signed_sums(n), (sum - 0.5).ceil() as usize);
+        return Some(Test { statistic: sum, p, exact: true });
+    }
+    let n = n as f64;
+    let variance = n * (n + 1.0) * (2.0 * n + 1.0) / 24.0 - ties / 48.0;
+    Some(Test { statistic: sum, p: normal_p(sum - n * (n + 1.0) / 4.0, variance), exact: false })
+}
+
+/// Holm's correction (1979) for as many tests as there are: p-values of which the chance that any is
+/// wrongly under a bound is no more than that bound. In the order given.
+#[must_use]
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
+    let mut adjusted = vec![0.0; p.len()];
+    let mut least: f64 = 0.0;
+    for (rank, index) in order.into_iter().enumerate() {
+        least = least.max(((p.len() - rank) as f64 * p[index]).min(1.0));
+        adjusted[index] = least;
+    }
+    adjusted
+}
+
+struct Ranked {
+    /// Sum of the ranks of those that are marked.
+    sum: f64,
+    /// Sum of t^3 - t over groups of t equal values.
+    ties: f64,
+    tied: bool,
+}
+
+/// Ranks counted from 1; equal values share the mean of theirs.
+fn ranked(all: &mut [(f64, bool)]) -> Ranked {
+    all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let mut ranked = Ranked { sum: 0.0, ties: 0.0, tied: false };
+    let mut before = 0.0;
+    for equal in all.chunk_by(|a, b| a.0 == b.0) {
+        let t = equal.len() as f64;
+        let marked = equal.iter().filter(|(_, marked)| *marked).count() as f64;
+        ranked.sum += marked * (before + (t + 1.0) / 2.0);
+        ranked.ties += t * (t * t - 1.0);
+        ranked.tied |= equal.len() > 1;
+        before += t;
+    }
+    ranked
+}
+
+/// For each sum, how many ways there are to take `taken` different ranks of 1 to `total` with it.
+fn rank_sums(total: usize, taken: usize) -> Vec<f64> {
+    let largest = taken * (2 * total - taken + 1) / 2;
+    let mut ways = vec![vec![0.0; largest + 1]; taken + 1];
+    ways[0][0] = 1.0;
+    for rank in 1..=total {
+        for count in (1..=taken.min(rank)).rev() {
+            let (fewer, more) = ways.split_at_mut(count);
+            let (Some(from), Some(to)) = (fewer.last(), more.first_mut()) else { continue };
+            for (to, from) in to.iter_mut().skip(rank).zip(from) {
+                *to += from;
+            }
+        }
+    }
+    ways.pop().unwrap_or_default()
+}
+
+/// For each sum, how many subsets of the ranks 1 to `total` have it.
+fn signed_sums(total: usize) -> Vec<f64> {
+    let mut ways = vec![0.0; total * (total + 1) / 2 + 1];
+    ways[0] = 1.0;
+    for rank in 1..=total {
+        for sum in (rank..ways.len()).rev() {
+            ways[sum] += ways[sum - rank];
+        }
+    }
+    ways
+}
+
+/// Twice the smaller of the two tails that `at` is part of.
+fn tails(ways: &[f64], at: usize) -> f64 {
+    let all: f64 = ways.iter().sum();
+    let lower: f64 = ways.iter().take(at + 1).sum();
+    let upper: f64 = ways.iter().skip(at).sum();
+    (2.0 * lower.min(upper) / all).min(1.0)
+}
+
+/// Two-sided, with the correction for continuity: half a step towards the middle.
+fn normal_p(deviation: f64, variance: f64) -> f64 {
+    // All values are equal.
+    if variance <= 0.0 {
+        return 1.0;
+    }
+    let z = (deviation.abs() - 0.5).max(0.0) / variance.sqrt();
+    libm::erfc(z / std::f64::consts::SQRT_2).min(1.0)
+}
+
+#[cfg(test)]
+#[path = "ranks_tests.rs"]
+mod tests;

@@ -1,0 +1,85 @@
+//! Known samples. The values are those of SciPy 1.17.1 (`mannwhitneyu`, `wilcoxon`, two-sided); those of
+//! Hollander and Wolfe are also in the examples of R's `wilcox.test`.
+
+use super::*;
+
+fn sample(values: &[f64]) -> Sample {
+    values.into()
+}
+
+fn check(test: Option<Test>, statistic: f64, p: f64, exact: bool) {
+    let test = test.expect("a test");
+    assert_eq!((test.statistic, test.exact), (statistic, exact), "{test:?}");
+    assert!((test.p - p).abs() < 1e-12, "{} is not {p}", test.p);
+}
+
+/// Hollander and Wolfe 1973, p. 69: permeability of human chorioamnion at term and at 12 to 26 weeks.
+const TERM: [f64; 10] = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
+const EARLY: [f64; 5] = [1.15, 0.88, 0.90, 0.74, 1.21];
+/// The same, p. 29: depression scale before and after therapy, in thousandths.
+const BEFORE: [f64; 9] = [1830.0, 500.0, 1620.0, 2480.0, 1680.0, 1880.0, 1550.0, 3060.0, 1300.0];
+const AFTER: [f64; 9] = [878.0, 647.0, 598.0, 2050.0, 1060.0, 1290.0, 1060.0, 3140.0, 1290.0];
+
+#[test]
+fn small_samples_without_ties_are_exact() {
+    // mannwhitneyu(TERM, EARLY, method="exact"); R gives W = 35, p = 0.1272 for one side.
+    let (term, early) = (sample(&TERM), sample(&EARLY));
+    check(mann_whitney(&term, &early), 35.0, 0.254_412_254_412_254_4, true);
+    check(mann_whitney(&early, &term), 15.0, 0.254_412_254_412_254_4, true);
+    // 2 of the 20 ways to choose 3 of 6.
+    check(mann_whitney(&sample(&[1.0, 2.0, 3.0]), &sample(&[4.0, 5.0, 6.0])), 0.0, 0.1, true);
+    let fast = (0..49).map(|i| f64::from(i * i % 101) + 0.001 * f64::from(i)).collect();
+    let slow =
+        (0..49).map(|i| f64::from(i * 7 % 97) + 20.0 + 0.001 * f64::from(i) + 0.0005).collect();
+    check(mann_whitney(&fast, &slow), 868.0, 0.017_858_427_894_344_248, true);
+}
+
+#[test]
+fn ties_and_large_samples_are_normal() {
+    let first = sample(&[1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0]);
+    let second = sample(&[2.0, 3.0, 4.0, 4.0, 5.0, 6.0, 6.0, 7.0, 8.0]);
+    check(mann_whitney(&first, &second), 13.0, 0.028_372_715_346_028_934, false);
+    let same = sample(&[5.0; 4]);
+    check(mann_whitney(&same, &same), 8.0, 1.0, false);
+    // Of 50 values on it is no longer exact, and hardly differs.
+    let fast: Sample = (0..50).map(f64::from).collect();
+    let slow: Sample = (0..49).map(|i| f64::from(i) + 9.5).collect();
+    let normal = mann_whitney(&fast, &slow).unwrap();
+    let mut fewer = fast.sorted().to_vec();
+    fewer.pop();
+    let exact = mann_whitney(&sample(&fewer), &slow).unwrap();
+    assert!(!normal.exact && exact.exact);
+    assert!(normal.p > exact.p && normal.p < 2.0 * exact.p, "{normal:?} {exact:?}");
+}
+
+#[test]
+fn pairs() {
+    let differences: Vec<f64> = BEFORE.iter().zip(AFTER).map(|(a, b)| a - b).collect();
+    // R: wilcox.test(x, y, paired = TRUE): V = 40, p = 0.03906.
+    check(signed_rank(&differences), 40.0, 0.039_062_5, true);
+    // wilcoxon(d, correction=True, method="approx"), which drops zeros; its statistic is the smaller sum.
+    let tied = [1.0, 1.0, -2.0, 3.0, 0.0, 4.0, -1.0, 5.0, 6.0, 2.0];
+    check(signed_rank(&tied), 38.5, 0.065_126_503_671_356_35, false);
+}
+
+#[test]
+fn nothing_has_no_test() {
+    let (none, some) = (sample(&[]), sample(&[1.0]));
+    assert_eq!(mann_whitney(&none, &some), None);
+    assert_eq!(mann_whitney(&some, &none), None);
+    assert_eq!(signed_rank(&[]), None);
+    assert_eq!(signed_rank(&[0.0, f64::NAN]), None);
+    check(mann_whitney(&some, &sample(&[2.0])), 0.0, 1.0, true);
+    check(signed_rank(&[3.0]), 1.0, 1.0, true);
+}
+
+#[test]
+fn many_tests_are_corrected() {
+    // R: p.adjust(c(0.01, 0.04, 0.03, 0.5), "holm")
+    let adjusted = holm(&[0.01, 0.04, 0.03, 0.5]);
+    for (one, expected) in adjusted.iter().zip([0.04, 0.09, 0.09, 0.5]) {
+        assert!((one - expected).abs() < 1e-15, "{adjusted:?}");
+    }
+    assert_eq!(holm(&[0.9, 0.8]), [1.0, 1.0]);
+    assert!(holm(&[]).is_empty());
+}
