@@ -10,6 +10,11 @@ echo "== Rust: unit, packet tables, differential, end to end"
 # suites that need it say so themselves by a lock, so cargo's default threads are fine.
 # All of it even when some of it fails: one run says everything that is wrong.
 cargo test --release --workspace --quiet --no-fail-fast
+# Not of the workspace's build, which is what is shipped (docs/transport.md).
+echo "== Rust: connections without protection, for simulations"
+cargo test --release --quiet -p equic-wire --features null-crypto --lib
+cargo test --release --quiet -p equic-transport --features null-crypto --lib null
+cargo test --release --quiet -p equic-transport --features null-crypto --test null_peer
 echo "== C library: example, tests, ASan, valgrind"
 make --no-print-directory -C crates/capi test
 echo "== packaging: install, Debian package, service"

@@ -1,4 +1,5 @@
-//! Which room may lead into which: nothing points back.
+//! Which room may lead into which: nothing points back. And what is shipped is not built with features
+//! that are for simulations.
 
 mod common;
 
@@ -59,4 +60,38 @@ fn nothing_points_back() {
             assert!(!ours || needed == name || may.contains(&needed), "{name} points at {needed}");
         }
     }
+}
+
+/// What `cargo tree` says of a package: each crate it is linked from, and the features it has there.
+fn features(package: &str, more: &[&str]) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--package", package, "--edges", "no-dev", "--prefix", "none"])
+        .args(["--format", "{p} [{f}]", "--target", "all"])
+        .args(more)
+        .current_dir(ROOT)
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("cargo writes UTF-8")
+}
+
+/// Packets without protection (docs/transport.md) are for simulations. The command, the C library and
+/// the endpoint have no code for them, however their own features are set.
+#[test]
+fn nothing_that_is_shipped_can_do_without_protection() {
+    for package in ["equic-cli", "libequic", "equic-endpoint"] {
+        for more in [&[][..], &["--all-features"]] {
+            let tree = features(package, more);
+            assert!(tree.contains("equic-wire"), "{tree}");
+            assert!(!tree.contains("null-crypto"), "{package}: {tree}");
+        }
+    }
+    // Where it is wanted it is seen.
+    let tree = features("equic-transport", &["--features", "null-crypto"]);
+    assert!(
+        tree.lines().any(|line| line.starts_with("equic-wire") && line.contains("null-crypto"))
+    );
+    // `make build`, and with it the package, builds the workspace as it is: no member may have it on.
+    let tree = features("*", &[]);
+    assert!(!tree.contains("null-crypto"), "{tree}");
 }

@@ -32,7 +32,7 @@ pub use server::{
     IdentitySource, Limits, RequestLog, RequestRecord, Server, ServerConfig, ServerError,
     ServerStats, StatsHandle,
 };
-pub use tls::{KeyLog, Trust};
+pub use tls::{KeyLog, Trust, crypto_provider};
 
 /// Congestion control.
 pub use equic_transport::congestion::Algorithm as Congestion;

@@ -65,8 +65,13 @@ impl rustls::KeyLog for KeyLog {
     }
 }
 
+/// The cryptography of servers and clients made here: AWS-LC (docs/decisions/0018-aws-lc.md).
+pub fn crypto_provider() -> CryptoProvider {
+    rustls::crypto::aws_lc_rs::default_provider()
+}
+
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    Arc::new(crypto_provider())
 }
 
 fn unusable(error: impl std::fmt::Display) -> CertificateError {

@@ -2,7 +2,8 @@
 //!
 //! Two builds of this program, one in which no hook can be attached (the feature
 //! `bench-without-operations`), take turns to move data between two connections in memory, with real
-//! packet protection and no sockets. `--against OTHER` runs both and compares CPU time.
+//! packet protection and no sockets. `--against OTHER` runs both and compares CPU time. With the feature
+//! `null-crypto` it also says how long it takes without packet protection.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::process::Command;
@@ -14,7 +15,7 @@ use equic_transport::connection::{Arrival, ClientConfig, Event, ServerConfig, Tr
 use equic_transport::operation::{Hook, Operation, Point};
 use equic_transport::stream::ReadOutcome;
 use equic_transport::{Connection, Timestamp};
-use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::packet::{Datagram, LongPacket, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId};
 use rand::SeedableRng;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -37,6 +38,8 @@ fn main() {
     let this = this.to_str().expect("a path in UTF-8").to_owned();
     let Some(other) = value("--against") else {
         println!("{:.2} s for 100 MB; --against OTHER compares", transfer(false).as_secs_f64());
+        #[cfg(feature = "null-crypto")]
+        println!("{:.2} s without protection", null::transfer().as_secs_f64());
         return;
     };
     compare("a table, no hook attached / no table", &[&this], &[&other], rounds);
@@ -117,12 +120,15 @@ fn configs() -> (ClientConfig, ServerConfig) {
     )
 }
 
+/// Makes the server's end, for a client whose first packet this is.
+type Accept = Box<dyn Fn(Timestamp, &LongPacket<'_>) -> Connection>;
+
 /// Two ends and no network between them.
 struct Pair {
     now: Timestamp,
     client: Connection,
     server: Option<Connection>,
-    config: ServerConfig,
+    accept: Accept,
     buffer: Vec<u8>,
 }
 
@@ -134,19 +140,10 @@ impl Pair {
             moved = true;
             self.now += Duration::from_micros(1);
             if self.server.is_none() {
-                let mut packets = Datagram::new(&self.buffer[..sent.size], ParseOptions::default());
+                let packets = Datagram::new(&self.buffer[..sent.size], ParseOptions::default());
+                let mut packets = packets.including(self.client.version());
                 let Some(Ok(Packet::Long(first))) = packets.next() else { continue };
-                let remote = CLIENT.parse().expect("an address");
-                let made = Connection::accept_from(
-                    self.now,
-                    &self.config,
-                    first.version(),
-                    first.dcid(),
-                    first.scid(),
-                    remote,
-                    [2; 32],
-                );
-                self.server = Some(made.expect("a provider"));
+                self.server = Some((self.accept)(self.now, &first));
             }
             let remote = CLIENT.parse().expect("an address");
             let arrival = Arrival { remote, local: None, ecn: sent.ecn };
@@ -176,45 +173,82 @@ impl Pair {
     }
 }
 
-/// Moves [`BYTES`] from the client to the server; the time it took after the handshake.
 fn transfer(watched: bool) -> Duration {
     let (client, config) = configs();
     let (now, name) = (Timestamp::START, ServerName::try_from("equic.test").expect("a name"));
     let remote = SERVER.parse().expect("an address");
     let client = Connection::connect(now, &client, name, remote, [1; 32]).expect("a provider");
-    let mut pair = Pair { now, client, server: None, config, buffer: vec![0; 2048] };
+    let accept: Accept = Box::new(move |now, first| {
+        let (version, remote) = (first.version(), CLIENT.parse().expect("an address"));
+        let (to, from) = (first.dcid(), first.scid());
+        Connection::accept_from(now, &config, version, to, from, remote, [2; 32])
+            .expect("a provider")
+    });
+    let mut pair = Pair { now, client, server: None, accept, buffer: vec![0; 2048] };
     if watched {
         let points = [Point::observe(Operation::SendPacket)];
         pair.client.attach(Box::new(Watch(0)), &points).expect("nobody else is there");
     }
-    let mut connected = false;
-    while !connected {
-        if !pair.exchange() {
-            pair.wait();
+    pair.transfer()
+}
+
+impl Pair {
+    /// Moves [`BYTES`] from the client to the server; the time it took after the handshake.
+    fn transfer(&mut self) -> Duration {
+        let pair = self;
+        let mut connected = false;
+        while !connected {
+            if !pair.exchange() {
+                pair.wait();
+            }
+            while let Some(event) = pair.client.poll_event() {
+                connected |= event == Event::Confirmed;
+            }
         }
-        while let Some(event) = pair.client.poll_event() {
-            connected |= event == Event::Confirmed;
+        let id = pair.client.open(Direction::Unidirectional).expect("streams are allowed");
+        let (chunk, start) = ([7; 65536], Instant::now());
+        let (mut written, mut read, mut incoming) = (0u64, 0u64, None::<StreamId>);
+        let mut buffer = [0; 65536];
+        while read < BYTES {
+            let left = usize::try_from(BYTES - written).unwrap_or(usize::MAX).min(chunk.len());
+            written += pair.client.write(id, &chunk[..left]).unwrap_or(0) as u64;
+            let moved = pair.exchange();
+            let Some(server) = &mut pair.server else { continue };
+            incoming = incoming.or_else(|| server.accept(Direction::Unidirectional));
+            let before = read;
+            while let Some(Ok(ReadOutcome::Bytes(count))) =
+                incoming.map(|id| server.read(id, &mut buffer))
+            {
+                read += count as u64;
+            }
+            if !moved && before == read {
+                pair.wait();
+            }
         }
+        start.elapsed()
     }
-    let id = pair.client.open(Direction::Unidirectional).expect("streams are allowed");
-    let (chunk, start) = ([7; 65536], Instant::now());
-    let (mut written, mut read, mut incoming) = (0u64, 0u64, None::<StreamId>);
-    let mut buffer = [0; 65536];
-    while read < BYTES {
-        let left = usize::try_from(BYTES - written).unwrap_or(usize::MAX).min(chunk.len());
-        written += pair.client.write(id, &chunk[..left]).unwrap_or(0) as u64;
-        let moved = pair.exchange();
-        let Some(server) = &mut pair.server else { continue };
-        incoming = incoming.or_else(|| server.accept(Direction::Unidirectional));
-        let before = read;
-        while let Some(Ok(ReadOutcome::Bytes(count))) =
-            incoming.map(|id| server.read(id, &mut buffer))
-        {
-            read += count as u64;
-        }
-        if !moved && before == read {
-            pair.wait();
-        }
+}
+
+#[cfg(feature = "null-crypto")]
+mod null {
+    use equic_transport::connection::InsecureNullConfig;
+    use equic_transport::crypto::null::InsecureNullCrypto;
+
+    use super::*;
+
+    pub fn transfer() -> Duration {
+        let provider = rustls::crypto::ring::default_provider();
+        let crypto = InsecureNullCrypto::for_simulation_only(&provider).expect("a provider");
+        let config = InsecureNullConfig::new(crypto);
+        let (now, remote) = (Timestamp::START, SERVER.parse().expect("an address"));
+        let client = Connection::connect_insecure_null(now, &config, remote, [1; 32]);
+        let accept: Accept = Box::new(move |now, first| {
+            let (to, from) = (first.dcid(), first.scid());
+            let remote = CLIENT.parse().expect("an address");
+            Connection::accept_insecure_null(now, &config, to, from, remote, [2; 32])
+                .expect("a provider")
+        });
+        let client = client.expect("a provider");
+        Pair { now, client, server: None, accept, buffer: vec![0; 2048] }.transfer()
     }
-    start.elapsed()
 }

@@ -8,11 +8,27 @@ pub struct Version(pub u32);
 
 /// A version whose packets this crate parses beyond the invariants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum KnownVersion {
     /// RFC 9000.
     V1,
     /// RFC 9369: packet types are numbered differently, keys and salts are others.
     V2,
+    /// [`Version::NULL_CRYPTO`], for simulations: version 1 without any protection.
+    /// [`Version::known`] never gives it; whoever wants it says so
+    /// ([`crate::packet::Datagram::including`]).
+    #[cfg(feature = "null-crypto")]
+    NullCrypto,
+}
+
+impl KnownVersion {
+    /// All that there are in this build.
+    pub const ALL: &[KnownVersion] = &[
+        KnownVersion::V1,
+        KnownVersion::V2,
+        #[cfg(feature = "null-crypto")]
+        KnownVersion::NullCrypto,
+    ];
 }
 
 impl Version {
@@ -22,6 +38,11 @@ impl Version {
     pub const V1: Version = Version(1);
     /// Version 2.
     pub const V2: Version = Version(0x6b33_43cf);
+    /// "null" in ASCII: this project's own, for packets without protection in a simulation. No number
+    /// of a document (those of the IETF begin with 0x0000, RFC 9000 s.15, drafts with 0xff0000), nor one
+    /// that forces version negotiation.
+    #[cfg(feature = "null-crypto")]
+    pub const NULL_CRYPTO: Version = Version(0x6e75_6c6c);
 
     /// A version reserved to force version negotiation: 0x?a?a?a?a with the given bits in the upper
     /// halves of the bytes (RFC 9000 s.15).
@@ -34,7 +55,7 @@ impl Version {
         self.0 & 0x0f0f_0f0f == 0x0a0a_0a0a
     }
 
-    /// Version 1 or 2.
+    /// Version 1 or 2, and never another.
     pub const fn known(self) -> Option<KnownVersion> {
         match self {
             Version::V1 => Some(KnownVersion::V1),
@@ -49,6 +70,8 @@ impl From<KnownVersion> for Version {
         match known {
             KnownVersion::V1 => Version::V1,
             KnownVersion::V2 => Version::V2,
+            #[cfg(feature = "null-crypto")]
+            KnownVersion::NullCrypto => Version::NULL_CRYPTO,
         }
     }
 }
@@ -64,7 +87,22 @@ impl fmt::Display for Version {
         match self.known() {
             Some(KnownVersion::V1) => f.write_str("1"),
             Some(KnownVersion::V2) => f.write_str("2"),
-            None => fmt::Debug::fmt(self, f),
+            _ => fmt::Debug::fmt(self, f),
         }
+    }
+}
+
+#[cfg(all(test, feature = "null-crypto"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_null_version_is_nobodys_and_unknown_unless_asked_for() {
+        let null = Version::NULL_CRYPTO;
+        assert!(!null.is_reserved());
+        assert!(null.0 >> 16 != 0 && null.0 >> 8 != 0x00ff_0000);
+        assert!(![Version::V1, Version::V2, Version::NEGOTIATION].contains(&null));
+        assert_eq!(null.known(), None);
+        assert_eq!(Version::from(KnownVersion::NullCrypto), null);
     }
 }

@@ -20,6 +20,7 @@ fn vector(version: KnownVersion, name: &str) -> Vec<u8> {
     let text = match version {
         KnownVersion::V1 => include_str!("vectors/v1.txt"),
         KnownVersion::V2 => include_str!("vectors/v2.txt"),
+        _ => panic!("no document has vectors of {version:?}"),
     };
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     hex(line.expect("there is such a vector"))

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
-use equic_transport::stream::ReadOutcome;
+use bytes::Bytes;
+use equic_transport::stream::{ReadOutcome, StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -18,9 +18,6 @@ use super::error::ReadError;
 /// Bytes that are read at a time where the caller brings no buffer.
 const CHUNK: usize = 16 * 1024;
 
-/// Less room than this is not worth a chunk.
-const MIN_CHUNK: usize = 2 * 1024;
-
 /// Receives on a stream. Dropped before its end, the peer is asked to stop, with code 0.
 pub struct RecvStream {
     guard: Arc<Guard>,
@@ -28,8 +25,6 @@ pub struct RecvStream {
     /// See [`super::cell::State::epoch`].
     epoch: u8,
     end: Option<End>,
-    /// Zeroed room for chunks, taken up from the front.
-    room: BytesMut,
 }
 
 /// Nothing more comes.
@@ -42,7 +37,7 @@ enum End {
 
 impl RecvStream {
     pub(super) fn new(guard: Arc<Guard>, id: StreamId, epoch: u8) -> RecvStream {
-        RecvStream { guard, id, epoch, end: None, room: BytesMut::new() }
+        RecvStream { guard, id, epoch, end: None }
     }
 
     /// The stream's ID.
@@ -56,17 +51,37 @@ impl RecvStream {
         cx: &Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<Result<usize, ReadError>> {
+        if buffer.is_empty() && self.end.is_none() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_with(cx, |streams, id| streams.read(id, buffer))
+    }
+
+    /// The next bytes, as they came; none: all has been read.
+    pub(super) fn poll_chunk(
+        &mut self,
+        cx: &Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, ReadError>> {
+        let mut chunk = Vec::new();
+        let outcome = self.poll_with(cx, |streams, id| streams.read_to(id, &mut chunk, CHUNK));
+        outcome.map_ok(|count| (count > 0).then(|| Bytes::from(chunk)))
+    }
+
+    fn poll_with(
+        &mut self,
+        cx: &Context<'_>,
+        read: impl FnOnce(&mut Streams, StreamId) -> Result<ReadOutcome, StreamError>,
+    ) -> Poll<Result<usize, ReadError>> {
         match self.end {
             Some(End::Finished) => return Poll::Ready(Ok(0)),
             Some(End::Reset(code)) => return Poll::Ready(Err(ReadError::Reset(code))),
             Some(End::Stopped) => return Poll::Ready(Err(ReadError::Closed)),
-            None if buffer.is_empty() => return Poll::Ready(Ok(0)),
             None => {}
         }
         let cell = &self.guard.0;
         let mut state = cell.lock();
         state.check(self.epoch, ReadError::EarlyDataRejected)?;
-        let outcome = state.connection.read(self.id, buffer);
+        let outcome = read(state.connection.streams(), self.id);
         // The peer may be told of more room.
         if state.connection.streams().has_control() {
             cell.touch(&mut state);
@@ -87,25 +102,6 @@ impl RecvStream {
             }
             Err(_) => Poll::Ready(Err(ReadError::Closed)),
         }
-    }
-
-    /// The next bytes, as they came; none: all has been read.
-    pub(super) fn poll_chunk(
-        &mut self,
-        cx: &Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, ReadError>> {
-        let mut room = std::mem::take(&mut self.room);
-        if room.len() < MIN_CHUNK {
-            room = BytesMut::zeroed(CHUNK);
-        }
-        let outcome = self.poll_read_some(cx, &mut room);
-        if let Poll::Ready(Ok(count @ 1..)) = outcome {
-            let chunk = room.split_to(count).freeze();
-            self.room = room;
-            return Poll::Ready(Ok(Some(chunk)));
-        }
-        // A stream that waits holds no memory.
-        outcome.map_ok(|_| None)
     }
 
     /// Reads into `buffer`, waiting while there is nothing; how many bytes, none: all has been read.

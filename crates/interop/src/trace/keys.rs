@@ -76,6 +76,7 @@ impl Keys {
         let [key, iv, header] = match version {
             KnownVersion::V1 => ["quic key", "quic iv", "quic hp"],
             KnownVersion::V2 => ["quicv2 key", "quicv2 iv", "quicv2 hp"],
+            _ => return None,
         };
         let hash = suite.hash();
         let key = expand(hash, secret, key, suite.aead().key_len())?;
@@ -91,6 +92,7 @@ impl Keys {
         let salt = match version {
             KnownVersion::V1 => &SALT_V1,
             KnownVersion::V2 => &SALT_V2,
+            _ => return None,
         };
         // HKDF-Extract (RFC 5869 s.2.2).
         let initial = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, salt), dcid);
@@ -106,6 +108,7 @@ impl Keys {
         let label = match self.version {
             KnownVersion::V1 => "quic ku",
             KnownVersion::V2 => "quicv2 ku",
+            _ => return None,
         };
         let secret = expand(self.suite.hash(), &self.secret, label, self.secret.len())?;
         Keys::new(self.suite, self.version, &secret)

@@ -4,7 +4,7 @@ use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_wire::KnownVersion;
+use equic_wire::{KnownVersion, Version};
 
 use crate::congestion::Algorithm;
 use crate::recovery::INITIAL_RTT;
@@ -61,10 +61,17 @@ pub struct TransportConfig {
 }
 
 impl TransportConfig {
-    /// The versions that are spoken, never none.
-    pub(crate) fn spoken(&self) -> &[KnownVersion] {
-        if self.versions.is_empty() { &[KnownVersion::V1] } else { &self.versions }
+    /// The versions that are spoken, never none: without TLS none is, whatever is written here.
+    pub(super) fn spoken(&self) -> impl Iterator<Item = KnownVersion> + '_ {
+        let any = self.versions.iter().any(|version| has_tls(*version));
+        let versions = if any { &self.versions[..] } else { &[KnownVersion::V1] };
+        versions.iter().copied().filter(|version| has_tls(*version))
     }
+}
+
+/// Whether TLS protects its packets: all versions but one, which is for simulations.
+pub(super) fn has_tls(version: KnownVersion) -> bool {
+    Version::from(version).known().is_some()
 }
 
 impl Default for TransportConfig {

@@ -2,7 +2,7 @@
 
 use equic_wire::params::{RawParameters, TransportParameters};
 use equic_wire::{Side, TransportErrorCode};
-use rustls::quic::{Connection as Tls, DirectionalKeys};
+use rustls::quic::DirectionalKeys;
 
 use super::space::{SentFrame, SpaceId};
 use super::waiting::Readiness;
@@ -95,7 +95,7 @@ impl Connection {
     /// A client has begun TLS: perhaps with a session that lets it send.
     pub(super) fn begin_early(&mut self) {
         let Some(keys) = self.tls.zero_rtt_keys() else { return };
-        let remembered = self.tls.quic_transport_parameters().map(<[u8]>::to_vec);
+        let remembered = self.tls.transport_parameters().map(<[u8]>::to_vec);
         let Some(Ok(parameters)) =
             remembered.as_deref().map(|bytes| TransportParameters::parse(bytes, Side::Server))
         else {
@@ -120,19 +120,19 @@ impl Connection {
 
     /// TLS has got on: whether early data is taken may be known by now.
     pub(super) fn look_for_early(&mut self, now: Timestamp) {
-        match (&self.tls, self.early.answer) {
-            (Tls::Server(tls), Answer::None) if self.level != SpaceId::Initial => {
-                self.early.keys = tls.zero_rtt_keys().filter(|_| !self.progress.complete);
+        match (self.side, self.early.answer) {
+            (Side::Server, Answer::None) if self.level != SpaceId::Initial => {
+                self.early.keys = self.tls.zero_rtt_keys().filter(|_| !self.progress.complete);
                 let accepted = self.early.keys.is_some();
                 self.early.answer = if accepted { Answer::Accepted } else { Answer::Rejected };
                 if accepted {
                     self.early_answered(true);
                 }
             }
-            (Tls::Client(tls), Answer::Open) if self.one_rtt.is_some() => {
+            (Side::Client, Answer::Open) if self.one_rtt.is_some() => {
                 // RFC 9001 s.4.9.3: 1-RTT keys from now on.
                 self.early.keys = None;
-                if tls.is_early_data_accepted() {
+                if self.tls.is_early_data_accepted() {
                     self.early.answer = Answer::Accepted;
                     self.early_answered(true);
                 } else {

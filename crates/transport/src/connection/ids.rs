@@ -24,6 +24,19 @@ pub(crate) struct FirstPacket {
     pub validated: bool,
 }
 
+impl FirstPacket {
+    /// Of a client that is new: to this ID, from that one.
+    pub fn without_token(
+        version: KnownVersion,
+        original: ConnectionId,
+        client: ConnectionId,
+        remote: SocketAddr,
+    ) -> FirstPacket {
+        let (retry, validated) = (None, false);
+        FirstPacket { version, original, retry, sent_to: original, client, remote, validated }
+    }
+}
+
 impl Connection {
     /// What an endpoint has to know of this connection's IDs, one change at a time. To be asked
     /// after each call that lets time or packets in, and after [`Connection::poll_transmit`], before

@@ -10,7 +10,7 @@
 //!
 //! The application's calls may come at any time; after each, poll again.
 //!
-//! * `handshake.rs`: TLS, keys, transport parameters; `config.rs`: what it is told beforehand;
+//! * `handshake/`: TLS, keys, transport parameters; `config.rs`: what it is told beforehand;
 //! * `start.rs`: what TLS begins with; `retry.rs`: Retry and tokens; `version.rs`, `hello.rs`:
 //!   which version; `early.rs`, `tickets.rs`: 0-RTT; `waiting.rs`: packets before their keys;
 //! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
@@ -22,7 +22,7 @@
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `log.rs`: what is told to a log;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
-//! * `migration.rs`: other addresses;
+//! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
 mod ack_frequency;
@@ -38,6 +38,8 @@ mod ids;
 mod log;
 mod memory;
 mod migration;
+#[cfg(feature = "null-crypto")]
+mod null;
 mod operate;
 pub(crate) mod path;
 mod receive;
@@ -66,6 +68,7 @@ use rand::rngs::StdRng;
 use crate::Timestamp;
 use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::OneRttKeys;
+use crate::crypto::session::Session;
 use crate::operation::{Extensions, HookError, HookId, Operation, Table};
 use crate::received::{AckPolicy, EcnCodepoint};
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
@@ -78,9 +81,12 @@ pub use handshake::StartError;
 pub(crate) use handshake::{initial_suite, tls_version};
 pub(crate) use ids::FirstPacket;
 pub use migration::MigrateError;
+#[cfg(feature = "null-crypto")]
+pub use null::InsecureNullConfig;
 use path::{Path, PathKey, Paths};
 pub use retry::MAX_PEER_TOKEN;
 use space::{Space, SpaceId, Spaces};
+pub(crate) use start::{Serve, Start};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,7 +205,7 @@ pub struct Connection {
     /// Frames that hooks want sent.
     pub(crate) extensions: Extensions,
     rng: StdRng,
-    tls: rustls::quic::Connection,
+    tls: Session,
     /// Where TLS writes now.
     level: SpaceId,
     spaces: Spaces,
@@ -288,10 +294,7 @@ impl Connection {
 
     /// The protocol that TLS agreed on.
     pub fn alpn(&self) -> Option<&[u8]> {
-        match &self.tls {
-            rustls::quic::Connection::Client(tls) => tls.alpn_protocol(),
-            rustls::quic::Connection::Server(tls) => tls.alpn_protocol(),
-        }
+        self.tls.alpn()
     }
 
     /// The IDs that packets to this connection may carry.

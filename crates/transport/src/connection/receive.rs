@@ -136,7 +136,7 @@ impl Connection {
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
         let options =
             ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: self.config.grease };
-        let mut packets = Datagram::new(datagram, options);
+        let mut packets = Datagram::new(datagram, options).including(self.version);
         loop {
             let before = packets.rest().len();
             let found = match packets.next()? {

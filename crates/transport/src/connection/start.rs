@@ -11,18 +11,64 @@ use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::quic::{Keys, Suite};
 
-use super::config::{ClientConfig, ServerConfig, TransportConfig};
-use super::handshake::tls_version;
+use super::config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig, has_tls};
+use super::handshake::{StartError, initial_suite, tls_version};
 use super::tickets::{MarkedTickets, SeparateSessions};
+#[cfg(feature = "null-crypto")]
+use crate::crypto::null::{self, InsecureNullCrypto};
+use crate::crypto::session::Session;
+use crate::crypto::tls_initial_keys;
 
-/// TLS of a side.
+/// The handshake of a side.
 enum Tls {
     Client(Arc<rustls::ClientConfig>, ServerName<'static>),
     Server(Arc<rustls::ServerConfig>),
+    #[cfg(feature = "null-crypto")]
+    Null(Arc<InsecureNullCrypto>, Side),
+}
+
+/// What kind of connections a server takes.
+pub(crate) trait Serve: Send + Sync {
+    fn transport(&self) -> &Arc<TransportConfig>;
+    fn preferred_addresses(&self) -> Option<PreferredAddresses>;
+    /// Whether it takes connections of this version.
+    fn speaks(&self, version: KnownVersion) -> bool;
+    /// The suite of Initial packets.
+    fn suite(&self) -> Result<Suite, StartError>;
+    /// What a connection of this version begins with; `suite` need not be offered by TLS.
+    fn start(&self, suite: Suite, version: KnownVersion) -> Result<Start, StartError>;
+}
+
+impl Serve for ServerConfig {
+    fn transport(&self) -> &Arc<TransportConfig> {
+        &self.transport
+    }
+
+    fn preferred_addresses(&self) -> Option<PreferredAddresses> {
+        self.preferred_addresses
+    }
+
+    fn speaks(&self, version: KnownVersion) -> bool {
+        self.transport.spoken().any(|spoken| spoken == version)
+    }
+
+    fn suite(&self) -> Result<Suite, StartError> {
+        initial_suite(self.tls.crypto_provider())
+    }
+
+    fn start(&self, suite: Suite, version: KnownVersion) -> Result<Start, StartError> {
+        if !has_tls(version) {
+            return Err(StartError::OtherVersion(version));
+        }
+        let tls = Tls::Server(self.tls.clone());
+        let mut start = Start::new(suite, tls, self.transport.spoken().collect());
+        (start.original, start.keyed, start.hello) = (version, version, Some(Vec::new()));
+        Ok(start)
+    }
 }
 
 /// See the module.
-pub(super) struct Start {
+pub(crate) struct Start {
     pub suite: Suite,
     tls: Tls,
     /// Our transport parameters but for version_information.
@@ -53,20 +99,20 @@ impl Start {
     /// `suite` is that of Initial packets, which TLS need not offer.
     pub fn client(config: &ClientConfig, suite: Suite, name: ServerName<'static>) -> Start {
         let tls = Tls::Client(config.tls.clone(), name);
-        let mut start = Start::new(suite, tls, &config.transport);
-        start.original = config.transport.first_version.unwrap_or(start.keyed);
+        let mut start = Start::new(suite, tls, config.transport.spoken().collect());
+        let first = config.transport.first_version.filter(|version| has_tls(*version));
+        start.original = first.unwrap_or(start.keyed);
         start
     }
 
-    /// As there.
-    pub fn server(config: &ServerConfig, suite: Suite, version: KnownVersion) -> Start {
-        let mut start = Start::new(suite, Tls::Server(config.tls.clone()), &config.transport);
-        (start.original, start.keyed, start.hello) = (version, version, Some(Vec::new()));
-        start
+    /// Of a side without protection.
+    #[cfg(feature = "null-crypto")]
+    pub fn insecure_null(config: Arc<InsecureNullCrypto>, side: Side) -> Start {
+        let suite = config.suite();
+        Start::new(suite, Tls::Null(config, side), vec![KnownVersion::NullCrypto])
     }
 
-    fn new(suite: Suite, tls: Tls, config: &TransportConfig) -> Start {
-        let spoken = config.spoken().to_vec();
+    fn new(suite: Suite, tls: Tls, spoken: Vec<KnownVersion>) -> Start {
         let best = spoken.first().copied().unwrap_or(KnownVersion::V1);
         Start {
             suite,
@@ -106,17 +152,19 @@ impl Start {
             Tls::Client(..) if self.keyed == self.original => vec![self.original, self.original],
             Tls::Client(..) => vec![self.original, self.keyed, self.original],
             Tls::Server(_) => [&[self.keyed], &*self.spoken].concat(),
+            #[cfg(feature = "null-crypto")]
+            Tls::Null(..) => vec![self.keyed; 2],
         };
         let versions = versions.into_iter().map(Version::from).chain(self.reserved);
         versions.flat_map(|version| version.0.to_be_bytes()).collect()
     }
 
     /// Begins TLS, with keys for [`Start::keyed`].
-    pub fn session(&self) -> Result<rustls::quic::Connection, rustls::Error> {
+    pub fn session(&self) -> Result<Session, rustls::Error> {
         let version = tls_version(self.keyed);
         let mut parameters = self.declared.clone();
         append(&mut parameters, ParameterId::VERSION_INFORMATION, &self.version_information());
-        Ok(match &self.tls {
+        let tls = match &self.tls {
             Tls::Client(config, name) => {
                 let (config, name) = (self.client_tls(config), name.clone());
                 rustls::quic::ClientConnection::new(config, version, name, parameters)?.into()
@@ -125,7 +173,16 @@ impl Start {
                 let config = self.server_tls(config);
                 rustls::quic::ServerConnection::new(config, version, parameters)?.into()
             }
-        })
+            #[cfg(feature = "null-crypto")]
+            Tls::Null(config, side) => {
+                let config = config.clone();
+                return Ok(Session::Null(match side {
+                    Side::Client => null::Handshake::client(config, parameters),
+                    Side::Server => null::Handshake::server(config, parameters, &self.promised),
+                }));
+            }
+        };
+        Ok(Session::Tls(Box::new(tls)))
     }
 
     /// RFC 9369 s.5: sessions are of one version. rustls files them by the server's name alone, so
@@ -158,11 +215,12 @@ impl Start {
 
     /// Keys of Initial packets to or from a client that sends to `dcid`.
     pub fn initial_keys(&self, side: Side, version: KnownVersion, dcid: ConnectionId) -> Keys {
-        let side = match side {
-            Side::Client => rustls::Side::Client,
-            Side::Server => rustls::Side::Server,
-        };
-        self.suite.keys(dcid.as_bytes(), side, tls_version(version))
+        #[cfg(feature = "null-crypto")]
+        if let Tls::Null(..) = self.tls {
+            return null::initial_keys(side, dcid);
+        }
+        // Where there is TLS there is protection, whatever the version.
+        tls_initial_keys(&self.suite, side, version, dcid)
     }
 }
 

@@ -9,6 +9,8 @@ mod hostile;
 mod hostile_start;
 mod migration;
 mod network;
+#[cfg(feature = "null-crypto")]
+mod null;
 mod operations;
 mod qlog;
 mod versions;
@@ -264,6 +266,31 @@ fn an_idle_connection_ends_without_a_word() {
     assert_eq!(network.closed(), [Some(CloseReason::IdleTimeout), Some(CloseReason::IdleTimeout)]);
     let took = network.now().since(before);
     assert!((30..33).contains(&took.as_secs()), "{took:?}");
+}
+
+/// `poll_transmit` wants room for a whole datagram; with less, and with none, nothing breaks.
+#[test]
+fn a_buffer_without_room_is_no_panic() {
+    for size in [0, 1, 2, 5, 20, 21, 40, 63, 64, 100] {
+        let mut network = Network::new(1, Faults::none());
+        let buffer = &mut vec![0; size];
+        let mut now = network.now();
+        network.client.poll_transmit(now, buffer);
+        network.connect();
+        let id = network.client.open(Direction::Unidirectional).unwrap();
+        network.client.write(id, &[7; 3000]).unwrap();
+        now = network.now();
+        for _ in 0..3 {
+            network.client.poll_transmit(now, buffer);
+            network.server_mut().poll_transmit(now, buffer);
+        }
+        // What could not be written is written later.
+        echo(&mut network, 3000);
+        now = network.now();
+        network.client.close(now, VarInt::from_u32(7), "done");
+        network.client.poll_transmit(now, buffer);
+        network.server_mut().poll_transmit(now, buffer);
+    }
 }
 
 #[test]

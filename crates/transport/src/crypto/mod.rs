@@ -1,21 +1,58 @@
 //! Packet protection (RFC 9001) over rustls's QUIC interface; the crypto provider is the caller's.
 //!
+//! * `session.rs`: the handshake, as the connection sees it;
 //! * `phases.rs`: 1-RTT keys and their update (s.6);
 //! * `retry.rs`: the integrity tag of Retry packets (s.5.8);
-//! * `token.rs`: tokens for address validation (RFC 9000 s.8.1).
+//! * `token.rs`: tokens for address validation (RFC 9000 s.8.1);
+//! * `null/`: with a feature, no protection at all, for simulations.
 
+#[cfg(feature = "null-crypto")]
+pub mod null;
 mod phases;
 mod retry;
+pub(crate) mod session;
 #[cfg(test)]
 pub(crate) mod testing;
 mod token;
 
 use equic_wire::packet::{HeaderMask, SAMPLE_LEN};
-use rustls::quic::HeaderProtectionKey;
+use equic_wire::{ConnectionId, KnownVersion, Side};
+use rustls::quic::{HeaderProtectionKey, Keys, Suite};
+
+use crate::connection::tls_version;
 
 pub use phases::{OneRttKeys, OpenError};
 pub use retry::{RETRY_TAG_LEN, retry_tag};
+pub use session::KeySource;
 pub use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};
+
+/// Keys of Initial packets to or from a client that sends to `dcid` (RFC 9001 s.5.2).
+pub(crate) fn tls_initial_keys(
+    suite: &Suite,
+    side: Side,
+    version: KnownVersion,
+    dcid: ConnectionId,
+) -> Keys {
+    let side = match side {
+        Side::Client => rustls::Side::Client,
+        Side::Server => rustls::Side::Server,
+    };
+    suite.keys(dcid.as_bytes(), side, tls_version(version))
+}
+
+/// As there, or those that protect nothing if that is the version: for who has made sure that it may be.
+pub(crate) fn initial_keys(
+    suite: &Suite,
+    side: Side,
+    version: KnownVersion,
+    dcid: ConnectionId,
+) -> Keys {
+    match version {
+        #[cfg(feature = "null-crypto")]
+        KnownVersion::NullCrypto => null::initial_keys(side, dcid),
+        _ => tls_initial_keys(suite, side, version, dcid),
+    }
+}
 
 /// The header protection mask of a sample (RFC 9001 s.5.4.1). rustls applies masks and does not show
 /// them; applied to a short header of zeros with a packet number of four bytes it is the mask, but for

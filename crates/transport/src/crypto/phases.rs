@@ -1,7 +1,8 @@
 //! 1-RTT packet protection keys and their update (RFC 9001 s.6).
 
-use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Secrets};
+use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet};
 
+use super::session::KeySource;
 use crate::Timestamp;
 
 /// How many packets before the confidentiality limit the keys are updated (RFC 9001 s.6.6).
@@ -41,7 +42,7 @@ impl Phase {
 pub struct OneRttKeys {
     local_header: Box<dyn HeaderProtectionKey>,
     remote_header: Box<dyn HeaderProtectionKey>,
-    secrets: Secrets,
+    secrets: KeySource,
     /// The bit in the header (RFC 9000 s.17.3.1).
     bit: bool,
     current: Phase,
@@ -57,7 +58,8 @@ pub struct OneRttKeys {
 
 impl OneRttKeys {
     /// The keys that the handshake gave.
-    pub fn new(keys: Keys, mut secrets: Secrets) -> OneRttKeys {
+    pub fn new(keys: Keys, secrets: impl Into<KeySource>) -> OneRttKeys {
+        let mut secrets = secrets.into();
         let DirectionalKeys { header: local_header, packet: local } = keys.local;
         let DirectionalKeys { header: remote_header, packet: remote } = keys.remote;
         let next = secrets.next_packet_keys();

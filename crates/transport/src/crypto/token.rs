@@ -26,7 +26,12 @@ pub const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
 
 const RETRY: u8 = 0;
 /// One kind for each version: tokens are of the version they were given in (RFC 9369 s.5).
-const FUTURE: [(u8, KnownVersion); 2] = [(1, KnownVersion::V1), (2, KnownVersion::V2)];
+const FUTURE: &[(u8, KnownVersion)] = &[
+    (1, KnownVersion::V1),
+    (2, KnownVersion::V2),
+    #[cfg(feature = "null-crypto")]
+    (3, KnownVersion::NullCrypto),
+];
 
 /// What a token says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -90,8 +90,9 @@ impl Endpoint {
         let Incoming(first, _) = incoming;
         let waiting = self.waiting.remove(&first.sent_to);
         let server = self.server.clone().ok_or(AcceptError::NotServing)?;
-        let (source, seed) = (self.source(server.tls.crypto_provider()), self.rng.random());
-        let mut connection = Connection::accept_with(now, &server, &first, source, seed)
+        let suite = server.suite().unwrap_or(self.config.suite);
+        let (source, seed) = ((self.source.clone(), suite), self.rng.random());
+        let mut connection = Connection::accept_with(now, &*server, &first, source, seed)
             .map_err(AcceptError::Start)?;
         prepare(&mut connection);
         for (arrival, mut datagram) in waiting.map_or_else(Vec::new, |waiting| waiting.datagrams) {

@@ -19,6 +19,8 @@
 //! * `stateless.rs`: what is answered without a connection.
 
 mod incoming;
+#[cfg(feature = "null-crypto")]
+mod null;
 mod receive;
 mod stateless;
 #[cfg(test)]
@@ -41,7 +43,8 @@ use crate::cid::{
     BlindToken, ConnectionIdGenerator, IdChange, IdSource, RESET_KEY_LEN, RandomIds, ResetKey,
 };
 use crate::connection::{
-    Arrival, ClientConfig, Connection, ServerConfig, StartError, initial_suite,
+    Arrival, ClientConfig, Connection, Serve, ServerConfig, Start, StartError, TransportConfig,
+    initial_suite,
 };
 use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
 
@@ -142,7 +145,7 @@ impl Waiting {
 /// Many connections on one socket; the module's doc shows the order of calls.
 pub struct Endpoint {
     config: EndpointConfig,
-    server: Option<Arc<ServerConfig>>,
+    server: Option<Arc<dyn Serve>>,
     source: IdSource,
     tokens: TokenKey,
     rng: StdRng,
@@ -172,7 +175,7 @@ impl Endpoint {
             tokens: TokenKey::new(config.suite, token_key),
             resets: stateless::Budget::new(config.max_resets),
             config,
-            server,
+            server: server.map(|server| server as Arc<dyn Serve>),
             rng,
             by_id: BTreeMap::new(),
             by_first: BTreeMap::new(),
@@ -185,7 +188,7 @@ impl Endpoint {
 
     /// From now on connections are taken so, or none.
     pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
-        self.server = server;
+        self.server = server.map(|server| server as Arc<dyn Serve>);
     }
 
     /// A connection to a server.
@@ -199,16 +202,23 @@ impl Endpoint {
         name: ServerName<'static>,
         remote: SocketAddr,
     ) -> Result<(Handle, Connection), StartError> {
-        let (source, seed) = (self.source(config.tls.crypto_provider()), self.rng.random());
-        let connection = Connection::connect_with(now, config, name, remote, source, seed)?;
-        let handle = self.add(connection.handshake_id(), None);
-        Ok((handle, connection))
+        // TLS may offer less than Initial packets need, as where only ChaCha20-Poly1305 is wanted.
+        let suite = initial_suite(config.tls.crypto_provider()).unwrap_or(self.config.suite);
+        let start = Start::client(config, suite, name);
+        self.connect_with(now, &config.transport, start, remote)
     }
 
-    /// What a connection gets of the endpoint: TLS may offer less than Initial packets need, as where
-    /// only ChaCha20-Poly1305 is wanted.
-    fn source(&self, provider: &CryptoProvider) -> (IdSource, Suite) {
-        (self.source.clone(), initial_suite(provider).unwrap_or(self.config.suite))
+    fn connect_with(
+        &mut self,
+        now: Timestamp,
+        transport: &Arc<TransportConfig>,
+        start: Start,
+        remote: SocketAddr,
+    ) -> Result<(Handle, Connection), StartError> {
+        let (source, seed) = (self.source.clone(), self.rng.random());
+        let connection = Connection::connect_with(now, transport, start, remote, source, seed)?;
+        let handle = self.add(connection.handshake_id(), None);
+        Ok((handle, connection))
     }
 
     fn add(&mut self, id: ConnectionId, first: Option<ConnectionId>) -> Handle {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, ParseOptions,
 };
-use equic_wire::{ConnectionId, ResetToken, TransportErrorCode, Version};
+use equic_wire::{ConnectionId, KnownVersion, ResetToken, TransportErrorCode, Version};
 
 use super::incoming::Incoming;
 use super::{Endpoint, Handle, Received, Waiting};
@@ -75,19 +75,21 @@ impl Endpoint {
         if header.version == Version::NEGOTIATION {
             return Received::Nothing;
         }
-        let known = header.version.known();
-        if !known.is_some_and(|version| server.transport.spoken().contains(&version)) {
+        let mut known = KnownVersion::ALL.iter().filter(|known| server.speaks(**known));
+        let Some(version) = known.find(|known| Version::from(**known) == header.version) else {
             // RFC 9000 s.5.2.2, s.6.1.
             return if datagram.len() < MIN_INITIAL_DATAGRAM {
                 Received::Nothing
             } else {
                 self.write_version_negotiation(&header, response)
             };
-        }
+        };
         // RFC 9287 s.3.1: a client that has a token of ours may leave the Fixed Bit out at once.
-        let greased_fixed_bit = server.transport.grease;
+        let greased_fixed_bit = server.transport().grease;
         let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit };
-        let Some(Ok(Packet::Long(packet))) = Datagram::new(datagram, options).next() else {
+        let Some(Ok(Packet::Long(packet))) =
+            Datagram::new(datagram, options).including(*version).next()
+        else {
             return Received::Nothing;
         };
         if let Some(waiting) = self.waiting.get_mut(&packet.dcid()) {
@@ -101,15 +103,8 @@ impl Endpoint {
         if datagram.len() < MIN_INITIAL_DATAGRAM {
             return Received::Nothing;
         }
-        let mut first = FirstPacket {
-            version: packet.version(),
-            original: packet.dcid(),
-            retry: None,
-            sent_to: packet.dcid(),
-            client: packet.scid(),
-            remote,
-            validated: false,
-        };
+        let (original, client) = (packet.dcid(), packet.scid());
+        let mut first = FirstPacket::without_token(packet.version(), original, client, remote);
         if !token.is_empty() && self.read_token(now, token, &mut first).is_err() {
             // RFC 9000 s.8.1.2.
             let reason = "the Retry token is not good any more";

@@ -7,15 +7,15 @@ use std::time::Duration;
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
 use equic_wire::packet::{FIXED_BIT, LongHeader, LongInvariant, LongKind, VersionNegotiation};
 use equic_wire::{
-    ConnectionId, KnownVersion, PacketNumber, ResetToken, TransportErrorCode, VarIntLen, Version,
-    Writer,
+    ConnectionId, KnownVersion, PacketNumber, ResetToken, Side, TransportErrorCode, VarIntLen,
+    Version, Writer,
 };
 use rand::{Rng, RngCore};
 
 use super::{Endpoint, Received};
 use crate::Timestamp;
-use crate::connection::{FirstPacket, tls_version};
-use crate::crypto::header_mask;
+use crate::connection::FirstPacket;
+use crate::crypto::{header_mask, initial_keys};
 
 /// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
@@ -88,9 +88,9 @@ impl Endpoint {
         if reserved == header.version {
             reserved = Version(reserved.0 ^ 0x1000_0000);
         }
-        let spoken = self.server.as_ref().map_or(&[][..], |server| server.transport.spoken());
-        let known = [KnownVersion::V1, KnownVersion::V2].into_iter();
-        let known = known.filter(|version| spoken.contains(version)).map(Version::from);
+        let speaks = |known| self.server.as_ref().is_some_and(|server| server.speaks(known));
+        let known = KnownVersion::ALL.iter().copied();
+        let known = known.filter(|version| speaks(*version)).map(Version::from);
         let versions: Vec<Version> = std::iter::once(reserved).chain(known).collect();
         let unused = self.random_byte() & 0x7f | FIXED_BIT;
         let (dcid, scid) = (header.scid, header.dcid);
@@ -124,9 +124,8 @@ impl Endpoint {
         reason: &str,
         response: &mut Vec<u8>,
     ) -> Option<()> {
-        let version = tls_version(first.version);
-        let side = rustls::Side::Server;
-        let keys = self.config.suite.keys(first.sent_to.as_bytes(), side, version).local;
+        let (suite, version) = (&self.config.suite, first.version);
+        let keys = initial_keys(suite, Side::Server, version, first.sent_to).local;
         let mut buffer = [0; 256];
         let mut writer = Writer::new(&mut buffer);
         let header = LongHeader {

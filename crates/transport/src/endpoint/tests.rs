@@ -1,3 +1,6 @@
+#[cfg(feature = "null-crypto")]
+mod null;
+
 use std::collections::BTreeMap;
 
 use equic_wire::frame::{ConnectionClose, Frame, Frames};
@@ -658,7 +661,8 @@ fn a_generator_of_ones_own() {
     let mut settings = EndpointConfig::new(&provider()).unwrap();
     settings.ids = Arc::new(Marked);
     let server = pair.ends[1].server.clone();
-    pair.ends[1] = Endpoint::new(settings, server, [3; 32]);
+    pair.ends[1] = Endpoint::new(settings, None, [3; 32]);
+    pair.ends[1].server = server;
     let handle = pair.connect(&config);
     pair.settle();
     assert!(pair.connection(0, handle).is_connected());

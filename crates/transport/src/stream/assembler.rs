@@ -138,17 +138,27 @@ impl Assembler {
     /// Reads into `buffer`; how many bytes.
     pub fn read(&mut self, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
-        while filled < buffer.len() {
+        self.drain(buffer.len(), |chunk| {
+            buffer[filled..filled + chunk.len()].copy_from_slice(chunk);
+            filled += chunk.len();
+        })
+    }
+
+    /// Hands out up to `limit` bytes, piece by piece; how many.
+    pub fn drain(&mut self, limit: usize, mut take: impl FnMut(&[u8])) -> usize {
+        let mut count = 0;
+        while count < limit {
             let chunk = self.chunk();
-            let count = chunk.len().min(buffer.len() - filled);
-            if count == 0 {
+            let chunk = &chunk[..chunk.len().min(limit - count)];
+            if chunk.is_empty() {
                 break;
             }
-            buffer[filled..filled + count].copy_from_slice(&chunk[..count]);
-            filled += count;
-            self.consume(count);
+            take(chunk);
+            let length = chunk.len();
+            count += length;
+            self.consume(length);
         }
-        filled
+        count
     }
 
     /// Gives up all that has arrived, for a stream that was reset or is not wanted.

@@ -211,6 +211,19 @@ impl ReceiveHalf {
 
     /// Reads into `buffer`.
     pub fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
+        self.read_with(|assembler| assembler.read(buffer))
+    }
+
+    /// Appends up to `limit` bytes to `buffer`, which takes room for no more than there are.
+    pub fn read_to(&mut self, buffer: &mut Vec<u8>, limit: usize) -> ReadOutcome {
+        self.read_with(|assembler| {
+            let there = usize::try_from(assembler.readable()).unwrap_or(usize::MAX);
+            buffer.reserve(there.min(limit));
+            assembler.drain(limit, |chunk| buffer.extend_from_slice(chunk))
+        })
+    }
+
+    fn read_with(&mut self, read: impl FnOnce(&mut Assembler) -> usize) -> ReadOutcome {
         match self.state {
             ReceiveState::ResetReceived | ReceiveState::ResetRead => {
                 self.state = ReceiveState::ResetRead;
@@ -219,7 +232,7 @@ impl ReceiveHalf {
             ReceiveState::DataRead => return ReadOutcome::Finished,
             _ => {}
         }
-        let count = self.assembler.read(buffer);
+        let count = read(&mut self.assembler);
         self.window.on_read(count as u64);
         let over = self.final_size == Some(self.assembler.read_offset());
         match (count, over && self.state == ReceiveState::DataReceived) {

@@ -32,6 +32,13 @@ impl Generator {
         Generator { rng: StdRng::seed_from_u64(seed), gentle: false, initiator: 0 }
     }
 
+    /// For payloads alone.
+    #[allow(dead_code, reason = "of the test without protection")]
+    pub fn of(seed: u64, victim_is_client: bool, gentle: bool) -> Generator {
+        let initiator = u32::from(victim_is_client);
+        Generator { rng: StdRng::seed_from_u64(seed ^ 0xf4a3e5), gentle, initiator }
+    }
+
     pub fn input(&mut self) -> Vec<u8> {
         // Mostly after the handshake: before it there is less to break.
         let mask = if self.rng.random_bool(0.8) { 0xfb } else { 0xff };
@@ -72,7 +79,7 @@ impl Generator {
         }
     }
 
-    fn payload(&mut self) -> Vec<u8> {
+    pub fn payload(&mut self) -> Vec<u8> {
         let mut buffer = vec![0; 1000];
         let mut writer = Writer::new(&mut buffer);
         let alike = self.rng.random_bool(0.2).then(|| self.frame_type());

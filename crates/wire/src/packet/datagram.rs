@@ -24,16 +24,18 @@ pub struct ParseOptions {
 pub struct Datagram<'a> {
     rest: &'a [u8],
     options: ParseOptions,
+    #[cfg(feature = "null-crypto")]
+    null_crypto: bool,
 }
 
 /// One packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// An Initial, 0-RTT or Handshake packet of version 1 or 2.
+    /// An Initial, 0-RTT or Handshake packet of a known version.
     Long(LongPacket<'a>),
     /// A 1-RTT packet (or a stateless reset, which looks like one).
     Short(ShortPacket<'a>),
-    /// A Retry packet of version 1 or 2.
+    /// A Retry packet of a known version.
     Retry(Retry<'a>),
     /// A Version Negotiation packet.
     VersionNegotiation(VersionNegotiation<'a>),
@@ -151,7 +153,30 @@ impl<'a> ShortPacket<'a> {
 impl<'a> Datagram<'a> {
     /// Reads `payload`, the content of one UDP datagram.
     pub const fn new(payload: &'a [u8], options: ParseOptions) -> Self {
-        Datagram { rest: payload, options }
+        Datagram {
+            rest: payload,
+            options,
+            #[cfg(feature = "null-crypto")]
+            null_crypto: false,
+        }
+    }
+
+    /// Takes packets of this version apart, too; those of 1 and 2 are in any case.
+    #[must_use]
+    pub const fn including(self, version: KnownVersion) -> Self {
+        match version {
+            #[cfg(feature = "null-crypto")]
+            KnownVersion::NullCrypto => Datagram { null_crypto: true, ..self },
+            _ => self,
+        }
+    }
+
+    fn known(&self, version: Version) -> Option<KnownVersion> {
+        #[cfg(feature = "null-crypto")]
+        if self.null_crypto && version == Version::NULL_CRYPTO {
+            return Some(KnownVersion::NullCrypto);
+        }
+        version.known()
     }
 
     /// What has not been taken apart yet.
@@ -181,7 +206,7 @@ impl<'a> Datagram<'a> {
         if header.version == Version::NEGOTIATION {
             return VersionNegotiation::parse(&header).map(Packet::VersionNegotiation);
         }
-        let Some(version) = header.version.known() else {
+        let Some(version) = self.known(header.version) else {
             return Ok(Packet::UnknownVersion(header));
         };
         // RFC 9000 s.17.2

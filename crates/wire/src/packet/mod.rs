@@ -64,24 +64,28 @@ impl LongPacketType {
     /// From the first byte (RFC 9000 s.17.2; RFC 9369 s.3.2 numbers them one further).
     pub const fn of_first_byte(version: KnownVersion, first: u8) -> Self {
         match (version, (first >> 4) & 3) {
-            (KnownVersion::V1, 0) | (KnownVersion::V2, 1) => LongPacketType::Initial,
-            (KnownVersion::V1, 1) | (KnownVersion::V2, 2) => LongPacketType::ZeroRtt,
-            (KnownVersion::V1, 2) | (KnownVersion::V2, 3) => LongPacketType::Handshake,
-            (KnownVersion::V1, _) | (KnownVersion::V2, _) => LongPacketType::Retry,
+            (KnownVersion::V2, 1) => LongPacketType::Initial,
+            (KnownVersion::V2, 2) => LongPacketType::ZeroRtt,
+            (KnownVersion::V2, 3) => LongPacketType::Handshake,
+            (KnownVersion::V2, _) => LongPacketType::Retry,
+            (_, 0) => LongPacketType::Initial,
+            (_, 1) => LongPacketType::ZeroRtt,
+            (_, 2) => LongPacketType::Handshake,
+            (_, _) => LongPacketType::Retry,
         }
     }
 
     /// The Long Packet Type bits, in their place in the first byte.
     pub const fn bits(self, version: KnownVersion) -> u8 {
         match (version, self) {
-            (KnownVersion::V1, LongPacketType::Initial)
-            | (KnownVersion::V2, LongPacketType::Retry) => 0x00,
-            (KnownVersion::V1, LongPacketType::ZeroRtt)
-            | (KnownVersion::V2, LongPacketType::Initial) => 0x10,
-            (KnownVersion::V1, LongPacketType::Handshake)
-            | (KnownVersion::V2, LongPacketType::ZeroRtt) => 0x20,
-            (KnownVersion::V1, LongPacketType::Retry)
-            | (KnownVersion::V2, LongPacketType::Handshake) => 0x30,
+            (KnownVersion::V2, LongPacketType::Retry) => 0x00,
+            (KnownVersion::V2, LongPacketType::Initial) => 0x10,
+            (KnownVersion::V2, LongPacketType::ZeroRtt) => 0x20,
+            (KnownVersion::V2, LongPacketType::Handshake) => 0x30,
+            (_, LongPacketType::Initial) => 0x00,
+            (_, LongPacketType::ZeroRtt) => 0x10,
+            (_, LongPacketType::Handshake) => 0x20,
+            (_, LongPacketType::Retry) => 0x30,
         }
     }
 }

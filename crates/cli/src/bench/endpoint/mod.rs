@@ -147,6 +147,6 @@ fn transport() -> Arc<TransportConfig> {
 }
 
 fn settings() -> Done<Settings> {
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = equic_endpoint::crypto_provider();
     Ok(Settings::new(EndpointConfig::new(&provider)?))
 }

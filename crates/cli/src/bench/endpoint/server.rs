@@ -31,7 +31,8 @@ pub async fn serve(args: &Server) -> Done {
 async fn connection(incoming: Incoming) -> Done {
     let connection = incoming.accept()?.await?;
     if connection.alpn().as_deref() == Some(H3) {
-        return http3(connection).await;
+        // A future of its own: connections of the other protocol need no room for it.
+        return Box::pin(http3(connection)).await;
     }
     // Until the client closes it.
     while let Ok((send, receive)) = connection.accept_bi().await {

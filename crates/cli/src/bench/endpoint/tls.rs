@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CipherSuite, DigitallySignedStruct, SignatureScheme};
@@ -15,7 +15,7 @@ use super::{H3, PERF};
 use crate::failure::{Done, Failure};
 
 fn provider() -> Arc<CryptoProvider> {
-    let mut provider = ring::default_provider();
+    let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
     Arc::new(provider)
 }
@@ -33,7 +33,7 @@ pub fn server(cert: &Path, key: &Path) -> Done<rustls::ServerConfig> {
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(certificates(cert)?, private)?;
-    tls.ticketer = ring::Ticketer::new()?;
+    tls.ticketer = aws_lc_rs::Ticketer::new()?;
     tls.alpn_protocols = vec![PERF.to_vec(), H3.to_vec()];
     Ok(tls)
 }

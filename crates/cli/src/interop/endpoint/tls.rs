@@ -8,7 +8,7 @@ use equic_transport::connection::PreferredAddresses;
 use equic_transport::endpoint::EndpointConfig;
 use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::{self, cipher_suite};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -17,7 +17,7 @@ use crate::failure::{Done, Failure};
 
 /// Only ChaCha20-Poly1305 if that is the case.
 fn provider(contract: &Contract) -> Arc<CryptoProvider> {
-    let mut provider = ring::default_provider();
+    let mut provider = aws_lc_rs::default_provider();
     if contract.is("chacha20") {
         provider.cipher_suites = vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
     }
@@ -35,7 +35,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
 }
 
 pub fn settings(contract: &Contract) -> Done<Settings> {
-    let endpoint = EndpointConfig::new(&ring::default_provider())?;
+    let endpoint = EndpointConfig::new(&aws_lc_rs::default_provider())?;
     Ok(Settings { qlog: contract.qlog.clone(), ..Settings::new(endpoint) })
 }
 

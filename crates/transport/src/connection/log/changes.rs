@@ -115,11 +115,7 @@ fn tls(connection: &Connection, log: &mut Log) {
     if let Some(alpn) = connection.alpn() {
         log.emit(key, EventKind::AlpnInformation(alpn));
     }
-    let suite = match &connection.tls {
-        rustls::quic::Connection::Client(tls) => tls.negotiated_cipher_suite(),
-        rustls::quic::Connection::Server(tls) => tls.negotiated_cipher_suite(),
-    };
-    if let Some(name) = suite.and_then(|suite| suite.suite().as_str()) {
+    if let Some(name) = connection.tls.cipher_suite() {
         // As the draft writes it: without what TLS 1.3 put before it.
         log.emit(key, EventKind::CipherSelected(name.trim_start_matches("TLS13_")));
     }

@@ -117,6 +117,17 @@ fn crypto_beyond_its_buffer() {
     }
 }
 
+#[test]
+fn tls_messages_after_the_handshake() {
+    // RFC 8446 s.6.2: a client has none to send; unexpected_message is 10.
+    let mut attacker = Attacker::new(7);
+    let alpn = attacker.victim().alpn().map(<[u8]>::to_vec);
+    assert!(alpn.is_some(), "what was agreed on is known still");
+    attacker.send(&[Frame::Crypto(Crypto::new(varint(0), &[24, 0, 0, 1, 0]).unwrap())]);
+    attacker.assert_closed(TransportErrorCode::crypto(10));
+    assert_eq!(attacker.victim().alpn().map(<[u8]>::to_vec), alpn);
+}
+
 fn new_id(sequence: u64, retire_prior_to: u64) -> Frame<'static> {
     let id = ConnectionId::cut(&(sequence + 77).to_be_bytes());
     let token = ResetToken([sequence as u8; 16]);

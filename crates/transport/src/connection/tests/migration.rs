@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::*;
+use crate::crypto::testing::configs;
 
 fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -113,9 +114,12 @@ fn a_copied_packet_moves_nothing_for_good() {
 fn a_client_goes_where_its_server_would_rather_be() {
     let preferred = "192.0.2.99:443";
     for reachable in [true, false] {
-        let mut network = Network::new(5, Faults::none());
         let addresses = PreferredAddresses { ipv4: Some(preferred.parse().unwrap()), ipv6: None };
-        network.server_config.preferred_addresses = Some(addresses);
+        let ((client, server), transport) = (configs(), Arc::<TransportConfig>::default());
+        let client = ClientConfig { tls: client, transport: transport.clone() };
+        let preferred_addresses = Some(addresses);
+        let server = ServerConfig { tls: server, transport, preferred_addresses };
+        let mut network = Network::between(5, Faults::none(), &client, server);
         if !reachable {
             network.lost_addresses.push(address(preferred));
         }

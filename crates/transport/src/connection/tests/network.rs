@@ -115,7 +115,7 @@ pub struct Network {
     free_at: [Timestamp; 2],
     pub client: Connection,
     server: Option<Connection>,
-    pub server_config: ServerConfig,
+    pub server_config: Arc<dyn Serve>,
     /// Where the client's datagrams come from, and where it can be reached.
     pub client_address: SocketAddr,
     /// Server addresses at which nobody is.
@@ -141,6 +141,10 @@ pub struct Network {
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
+    /// Of every byte that was sent, or of their number, with time and direction (FNV-1a); only if
+    /// somebody asks.
+    digest: Option<u64>,
+    digest_bytes: bool,
     /// Bytes sent to each address of the client's side.
     sent_to: BTreeMap<SocketAddr, usize>,
 }
@@ -167,9 +171,26 @@ impl Network {
         server_config: ServerConfig,
     ) -> Network {
         let name = ServerName::try_from("equic.test").unwrap();
-        let remote = SERVER.parse().unwrap();
-        let start = Timestamp::START;
+        let (start, remote) = (Timestamp::START, SERVER.parse().unwrap());
         let client = Connection::connect(start, config, name, remote, [seed as u8; 32]).unwrap();
+        Network::of(seed, faults, client, Arc::new(server_config))
+    }
+
+    /// Without protection.
+    #[cfg(feature = "null-crypto")]
+    pub fn null(
+        seed: u64,
+        faults: Faults,
+        client: &InsecureNullConfig,
+        server: InsecureNullConfig,
+    ) -> Network {
+        let (start, remote) = (Timestamp::START, SERVER.parse().unwrap());
+        let client = Connection::connect_insecure_null(start, client, remote, [seed as u8; 32]);
+        Network::of(seed, faults, client.unwrap(), Arc::new(server))
+    }
+
+    fn of(seed: u64, faults: Faults, client: Connection, server_config: Arc<dyn Serve>) -> Network {
+        let start = Timestamp::START;
         Network {
             seed,
             faults,
@@ -196,6 +217,8 @@ impl Network {
             rebound_at: start,
             stuck: 0,
             trace: Vec::new(),
+            digest: None,
+            digest_bytes: false,
             sent_to: BTreeMap::new(),
         }
     }
@@ -235,6 +258,19 @@ impl Network {
 
     pub fn trace(&self) -> Vec<(Timestamp, bool, usize)> {
         self.trace.clone()
+    }
+
+    /// From now on what is sent is summed up: its bytes, or their number.
+    #[cfg(feature = "null-crypto")]
+    pub fn sum_up(&mut self, bytes: bool) {
+        self.digest_bytes = bytes;
+        self.digest = Some(0xcbf2_9ce4_8422_2325);
+    }
+
+    /// What the bytes sent come to.
+    #[cfg(feature = "null-crypto")]
+    pub fn digest(&self) -> Option<u64> {
+        self.digest
     }
 
     /// How many bytes were sent to an address.
@@ -397,9 +433,9 @@ impl Network {
     fn nobody(&self) -> Connection {
         let id = ConnectionId::cut(&[0; 8]);
         let remote = "192.0.2.9:9".parse().unwrap();
-        let version = KnownVersion::V1;
-        Connection::accept_from(self.now, &self.server_config, version, id, id, remote, [9; 32])
-            .unwrap()
+        let version = self.client.version;
+        let first = FirstPacket::without_token(version, id, id, remote);
+        Connection::accept_alone(self.now, &*self.server_config, &first, [9; 32]).unwrap()
     }
 
     fn step(&mut self, end: Timestamp) {
@@ -468,10 +504,9 @@ impl Network {
     /// Whether this begins another connection than the server's end has.
     fn is_another(&self, bytes: &[u8]) -> bool {
         let Some(server) = &self.server else { return true };
-        let Some(Ok(Packet::Long(first))) = Datagram::new(bytes, ParseOptions::default()).next()
-        else {
-            return false;
-        };
+        let mut packets =
+            Datagram::new(bytes, ParseOptions::default()).including(self.client.version);
+        let Some(Ok(Packet::Long(first))) = packets.next() else { return false };
         self.new_servers
             && matches!(first.kind(), LongKind::Initial { .. })
             && first.dcid() != server.original_dcid
@@ -492,19 +527,13 @@ impl Network {
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);
         }
         if self.is_another(&packet.bytes) {
-            let mut packets = Datagram::new(&packet.bytes, ParseOptions::default());
+            let mut packets = Datagram::new(&packet.bytes, ParseOptions::default())
+                .including(self.client.version);
             let Some(Ok(Packet::Long(first))) = packets.next() else { return };
-            let remote = packet.from;
-            let made = Connection::accept_from(
-                self.now,
-                &self.server_config,
-                first.version(),
-                first.dcid(),
-                first.scid(),
-                remote,
-                [self.seed as u8 ^ 0xff; 32],
-            );
-            let mut made = made.unwrap();
+            let (dcid, scid) = (first.dcid(), first.scid());
+            let first = FirstPacket::without_token(first.version(), dcid, scid, packet.from);
+            let (serve, seed) = (&*self.server_config, [self.seed as u8 ^ 0xff; 32]);
+            let mut made = Connection::accept_alone(self.now, serve, &first, seed).unwrap();
             if let Some(prepare) = self.on_server.take() {
                 prepare(&mut made);
             }
@@ -525,6 +554,16 @@ impl Network {
                 let Some(sent) = end.poll_transmit(self.now, &mut buffer) else { break };
                 assert!(sent.size > 0 && sent.size <= 1500);
                 self.trace.push((self.now, to_server, sent.size));
+                self.digest = self.digest.map(|digest| {
+                    let time = self.now.as_nanos().to_be_bytes();
+                    let marks = [u8::from(to_server), sent.ecn as u8];
+                    let size = sent.size.to_be_bytes();
+                    let bytes = if self.digest_bytes { &buffer[..sent.size] } else { &size };
+                    let bytes = time.iter().chain(&marks).chain(bytes);
+                    bytes.fold(digest, |sum, byte| {
+                        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+                    })
+                });
                 self.send(to_server, sent, buffer[..sent.size].to_vec());
             }
         }

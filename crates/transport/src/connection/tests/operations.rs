@@ -241,6 +241,36 @@ fn frames_that_only_hooks_know_get_there() {
     });
 }
 
+/// Whether it writes them or not: those it queues meanwhile are for another packet.
+#[test]
+fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
+    for writes in [true, false] {
+        let mut network = Network::new(5, Faults::none());
+        network.connect();
+        let calls = Arc::new(Mutex::new(0));
+        let count = calls.clone();
+        let write = doing(move |host, call, outputs| {
+            *count.lock().unwrap() += 1;
+            let _ = host.queue_frame(STAMP, call.inputs[1] + 1, true);
+            let _ = host.queue_frame(STAMP, call.inputs[1] + 2, true);
+            if writes { write_stamp(call, outputs) } else { Ok(Decision::Done) }
+        });
+        let point = Point::replace(Operation::WriteFrame).of_frame(STAMP);
+        network.client.attach(write, &[point]).unwrap();
+        queue(&mut network, STAMP, 0..1);
+        let (now, mut buffer, mut most) = (network.now(), vec![0; 1500], 0);
+        for _ in 0..10 {
+            let waiting = network.client.extensions.len();
+            network.client.poll_transmit(now, &mut buffer);
+            // The first is queued within the call.
+            let called = std::mem::take(&mut *calls.lock().unwrap());
+            assert!(called <= waiting.max(1), "{called} of {waiting}");
+            most = most.max(called);
+        }
+        assert!(most > 1, "the hook was asked for what it queued");
+    }
+}
+
 #[test]
 fn an_unknown_frame_without_a_hook_ends_the_connection() {
     let mut network = Network::new(5, Faults::none());

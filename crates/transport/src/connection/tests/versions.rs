@@ -167,7 +167,7 @@ fn what_has_no_meaning_is_sent_and_taken() {
         assert!(with > 50);
         // A parameter that nobody knows, and a version.
         for end in [&network.client, network.server()] {
-            let bytes = end.tls.quic_transport_parameters().unwrap();
+            let bytes = end.tls.transport_parameters().unwrap();
             let parameters = TransportParameters::parse(bytes, !end.side()).unwrap();
             assert_eq!(parameters.unknown().count(), usize::from(grease));
             let versions = parameters.version_information.unwrap();

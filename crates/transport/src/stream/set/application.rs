@@ -110,7 +110,22 @@ impl Streams {
     /// When there is no such stream.
     pub fn read(&mut self, id: StreamId, buffer: &mut [u8]) -> Result<ReadOutcome, StreamError> {
         let outcome = self.receive_half(id)?.read(buffer);
-        self.after_reading(id);
+        self.after_outcome(id, outcome);
+        Ok(outcome)
+    }
+
+    /// Appends up to `limit` bytes to `buffer`, which takes room for no more than have arrived.
+    ///
+    /// # Errors
+    /// When there is no such stream.
+    pub fn read_to(
+        &mut self,
+        id: StreamId,
+        buffer: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<ReadOutcome, StreamError> {
+        let outcome = self.receive_half(id)?.read_to(buffer, limit);
+        self.after_outcome(id, outcome);
         Ok(outcome)
     }
 
@@ -124,6 +139,13 @@ impl Streams {
         }
         self.after_reading(id);
         Ok(())
+    }
+
+    fn after_outcome(&mut self, id: StreamId, outcome: ReadOutcome) {
+        // Where there was nothing to read, nothing has changed.
+        if outcome != ReadOutcome::Blocked {
+            self.after_reading(id);
+        }
     }
 
     fn after_reading(&mut self, id: StreamId) {

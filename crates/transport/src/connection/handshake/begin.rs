@@ -1,0 +1,224 @@
+//! How connections come about.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equic_wire::params::{PreferredAddress, TransportParameters};
+use equic_wire::{ConnectionId, KnownVersion, Side};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use rustls::pki_types::ServerName;
+use rustls::quic::Suite;
+
+use super::parameters::declare;
+use super::{ACTIVE_IDS, Progress, StartError, initial_suite, random_id};
+use crate::Timestamp;
+use crate::cid::{IdSource, LocalIds, RemoteIds};
+use crate::connection::ack_frequency::Requests;
+use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
+use crate::connection::datagrams::Datagrams;
+use crate::connection::early::Early;
+use crate::connection::path::{Path, PathKey, Paths};
+use crate::connection::space::{SpaceId, Spaces};
+use crate::connection::start::{Serve, Start};
+use crate::connection::waiting::Waiting;
+use crate::connection::{Connection, FirstPacket, Stats, close};
+use crate::crypto::session::Session;
+use crate::operation::{Extensions, Table};
+use crate::received::AckPolicy;
+use crate::stream::Streams;
+
+impl Connection {
+    /// A client's end. `seed` is fresh randomness for connection IDs and the like.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn connect(
+        now: Timestamp,
+        config: &ClientConfig,
+        name: ServerName<'static>,
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let suite = initial_suite(config.tls.crypto_provider())?;
+        let source = IdSource::random(&suite, &mut rng);
+        let start = Start::client(config, suite, name);
+        Connection::connect_with(now, &config.transport, start, remote, source, rng.random())
+    }
+
+    /// As [`Connection::connect`], with connection IDs of an endpoint's source.
+    pub(crate) fn connect_with(
+        now: Timestamp,
+        transport: &Arc<TransportConfig>,
+        mut start: Start,
+        remote: SocketAddr,
+        source: IdSource,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
+        start.unknown =
+            transport.first_unknown.then(|| equic_wire::Version::reserved(rng.next_u32()));
+        let parameters = declare(transport, TransportParameters::client(scid));
+        start.declare(parameters, transport.grease, &mut rng);
+        let tls = start.session()?;
+        let keys = start.initial_keys(Side::Client, start.original, dcid);
+        let mut connection = Connection::new(
+            now,
+            Side::Client,
+            transport.clone(),
+            (start, tls),
+            // A client knows its server's address to be one (RFC 9000 s.8.1).
+            Ids { scid, remote: dcid, original: dcid, source, validated: true },
+            remote,
+            rng,
+        );
+        connection.space(SpaceId::Initial).keys = Some(keys);
+        connection.drive_tls(now);
+        connection.begin_early();
+        Ok(connection)
+    }
+
+    /// A server's end, for a client whose first Initial packet goes to `original` and comes from
+    /// `client`: its Destination and Source Connection IDs. The datagram itself is to be handed in
+    /// next.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn accept_from(
+        now: Timestamp,
+        config: &ServerConfig,
+        version: KnownVersion,
+        original: ConnectionId,
+        client: ConnectionId,
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let first = FirstPacket::without_token(version, original, client, remote);
+        Connection::accept_alone(now, config, &first, seed)
+    }
+
+    /// As there, without an endpoint.
+    pub(crate) fn accept_alone(
+        now: Timestamp,
+        serve: &dyn Serve,
+        first: &FirstPacket,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let suite = serve.suite()?;
+        let source = IdSource::random(&suite, &mut rng);
+        Connection::accept_with(now, serve, first, (source, suite), rng.random())
+    }
+
+    /// As [`Connection::accept_from`], for what an endpoint knows of the first packet.
+    pub(crate) fn accept_with(
+        now: Timestamp,
+        serve: &dyn Serve,
+        first: &FirstPacket,
+        (source, suite): (IdSource, Suite),
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
+        let scid = source.generate(&mut rng);
+        let mut start = serve.start(suite, version)?;
+        let mut parameters = TransportParameters::server(scid, original);
+        let preferred = serve.preferred_addresses().and_then(|addresses| {
+            let id = source.generate(&mut rng);
+            let token = source.reset_key().token(id);
+            PreferredAddress::new(addresses.ipv4, addresses.ipv6, id, token)
+        });
+        if let Some(server) = &mut parameters.server {
+            server.preferred_address = preferred;
+            server.retry_source_connection_id = retry;
+            server.stateless_reset_token = Some(source.reset_key().token(scid));
+        }
+        let transport = serve.transport();
+        start.declare(declare(transport, parameters), transport.grease, &mut rng);
+        let tls = start.session()?;
+        let keys = start.initial_keys(Side::Server, version, sent_to);
+        let mut connection = Connection::new(
+            now,
+            Side::Server,
+            transport.clone(),
+            (start, tls),
+            Ids { scid, remote: client, original: sent_to, source, validated },
+            remote,
+            rng,
+        );
+        connection.peer_id_known = true;
+        connection.space(SpaceId::Initial).keys = Some(keys);
+        if let Some(preferred) = preferred {
+            let (id, token) = (preferred.connection_id(), preferred.reset_token());
+            connection.local_ids.issue_told(id, token);
+        }
+        Ok(connection)
+    }
+
+    fn new(
+        now: Timestamp,
+        side: Side,
+        config: Arc<TransportConfig>,
+        (start, tls): (Start, Session),
+        ids: Ids,
+        remote: SocketAddr,
+        mut rng: StdRng,
+    ) -> Connection {
+        let seed = rng.random();
+        let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
+        Connection {
+            side,
+            version: start.original,
+            start: Box::new(start),
+            early: Early::default(),
+            waiting: Waiting::default(),
+            tokens: std::collections::VecDeque::new(),
+            packets_before: 0,
+            now,
+            table: Table::default(),
+            qlog: None,
+            extensions: Extensions::default(),
+            tls,
+            level: SpaceId::Initial,
+            spaces: Spaces::new(),
+            one_rtt: None,
+            streams: Streams::new(side, config.streams.clone()),
+            paths: Paths::new(path),
+            preferred_address: None,
+            preferred: None,
+            local_ids: LocalIds::new(ids.scid),
+            remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
+            scid: ids.scid,
+            id_source: ids.source,
+            original_dcid: ids.original,
+            peer_id_known: false,
+            peer: None,
+            progress: Progress::default(),
+            closing: close::Closing::default(),
+            ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
+            ack_frequency_seen: None,
+            requests: Requests::new(),
+            datagrams: Datagrams::default(),
+            kept_alive: now,
+            idle_since: now,
+            sent_since_received: false,
+            ping: false,
+            blocked: Vec::new(),
+            events: std::collections::VecDeque::new(),
+            stats: Stats::default(),
+            rng,
+            config,
+        }
+    }
+}
+
+struct Ids {
+    scid: ConnectionId,
+    remote: ConnectionId,
+    /// What the client's first packet that we answer was sent to.
+    original: ConnectionId,
+    source: IdSource,
+    validated: bool,
+}

@@ -1,0 +1,141 @@
+//! CRYPTO data in and out, and the keys that come of it (RFC 9001 s.4).
+
+use equic_wire::{Side, TransportErrorCode};
+
+use super::MAX_CRYPTO;
+use crate::Timestamp;
+use crate::connection::space::{Space, SpaceId};
+use crate::connection::{Connection, Event, hello};
+use crate::crypto::OneRttKeys;
+use crate::crypto::session::{KeyChange, SessionError};
+use crate::operation::Operation;
+use crate::stream::FrameError;
+
+impl Connection {
+    /// Hands TLS what came in order, and takes what it gives: bytes and keys.
+    ///
+    /// # Errors
+    /// Too much at once, or in too many pieces.
+    pub(in crate::connection) fn on_crypto(
+        &mut self,
+        now: Timestamp,
+        id: SpaceId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FrameError> {
+        if id == SpaceId::Initial && self.hoped_in_vain(now) {
+            // As if it had never come.
+            return Err(FrameError::TooFragmented);
+        }
+        let space = self.space(id);
+        let end = offset.saturating_add(data.len() as u64);
+        // RFC 9000 s.7.5.
+        if end > space.crypto_in.read_offset() + MAX_CRYPTO {
+            return Err(FrameError::Close(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED));
+        }
+        space.crypto_in.insert(offset, data).map_err(|_| FrameError::TooFragmented)?;
+        let mut read = false;
+        loop {
+            let chunk = self.spaces[id].crypto_in.chunk();
+            if chunk.is_empty() {
+                break;
+            }
+            let (count, outcome) = match self.start.hello.take() {
+                Some(mut hello) => {
+                    hello.extend_from_slice(chunk);
+                    (chunk.len(), self.read_hello(hello))
+                }
+                None => (chunk.len(), self.tls.read(chunk)),
+            };
+            self.space(id).crypto_in.consume(count);
+            read = true;
+            if let Err(error) = outcome {
+                let code = error.alert.map(TransportErrorCode::crypto);
+                let code = code.unwrap_or(TransportErrorCode::PROTOCOL_VIOLATION);
+                self.fail(now, code, &error.reason);
+                return Ok(());
+            }
+        }
+        if read {
+            self.drive_tls(now);
+        }
+        Ok(())
+    }
+
+    /// A server's first CRYPTO data: kept until TLS can begin in the right version. At most
+    /// [`MAX_CRYPTO`] of it.
+    fn read_hello(&mut self, hello: Vec<u8>) -> Result<(), SessionError> {
+        if hello::is_partial(&hello, MAX_CRYPTO as usize) {
+            self.start.hello = Some(hello);
+            return Ok(());
+        }
+        self.choose_version(&hello)
+            .map_err(|error| SessionError { reason: error.to_string(), alert: None })?;
+        self.tls.read(&hello)
+    }
+
+    pub(in crate::connection) fn drive_tls(&mut self, now: Timestamp) {
+        loop {
+            let mut data = Vec::new();
+            let change = self.tls.write(&mut data);
+            let (empty, level) = (data.is_empty(), self.level);
+            self.space(level).crypto_out.write_bytes(data.into());
+            match change {
+                Some(KeyChange::Handshake { keys }) => {
+                    self.space(SpaceId::Handshake).keys = Some(keys);
+                    self.level = SpaceId::Handshake;
+                    self.operate(Operation::KeysReady, SpaceId::Handshake, |_, _| ());
+                }
+                Some(KeyChange::OneRtt { keys, next }) => {
+                    self.one_rtt = Some(OneRttKeys::new(keys, next));
+                    self.level = SpaceId::DATA;
+                    self.operate(Operation::KeysReady, SpaceId::DATA, |_, _| ());
+                }
+                None if empty => break,
+                None => {}
+            }
+        }
+        self.look_for_early(now);
+        self.read_parameters(now);
+        if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
+            self.progress.complete = true;
+            self.events.push_back(Event::Connected);
+            self.operate(Operation::HandshakeComplete, (), |_, ()| ());
+            if self.side == Side::Server {
+                // RFC 9001 s.4.1.2: for a server complete is confirmed.
+                self.progress.done_due = true;
+                self.tls.end();
+                self.confirm(now);
+            }
+        }
+    }
+
+    /// The handshake is confirmed (RFC 9001 s.4.1.2).
+    pub(in crate::connection) fn confirm(&mut self, now: Timestamp) {
+        if !self.progress.confirmed {
+            self.progress.confirmed = true;
+            self.events.push_back(Event::Confirmed);
+            self.operate(Operation::HandshakeConfirmed, (), |_, ()| ());
+            self.discard(now, SpaceId::Handshake);
+            self.try_preferred(now);
+        }
+    }
+
+    /// The keys of a space are not needed any more (RFC 9001 s.4.9).
+    pub(in crate::connection) fn discard(&mut self, _now: Timestamp, id: SpaceId) {
+        if self.spaces[id].discarded {
+            return;
+        }
+        self.operate(Operation::DiscardKeys, id, |_, _| ());
+        let space = self.space(id);
+        let given_up = space.loss.give_up_all();
+        *space = Space { discarded: true, ..Space::new() };
+        // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
+        for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
+            if let Some(path) = self.paths.get_mut(packet.content.path) {
+                path.landed(packet.size.into());
+            }
+        }
+        self.path_mut().pto_count = 0;
+    }
+}

@@ -1,0 +1,92 @@
+//! The handshake, the keys it gives, and transport parameters (RFC 9001 s.4, RFC 9000 s.7).
+//!
+//! * `begin.rs`: how connections come about; `drive.rs`: CRYPTO data in and out, keys;
+//! * `parameters.rs`: transport parameters, ours and the peer's.
+
+mod begin;
+mod drive;
+mod parameters;
+
+use equic_wire::{ConnectionId, KnownVersion, Version as Wire};
+use rand::RngCore;
+use rand::rngs::StdRng;
+use rustls::quic::{Suite, Version};
+
+use crate::cid::ID_LEN;
+
+pub(in crate::connection) use parameters::Peer;
+
+/// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
+pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
+
+/// How many IDs of the peer are kept.
+pub(super) const ACTIVE_IDS: u32 = 4;
+
+/// How far the handshake is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub complete: bool,
+    pub confirmed: bool,
+    /// A server has HANDSHAKE_DONE to send.
+    pub done_due: bool,
+}
+
+/// Why no connection came about.
+#[derive(Debug)]
+pub enum StartError {
+    /// The TLS configuration has no suite for Initial packets, TLS_AES_128_GCM_SHA256.
+    NoInitialSuite,
+    /// The configuration is not for this version.
+    OtherVersion(KnownVersion),
+    /// TLS refused.
+    Tls(rustls::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::NoInitialSuite => {
+                f.write_str("the crypto provider lacks TLS_AES_128_GCM_SHA256, which QUIC needs")
+            }
+            StartError::OtherVersion(version) => {
+                write!(f, "this configuration is not for version {}", Wire::from(*version))
+            }
+            StartError::Tls(error) => write!(f, "TLS: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<rustls::Error> for StartError {
+    fn from(error: rustls::Error) -> StartError {
+        StartError::Tls(error)
+    }
+}
+
+/// What rustls calls it.
+pub(crate) fn tls_version(version: KnownVersion) -> Version {
+    match version {
+        KnownVersion::V2 => Version::V2,
+        // Retry packets without protection have the tag of version 1.
+        _ => Version::V1,
+    }
+}
+
+/// The suite of Initial packets (RFC 9001 s.5.2).
+pub(crate) fn initial_suite(
+    provider: &rustls::crypto::CryptoProvider,
+) -> Result<Suite, StartError> {
+    provider
+        .cipher_suites
+        .iter()
+        .filter(|suite| suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256)
+        .find_map(|suite| suite.tls13()?.quic_suite())
+        .ok_or(StartError::NoInitialSuite)
+}
+
+pub(super) fn random_id(rng: &mut StdRng) -> ConnectionId {
+    let mut bytes = [0; ID_LEN];
+    rng.fill_bytes(&mut bytes);
+    ConnectionId::cut(&bytes)
+}

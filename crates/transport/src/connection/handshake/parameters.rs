@@ -1,0 +1,130 @@
+//! Transport parameters (RFC 9000 s.7.4, s.18).
+
+use std::time::Duration;
+
+use equic_wire::params::{MaxAckDelay, TransportParameters};
+use equic_wire::{Side, StreamCount, TransportErrorCode, VarInt, Writer};
+
+use super::ACTIVE_IDS;
+use crate::Timestamp;
+use crate::connection::ack_frequency::min_ack_delay;
+use crate::connection::config::TransportConfig;
+use crate::connection::datagrams::Datagrams;
+use crate::connection::{Connection, early};
+use crate::operation::Operation;
+
+/// What matters of the peer's transport parameters.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::connection) struct Peer {
+    pub ack_delay_exponent: u8,
+    /// What it does now: what it declared, or what we asked for since.
+    pub max_ack_delay: Duration,
+    pub declared_max_ack_delay: Duration,
+    /// None: it knows no ACK_FREQUENCY.
+    pub min_ack_delay: Option<Duration>,
+    /// Zero: it takes no datagrams.
+    pub max_datagram_frame_size: u64,
+    pub max_idle_timeout: Duration,
+    /// It takes packets without the Fixed Bit (RFC 9287).
+    pub grease_quic_bit: bool,
+    pub max_udp_payload_size: u64,
+    /// It wants us not to migrate.
+    pub stay: bool,
+}
+
+impl Connection {
+    /// RFC 9000 s.7.3, s.7.4.
+    pub(super) fn read_parameters(&mut self, now: Timestamp) {
+        // Before that, a client has those of an earlier connection (RFC 9000 s.7.4.1).
+        if self.peer.is_some() || self.side == Side::Client && self.one_rtt.is_none() {
+            return;
+        }
+        let Some(bytes) = self.tls.transport_parameters() else { return };
+        let bytes = bytes.to_vec();
+        if !self.operate_on(Operation::ReadParameters, 0, (), &bytes, |_, ()| true) {
+            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
+            return self.fail(now, code, "its transport parameters do not do");
+        }
+        let parameters = match TransportParameters::parse(&bytes, !self.side) {
+            Ok(parameters) => parameters,
+            Err(error) => return self.fail(now, error.code(), &error.to_string()),
+        };
+        let same = parameters.initial_source_connection_id == self.remote_ids.current()
+            && parameters.server.is_none_or(|server| {
+                server.original_destination_connection_id == self.original_dcid
+                    && server.retry_source_connection_id == self.start.retry
+            });
+        if !same {
+            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
+            return self.fail(now, code, "connection IDs of the handshake were tampered with");
+        }
+        let limits = early::limits(&parameters);
+        if !self.check_versions(now, &parameters) || !self.check_promises(now, &limits) {
+            return;
+        }
+        self.streams.set_peer_limits(limits);
+        let limit = parameters.active_connection_id_limit.get().get();
+        let most = limit.min(self.config.connection_ids);
+        let count = self.operate(Operation::ConnectionIdCount, most, |_, most| most);
+        self.local_ids.set_limit(limit, count);
+        let size = parameters.max_udp_payload_size.get().get();
+        self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
+        if let Some(server) = parameters.server {
+            if let Some(token) = server.stateless_reset_token {
+                self.remote_ids.set_handshake_token(token);
+            }
+            if let Some(preferred) = server.preferred_address {
+                let (id, token) = (preferred.connection_id(), preferred.reset_token());
+                self.remote_ids.add_preferred(id, token);
+            }
+            self.preferred_address = server.preferred_address;
+        }
+        self.log_parameters(&parameters);
+        self.peer = Some(Peer {
+            ack_delay_exponent: parameters.ack_delay_exponent.get(),
+            max_ack_delay: parameters.max_ack_delay.as_duration(),
+            declared_max_ack_delay: parameters.max_ack_delay.as_duration(),
+            min_ack_delay: parameters.min_ack_delay_us.map(|us| Duration::from_micros(us.get())),
+            max_datagram_frame_size: parameters.max_datagram_frame_size.get(),
+            max_idle_timeout: Duration::from_millis(parameters.max_idle_timeout_ms.get()),
+            grease_quic_bit: parameters.grease_quic_bit,
+            max_udp_payload_size: size,
+            stay: parameters.disable_active_migration,
+        });
+    }
+}
+
+/// Our transport parameters, encoded.
+pub(super) fn declare(
+    config: &TransportConfig,
+    mut parameters: TransportParameters<'_>,
+) -> Vec<u8> {
+    let varint = |value: u64| VarInt::new(value).unwrap_or(VarInt::MAX);
+    let count = |value: u64| StreamCount::new(value).unwrap_or_default();
+    let streams = &config.streams;
+    let idle = u64::try_from(config.max_idle_timeout.as_millis()).unwrap_or(0);
+    parameters.max_idle_timeout_ms = varint(idle);
+    parameters.initial_max_data = varint(streams.connection_window);
+    parameters.initial_max_stream_data_bidi_local = varint(streams.stream_window);
+    parameters.initial_max_stream_data_bidi_remote = varint(streams.stream_window);
+    parameters.initial_max_stream_data_uni = varint(streams.stream_window);
+    parameters.initial_max_streams_bidi = count(streams.max_streams_bidi);
+    parameters.initial_max_streams_uni = count(streams.max_streams_uni);
+    let delay = u16::try_from(config.max_ack_delay.as_millis()).unwrap_or(u16::MAX);
+    parameters.max_ack_delay = MaxAckDelay::from_millis(delay).unwrap_or_default();
+    let least = u64::try_from(min_ack_delay(config).as_micros()).unwrap_or(0);
+    parameters.min_ack_delay_us = Some(varint(least));
+    let datagram = Datagrams::frame_limit(config.datagram_receive_buffer);
+    parameters.max_datagram_frame_size = varint(datagram);
+    parameters.disable_active_migration = !config.allow_migration;
+    let limit = VarInt::from_u32(ACTIVE_IDS);
+    if let Some(limit) = equic_wire::params::ActiveConnectionIdLimit::new(limit) {
+        parameters.active_connection_id_limit = limit;
+    }
+    parameters.grease_quic_bit = config.grease;
+    let mut bytes = vec![0; parameters.encoded_len()];
+    let mut writer = Writer::new(&mut bytes);
+    // It has exactly the length it asked for.
+    let _ = parameters.write(&mut writer);
+    bytes
+}

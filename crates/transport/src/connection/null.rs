@@ -1,0 +1,108 @@
+//! Connections without protection, for simulations: see [`InsecureNullCrypto`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use equic_wire::{ConnectionId, KnownVersion, Side};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustls::quic::Suite;
+
+use super::start::{Serve, Start};
+use super::{Connection, FirstPacket, PreferredAddresses, StartError, TransportConfig};
+use crate::Timestamp;
+use crate::cid::IdSource;
+use crate::crypto::null::{InsecureNullCrypto, NullSession};
+use crate::crypto::session::Session;
+
+/// The configuration of either side of a connection without protection. No other leads to one.
+#[derive(Clone)]
+pub struct InsecureNullConfig {
+    /// In the place of TLS.
+    pub crypto: Arc<InsecureNullCrypto>,
+    /// The transport; `versions` and `first_version` have no meaning here.
+    pub transport: Arc<TransportConfig>,
+    /// Where a server asks its clients to go.
+    pub preferred_addresses: Option<PreferredAddresses>,
+}
+
+impl InsecureNullConfig {
+    /// With the transport as usual.
+    pub fn new(crypto: InsecureNullCrypto) -> InsecureNullConfig {
+        let (crypto, transport) = (Arc::new(crypto), Arc::default());
+        InsecureNullConfig { crypto, transport, preferred_addresses: None }
+    }
+
+    pub(crate) fn client_start(&self) -> Start {
+        Start::insecure_null(self.crypto.clone(), Side::Client)
+    }
+}
+
+impl Serve for InsecureNullConfig {
+    fn transport(&self) -> &Arc<TransportConfig> {
+        &self.transport
+    }
+
+    fn preferred_addresses(&self) -> Option<PreferredAddresses> {
+        self.preferred_addresses
+    }
+
+    fn speaks(&self, version: KnownVersion) -> bool {
+        version == KnownVersion::NullCrypto
+    }
+
+    fn suite(&self) -> Result<Suite, StartError> {
+        Ok(self.crypto.suite())
+    }
+
+    fn start(&self, _suite: Suite, version: KnownVersion) -> Result<Start, StartError> {
+        if !self.speaks(version) {
+            return Err(StartError::OtherVersion(version));
+        }
+        Ok(Start::insecure_null(self.crypto.clone(), Side::Server))
+    }
+}
+
+impl Connection {
+    /// As [`Connection::connect`], without protection: for simulations.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn connect_insecure_null(
+        now: Timestamp,
+        config: &InsecureNullConfig,
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let mut rng = StdRng::from_seed(seed);
+        let source = IdSource::random(&config.crypto.suite(), &mut rng);
+        let start = config.client_start();
+        Connection::connect_with(now, &config.transport, start, remote, source, rng.random())
+    }
+
+    /// As [`Connection::accept_from`], without protection: for simulations.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn accept_insecure_null(
+        now: Timestamp,
+        config: &InsecureNullConfig,
+        original: ConnectionId,
+        client: ConnectionId,
+        remote: SocketAddr,
+        seed: [u8; 32],
+    ) -> Result<Connection, StartError> {
+        let version = KnownVersion::NullCrypto;
+        let first = FirstPacket::without_token(version, original, client, remote);
+        Connection::accept_alone(now, config, &first, seed)
+    }
+
+    /// What a client without protection can begin its next connection with, to send early data: for
+    /// [`InsecureNullCrypto::session`]. None: the server gave nothing yet, or this is no such client.
+    pub fn insecure_null_session(&self) -> Option<&NullSession> {
+        match &self.tls {
+            Session::Null(handshake) => handshake.session(),
+            Session::Tls(_) | Session::Over(_) => None,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Without protection: the same round trips, and every byte by seed.
+
+use std::process::Command;
+
+use super::*;
+use crate::crypto::null::InsecureNullCrypto;
+
+fn crypto() -> InsecureNullCrypto {
+    let provider = rustls::crypto::ring::default_provider();
+    let mut crypto = InsecureNullCrypto::for_simulation_only(&provider).unwrap();
+    crypto.alpn_protocols = vec![b"equic-test".to_vec()];
+    crypto
+}
+
+fn network(seed: u64, faults: Faults) -> Network {
+    let config = InsecureNullConfig::new(crypto());
+    Network::null(seed, faults, &config, config.clone())
+}
+
+#[test]
+fn round_trips_are_those_of_tls() {
+    let (mut with, mut without) = (Network::new(1, Faults::none()), network(1, Faults::none()));
+    let took = |network: &mut Network| {
+        network.connect();
+        let connected = network.now();
+        echo(network, 100_000);
+        (connected, network.now())
+    };
+    let ((connected, end), (connected_without, end_without)) =
+        (took(&mut with), took(&mut without));
+    assert_eq!(connected, connected_without);
+    // Certificates of other sizes leave other windows behind.
+    let (least, most) = (end.min(end_without), end.max(end_without));
+    assert!(most.since(least) < 10 * MS, "{end:?} {end_without:?}");
+    assert_eq!(without.client.alpn(), Some(&b"equic-test"[..]));
+    assert_eq!(without.server().alpn(), Some(&b"equic-test"[..]));
+    assert_eq!(without.client.version(), KnownVersion::NullCrypto);
+}
+
+#[test]
+fn everything_arrives_over_bad_networks_without_protection() {
+    for seed in 0..cases(200) {
+        let mut network = network(seed, Faults { rebind: None, ..Faults::by_chance(seed) });
+        network.connect();
+        echo(&mut network, 1 + (seed as usize * 7919) % 60_000);
+        assert!(network.within_limits(), "{}", network.describe());
+    }
+}
+
+#[test]
+fn a_large_certificate_waits_for_the_address_to_be_validated() {
+    let took = |certificate| {
+        let mut crypto = crypto();
+        crypto.sizes.certificate = certificate;
+        let config = InsecureNullConfig::new(crypto);
+        let mut network = Network::null(1, Faults::none(), &config, config.clone());
+        network.run_until(Duration::from_secs(10), |client, _| client.is_connected());
+        network.now().since(Timestamp::START)
+    };
+    assert_eq!((took(2_400), took(3_200)), (20 * MS, 20 * MS));
+    // Three datagrams for one, then what the client says, then the rest (RFC 9000 s.8.1).
+    assert_eq!((took(3_300), took(9_000)), (40 * MS, 40 * MS));
+}
+
+#[test]
+fn a_large_hello_takes_two_datagrams() {
+    let mut crypto = crypto();
+    crypto.sizes.client_hello = 1_700;
+    let config = InsecureNullConfig::new(crypto);
+    let mut network = Network::null(1, Faults::none(), &config, config.clone());
+    network.connect();
+    let first = network.trace().iter().take_while(|(at, ..)| *at == Timestamp::START).count();
+    assert_eq!(first, 2);
+    echo(&mut network, 10_000);
+}
+
+#[test]
+fn no_protocol_in_common_is_said_with_the_alert() {
+    let mut other = crypto();
+    other.alpn_protocols = vec![b"another".to_vec()];
+    let (client, server) = (InsecureNullConfig::new(crypto()), InsecureNullConfig::new(other));
+    let mut network = Network::null(1, Faults::none(), &client, server);
+    network.run_until(Duration::from_secs(10), |client, server| {
+        client.is_drained() && server.is_drained()
+    });
+    let Some(CloseReason::Peer(error)) = &network.closed()[0] else {
+        panic!("{}", network.describe())
+    };
+    assert_eq!(error.code, TransportErrorCode::crypto(120).0.get());
+}
+
+#[test]
+fn keys_that_are_none_are_updated_as_others_are() {
+    let mut network = network(1, Faults::none());
+    network.connect();
+    for updates in 1..=5 {
+        echo(&mut network, 10_000);
+        assert!(network.client.update_keys(), "update {updates}");
+        echo(&mut network, 10_000);
+        assert_eq!(network.client.key_updates(), updates);
+        assert_eq!(network.server().key_updates(), updates);
+    }
+}
+
+#[test]
+fn damaged_and_forged_packets_are_not_taken() {
+    let faults = Faults { corruption: 0.3, forged: 0.3, ..Faults::none() };
+    let mut network = network(1, faults);
+    network.connect();
+    echo(&mut network, 50_000);
+    assert!(network.server().stats().packets_dropped > 5, "{}", network.describe());
+}
+
+#[test]
+fn early_data_goes_with_a_session_and_under_the_same_promises() {
+    let mut server = crypto();
+    server.early_data = true;
+    let server = InsecureNullConfig::new(server);
+    let mut client = InsecureNullConfig::new(crypto());
+    let mut first = Network::null(1, Faults::none(), &client, server.clone());
+    assert!(!first.client.is_early());
+    first.connect();
+    echo(&mut first, 1_000);
+    let session = first.client.insecure_null_session().cloned();
+    Arc::make_mut(&mut client.crypto).session = Some(session.expect("a server gives one"));
+
+    let mut network = Network::null(2, Faults::none(), &client, server.clone());
+    assert!(network.client.is_early() && !network.client.is_connected());
+    let took = echo(&mut network, 3_000);
+    assert!(took < 30 * MS, "{took:?}");
+    assert!(network.events.iter().all(|end| end.contains(&Event::EarlyDataAccepted)));
+
+    // A server that promises something else takes the connection, and not what came before it.
+    let mut other = server;
+    Arc::make_mut(&mut other.transport).streams.max_streams_bidi += 1;
+    let mut network = Network::null(3, Faults::none(), &client, other);
+    network.connect();
+    assert!(network.events[0].contains(&Event::EarlyDataRejected), "{:?}", network.events);
+    echo(&mut network, 3_000);
+}
+
+#[test]
+fn a_configuration_with_tls_has_it_whatever_versions_it_names() {
+    let null = KnownVersion::NullCrypto;
+    for versions in [vec![null], vec![null, KnownVersion::V1], vec![KnownVersion::V1, null]] {
+        let mut network = Network::with(1, Faults::none(), |config| {
+            (config.versions, config.first_version) = (versions.clone(), Some(null));
+        });
+        assert_eq!(network.client.version(), KnownVersion::V1);
+        network.connect();
+        assert_eq!(network.client.version(), KnownVersion::V1);
+        assert_eq!(network.server().version(), KnownVersion::V1);
+        assert!(network.client.tls.cipher_suite().is_some());
+        assert_eq!(network.client.insecure_null_session(), None);
+    }
+    // Nor does a server begin one for whoever says that a client wants it.
+    let (_, tls) = crate::crypto::testing::configs();
+    let config = ServerConfig { tls, transport: Arc::default(), preferred_addresses: None };
+    let (now, id) = (Timestamp::START, ConnectionId::cut(&[7; 8]));
+    let remote = "192.0.2.9:9".parse().unwrap();
+    let made = Connection::accept_from(now, &config, null, id, id, remote, [1; 32]);
+    assert!(matches!(made, Err(StartError::OtherVersion(KnownVersion::NullCrypto))));
+}
+
+/// What a run of this name comes to: a sum of all that was sent and when, its end, its first
+/// datagrams. With TLS the sum is of sizes and times.
+fn run(name: &str) -> String {
+    let (kind, seed) = name.split_once(':').expect("kind:seed");
+    let seed = seed.parse().expect("a number");
+    let bad = Faults {
+        loss: 0.1,
+        duplication: 0.05,
+        corruption: 0.05,
+        forged: 0.05,
+        jitter: 20 * MS,
+        rate: Some(1_000_000),
+        ..Faults::none()
+    };
+    let mut network = match kind {
+        "clean" => network(seed, Faults::none()),
+        "lossy" => network(seed, bad),
+        "tls" => Network::new(seed, bad),
+        other => panic!("no network is called {other}"),
+    };
+    network.sum_up(kind != "tls");
+    network.connect();
+    echo(&mut network, 200_000);
+    assert!(network.client.update_keys());
+    echo(&mut network, 50_000);
+    let now = network.now();
+    network.client.close(now, VarInt::from_u32(1), "done");
+    network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
+    let trace = network.trace();
+    let first: Vec<String> = (trace.iter().take(7))
+        .map(|(at, up, size)| {
+            let at = at.since(Timestamp::START).as_micros();
+            format!("{at}{}{size}", if *up { '>' } else { '<' })
+        })
+        .collect();
+    let end = network.now().as_nanos();
+    let digest = network.digest().unwrap_or_default();
+    format!("{digest:016x} {} datagrams until {end}, {}", trace.len(), first.join(" "))
+}
+
+const RUN: &str = "EQUIC_NULL_RUN";
+const CAME_TO: &str = "the run came to ";
+
+/// What the other process does; without `EQUIC_NULL_RUN` it is an empty test.
+#[test]
+fn one_run() {
+    if let Ok(name) = std::env::var(RUN) {
+        // The harness has begun a line.
+        println!("\n{CAME_TO}{}", run(&name));
+    }
+}
+
+fn elsewhere(name: &str) -> String {
+    let this = std::env::current_exe().expect("a test has a path");
+    let test = "connection::tests::null::one_run";
+    let output = Command::new(this)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(RUN, name)
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let mut runs = text.lines().filter_map(|line| line.strip_prefix(CAME_TO));
+    runs.next().unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+/// Every byte of every datagram at its virtual time, in two processes: nothing comes from addresses
+/// in memory, hash seeds, the clock or another source of chance. With TLS, whose bytes are the provider's,
+/// every size and time.
+#[test]
+fn the_same_seed_gives_the_same_bytes_in_another_process() {
+    for name in ["clean:1", "lossy:1", "lossy:2", "tls:1", "tls:2"] {
+        let first = elsewhere(name);
+        assert_eq!(first, elsewhere(name), "{name}");
+        assert_eq!(first, run(name), "{name}");
+    }
+    assert_ne!(run("lossy:1"), run("lossy:2"));
+}
+
+/// The flights of a handshake, in microseconds and bytes: they do not change unnoticed. The client's
+/// first is padded; the server's has a certificate of 2,400 bytes in three datagrams, as many as it may
+/// send; then come the client's Finished, the server's confirmation, and the first search for the MTU.
+#[test]
+fn the_first_datagrams_are_as_ever() {
+    let run = run("clean:1");
+    let (_, shape) = run.split_once(", ").unwrap();
+    let flights =
+        ["0>1200", "10000<1200 10000<1194 10000<363", "20000>1200", "30000<1472 30000<333"];
+    assert_eq!(shape, flights.join(" "));
+}

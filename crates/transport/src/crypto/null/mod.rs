@@ -1,0 +1,105 @@
+//! No protection at all, for simulations: packets and round trips of the sizes and numbers that TLS
+//! has, without its cost and without its randomness. Only with the feature `null-crypto`, and only for
+//! who asks with an [`InsecureNullCrypto`]. Whoever sees a packet can read it and make others.
+//!
+//! * `keys.rs`: a checksum in the place of the AEAD tag;
+//! * `handshake.rs`: who says what when; `message.rs`: how.
+
+mod handshake;
+mod keys;
+mod message;
+#[cfg(test)]
+mod tests;
+
+use rustls::crypto::CryptoProvider;
+use rustls::quic::Suite;
+
+use crate::connection::{StartError, initial_suite};
+
+pub(crate) use handshake::Handshake;
+pub(crate) use keys::initial_keys;
+pub use keys::{Generations, Level, NullKey};
+pub use message::{Answer, Hello, Message};
+
+/// A handshake that protects nothing: for simulations, measurements and fuzzers.
+///
+/// Everything about it is public knowledge, the peer is whoever says so, and every datagram can be
+/// read and forged. Its version is `equic_wire::Version::NULL_CRYPTO` and no other, so that nobody who
+/// speaks QUIC takes it for that.
+#[derive(Clone)]
+pub struct InsecureNullCrypto {
+    /// Application protocols (ALPN), best first; a server takes the first that the client has, too.
+    pub alpn_protocols: Vec<Vec<u8>>,
+    /// Bytes of the messages.
+    pub sizes: HandshakeSizes,
+    /// A server's: whether it gives clients sessions and takes early data (0-RTT).
+    pub early_data: bool,
+    /// A client's: what an earlier connection left behind
+    /// ([`crate::Connection::insecure_null_session`]); with it early data can be sent.
+    pub session: Option<NullSession>,
+    /// For stateless reset tokens alone.
+    suite: Suite,
+}
+
+impl InsecureNullCrypto {
+    /// One without protocols, and sizes as usual. Stateless reset tokens and those of Retry packets are
+    /// made by `provider` as ever.
+    ///
+    /// # Errors
+    /// [`StartError::NoInitialSuite`].
+    pub fn for_simulation_only(
+        provider: &CryptoProvider,
+    ) -> Result<InsecureNullCrypto, StartError> {
+        Ok(InsecureNullCrypto {
+            alpn_protocols: Vec::new(),
+            sizes: HandshakeSizes::default(),
+            early_data: false,
+            session: None,
+            suite: initial_suite(provider)?,
+        })
+    }
+
+    pub(crate) fn suite(&self) -> Suite {
+        self.suite
+    }
+}
+
+/// Bytes that messages of the handshake have at least; each is filled up with zeros. Those that must be
+/// longer for what they say are longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandshakeSizes {
+    /// The ClientHello; above some 1,100 it takes two datagrams.
+    pub client_hello: u16,
+    /// The ServerHello.
+    pub server_hello: u16,
+    /// EncryptedExtensions, Certificate and CertificateVerify together: what an address that is not
+    /// validated gets no more of than three times what came from it (RFC 9000 s.8.1).
+    pub certificate: u16,
+    /// Each Finished.
+    pub finished: u16,
+    /// A server's NewSessionTicket messages together; zero: none, unless there is a session to give.
+    pub tickets: u16,
+}
+
+impl Default for HandshakeSizes {
+    /// As rustls has it with X25519, transport parameters included, and a chain of two ECDSA
+    /// certificates.
+    fn default() -> HandshakeSizes {
+        HandshakeSizes {
+            client_hello: 330,
+            server_hello: 122,
+            certificate: 2_400,
+            finished: 36,
+            tickets: 210,
+        }
+    }
+}
+
+/// What a client remembers of a server that takes early data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NullSession {
+    /// The server's transport parameters, encoded.
+    pub parameters: Vec<u8>,
+    /// The server knows by it that its promises are the same.
+    pub ticket: [u8; 16],
+}

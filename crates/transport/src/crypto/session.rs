@@ -1,0 +1,176 @@
+//! The handshake of a connection as the transport sees it: rustls's, or in simulations one that
+//! protects nothing (`null/`).
+
+use rustls::quic::{DirectionalKeys, Keys, PacketKeySet};
+
+#[cfg(feature = "null-crypto")]
+use super::null;
+
+/// The alert (RFC 8446 s.6).
+const UNEXPECTED_MESSAGE: u8 = 10;
+
+/// Keys that a handshake gives.
+pub(crate) enum KeyChange {
+    /// Of Handshake packets.
+    Handshake { keys: Keys },
+    /// Of 1-RTT packets, and what makes those after them.
+    OneRtt { keys: Keys, next: KeySource },
+}
+
+/// What makes the keys of 1-RTT packets when they are updated (RFC 9001 s.6).
+pub enum KeySource {
+    /// Those of TLS.
+    Tls(rustls::quic::Secrets),
+    /// Those that protect nothing.
+    #[cfg(feature = "null-crypto")]
+    Null(null::Generations),
+}
+
+impl KeySource {
+    /// The next ones.
+    pub fn next_packet_keys(&mut self) -> PacketKeySet {
+        match self {
+            KeySource::Tls(secrets) => secrets.next_packet_keys(),
+            #[cfg(feature = "null-crypto")]
+            KeySource::Null(generations) => generations.next_packet_keys(),
+        }
+    }
+}
+
+#[cfg(feature = "null-crypto")]
+impl From<null::Generations> for KeySource {
+    fn from(generations: null::Generations) -> KeySource {
+        KeySource::Null(generations)
+    }
+}
+
+impl From<rustls::quic::Secrets> for KeySource {
+    fn from(secrets: rustls::quic::Secrets) -> KeySource {
+        KeySource::Tls(secrets)
+    }
+}
+
+/// See the module.
+pub(crate) enum Session {
+    Tls(Box<rustls::quic::Connection>),
+    /// A server's after its handshake: TLS has nothing to say any more, and kilobytes to hold.
+    Over(Agreed),
+    #[cfg(feature = "null-crypto")]
+    Null(null::Handshake),
+}
+
+/// What remains of a handshake.
+pub(crate) struct Agreed {
+    alpn: Option<Box<[u8]>>,
+    cipher_suite: Option<&'static str>,
+}
+
+/// What the peer said in the handshake does not do.
+pub(crate) struct SessionError {
+    pub reason: String,
+    /// The TLS alert that says so (RFC 9001 s.4.8).
+    pub alert: Option<u8>,
+}
+
+impl Session {
+    /// Takes CRYPTO data, in order.
+    pub fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+        match self {
+            Session::Tls(tls) => tls.read_hs(data).map_err(|error| SessionError {
+                reason: error.to_string(),
+                alert: tls.alert().map(u8::from),
+            }),
+            // RFC 9001 s.6: there are no KeyUpdate messages, and a client has no others to send.
+            Session::Over(_) => Err(SessionError {
+                reason: "a TLS message after the handshake".to_owned(),
+                alert: Some(UNEXPECTED_MESSAGE),
+            }),
+            #[cfg(feature = "null-crypto")]
+            Session::Null(null) => null.read(data),
+        }
+    }
+
+    /// Appends CRYPTO data to be sent; keys are for what comes after it.
+    pub fn write(&mut self, data: &mut Vec<u8>) -> Option<KeyChange> {
+        match self {
+            Session::Tls(tls) => Some(match tls.write_hs(data)? {
+                rustls::quic::KeyChange::Handshake { keys } => KeyChange::Handshake { keys },
+                rustls::quic::KeyChange::OneRtt { keys, next } => {
+                    KeyChange::OneRtt { keys, next: next.into() }
+                }
+            }),
+            Session::Over(_) => None,
+            #[cfg(feature = "null-crypto")]
+            Session::Null(null) => null.write(data),
+        }
+    }
+
+    pub fn is_handshaking(&self) -> bool {
+        match self {
+            Session::Tls(tls) => tls.is_handshaking(),
+            Session::Over(_) => false,
+            #[cfg(feature = "null-crypto")]
+            Session::Null(null) => null.is_handshaking(),
+        }
+    }
+
+    /// The peer's, or on a client before it has heard of them those of an earlier connection.
+    pub fn transport_parameters(&self) -> Option<&[u8]> {
+        match self {
+            Session::Tls(tls) => tls.quic_transport_parameters(),
+            Session::Over(_) => None,
+            #[cfg(feature = "null-crypto")]
+            Session::Null(null) => null.transport_parameters(),
+        }
+    }
+
+    /// A client's to seal early data, a server's to open what it takes.
+    pub fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
+        match self {
+            Session::Tls(tls) => tls.zero_rtt_keys(),
+            Session::Over(_) => None,
+            #[cfg(feature = "null-crypto")]
+            Session::Null(null) => null.zero_rtt_keys(),
+        }
+    }
+
+    /// A client's: whether the server takes early data.
+    pub fn is_early_data_accepted(&self) -> bool {
+        match self {
+            Session::Tls(tls) => match &**tls {
+                rustls::quic::Connection::Client(tls) => tls.is_early_data_accepted(),
+                rustls::quic::Connection::Server(_) => false,
+            },
+            Session::Over(_) => false,
+            #[cfg(feature = "null-crypto")]
+            Session::Null(null) => null.is_early_data_accepted(),
+        }
+    }
+
+    pub fn alpn(&self) -> Option<&[u8]> {
+        match self {
+            Session::Tls(tls) => tls.alpn_protocol(),
+            Session::Over(agreed) => agreed.alpn.as_deref(),
+            #[cfg(feature = "null-crypto")]
+            Session::Null(null) => null.alpn(),
+        }
+    }
+
+    /// The cipher suite, as TLS has it; none: it is not agreed on, or there is none.
+    pub fn cipher_suite(&self) -> Option<&'static str> {
+        match self {
+            Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),
+            Session::Over(agreed) => agreed.cipher_suite,
+            #[cfg(feature = "null-crypto")]
+            Session::Null(_) => None,
+        }
+    }
+
+    /// The handshake is complete, and all that it gave has been written: lets go of TLS.
+    pub fn end(&mut self) {
+        if matches!(self, Session::Tls(_)) {
+            let alpn = self.alpn().map(Box::from);
+            *self = Session::Over(Agreed { alpn, cipher_suite: self.cipher_suite() });
+        }
+    }
+}

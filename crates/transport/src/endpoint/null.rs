@@ -1,0 +1,28 @@
+//! Endpoints of connections without protection, for simulations.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{Endpoint, Handle};
+use crate::Timestamp;
+use crate::connection::{Connection, InsecureNullConfig, Serve, StartError};
+
+impl Endpoint {
+    /// From now on connections without protection are taken, and no others.
+    pub fn set_insecure_null_server(&mut self, server: Arc<InsecureNullConfig>) {
+        self.server = Some(server as Arc<dyn Serve>);
+    }
+
+    /// A connection without protection to a server.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn connect_insecure_null(
+        &mut self,
+        now: Timestamp,
+        config: &InsecureNullConfig,
+        remote: SocketAddr,
+    ) -> Result<(Handle, Connection), StartError> {
+        self.connect_with(now, &config.transport, config.client_start(), remote)
+    }
+}

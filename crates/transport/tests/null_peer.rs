@@ -1,0 +1,90 @@
+//! A peer that needs no keys, since there are none, and does what bytes say: by chance, and from
+//! `fuzz/seeds/connection`. `EQUIC_CASES` is the number of inputs, `EQUIC_SEED` the first seed;
+//! `EQUIC_INPUT` plays one from a file.
+
+#[allow(dead_code, reason = "another test makes whole inputs with it, this one payloads alone")]
+#[path = "hostile/generator.rs"]
+mod frames;
+#[path = "unprotected/generator.rs"]
+mod generator;
+mod unprotected;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use unprotected::{Outcome, play};
+
+const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/connection");
+
+fn variable(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |value| value.parse().expect("it is a number"))
+}
+
+/// Plays it; one that fails is kept, and how to play it again is said.
+fn checked(input: &[u8], name: &str) -> Outcome {
+    catch_unwind(AssertUnwindSafe(|| play(input))).unwrap_or_else(|_| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
+        std::fs::write(&path, input).expect("the input can be kept");
+        panic!(
+            "{name}: EQUIC_INPUT={} cargo test -p equic-transport --features null-crypto \
+             --test null_peer one_input",
+            path.display()
+        )
+    })
+}
+
+#[test]
+fn whatever_a_peer_says() {
+    let (first, cases) = (variable("EQUIC_SEED", 1), variable("EQUIC_CASES", 1_000));
+    eprintln!("EQUIC_SEED={first}");
+    let (mut connected, mut closed, mut taken, mut most) = (0, 0, 0, 0);
+    for seed in first..first + cases {
+        let outcome = checked(&generator::input(seed), &format!("null-{seed}"));
+        connected += u64::from(outcome.connected);
+        closed += u64::from(outcome.closed);
+        taken += outcome.packets_taken;
+        most = most.max(outcome.memory);
+    }
+    eprintln!(
+        "{cases} cases, {connected} connected, {closed} closed, {taken} packets, {most} bytes at most"
+    );
+    // Not all of it is refused at the door.
+    assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
+    assert!(taken > 5 * cases, "{taken} packets opened in {cases} cases");
+}
+
+#[test]
+fn seeds() {
+    if std::env::var_os("EQUIC_WRITE_SEEDS").is_some() {
+        std::fs::create_dir_all(SEEDS).expect("the folder can be made");
+        for seed in 0..24 {
+            let path = Path::new(SEEDS).join(format!("by-chance-{seed}"));
+            std::fs::write(path, generator::input(seed)).expect("a seed can be written");
+        }
+    }
+    let folder = std::fs::read_dir(SEEDS).expect("fuzz/seeds/connection is in the tree");
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 20, "{paths:?}");
+    for path in paths {
+        let input = std::fs::read(&path).expect("it can be read");
+        checked(&input, &path.file_name().unwrap_or_default().to_string_lossy());
+    }
+}
+
+/// The handshake that cases begin with gets through, on both sides and in all configurations.
+#[test]
+fn the_puppet_can_shake_hands() {
+    for configuration in 0..64u8 {
+        let outcome = play(&[configuration | 2]);
+        assert!(outcome.connected, "configuration {configuration}: {outcome:?}");
+    }
+}
+
+/// Plays the input in the file `EQUIC_INPUT`; without one it is an empty test.
+#[test]
+fn one_input() {
+    let Some(path) = std::env::var_os("EQUIC_INPUT") else { return };
+    let outcome = play(&std::fs::read(&path).expect("EQUIC_INPUT is a file"));
+    eprintln!("{outcome:?}");
+}

@@ -1,0 +1,253 @@
+//! The connection under test, and what must hold whatever it is told.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_transport::connection::{Arrival, Event, InsecureNullConfig, TransportConfig};
+use equic_transport::crypto::null::{InsecureNullCrypto, NullSession};
+use equic_transport::received::EcnCodepoint;
+use equic_transport::stream::{ReadOutcome, StreamEvent};
+use equic_transport::{Connection, Timestamp};
+use equic_wire::packet::{Datagram, Packet, ParseOptions};
+use equic_wire::{ConnectionId, Direction, KnownVersion, Side};
+
+use super::Outcome;
+use super::puppet::{Puppet, Space};
+
+/// The most that a victim may keep for its peer.
+const MEMORY: usize = 4 << 20;
+
+/// Datagrams that it may send without time passing, which pacing forbids to be many.
+const BURST: usize = 2_000;
+
+pub const PUPPET: &str = "198.51.100.1:4433";
+pub const ELSEWHERE: &str = "203.0.113.9:1000";
+
+pub fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// Bytes that came from and went to an address.
+#[derive(Default)]
+struct Account {
+    received: usize,
+    sent: usize,
+}
+
+pub struct Case {
+    now: Timestamp,
+    pub victim: Connection,
+    pub puppet: Puppet,
+    accounts: BTreeMap<SocketAddr, Account>,
+    /// Packets that wait for another to share a datagram with.
+    pub held: Vec<u8>,
+    /// The last datagrams: what the victim said, what it was told.
+    pub last: [Vec<u8>; 2],
+    buffer: Vec<u8>,
+    pub outcome: Outcome,
+}
+
+impl Case {
+    /// Of the first byte: 1, the victim is the client; 2, the handshake comes first, as it should;
+    /// 4, early data; 8, no datagrams are taken; 16, a large certificate; 32, a first version that
+    /// nobody speaks.
+    pub fn new(configuration: u8) -> Case {
+        let set = |bit: u8| configuration & bit != 0;
+        let provider = rustls::crypto::ring::default_provider();
+        let mut crypto =
+            InsecureNullCrypto::for_simulation_only(&provider).expect("ring has the suite");
+        crypto.alpn_protocols = vec![b"null".to_vec()];
+        crypto.early_data = set(4);
+        crypto.session = set(4).then(|| NullSession { parameters: Vec::new(), ticket: [16; 16] });
+        crypto.sizes.certificate = if set(16) { 9_000 } else { 1_000 };
+        let mut config = InsecureNullConfig::new(crypto);
+        let mut transport = TransportConfig { first_unknown: set(32), ..Default::default() };
+        if set(8) {
+            transport.datagram_receive_buffer = 0;
+        }
+        config.transport = Arc::new(transport);
+        let (now, remote, seed) = (Timestamp::START, address(PUPPET), [configuration; 32]);
+        let (own, first) = (ConnectionId::cut(b"puppet!!"), ConnectionId::cut(b"original"));
+        let mut buffer = vec![0; 2_000];
+        let (victim, puppet) = if set(1) {
+            let mut victim = Connection::connect_insecure_null(now, &config, remote, seed)
+                .expect("nothing can fail");
+            let sent = victim.poll_transmit(now, &mut buffer).expect("a first datagram");
+            if set(32) {
+                // Who reads it as the victim meant it sees what is in it.
+                buffer[1..5].copy_from_slice(b"null");
+            }
+            let mut packets = Datagram::new(&buffer[..sent.size], ParseOptions::default())
+                .including(KnownVersion::NullCrypto);
+            let Some(Ok(Packet::Long(long))) = packets.next() else { panic!("an Initial packet") };
+            let mut puppet = Puppet::new(Side::Server, long.scid(), own, long.dcid());
+            puppet.read(&mut buffer[..sent.size]);
+            (victim, puppet)
+        } else {
+            let victim = Connection::accept_insecure_null(now, &config, first, own, remote, seed)
+                .expect("nothing can fail");
+            let id = victim.local_ids().next().unwrap_or(first);
+            (victim, Puppet::new(Side::Client, id, own, first))
+        };
+        let mut case = Case {
+            now,
+            victim,
+            puppet,
+            accounts: BTreeMap::new(),
+            held: Vec::new(),
+            last: Default::default(),
+            buffer,
+            outcome: Outcome::default(),
+        };
+        for _ in 0..if set(2) { 4 } else { 0 } {
+            case.shake_hands();
+            case.pass(Duration::from_millis(20));
+        }
+        case
+    }
+
+    /// The next step of a handshake, as it should be.
+    pub fn shake_hands(&mut self) {
+        let puppet = &mut self.puppet;
+        let (mut datagram, handshake) = (Vec::new(), puppet.has_seen(Space::Handshake));
+        let mut say = |puppet: &mut Puppet, space, payload: &[u8], least| {
+            let number = puppet.number(space, None);
+            puppet.packet((space, number, puppet.generation), payload, least, &mut datagram);
+        };
+        match self.victim.side() {
+            Side::Server if !puppet.has_seen(Space::Initial) => {
+                let hello = puppet.message((Space::Initial, 0), &[], Some(0));
+                say(puppet, Space::Initial, &hello, 1200);
+            }
+            Side::Client if !handshake && !self.victim.is_connected() => {
+                let initial =
+                    [puppet.ack(Space::Initial), puppet.message((Space::Initial, 1), &[], None)];
+                say(puppet, Space::Initial, &initial.concat(), 0);
+                let rest = [
+                    puppet.message((Space::Handshake, 2), &[], None),
+                    puppet.message((Space::Handshake, 4), &[], None),
+                ];
+                say(puppet, Space::Handshake, &rest.concat(), 1000);
+            }
+            Side::Server if !self.victim.is_connected() => {
+                let ack = puppet.ack(Space::Handshake);
+                let finished = puppet.message((Space::Handshake, 4), &[], None);
+                say(puppet, Space::Handshake, &[ack, finished].concat(), 0);
+            }
+            side => {
+                let mut payload = puppet.ack(Space::OneRtt);
+                // HANDSHAKE_DONE, or PING.
+                payload.push(if side == Side::Client { 0x1e } else { 0x01 });
+                say(puppet, Space::OneRtt, &payload, 0);
+            }
+        }
+        self.deliver(address(PUPPET), datagram);
+    }
+
+    /// The victim gets a datagram.
+    pub fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
+        self.last[1].clone_from(&datagram);
+        self.accounts.entry(from).or_default().received += datagram.len();
+        let arrival = Arrival { remote: from, local: None, ecn: EcnCodepoint::Ect0 };
+        self.victim.handle_datagram(self.now, arrival, &mut datagram);
+        self.listen();
+    }
+
+    /// Takes what the victim says, and looks whether all is as it must be.
+    fn listen(&mut self) {
+        for count in 0.. {
+            assert!(count < BURST, "it sends without end");
+            let Some(sent) = self.victim.poll_transmit(self.now, &mut self.buffer) else { break };
+            let account = self.accounts.entry(sent.destination).or_default();
+            account.sent += sent.size;
+            // Elsewhere nobody ever answers; at home it is so until Handshake packets come.
+            let (home, known) = (address(PUPPET), self.puppet.has_said(Space::Handshake));
+            if self.victim.side() == Side::Server && (!known || sent.destination != home) {
+                let Account { received, sent: bytes } = *account;
+                assert!(
+                    bytes <= 3 * received,
+                    "{bytes} bytes to {} for {received}",
+                    sent.destination
+                );
+            }
+            self.last[0] = self.buffer[..sent.size].to_vec();
+            if sent.destination == home {
+                self.puppet.read(&mut self.buffer[..sent.size]);
+            }
+        }
+        while self.victim.poll_id_change().is_some() {}
+        let memory = self.victim.memory();
+        assert!(memory < MEMORY, "{memory} bytes are kept");
+        self.outcome.memory = self.outcome.memory.max(memory);
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        for count in 0.. {
+            assert!(count < 20_000, "timers never rest");
+            let Some(at) = self.victim.poll_timeout().filter(|at| *at <= end) else { break };
+            self.now = self.now.max(at);
+            self.victim.handle_timeout(self.now);
+            self.listen();
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// The application at the victim's end: reads, echoes, opens.
+    pub fn application(&mut self, what: u8) {
+        let victim = &mut self.victim;
+        let mut ids = Vec::new();
+        for direction in [Direction::Bidirectional, Direction::Unidirectional] {
+            ids.extend(std::iter::from_fn(|| victim.accept(direction)));
+        }
+        while let Some(event) = victim.poll_event() {
+            match event {
+                Event::Stream(StreamEvent::Readable(id)) => ids.push(id),
+                Event::Connected => self.outcome.connected = true,
+                Event::Closed(_) => self.outcome.closed = true,
+                _ => {}
+            }
+        }
+        let mut buffer = [0; 4096];
+        for id in ids {
+            if what & 1 != 0 {
+                while let Ok(ReadOutcome::Bytes(count)) = victim.read(id, &mut buffer) {
+                    let _ = victim.write(id, &buffer[..count]);
+                }
+                let _ = match what & 6 {
+                    2 => victim.streams().finish(id),
+                    4 => victim.streams().reset(id, 7),
+                    6 => victim.streams().stop(id, 7),
+                    _ => Ok(()),
+                };
+            }
+        }
+        if what & 8 != 0
+            && let Some(id) = victim.open(Direction::Unidirectional)
+        {
+            let _ = victim.write(id, &buffer[..usize::from(what) * 16]);
+            let _ = victim.streams().finish(id);
+        }
+        if what & 16 != 0 {
+            let _ = victim.send_datagram(buffer[..usize::from(what)].to_vec());
+        }
+        while what & 32 != 0 && victim.read_datagram().is_some() {}
+        if what & 64 != 0 {
+            victim.update_keys();
+        }
+        self.listen();
+    }
+
+    /// Nobody says anything any more: it ends by itself.
+    pub fn end(&mut self) {
+        self.application(0x20);
+        self.outcome.packets_taken = self.victim.stats().packets_received;
+        self.outcome.connected |= self.victim.is_connected();
+        // Round trips that the peer made seem long make long timeouts.
+        self.pass(Duration::from_secs(7 * 24 * 3600));
+        assert!(self.victim.is_drained(), "it never ends");
+    }
+}

@@ -1,0 +1,295 @@
+//! A peer made of nothing but packets: it says what it is told to, where and as often as it is told,
+//! and reads what comes just enough to acknowledge it. Without protection that needs no keys.
+
+use std::collections::BTreeSet;
+
+use equic_transport::crypto::null::{Answer, Hello, Level, Message, NullKey};
+use equic_transport::crypto::retry_tag;
+use equic_wire::frame::{AckRange, write_ack};
+use equic_wire::packet::{
+    Datagram, LongHeader, LongKind, OpenPacket, Packet, ParseOptions, Retry, ShortHeader,
+    VersionNegotiation,
+};
+use equic_wire::params::TransportParameters;
+use equic_wire::{
+    ConnectionId, KnownVersion, PacketNumber, PacketNumberLen, Side, VarInt, VarIntLen, Version,
+    Writer,
+};
+
+const VERSION: KnownVersion = KnownVersion::NullCrypto;
+const TAG_LEN: usize = 16;
+
+/// Numbers that are remembered to be acknowledged.
+const MAX_SEEN: usize = 500;
+
+/// Where a packet belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    Initial,
+    Handshake,
+    OneRtt,
+    ZeroRtt,
+}
+
+impl Space {
+    pub fn of(byte: u8) -> Space {
+        [Space::Initial, Space::Handshake, Space::OneRtt, Space::ZeroRtt][usize::from(byte & 3)]
+    }
+
+    /// Packet numbers of early data are those of 1-RTT packets (RFC 9000 s.12.3).
+    fn numbers(self) -> usize {
+        (self as usize).min(2)
+    }
+}
+
+pub struct Puppet {
+    side: Side,
+    /// What the victim's packets are to be sent to, and what it calls us.
+    pub victim: ConnectionId,
+    own: ConnectionId,
+    /// What Initial keys are made of, and what the transport parameters call the first ID.
+    initial: ConnectionId,
+    original: ConnectionId,
+    retry: Option<ConnectionId>,
+    next: [u64; 3],
+    offset: [u64; 3],
+    seen: [BTreeSet<u64>; 3],
+    /// Of our 1-RTT packets.
+    pub generation: u64,
+}
+
+impl Puppet {
+    pub fn new(side: Side, victim: ConnectionId, own: ConnectionId, first: ConnectionId) -> Puppet {
+        Puppet {
+            side,
+            victim,
+            own,
+            initial: first,
+            original: first,
+            retry: None,
+            next: [0; 3],
+            offset: [0; 3],
+            seen: Default::default(),
+            generation: 0,
+        }
+    }
+
+    pub fn has_seen(&self, space: Space) -> bool {
+        !self.seen[space.numbers()].is_empty()
+    }
+
+    pub fn has_said(&self, space: Space) -> bool {
+        self.next[space.numbers()] > 0
+    }
+
+    /// The next packet number of a space, or another.
+    pub fn number(&mut self, space: Space, jump: Option<u32>) -> u64 {
+        let next = &mut self.next[space.numbers()];
+        let number = jump.map_or(*next, u64::from);
+        *next = (*next).max(number + 1);
+        number
+    }
+
+    /// Appends a packet with this payload, of these key updates; filled up to `least` bytes.
+    pub fn packet(
+        &self,
+        (space, number, generation): (Space, u64, u64),
+        payload: &[u8],
+        least: usize,
+        datagram: &mut Vec<u8>,
+    ) -> Option<()> {
+        let mut buffer = vec![0; 2048];
+        let mut writer = Writer::new(&mut buffer);
+        let open = self.header(space, number, generation, &mut writer)?;
+        writer.bytes(payload).ok()?;
+        let missing = least.saturating_sub(writer.position() + TAG_LEN);
+        writer.zeros(missing.max(open.padding_needed(&writer, TAG_LEN))).ok()?;
+        let finished = open.finish(&mut writer, TAG_LEN).ok()?;
+        let packet = writer.written_mut();
+        let (head, body) = packet.split_at_mut(finished.header_len);
+        let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
+        let level = match space {
+            Space::Initial => Level::Initial(self.initial),
+            Space::Handshake => Level::Handshake,
+            Space::OneRtt => Level::OneRtt(generation),
+            Space::ZeroRtt => Level::ZeroRtt,
+        };
+        tag.copy_from_slice(&NullKey::new(level, self.side).tag(number, head, payload));
+        datagram.extend_from_slice(packet);
+        Some(())
+    }
+
+    fn header(
+        &self,
+        space: Space,
+        number: u64,
+        generation: u64,
+        writer: &mut Writer<'_>,
+    ) -> Option<OpenPacket> {
+        let number = PacketNumber::new(number)?.truncate_to(PacketNumberLen::Four);
+        let dcid = match (self.side, space) {
+            // Until the server has named itself.
+            (Side::Client, Space::Initial | Space::ZeroRtt) if !self.has_seen(space) => {
+                self.initial
+            }
+            _ => self.victim,
+        };
+        let kind = match space {
+            Space::Initial => LongKind::Initial { token: &[] },
+            Space::Handshake => LongKind::Handshake,
+            Space::ZeroRtt => LongKind::ZeroRtt,
+            Space::OneRtt => {
+                let key_phase = generation % 2 == 1;
+                let header = ShortHeader { dcid, spin: false, key_phase, fixed_bit: true };
+                return header.open(writer, number).ok();
+            }
+        };
+        let header = LongHeader { version: VERSION, kind, dcid, scid: self.own, fixed_bit: true };
+        header.open(writer, number, VarIntLen::Two).ok()
+    }
+
+    /// Our transport parameters, with something behind them.
+    fn parameters(&self, more: &[u8]) -> Vec<u8> {
+        let mut parameters = match self.side {
+            Side::Client => TransportParameters::client(self.own),
+            Side::Server => TransportParameters::server(self.own, self.original),
+        };
+        if let Some(server) = &mut parameters.server {
+            server.retry_source_connection_id = self.retry;
+        }
+        let window = VarInt::from_u32(100_000);
+        parameters.initial_max_data = window;
+        parameters.initial_max_stream_data_bidi_local = window;
+        parameters.initial_max_stream_data_bidi_remote = window;
+        parameters.initial_max_stream_data_uni = window;
+        parameters.max_datagram_frame_size = VarInt::from_u32(1200);
+        let hundred = equic_wire::StreamCount::new(100).unwrap_or_default();
+        (parameters.initial_max_streams_bidi, parameters.initial_max_streams_uni) =
+            (hundred, hundred);
+        let mut bytes = vec![0; parameters.encoded_len()];
+        parameters.write(&mut Writer::new(&mut bytes)).expect("it has its length");
+        bytes.extend_from_slice(more);
+        bytes
+    }
+
+    /// A CRYPTO frame with the handshake message of this kind, which stands at the end of what was
+    /// said before, or elsewhere.
+    pub fn message(
+        &mut self,
+        (space, kind): (Space, u8),
+        more: &[u8],
+        elsewhere: Option<u64>,
+    ) -> Vec<u8> {
+        let parameters = self.parameters(more);
+        let (parameters, mut bytes) = (&parameters[..], Vec::new());
+        let ticket = (kind & 0x10 != 0).then_some([kind; 16]);
+        let message = match kind & 7 {
+            0 => Message::ClientHello(Hello { parameters, ticket, alpn: vec![b"null"] }),
+            1 => Message::ServerHello,
+            2 => Message::Answer(Answer { parameters, early_data: kind & 8 != 0, alpn: b"null" }),
+            3 => Message::NewSessionTicket(kind & 8 != 0, [kind; 16]),
+            _ => Message::Finished,
+        };
+        message.write(0, &mut bytes);
+        let offset = &mut self.offset[space.numbers()];
+        let at = elsewhere.unwrap_or(*offset);
+        if elsewhere.is_none() {
+            *offset += bytes.len() as u64;
+        }
+        let mut frame = vec![0; bytes.len() + 17];
+        let mut writer = Writer::new(&mut frame);
+        let number = |value: u64| VarInt::new(value).unwrap_or(VarInt::MAX);
+        for field in [0x06, at, bytes.len() as u64] {
+            writer.varint(number(field)).expect("there is room");
+        }
+        writer.bytes(&bytes).expect("there is room");
+        let length = writer.position();
+        frame.truncate(length);
+        frame
+    }
+
+    /// An ACK frame for all that came.
+    pub fn ack(&self, space: Space) -> Vec<u8> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for number in self.seen[space.numbers()].iter().rev() {
+            match ranges.last_mut() {
+                Some((low, _)) if *low == number + 1 => *low = *number,
+                _ => ranges.push((*number, *number)),
+            }
+        }
+        let number = |value| PacketNumber::new(value).expect("it was read");
+        let ranges: Vec<AckRange> = (ranges.iter().take(30))
+            .filter_map(|(low, high)| AckRange::new(number(*low), number(*high)))
+            .collect();
+        let mut frame = vec![0; 500];
+        let mut writer = Writer::new(&mut frame);
+        let written = write_ack(&mut writer, ranges, VarInt::ZERO, None).is_ok();
+        let length = if written { writer.position() } else { 0 };
+        frame.truncate(length);
+        frame
+    }
+
+    /// A Retry packet, with its tag; from now on that is what its keys are made of.
+    pub fn retry(&mut self, token: &[u8], follow: bool) -> Vec<u8> {
+        let mut packet = vec![0; 1500];
+        let mut writer = Writer::new(&mut packet);
+        let id = ConnectionId::cut(b"retried!");
+        if Retry::write_without_tag(&mut writer, VERSION, self.victim, id, token, 0).is_err() {
+            return Vec::new();
+        }
+        let original = self.original.as_bytes();
+        let tag = retry_tag(rustls::quic::Version::V1, original, writer.written());
+        writer.bytes(&tag).expect("there is room");
+        if follow {
+            (self.initial, self.retry) = (id, Some(id));
+        }
+        let length = writer.position();
+        packet.truncate(length);
+        packet
+    }
+
+    pub fn version_negotiation(&self, versions: &[u32]) -> Vec<u8> {
+        let mut packet = vec![0; 1500];
+        let mut writer = Writer::new(&mut packet);
+        let versions: Vec<Version> = versions.iter().copied().map(Version).collect();
+        let (dcid, scid) = (self.victim.as_bytes(), self.initial.as_bytes());
+        let written = VersionNegotiation::write(&mut writer, dcid, scid, versions, 0x40);
+        let length = if written.is_ok() { writer.position() } else { 0 };
+        packet.truncate(length);
+        packet
+    }
+
+    /// Takes note of what came.
+    pub fn read(&mut self, datagram: &mut [u8]) {
+        let options = ParseOptions { dcid_len: self.own.len(), greased_fixed_bit: true };
+        let mut found = Vec::new();
+        for packet in Datagram::new(datagram, options).including(VERSION) {
+            let (space, protected, bytes) = match packet {
+                Ok(Packet::Long(long)) => {
+                    self.victim = long.scid();
+                    let space = match long.kind() {
+                        LongKind::Initial { .. } => Space::Initial,
+                        LongKind::Handshake => Space::Handshake,
+                        LongKind::ZeroRtt => Space::ZeroRtt,
+                    };
+                    (space, long.protected(), long.bytes())
+                }
+                Ok(Packet::Short(short)) => (Space::OneRtt, short.protected(), short.bytes()),
+                _ => continue,
+            };
+            let mut bytes = bytes.to_vec();
+            let header = protected.remove(&mut bytes, &[0; 5]);
+            found.extend(header.map(|header| (space, header.packet_number())));
+        }
+        for (space, truncated) in found {
+            let seen = &mut self.seen[space.numbers()];
+            let largest = seen.last().copied().and_then(PacketNumber::new);
+            if let Some(number) = truncated.restore(largest) {
+                seen.insert(number.get());
+            }
+            if seen.len() > MAX_SEEN {
+                seen.pop_first();
+            }
+        }
+    }
+}
