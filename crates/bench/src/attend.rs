@@ -69,6 +69,8 @@ pub(crate) fn attend(
     let (mut lines, mut held) = (Vec::new(), None);
     loop {
         interrupted(stage)?;
+        // Before it is listened to: what it said before its end is then heard.
+        let over = client.has_ended().then(Instant::now);
         match client.line(LOOK) {
             Ok(Some(line)) if line == "held" && what == Workload::Idle && held.is_none() => {
                 held = server.settle();
@@ -81,11 +83,12 @@ pub(crate) fn attend(
                 return Ok(Told { lines, held, ended: Instant::now() });
             }
             Err(()) => sleep(Duration::from_millis(1)),
-            // A child that it left behind holds its output open.
-            Ok(None) if client.has_ended() => {
-                return Ok(Told { lines, held, ended: Instant::now() });
+            Ok(None) => {
+                // A child that it left behind holds its output open.
+                if let Some(ended) = over {
+                    return Ok(Told { lines, held, ended });
+                }
             }
-            Ok(None) => {}
         }
         client.peak_memory();
         if server.has_ended() {

@@ -11,6 +11,7 @@ use crate::attend::{ENDING, attend, died, effective, end, ready, understand};
 use crate::calls::CallCounter;
 use crate::counters::Counters;
 use crate::path::Impairment;
+use crate::plan::Extras;
 use crate::site::{Endpoint, Host, Order, Site};
 use crate::sweep::{self, Point};
 use crate::transfer;
@@ -37,6 +38,8 @@ pub struct Stage<'a> {
     pub logs: Option<&'a Path>,
     /// Count system calls, which costs time.
     pub count_calls: bool,
+    /// What else is kept in the folder of logs, which costs time, too.
+    pub extras: Extras,
 }
 
 /// What is run.
@@ -132,17 +135,7 @@ impl Cell<'_> {
         };
         let before = (stage.server.counters(), stage.client.counters());
 
-        let connect = [
-            ("--connect", connect),
-            ("--name", NAME.to_owned()),
-            ("--ca", stage.client.file("ca.pem")),
-        ];
-        let mut work = job.workload.arguments(&stage.size);
-        let usual = if job.workload == Workload::Requests { Some("h3") } else { first(job.client) };
-        if usual.is_some_and(|usual| usual != job.protocol) {
-            work.extend(["--protocol".to_owned(), job.protocol.to_owned()]);
-        }
-        let order = self.order("client", job.client, &stage.client, &connect, work)?;
+        let order = self.ask(connect)?;
         let mut calls = match (stage.count_calls, stage.server.host, server_pid) {
             (true, Host::Here(Some(host)), Some(pid)) => CallCounter::start(host, pid),
             _ => None,
@@ -184,10 +177,8 @@ impl Cell<'_> {
             (Some(value), _) => value,
             (None, Some(held)) => (held as f64 - server_idle_memory as f64) / answer.count as f64,
             (None, None) => {
-                return failed(
-                    Failure::Lied,
-                    "the client never said that it holds its connections",
-                );
+                let why = "the client never said that it holds its connections";
+                return failed(Failure::Lied, why);
             }
         };
         let figures = Figures {
@@ -213,6 +204,22 @@ impl Cell<'_> {
         Ok(Taken { figures, answer, server_idle_memory, server_held_memory: told.held })
     }
 
+    /// The command of the client.
+    fn ask(&mut self, address: String) -> Result<Order, Trouble> {
+        let (stage, job) = (self.stage, self.job);
+        let connect = [
+            ("--connect", address),
+            ("--name", NAME.to_owned()),
+            ("--ca", stage.client.file("ca.pem")),
+        ];
+        let mut work = job.workload.arguments(&stage.size);
+        let usual = if job.workload == Workload::Requests { Some("h3") } else { first(job.client) };
+        if usual.is_some_and(|usual| usual != job.protocol) {
+            work.extend(["--protocol".to_owned(), job.protocol.to_owned()]);
+        }
+        self.order("client", job.client, &stage.client, &connect, work)
+    }
+
     /// The command of one end, which is also noted.
     fn order(
         &mut self,
@@ -227,11 +234,34 @@ impl Cell<'_> {
         words.extend(pairs.iter().flat_map(|(name, value)| [(*name).to_owned(), value.clone()]));
         words.extend(work);
         words.extend(sweep::options(self.job.point));
+        words.extend(self.extras(role)?);
         let environment = environment(who, self.job.point)?;
         let set = environment.iter().map(|(name, value)| format!("{name}={value}"));
         let line: Vec<String> = set.chain(words.iter().cloned()).collect();
         self.notes.push(format!("{role}: {}", line.join(" ")));
         Ok(Order { words, environment, folder: None })
+    }
+
+    /// The options for what else is kept; an agent's machine has no such folder.
+    fn extras(&self, role: &str) -> Result<Vec<String>, Trouble> {
+        let Stage { extras, logs: Some(logs), .. } = self.stage else { return Ok(Vec::new()) };
+        let mut words = Vec::new();
+        if !extras.any() {
+            return Ok(words);
+        }
+        let folder = logs.join(role);
+        let qlog = folder.join("qlog");
+        std::fs::create_dir_all(&qlog).map_err(|error| {
+            Trouble::Failed(Failure::Start, format!("{}: {error}", qlog.display()))
+        })?;
+        for (wanted, option, path) in
+            [(extras.qlog, "--qlog", qlog), (extras.keylog, "--keylog", folder.join("keys.log"))]
+        {
+            if wanted {
+                words.extend([option.to_owned(), path.to_string_lossy().into_owned()]);
+            }
+        }
+        Ok(words)
     }
 
     /// What was said and what came of it. Logs that cannot be written are no reason to lose a

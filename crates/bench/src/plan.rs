@@ -47,12 +47,31 @@ pub struct Options {
     pub attempts: u32,
     /// What counts as disturbed.
     pub bounds: Bounds,
+    /// What is kept of one more attempt at each cell, which does not count.
+    #[serde(default)]
+    pub extras: Extras,
     /// A folder of certificates that was given; none: they are made, in the folder of the run.
     pub certificates: Option<PathBuf>,
     /// The list of implementations.
     pub registry: PathBuf,
     /// Where they were built.
     pub built: PathBuf,
+}
+
+/// What slows programs down and is kept of attempts that do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extras {
+    /// qlog files of both ends.
+    pub qlog: bool,
+    /// The secrets of both ends, for decrypting captures.
+    pub keylog: bool,
+}
+
+impl Extras {
+    /// Whether there are any.
+    pub const fn any(self) -> bool {
+        self.qlog || self.keylog
+    }
 }
 
 /// An implementation as it was when the plan was made.
@@ -143,6 +162,13 @@ impl Plan {
     /// How many turns there are.
     pub fn len(&self) -> usize {
         self.cells.order.iter().map(Vec::len).sum()
+    }
+
+    /// One more turn for each cell, after all others, if something is to be kept of it.
+    pub fn extra_turns(&self) -> impl Iterator<Item = Turn<'_>> {
+        let keys = if self.options.extras.any() { &self.cells.keys[..] } else { &[] };
+        let sequences = self.len() as u64..;
+        sequences.zip(keys).map(|(sequence, key)| Turn { sequence, round: -1, key })
     }
 
     /// Whether there are none.

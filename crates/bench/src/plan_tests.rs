@@ -17,6 +17,7 @@ pub(crate) fn options() -> Options {
         client_cpus: vec![1],
         attempts: 3,
         bounds: Bounds { steal: 0.05, foreign: 0.1 },
+        extras: Extras::default(),
         certificates: None,
         registry: "list.json".into(),
         built: "built".into(),
@@ -59,6 +60,12 @@ fn every_round_has_every_cell_in_an_order_of_its_own() {
     assert_ne!(first.cells.order[0], first.cells.order[1]);
     assert_eq!(plan(options()), first);
     assert_ne!(plan(Options { seed: 2, ..options() }).cells.order, first.cells.order);
+    assert_eq!(first.extra_turns().count(), 0);
+    let extras = Extras { qlog: true, keylog: false };
+    let extra = plan(Options { extras, ..options() });
+    let sequences: Vec<u64> = extra.extra_turns().map(|turn| turn.sequence).collect();
+    assert_eq!(sequences, (96..120).collect::<Vec<_>>());
+    assert!(extra.extra_turns().all(|turn| turn.round == -1));
     let cold = plan(Options { warmup: false, ..options() });
     assert_eq!((cold.len(), cold.turns().next().unwrap().round), (72, 0));
 }

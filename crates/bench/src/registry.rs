@@ -239,7 +239,8 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     {
         return Err(format!("{name} has no command, endpoint, path or image"));
     }
-    let tier = entry.tier.unwrap_or(2);
+    // What only the other formats know is not what is always compared.
+    let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
     if !(1..=2).contains(&tier) {
         return Err(format!("{name} is of tier {tier}: there are 1 and 2"));
     }

@@ -1,5 +1,6 @@
 //! Carrying a plan out: every turn, with what is kept of it in `samples.jsonl`.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,11 +13,11 @@ use equic_lab::Lab;
 use crate::cell::{self, Job, Stage, Trouble};
 use crate::network::{Links, Network};
 use crate::pair::{Pair, refusal};
-use crate::plan::{Plan, Turn};
+use crate::plan::{Extras, Plan, Turn};
 use crate::site::{Host, Site};
 use crate::testbed::{Machine, Testbed};
 use crate::watch::{Reading, worse};
-use crate::{BenchError, End, Failure, NetPath, Noise, Places, Record, Workload};
+use crate::{BenchError, End, Failure, Figures, NetPath, Noise, Places, Record, Workload};
 
 /// The file of records in the folder of a run.
 pub const SAMPLES: &str = "samples.jsonl";
@@ -59,15 +60,15 @@ impl Runner<'_> {
     pub fn run(&self, mut tell: impl FnMut(Event<'_>)) -> Result<Vec<Record>, BenchError> {
         let mut samples = Samples::open(self.folder)?;
         let paths = self.plan.paths()?;
-        for turn in self.plan.turns() {
-            let made = samples.records.iter().rev().find(|one| one.sequence == turn.sequence);
-            let mut attempt = 1;
-            if let Some(made) = made {
-                if self.is_last(made) {
-                    continue;
-                }
-                attempt = made.attempt + 1;
-            }
+        // The last attempt at each turn, and whether nothing is tried again after it.
+        let of = |one: &Record| (one.sequence, (one.attempt, self.is_last(one)));
+        let made: BTreeMap<u64, (u32, bool)> = samples.records.iter().map(of).collect();
+        for turn in self.plan.turns().chain(self.plan.extra_turns()) {
+            let mut attempt = match made.get(&turn.sequence) {
+                Some((_, true)) => continue,
+                Some((attempt, false)) => attempt + 1,
+                None => 1,
+            };
             loop {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(samples.records);
@@ -94,12 +95,15 @@ impl Runner<'_> {
         match record.end {
             End::Failed { failure: Failure::Interrupted, .. } => false,
             End::Unsupported { .. } => true,
+            // It is in no figure.
+            _ if record.round < 0 => true,
             _ => !record.noise.too_much || record.attempt >= self.plan.options.attempts,
         }
     }
 
     fn attempt(&self, turn: &Turn<'_>, attempt: u32, paths: &[(String, NetPath)]) -> Record {
-        let logs = logs(turn, attempt, paths.len() > 1);
+        let extra = turn.sequence >= self.plan.len() as u64;
+        let logs = logs(turn, attempt, extra, paths.len() > 1);
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let started = since.map_or(0.0, |since| since.as_secs_f64());
         let path = paths.iter().find(|(name, _)| *name == turn.key.path).map(|(_, path)| path);
@@ -117,16 +121,23 @@ impl Runner<'_> {
             attempt,
             started,
             wall_seconds: begun.elapsed().as_secs_f64(),
-            end: self.end(result, noise, attempt),
+            end: self.end(result, noise, attempt, turn.round >= 0),
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
         }
     }
 
     /// What became of an attempt. The last of those that were all disturbed is no figure.
-    fn end(&self, result: Result<crate::Figures, Trouble>, noise: Noise, attempt: u32) -> End {
+    fn end(
+        &self,
+        result: Result<Figures, Trouble>,
+        noise: Noise,
+        attempt: u32,
+        scored: bool,
+    ) -> End {
+        let over = attempt >= self.plan.options.attempts;
         match result {
-            Ok(figures) if noise.too_much && attempt >= self.plan.options.attempts => {
+            Ok(figures) if scored && over && noise.too_much => {
                 let why = format!(
                     "others used {:.1} % of the CPUs and the hypervisor took {:.1} %; it was {} {}",
                     100.0 * noise.foreign,
@@ -147,7 +158,7 @@ impl Runner<'_> {
         turn: &Turn<'_>,
         path: Option<&NetPath>,
         logs: &Path,
-    ) -> Result<crate::Figures, Trouble> {
+    ) -> Result<Figures, Trouble> {
         let missing = |what: &str| Trouble::Failed(Failure::Start, format!("there is no {what}"));
         let key = turn.key;
         let find = |name: &str| self.plan.implementation(name).ok_or_else(|| missing(name));
@@ -174,7 +185,11 @@ impl Runner<'_> {
         };
         // What costs time is counted where it costs nothing that is measured.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
-        let stage = Stage { count_calls: turn.round < 0 && udp, ..stage };
+        let extra = turn.sequence >= self.plan.len() as u64;
+        let stage = Stage { count_calls: turn.round < 0 && udp && !extra, ..stage };
+        let here = matches!(stage.server.host, Host::Here(_));
+        let extras = if extra && here { options.extras } else { Extras::default() };
+        let stage = Stage { extras, ..stage };
         let job = Job { server, client, workload, protocol, point: &key.point, round: turn.round };
         cell::run(&stage, &job).map(|taken| taken.figures)
     }
@@ -199,6 +214,7 @@ impl<'a> Runner<'a> {
             stop: self.stop,
             logs: Some(logs),
             count_calls: false,
+            extras: Extras::default(),
         }
     }
 
@@ -219,6 +235,7 @@ impl<'a> Runner<'a> {
             stop: self.stop,
             logs: Some(logs),
             count_calls: false,
+            extras: Extras::default(),
         }
     }
 }
@@ -235,7 +252,7 @@ fn readings(far: Option<&Testbed>) -> Vec<Reading> {
 
 /// Where the logs of an attempt are, in the folder of the run: the QUIC Interop Runner's
 /// `logs/<server>_<client>/<test>/<repetition>`.
-fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
+fn logs(turn: &Turn<'_>, attempt: u32, extra: bool, several_paths: bool) -> PathBuf {
     let key = turn.key;
     let mut test = key.workload.clone();
     if several_paths {
@@ -245,7 +262,11 @@ fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     for (name, value) in &key.point {
         test.push_str(&format!(".{name}={value}"));
     }
-    let round = if turn.round < 0 { "warmup".to_owned() } else { turn.round.to_string() };
+    let round = match turn.round {
+        _ if extra => "extra".to_owned(),
+        -1 => "warmup".to_owned(),
+        round => round.to_string(),
+    };
     let round = if attempt == 1 { round } else { format!("{round}-attempt-{attempt}") };
     let pair = format!("{}_{}", key.server, key.client);
     Path::new("logs").join(pair).join(test).join(round)

@@ -15,7 +15,10 @@ echo $$ >"$folder/$role.pid"
 
 answer() { # BYTES COUNT [SECONDS]
 	# Somewhere they have to come by.
-	head -c "$1" /dev/zero >/dev/udp/127.0.0.1/9
+	for ((sent = 0; sent < $1; sent += 60000)); do
+		# One datagram; nobody listens, and the second of a socket would be refused.
+		dd if=/dev/zero bs=60000 count=1 status=none >/dev/udp/127.0.0.1/9
+	done
 	say "$@"
 }
 

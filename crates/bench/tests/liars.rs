@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use equic_bench::cell::{self, Job, Stage, Taken, Trouble};
+use equic_bench::plan::Extras;
 use equic_bench::site::{Host, Site};
 use equic_bench::sweep::Point;
 use equic_bench::{Failure, Implementation, Places, Size, Workload};
@@ -61,6 +62,7 @@ impl Scene {
             stop,
             logs: Some(&logs),
             count_calls: false,
+            extras: Extras::default(),
         };
         let who = Implementation { name: "liar".to_owned(), command, ..Implementation::default() };
         let (server, client) = (&who, &who);

@@ -132,7 +132,14 @@ pub fn run(args: &Args) -> Done {
     let records = carry_out(args, &runner);
     drop(testbed);
     network.close()?;
-    finish(args, &plan, &folder, &records?, stop.load(Ordering::Relaxed))
+    // A full disk, for one.
+    let records = records.map_err(|failure| failure.mend(again(&folder)))?;
+    finish(args, &plan, &folder, &records, stop.load(Ordering::Relaxed))
+}
+
+/// How an interrupted run is gone on with.
+fn again(folder: &Path) -> String {
+    format!("`equic bench run --resume {}` goes on with it", folder.display())
 }
 
 /// The first SIGINT, SIGTERM or SIGHUP ends the run in order, the second at once.
@@ -168,9 +175,8 @@ fn claim(folder: &Path) -> Done {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
     })?;
     if folder.join(equic_bench::plan::FILE).exists() {
-        let folder = folder.display();
-        return Err(Failure::new(format!("{folder} is the folder of another run"))
-            .mend(format!("`equic bench run --resume {folder}` goes on with it")));
+        let what = format!("{} is the folder of another run", folder.display());
+        return Err(Failure::new(what).mend(again(folder)));
     }
     Ok(())
 }
@@ -265,8 +271,8 @@ fn carry_out(args: &Args, runner: &Runner<'_>) -> Done<Vec<Record>> {
 }
 
 fn finish(args: &Args, plan: &Plan, folder: &Path, records: &[Record], stopped: bool) -> Done {
-    let again = format!("`equic bench run --resume {}` goes on with it", folder.display());
     let cells = show::cells(plan, records);
+    let measured = cells.iter().any(show::Cell::is_measured);
     if args.json {
         output::json(SCHEMA, Summary { folder, complete: !stopped, cells })?;
     } else {
@@ -275,11 +281,7 @@ fn finish(args: &Args, plan: &Plan, folder: &Path, records: &[Record], stopped: 
         output::line(format_args!("\nResult: {}", folder.display()))?;
     }
     if stopped {
-        return Err(Failure::new("interrupted").mend(again));
+        return Err(Failure::new("interrupted").mend(again(folder)));
     }
-    if records.iter().any(|one| matches!(one.end, equic_bench::End::Measured { .. })) {
-        Ok(())
-    } else {
-        Err(Failure::new("nothing could be measured"))
-    }
+    if measured { Ok(()) } else { Err(Failure::new("nothing could be measured")) }
 }

@@ -33,6 +33,13 @@ pub struct Cell<'a> {
     failures: BTreeMap<&'a str, usize>,
 }
 
+impl Cell<'_> {
+    /// Whether there is a figure.
+    pub const fn is_measured(&self) -> bool {
+        self.measured > 0
+    }
+}
+
 /// All cells; a round's last attempt is the one that counts.
 pub fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
     let scored = records.iter().filter(|record| record.round >= 0);
@@ -150,7 +157,7 @@ pub struct Progress {
 impl Progress {
     pub fn new(plan: &Plan, quiet: bool) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let length = Some(plan.len() as u64);
+            let length = Some((plan.len() + plan.extra_turns().count()) as u64);
             let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
             // It is a constant, and the default looks fine too.
             if let Ok(style) =

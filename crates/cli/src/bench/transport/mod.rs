@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use equic_bench::cell::{self, Job, Stage};
+use equic_bench::plan::Extras;
 use equic_bench::site::{Host, Site};
 use equic_bench::summary::{Row, rows};
 use equic_bench::sweep::Point;
@@ -108,7 +109,11 @@ fn carry_out(args: &Args) -> Done {
         .map_err(|error| Failure::because("this program does not find itself", error))?;
     let built = std::path::absolute(&args.built)?;
     let registry = Registry::read(&args.implementations_file, &built, &equic)?;
-    let mut implementations = registry.select(&args.implementations)?;
+    let chosen = match &args.implementations[..] {
+        [] => vec!["tier1".to_owned()],
+        chosen => chosen.to_vec(),
+    };
+    let mut implementations = registry.select(&chosen)?;
     // Those without a command are for other workloads.
     implementations.retain(|one| one.speaks("perf"));
     for one in &implementations {
@@ -176,6 +181,7 @@ impl<'a> Scene<'a> {
             stop,
             logs: None,
             count_calls: false,
+            extras: Extras::default(),
         })
     }
 }
