@@ -17,8 +17,20 @@ pub struct Answer {
     /// Of the only connection's handshake, where there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
+    /// From the start of a connection to its first byte, where that is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_seconds: Option<FirstByte>,
     /// What was in force.
     pub effective: Effective,
+}
+
+/// Times to the first byte over many connections, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstByte {
+    /// The median.
+    pub median: f64,
+    /// What 95 % did not exceed.
+    pub p95: f64,
 }
 
 /// What was in force at an end. A stack says null where it does not know: 0, false and empty here.

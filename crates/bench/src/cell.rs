@@ -1,346 +1,348 @@
-//! One measurement: a server and a client of an implementation, once.
+//! One attempt at one cell: a server of one implementation, a client of the same or of another.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use equic_lab::Lab;
-use equic_lab::measure::cpu_time;
-use serde::{Deserialize, Serialize};
+use equic_lab::relay::Relay;
 
-use crate::process::{Program, Seat};
-use crate::workload::Figure;
-use crate::{Answer, Effective, Implementation, Size, Workload};
+use crate::attend::{ENDING, attend, died, effective, end, ready, understand};
+use crate::calls::CallCounter;
+use crate::counters::Counters;
+use crate::path::Impairment;
+use crate::plan::Extras;
+use crate::site::{Endpoint, Host, Order, Site};
+use crate::sweep::{self, Point};
+use crate::transfer;
+use crate::{Answer, Failure, Figures, Implementation, Size, Workload};
 
-/// Exit status: it does not do that.
-const UNSUPPORTED: i32 = 127;
 /// The name in the server's certificate.
-const NAME: &str = "server";
-/// How long a server may take to listen, and either to end.
-const BEGINNING: Duration = Duration::from_secs(20);
-const ENDING: Duration = Duration::from_secs(10);
-/// How often a client is looked at: seldom, for the looks cost its CPU time.
-const LOOK: Duration = Duration::from_millis(50);
-/// A server is at rest when it used no more CPU time than this in so long.
-const REST: Duration = Duration::from_millis(2);
-const RESTING: Duration = Duration::from_millis(200);
-/// Whoever is not at rest after this long is measured as it is.
-const RESTLESS: Duration = Duration::from_secs(10);
-
-/// What lies between client and server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Route {
-    /// The loopback interface.
-    Loopback,
-    /// Two network namespaces, veth interfaces and a bridge.
-    Veth,
-}
-
-impl Route {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Route::Loopback => "loopback",
-            Route::Veth => "veth",
-        }
-    }
-}
-
-/// What all cells of a run share.
+pub(crate) const NAME: &str = "server";
+/// Where and how cells are run.
 #[derive(Debug)]
 pub struct Stage<'a> {
-    /// The namespaces of [`Route::Veth`], if it is run.
-    pub lab: Option<&'a Lab>,
-    /// `ca.pem`, `cert.pem` and `priv.key`; the certificate is for `server`.
-    pub certificates: &'a Path,
+    /// Where the server is.
+    pub server: Site<'a>,
+    /// Where the client is.
+    pub client: Site<'a>,
+    /// The server's IP address.
+    pub address: std::net::IpAddr,
+    /// What a relay between them does; none: there is no relay.
+    pub relay: Option<&'a Impairment>,
     /// How much of everything.
     pub size: Size,
-    /// The CPUs of server and client.
-    pub cpus: (usize, usize),
     /// Ends cells early.
     pub stop: &'a AtomicBool,
+    /// Where what was said is kept; none: nowhere.
+    pub logs: Option<&'a Path>,
+    /// Count system calls, which costs time.
+    pub count_calls: bool,
+    /// What else is kept in the folder of logs, which costs time, too.
+    pub extras: Extras,
 }
 
-/// What became of a cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
-    /// It was measured.
-    Measured(Box<Sample>),
-    /// The implementation says that it does not do that.
-    Unsupported {
-        /// Which end said so.
-        why: String,
-    },
-    /// It went wrong.
-    Failed {
-        /// What happened.
-        why: String,
-    },
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// Whose server.
+    pub server: &'a Implementation,
+    /// Whose client.
+    pub client: &'a Implementation,
+    /// What is measured.
+    pub workload: Workload,
+    /// What is spoken.
+    pub protocol: &'a str,
+    /// What is swept.
+    pub point: &'a Point,
+    /// The round, for what is drawn by chance.
+    pub round: i64,
 }
 
 /// What was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// In the unit of the workload's figure.
-    pub value: f64,
-    /// CPU time of the server process for each unit (10^9 bytes, or a completion), in seconds, from its
-    /// start to its end.
-    pub server_cpu: f64,
-    /// The same of the client.
-    pub client_cpu: f64,
-    /// The most memory that the server process had, in bytes.
-    pub server_peak_rss: u64,
-    /// The same of the client, as of the last look, at most 50 ms before its end.
-    pub client_peak_rss: u64,
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The figures.
+    pub figures: Figures,
+    /// What the client said.
+    pub answer: Answer,
     /// Anonymous memory of the server before anybody came, in bytes.
     pub server_idle_memory: u64,
     /// The same with all connections open, where these are held.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_held_memory: Option<u64>,
-    /// What the client said.
-    pub answer: Answer,
 }
 
-/// Why there is no sample.
-enum Trouble {
+/// Why there is nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trouble {
+    /// An end says that it does not do that.
     Unsupported(String),
-    Failed(String),
+    /// It went wrong.
+    Failed(Failure, String),
 }
 
-fn failed<T>(why: impl Into<String>) -> Result<T, Trouble> {
-    Err(Trouble::Failed(why.into()))
+pub(crate) fn failed<T>(failure: Failure, why: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble::Failed(failure, why.into()))
 }
 
 /// Measures once.
-pub fn run(stage: &Stage<'_>, who: &Implementation, what: Workload, route: Route) -> Outcome {
-    match measure(stage, who, what, route) {
-        Ok(sample) => Outcome::Measured(Box::new(sample)),
-        Err(Trouble::Unsupported(why)) => Outcome::Unsupported { why },
-        Err(Trouble::Failed(why)) => Outcome::Failed { why },
-    }
+///
+/// # Errors
+/// Why there is nothing to be had: that is an outcome like others.
+pub fn run(stage: &Stage<'_>, job: &Job<'_>) -> Result<Taken, Trouble> {
+    let mut cell = Cell { stage, job, server: None, client: None, notes: Vec::new() };
+    let result = cell.measure();
+    cell.keep_logs(&result);
+    result
 }
 
-fn measure(
-    stage: &Stage<'_>,
-    who: &Implementation,
-    what: Workload,
-    route: Route,
-) -> Result<Sample, Trouble> {
-    let lab = match route {
-        Route::Loopback => None,
-        Route::Veth => match stage.lab {
-            Some(lab) => Some(lab),
-            None => return failed("there are no namespaces"),
-        },
-    };
-    let (ip, server_host, client_host) = match lab {
-        None => ("127.0.0.1".to_owned(), None, None),
-        Some(lab) => (lab.server().ipv4.to_string(), Some(lab.server()), Some(lab.client(0))),
-    };
-    let file = |name: &str| stage.certificates.join(name).to_string_lossy().into_owned();
-    let start = |role: &str, arguments: Vec<String>, seat: &Seat<'_>| {
-        let words: Vec<String> =
-            who.command.iter().cloned().chain([role.to_owned()]).chain(arguments).collect();
-        Program::start(&words, seat)
-            .map_err(|error| Trouble::Failed(format!("the {role} cannot be started: {error}")))
-    };
-    let pairs = |pairs: &[(&str, String)]| {
-        pairs.iter().flat_map(|(name, value)| [(*name).to_owned(), value.clone()]).collect()
-    };
-
-    let listen: Vec<String> = pairs(&[
-        ("--listen", format!("{ip}:0")),
-        ("--cert", file("cert.pem")),
-        ("--key", file("priv.key")),
-    ]);
-    let seat = Seat { namespace: server_host, cpu: stage.cpus.0 };
-    let mut server = start("server", listen, &seat)?;
-    let address = ready(stage, &mut server)?;
-    rest(&server);
-    let Some(before) = anonymous(server.pid()) else {
-        return Err(died(&mut server, "server"));
-    };
-
-    let mut connect: Vec<String> =
-        pairs(&[("--connect", address), ("--name", NAME.to_owned()), ("--ca", file("ca.pem"))]);
-    connect.extend(what.arguments(&stage.size));
-    let seat = Seat { namespace: client_host, cpu: stage.cpus.1 };
-    let mut client = start("client", connect, &seat)?;
-    let told = attend(stage, what, &mut server, &mut client)?;
-    let client_peak_rss = client.peak_memory();
-    let ended = end(&mut client, "client", Duration::ZERO)?;
-    if !ended.status.success() {
-        return Err(died(&mut client, "client"));
-    }
-    let answer = understand(&mut client, &told.lines)?;
-    what.check(&stage.size, &answer).map_err(Trouble::Failed)?;
-    if server.has_ended() {
-        return Err(died(&mut server, "server"));
-    }
-    let server_peak_rss = server.peak_memory();
-    let stopped = end(&mut server, "server", ENDING)?;
-
-    let units = what.units(&answer);
-    let value = match what.figure() {
-        Figure::BitsPerSecond => 8.0 * answer.bytes as f64 / answer.seconds,
-        Figure::PerSecond => answer.count as f64 / answer.seconds,
-        Figure::BytesPerConnection => match told.held {
-            Some(held) => (held as f64 - before as f64) / units,
-            None => return failed("the client never said that it holds its connections"),
-        },
-    };
-    Ok(Sample {
-        value,
-        server_cpu: stopped.cpu_seconds / units,
-        client_cpu: ended.cpu_seconds / units,
-        server_peak_rss,
-        client_peak_rss,
-        server_idle_memory: before,
-        server_held_memory: told.held,
-        answer,
-    })
+/// A cell at work.
+struct Cell<'a> {
+    stage: &'a Stage<'a>,
+    job: &'a Job<'a>,
+    server: Option<Endpoint>,
+    client: Option<Endpoint>,
+    /// Lines for `output.txt`.
+    notes: Vec<String>,
 }
 
-/// Waits until the server says where it listens.
-fn ready(stage: &Stage<'_>, server: &mut Program) -> Result<String, Trouble> {
-    let deadline = Instant::now() + BEGINNING;
-    loop {
-        interrupted(stage)?;
-        match server.line(LOOK) {
-            Ok(Some(line)) => match line.strip_prefix("ready ") {
-                Some(address) => return Ok(address.trim().to_owned()),
-                None => return failed(format!("the server says {:?}, not ready", shown(&line))),
-            },
-            Ok(None) if Instant::now() < deadline => {}
-            Ok(None) => return failed(format!("the server was not ready in {BEGINNING:?}")),
-            Err(()) => {
-                // It may have closed its output only.
-                server.stop(ENDING).map_err(|error| Trouble::Failed(error.to_string()))?;
-                return Err(died(server, "server"));
-            }
+impl Cell<'_> {
+    fn measure(&mut self) -> Result<Taken, Trouble> {
+        let (stage, job) = (self.stage, self.job);
+        if let (Workload::Transfer, Some(logs)) = (job.workload, stage.logs) {
+            let ends = (&mut self.server, &mut self.client);
+            return transfer::measure(stage, job, logs, ends, &mut self.notes);
         }
-    }
-}
+        let listen = [
+            ("--listen", std::net::SocketAddr::new(stage.address, 0).to_string()),
+            ("--cert", stage.server.file("cert.pem")),
+            ("--key", stage.server.file("priv.key")),
+        ];
+        let order = self.order("server", job.server, &stage.server, &listen, Vec::new())?;
+        let server = self.server.insert(start("server", &stage.server, &order)?);
+        let address = ready(stage, server)?;
+        let Some(server_idle_memory) = server.settle() else {
+            return Err(died(server, "server"));
+        };
+        let server_pid = server.pid();
+        let relay = match stage.relay {
+            None => None,
+            Some(impairment) => Some(relay(impairment, &address, job.round)?),
+        };
+        let connect = match &relay {
+            Some(relay) => relay.fronts().first().map_or(address, ToString::to_string),
+            None => address,
+        };
+        let before = (stage.server.counters(), stage.client.counters());
 
-/// What a client said.
-#[derive(Default)]
-struct Told {
-    lines: Vec<String>,
-    /// The server's memory while all connections were open.
-    held: Option<u64>,
-}
-
-/// Waits until the client has ended.
-fn attend(
-    stage: &Stage<'_>,
-    what: Workload,
-    server: &mut Program,
-    client: &mut Program,
-) -> Result<Told, Trouble> {
-    let patience = Duration::from_secs_f64(what.patience(&stage.size));
-    let deadline = Instant::now() + patience;
-    let mut told = Told::default();
-    loop {
-        interrupted(stage)?;
-        match client.line(LOOK) {
-            Ok(Some(line)) if line == "held" && what == Workload::Idle && told.held.is_none() => {
-                rest(server);
-                told.held = anonymous(server.pid());
-                client.peak_memory();
-                client.close_stdin();
-            }
-            Ok(Some(line)) => told.lines.push(line),
-            // All has been read: it has ended, or is about to.
-            Err(()) if client.has_ended() => return Ok(told),
-            Err(()) => sleep(LOOK),
-            Ok(None) => {}
+        let order = self.ask(connect)?;
+        let mut calls = match (stage.count_calls, stage.server.host, server_pid) {
+            (true, Host::Here(Some(host)), Some(pid)) => CallCounter::start(host, pid),
+            _ => None,
+        };
+        let begun = Instant::now();
+        let client = self.client.insert(start("client", &stage.client, &order)?);
+        if let (Some(calls), Some(pid)) = (&mut calls, client.pid()) {
+            calls.watch(pid);
         }
-        client.peak_memory();
+        let Some(server) = &mut self.server else { return failed(Failure::Start, "no server") };
+        let told = attend(stage, job.workload, server, client)?;
+        let per_call = calls.map(CallCounter::finish).unwrap_or_default();
+        let process_seconds = (told.ended - begun).as_secs_f64();
+        let ended = end(client, "client", Duration::ZERO)?;
+        if !ended.status.success() {
+            return Err(died(client, "client"));
+        }
+        let answer = understand(client, &told.lines)?;
+        let wrong = |(failure, why)| Trouble::Failed(failure, why);
+        job.workload.check(&stage.size, &answer).map_err(wrong)?;
+        // Clocks of two machines may run a little differently.
+        if answer.seconds > 1.01 * process_seconds {
+            let why = format!("{} s in a process of {process_seconds:.3} s", answer.seconds);
+            return failed(Failure::Lied, why);
+        }
         if server.has_ended() {
             return Err(died(server, "server"));
         }
-        if Instant::now() >= deadline {
-            return failed(format!("stalled: the client had not ended after {patience:.0?}"));
+        let after = (stage.server.counters(), stage.client.counters());
+        let rises = (rise(before.0, after.0), rise(before.1, after.1));
+        believable(job.workload, &answer, rises)?;
+        let server_effective = effective(server);
+        let stopped = end(server, "server", ENDING)?;
+        if let Some(relay) = relay {
+            relay.stop().map_err(|error| Trouble::Failed(Failure::Crashed, error.to_string()))?;
         }
+
+        let value = match (job.workload.value(&answer), told.held) {
+            (Some(value), _) => value,
+            (None, Some(held)) => (held as f64 - server_idle_memory as f64) / answer.count as f64,
+            (None, None) => {
+                let why = "the client never said that it holds its connections";
+                return failed(Failure::Lied, why);
+            }
+        };
+        let figures = Figures {
+            value,
+            unit: job.workload.figure().unit().to_owned(),
+            bytes: answer.bytes,
+            count: answer.count,
+            seconds: answer.seconds,
+            process_seconds,
+            handshake_seconds: answer.handshake_seconds,
+            server_cpu_seconds: stopped.cpu_seconds,
+            client_cpu_seconds: ended.cpu_seconds,
+            server_peak_rss: stopped.peak_rss,
+            client_peak_rss: ended.peak_rss,
+            server_udp_drops: rises.0.map(|rise| rise.udp_drops),
+            client_udp_drops: rises.1.map(|rise| rise.udp_drops),
+            softnet_drops: rises.0.map(|rise| rise.softnet_drops),
+            server_packets_per_send: per_call.sent,
+            client_packets_per_receive: per_call.received,
+            client_effective: Some(answer.effective.clone()),
+            server_effective,
+        };
+        Ok(Taken { figures, answer, server_idle_memory, server_held_memory: told.held })
+    }
+
+    /// The command of the client.
+    fn ask(&mut self, address: String) -> Result<Order, Trouble> {
+        let (stage, job) = (self.stage, self.job);
+        let connect = [
+            ("--connect", address),
+            ("--name", NAME.to_owned()),
+            ("--ca", stage.client.file("ca.pem")),
+        ];
+        let mut work = job.workload.arguments(&stage.size);
+        let usual = if job.workload == Workload::Requests { Some("h3") } else { first(job.client) };
+        if usual.is_some_and(|usual| usual != job.protocol) {
+            work.extend(["--protocol".to_owned(), job.protocol.to_owned()]);
+        }
+        self.order("client", job.client, &stage.client, &connect, work)
+    }
+
+    /// The command of one end, which is also noted.
+    fn order(
+        &mut self,
+        role: &str,
+        who: &Implementation,
+        site: &Site<'_>,
+        pairs: &[(&str, String)],
+        work: Vec<String>,
+    ) -> Result<Order, Trouble> {
+        let mut words = site.places.fill(&who.command);
+        words.push(role.to_owned());
+        words.extend(pairs.iter().flat_map(|(name, value)| [(*name).to_owned(), value.clone()]));
+        words.extend(work);
+        words.extend(sweep::options(self.job.point));
+        words.extend(self.extras(role)?);
+        let environment = environment(who, self.job.point)?;
+        let set = environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let line: Vec<String> = set.chain(words.iter().cloned()).collect();
+        self.notes.push(format!("{role}: {}", line.join(" ")));
+        Ok(Order { words, environment, folder: None })
+    }
+
+    /// The options for what else is kept; an agent's machine has no such folder.
+    fn extras(&self, role: &str) -> Result<Vec<String>, Trouble> {
+        let Stage { extras, logs: Some(logs), .. } = self.stage else { return Ok(Vec::new()) };
+        let mut words = Vec::new();
+        if !extras.any() {
+            return Ok(words);
+        }
+        let folder = logs.join(role);
+        let qlog = folder.join("qlog");
+        std::fs::create_dir_all(&qlog).map_err(|error| {
+            Trouble::Failed(Failure::Start, format!("{}: {error}", qlog.display()))
+        })?;
+        for (wanted, option, path) in
+            [(extras.qlog, "--qlog", qlog), (extras.keylog, "--keylog", folder.join("keys.log"))]
+        {
+            if wanted {
+                words.extend([option.to_owned(), path.to_string_lossy().into_owned()]);
+            }
+        }
+        Ok(words)
+    }
+
+    /// What was said and what came of it. Logs that cannot be written are no reason to lose a
+    /// measurement: a full disk shows at the sample.
+    fn keep_logs(&mut self, result: &Result<Taken, Trouble>) {
+        let Some(folder) = self.stage.logs else { return };
+        let came = match result {
+            Ok(taken) => format!("measured {} {}", taken.figures.value, taken.figures.unit),
+            Err(Trouble::Unsupported(why)) => format!("unsupported: {why}"),
+            Err(Trouble::Failed(failure, why)) => format!("failed ({failure:?}): {why}"),
+        };
+        self.notes.push(came);
+        let _ = std::fs::create_dir_all(folder);
+        let _ = std::fs::write(folder.join("output.txt"), self.notes.join("\n") + "\n");
+        for (role, end) in [("server", &mut self.server), ("client", &mut self.client)] {
+            let Some(end) = end else { continue };
+            // After a failure it may still be there.
+            let _ = end.stop(Duration::ZERO);
+            let said = end.said();
+            if !said.is_empty() {
+                let _ = std::fs::create_dir_all(folder.join(role));
+                let _ = std::fs::write(folder.join(role).join("log.txt"), said);
+            }
+        }
+        // After a failure they may still be written to until here.
+        let _ = std::fs::remove_dir_all(folder.join(transfer::WORK));
     }
 }
 
-fn interrupted(stage: &Stage<'_>) -> Result<(), Trouble> {
-    if stage.stop.load(Ordering::Relaxed) { failed("interrupted") } else { Ok(()) }
+/// What a client speaks unless it is told otherwise.
+fn first(client: &Implementation) -> Option<&str> {
+    client.speaks.first().map(String::as_str)
 }
 
-/// Memory of a process that is not of files, in bytes. Its share of the program's own pages would fall
-/// when a client of the same program starts.
-fn anonymous(pid: u32) -> Option<u64> {
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// Waits until a process uses no CPU time any more, or not for long.
-fn rest(process: &Program) {
-    let deadline = Instant::now() + RESTLESS;
-    let mut before = cpu_time(process.pid());
-    while Instant::now() < deadline {
-        sleep(RESTING);
-        let now = cpu_time(process.pid());
-        match (before, now) {
-            (Some(before), Some(now)) if now.saturating_sub(before) > REST => {}
-            _ => return,
-        }
-        before = now;
+/// What a point adds to a program's environment.
+pub(crate) fn environment(
+    who: &Implementation,
+    point: &Point,
+) -> Result<BTreeMap<String, String>, Trouble> {
+    if point.get("aes").is_none_or(|aes| aes == "on") {
+        return Ok(BTreeMap::new());
     }
+    who.aes_off.clone().ok_or_else(|| Trouble::Unsupported(no_aes(&who.name)))
 }
 
-fn end(
-    program: &mut Program,
-    role: &str,
-    grace: Duration,
-) -> Result<crate::process::Ended, Trouble> {
-    program
-        .stop(grace)
-        .map_err(|error| Trouble::Failed(format!("the {role} cannot be waited for: {error}")))
+/// Why `aes=off` is not done.
+pub(crate) fn no_aes(name: &str) -> String {
+    format!("nothing turns the CPU's AES instructions off for {name}")
 }
 
-/// Why there is nothing to be had from a program that has ended.
-fn died(program: &mut Program, role: &str) -> Trouble {
-    let status = match program.stop(Duration::ZERO) {
-        Ok(ended) => ended.status,
-        Err(error) => {
-            return Trouble::Failed(format!("the {role} cannot be waited for: {error}"));
-        }
-    };
-    if status.code() == Some(UNSUPPORTED) {
-        return Trouble::Unsupported(format!("the {role} says so"));
-    }
-    let words = program.last_words();
-    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-    Trouble::Failed(format!("the {role} ended ({status}){words}"))
-}
-
-/// The client's answer is its last line.
-fn understand(client: &mut Program, lines: &[String]) -> Result<Answer, Trouble> {
-    let Some(line) = lines.iter().rfind(|line| !line.is_empty()) else {
-        let words = client.last_words();
-        return failed(format!("the client ended without an answer {words}").trim_end());
-    };
-    serde_json::from_str(line).map_err(|error| {
-        Trouble::Failed(format!("the client's answer is none ({error}): {:?}", shown(line)))
+pub(crate) fn start(role: &str, site: &Site<'_>, order: &Order) -> Result<Endpoint, Trouble> {
+    site.start(order).map_err(|error| {
+        Trouble::Failed(Failure::Start, format!("the {role} cannot be started: {error}"))
     })
 }
 
-/// What was printed, as far as it is worth showing.
-fn shown(line: &str) -> String {
-    line.chars().take(80).collect()
+fn relay(impairment: &Impairment, address: &str, round: i64) -> Result<Relay, Trouble> {
+    let Ok(server) = address.parse() else {
+        return failed(Failure::Start, format!("the server listens at {address:?}"));
+    };
+    Relay::start(impairment.relay(server, round))
+        .map_err(|error| Trouble::Failed(Failure::Start, error.to_string()))
 }
 
-/// What was in force in a cell, if it was measured.
-pub fn effective(outcome: &Outcome) -> Option<&Effective> {
-    match outcome {
-        Outcome::Measured(sample) => Some(&sample.answer.effective),
-        Outcome::Unsupported { .. } | Outcome::Failed { .. } => None,
+/// Whether as many bytes came by as the client says: whoever says more has not fetched them.
+fn believable(
+    what: Workload,
+    answer: &Answer,
+    (server, client): (Option<Counters>, Option<Counters>),
+) -> Result<(), Trouble> {
+    let receiver = if what == Workload::Upload { server } else { client };
+    match receiver {
+        Some(Counters { received, .. }) if received < answer.bytes => {
+            let bytes = answer.bytes;
+            let why = format!("{bytes} bytes, it says, and {received} came by its interfaces");
+            failed(Failure::Lied, why)
+        }
+        _ => Ok(()),
     }
+}
+
+fn rise(before: Option<Counters>, after: Option<Counters>) -> Option<Counters> {
+    Some(after?.since(before?))
 }

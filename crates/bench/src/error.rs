@@ -40,4 +40,54 @@ pub enum BenchError {
         /// Its program.
         path: PathBuf,
     },
+    /// Something to sweep that makes no sense.
+    #[error("cannot sweep {text}: {why}")]
+    Sweep {
+        /// As it was written.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No path between client and server is like that.
+    #[error("no path {text}: {why}")]
+    Path {
+        /// As it was written.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// What was asked for cannot be run.
+    #[error("{0}")]
+    Plan(String),
+    /// A file of the run cannot be written, or there is no space for it.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A folder is not that of a run which could go on.
+    #[error("{} cannot be gone on with: {why}", path.display())]
+    Resume {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A machine of a testbed does not do what it has to.
+    #[error("the testbed's {machine}: {why}")]
+    Testbed {
+        /// Its name.
+        machine: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The namespaces cannot be made, or removed.
+    #[error(transparent)]
+    Lab(#[from] equic_lab::LabError),
+    /// A relay cannot be started.
+    #[error(transparent)]
+    Relay(#[from] equic_lab::relay::RelayError),
 }

@@ -1,26 +1,51 @@
-//! QUIC implementations measured side by side, as processes on one machine.
+//! QUIC implementations measured side by side, as processes on one machine or on two.
 //!
 //! An implementation is a program that does what docs/bench-contract.md says ([`registry`]). A
 //! [`Workload`] says what its client is told and what its answer has to be; [`cell::run`] starts a server
-//! and a client, each on a CPU of its own, and gives an [`Outcome`]: a [`Sample`], or why there is none.
-//! What was asked for and did not come is never a number. [`plan`] is the order of the cells, [`summary`]
-//! medians, intervals and ratios. [`record`] is what `equic bench run` keeps of each attempt, and [`result`]
-//! everything that is made of it.
+//! and a client, of the same implementation or of two, each on CPUs of its own, and gives figures, or why
+//! there are none. What was asked for and did not come is never a number.
+//!
+//! * [`plan`]: all cells of `equic bench run` in their order, frozen; [`pair`]: which client meets which
+//!   server; [`sweep`] and [`path`]: what varies. [`run`]: carrying a plan out; [`record`]: what is kept of
+//!   each attempt.
+//! * [`transfer`]: stock endpoints. [`site`]: where an end runs; `attend`, `process`: programs and their ends. [`network`]: namespaces;
+//!   [`testbed`], [`agent`]: two machines.
+//! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
+//! * [`result`]: everything that is made of records.
+//! * [`transport`], [`summary`]: what `equic bench transport` makes of cells.
 
+pub mod agent;
 pub mod answer;
+mod attend;
+mod calls;
 pub mod cell;
+pub mod counters;
+pub mod doctor;
 mod error;
+pub mod manifest;
+pub mod network;
+pub mod pair;
+pub mod path;
 pub mod plan;
+pub mod preflight;
 mod process;
 pub mod record;
 pub mod registry;
 pub mod result;
+pub mod run;
+pub mod site;
 pub mod summary;
+pub mod sweep;
+pub mod testbed;
+pub mod transfer;
+pub mod transport;
+pub mod watch;
 pub mod workload;
 
 pub use answer::{Answer, Effective};
-pub use cell::{Outcome, Sample};
 pub use error::BenchError;
+pub use path::NetPath;
 pub use record::{End, Failure, Figures, Key, Noise, Record};
-pub use registry::{Implementation, Registry};
+pub use registry::{Implementation, Places, Registry};
+pub use transport::{Outcome, Sample};
 pub use workload::{Size, Workload};

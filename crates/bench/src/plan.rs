@@ -1,95 +1,332 @@
-//! Which cells there are, and in which order they are run.
+//! All cells of a run in their order, frozen before the first one: `plan.json`.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Route;
-use crate::{Outcome, Workload};
+use crate::pair::pairs;
+use crate::sweep::{Point, Sweep, points};
+use crate::watch::Bounds;
+use crate::{BenchError, Implementation, Key, NetPath, Places, Size, Workload};
 
-/// A cell that is to be run.
+/// The version of the shape of a plan.
+pub const PLAN: &str = "equic.bench.plan/1";
+/// The file in the folder of a run.
+pub const FILE: &str = "plan.json";
+
+/// What was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// Counted from 0.
-    pub round: usize,
-    /// What lies between client and server.
-    pub route: Route,
+pub struct Options {
     /// What is measured.
-    pub workload: Workload,
-    /// Whose server and client.
-    pub implementation: String,
+    pub workloads: Vec<Workload>,
+    /// What lies between, as [`NetPath::read`] reads it.
+    pub paths: Vec<String>,
+    /// What varies, as [`Sweep::read`] reads it.
+    pub sweeps: Vec<String>,
+    /// Only in this protocol; none: in the first that a pair shares.
+    pub protocol: Option<String>,
+    /// Each implementation with itself only.
+    pub same: bool,
+    /// How much of everything.
+    pub size: Size,
+    /// How often everything is measured.
+    pub rounds: u32,
+    /// Whether a round that does not count comes first.
+    pub warmup: bool,
+    /// Of the order, and of whatever else is drawn by chance.
+    pub seed: u64,
+    /// The CPUs of servers.
+    pub server_cpus: Vec<usize>,
+    /// The CPUs of clients.
+    pub client_cpus: Vec<usize>,
+    /// How often an attempt is made at a cell that was disturbed.
+    pub attempts: u32,
+    /// What counts as disturbed.
+    pub bounds: Bounds,
+    /// What is kept of one more attempt at each cell, which does not count.
+    #[serde(default)]
+    pub extras: Extras,
+    /// A folder of certificates that was given; none: they are made, in the folder of the run.
+    pub certificates: Option<PathBuf>,
+    /// The list of implementations.
+    pub registry: PathBuf,
+    /// Where they were built.
+    pub built: PathBuf,
 }
 
-/// A cell that was run.
+/// What slows programs down and is kept of attempts that do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extras {
+    /// qlog files of both ends.
+    pub qlog: bool,
+    /// The secrets of both ends, for decrypting captures.
+    pub keylog: bool,
+}
+
+impl Extras {
+    /// Whether there are any.
+    pub const fn any(self) -> bool {
+        self.qlog || self.keylog
+    }
+}
+
+/// An implementation as it was when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
-    /// Which.
+pub struct Frozen {
+    /// Its entry.
     #[serde(flatten)]
-    pub cell: Cell,
-    /// What became of it.
-    #[serde(flatten)]
-    pub outcome: Outcome,
+    pub implementation: Implementation,
+    /// The files of its commands, with their SHA-256.
+    pub files: Vec<(PathBuf, String)>,
 }
 
-/// All cells of so many rounds: in each round every cell once, in random order, so that whatever
-/// changes on the machine meanwhile meets all alike. Memory does not depend on the path: it is measured
-/// on the first only. The same seed gives the same order.
-pub fn cells(
-    implementations: &[String],
-    workloads: &[Workload],
-    routes: &[Route],
-    rounds: usize,
-    seed: u64,
-) -> Vec<Cell> {
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let mut all = Vec::new();
-    for round in 0..rounds {
-        let mut cells = Vec::new();
-        for (index, route) in routes.iter().enumerate() {
-            for workload in workloads {
-                if *workload == Workload::Idle && index > 0 {
-                    continue;
+/// A frozen plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN`].
+    pub schema: String,
+    /// What was asked for.
+    pub options: Options,
+    /// Those that take part.
+    pub implementations: Vec<Frozen>,
+    /// What is run, and when.
+    pub cells: Cells,
+}
+
+/// All cells of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cells {
+    /// Each once.
+    pub keys: Vec<Key>,
+    /// The order in each round, as indices of `keys`; the warm-up round first, where there is one.
+    pub order: Vec<Vec<usize>>,
+}
+
+/// A cell's turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turn<'a> {
+    /// Place in the order, counted from 0.
+    pub sequence: u64,
+    /// Counted from 0; -1 is warm-up.
+    pub round: i64,
+    /// What is measured.
+    pub key: &'a Key,
+}
+
+impl Plan {
+    /// Makes a plan. The same options and implementations give the same.
+    ///
+    /// # Errors
+    /// Sweeps or paths that make no sense, nothing to run, programs that cannot be read.
+    pub fn new(
+        options: Options,
+        implementations: &[Implementation],
+        places: &Places,
+    ) -> Result<Plan, BenchError> {
+        let keys = keys(&options, implementations)?;
+        if keys.is_empty() {
+            let names: Vec<&str> = implementations.iter().map(|one| one.name.as_str()).collect();
+            let workloads: Vec<&str> = options.workloads.iter().map(|one| one.name()).collect();
+            return Err(BenchError::Plan(format!(
+                "nothing to run: no two of {} speak a protocol of {}",
+                names.join(", "),
+                workloads.join(", ")
+            )));
+        }
+        let taking_part = |one: &&Implementation| {
+            keys.iter().any(|key| key.client == one.name || key.server == one.name)
+        };
+        let frozen = implementations
+            .iter()
+            .filter(taking_part)
+            .map(|one| Frozen::new(one, places))
+            .collect::<Result<_, _>>()?;
+        let order = order(keys.len(), &options);
+        let schema = PLAN.to_owned();
+        Ok(Plan { schema, options, implementations: frozen, cells: Cells { keys, order } })
+    }
+
+    /// Every cell of every round, in order.
+    pub fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
+        let first = if self.options.warmup { -1 } else { 0 };
+        let rounds = (first..).zip(&self.cells.order);
+        let cells = rounds.flat_map(|(round, order)| order.iter().map(move |cell| (round, *cell)));
+        let keyed = cells.filter_map(|(round, cell)| Some((round, self.cells.keys.get(cell)?)));
+        (0..).zip(keyed).map(|(sequence, (round, key))| Turn { sequence, round, key })
+    }
+
+    /// How many turns there are.
+    pub fn len(&self) -> usize {
+        self.cells.order.iter().map(Vec::len).sum()
+    }
+
+    /// One more turn for each cell, after all others, if something is to be kept of it.
+    pub fn extra_turns(&self) -> impl Iterator<Item = Turn<'_>> {
+        let keys = if self.options.extras.any() { &self.cells.keys[..] } else { &[] };
+        let sequences = self.len() as u64..;
+        sequences.zip(keys).map(|(sequence, key)| Turn { sequence, round: -1, key })
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The implementation of this name.
+    pub fn implementation(&self, name: &str) -> Option<&Implementation> {
+        self.implementations.iter().map(|one| &one.implementation).find(|one| one.name == name)
+    }
+
+    /// The paths, by the names that records have.
+    ///
+    /// # Errors
+    /// [`BenchError::Path`].
+    pub fn paths(&self) -> Result<Vec<(String, NetPath)>, BenchError> {
+        paths(&self.options)
+    }
+
+    /// Writes it into the folder of a run.
+    ///
+    /// # Errors
+    /// [`BenchError::Write`].
+    pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
+        let path = folder.join(FILE);
+        let failed = |source| BenchError::Write { path: path.clone(), source };
+        let text = serde_json::to_string_pretty(self).map_err(|e| failed(e.into()))?;
+        std::fs::write(&path, text + "\n").map_err(failed)
+    }
+
+    /// Reads it from there.
+    ///
+    /// # Errors
+    /// [`BenchError::Resume`].
+    pub fn read(folder: &Path) -> Result<Plan, BenchError> {
+        let wrong = |why: String| BenchError::Resume { path: folder.to_owned(), why };
+        let text = std::fs::read_to_string(folder.join(FILE))
+            .map_err(|error| wrong(format!("{FILE}: {error}")))?;
+        let plan: Plan =
+            serde_json::from_str(&text).map_err(|error| wrong(format!("{FILE}: {error}")))?;
+        if plan.schema == PLAN {
+            Ok(plan)
+        } else {
+            Err(wrong(format!("{FILE} is {}", plan.schema)))
+        }
+    }
+
+    /// In what it differs from a plan that was made anew of the same options; none: in nothing.
+    pub fn difference(&self, now: &Plan) -> Option<String> {
+        for then in &self.implementations {
+            let name = &then.implementation.name;
+            let found = now.implementations.iter().find(|one| one.implementation.name == *name);
+            match found {
+                None => return Some(format!("{name} is not there any more")),
+                Some(found) if found.files != then.files => {
+                    return Some(format!("the program of {name} is another one"));
                 }
-                cells.extend(implementations.iter().map(|implementation| Cell {
-                    round,
-                    route: *route,
-                    workload: *workload,
-                    implementation: implementation.clone(),
+                Some(found) if found != then => {
+                    return Some(format!("the entry of {name} is another one"));
+                }
+                Some(_) => {}
+            }
+        }
+        (self != now).then(|| "this version of the program orders its cells otherwise".to_owned())
+    }
+}
+
+impl Frozen {
+    fn new(one: &Implementation, places: &Places) -> Result<Frozen, BenchError> {
+        let mut files = Vec::new();
+        for command in [&one.command, &one.endpoint] {
+            let Ok(program) = places.program(command) else { continue };
+            let words = places.fill(command).into_iter().skip(1).map(PathBuf::from);
+            for path in std::iter::once(program).chain(words) {
+                if path.is_file() && !files.iter().any(|(known, _)| *known == path) {
+                    let digest = sha256(&path)?;
+                    files.push((path, digest));
+                }
+            }
+        }
+        Ok(Frozen { implementation: one.clone(), files })
+    }
+}
+
+/// The SHA-256 of a file, in hexadecimal.
+///
+/// # Errors
+/// [`BenchError::Read`].
+pub fn sha256(path: &Path) -> Result<String, BenchError> {
+    let failed = |source| BenchError::Read { path: path.to_owned(), source };
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => break,
+            read => context.update(buffer.get(..read).unwrap_or_default()),
+        }
+    }
+    Ok(context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
+    let mut paths: Vec<(String, NetPath)> = Vec::new();
+    for text in &options.paths {
+        let path = NetPath::read(text)?;
+        let name = path.name();
+        if paths.iter().any(|(known, _)| *known == name) {
+            let why = "it is there twice".to_owned();
+            return Err(BenchError::Path { text: text.clone(), why });
+        }
+        paths.push((name, path));
+    }
+    Ok(paths)
+}
+
+/// Every workload on every path at every point, between all pairs. Memory does not depend on the path:
+/// it is measured on the first only.
+fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchError> {
+    let sweeps =
+        options.sweeps.iter().map(|text| Sweep::read(text)).collect::<Result<Vec<_>, _>>()?;
+    let points: Vec<Point> = points(&sweeps)?;
+    let paths = paths(options)?;
+    let mut keys = Vec::new();
+    for (index, (path, _)) in paths.iter().enumerate() {
+        for workload in &options.workloads {
+            if *workload == Workload::Idle && index > 0 {
+                continue;
+            }
+            for pair in pairs(all, *workload, options.protocol.as_deref(), options.same) {
+                keys.extend(points.iter().map(|point| Key {
+                    workload: workload.name().to_owned(),
+                    protocol: pair.protocol.to_owned(),
+                    path: path.clone(),
+                    client: pair.client.name.clone(),
+                    server: pair.server.name.clone(),
+                    point: point.clone(),
                 }));
             }
         }
-        cells.shuffle(&mut rng);
-        all.extend(cells);
     }
-    all
+    Ok(keys)
+}
+
+/// In each round every cell once, in random order, so that whatever changes on the machine meanwhile
+/// meets all alike.
+fn order(cells: usize, options: &Options) -> Vec<Vec<usize>> {
+    let mut rng = SmallRng::seed_from_u64(options.seed);
+    let rounds = options.rounds + u32::from(options.warmup);
+    let round = |_| {
+        let mut order: Vec<usize> = (0..cells).collect();
+        order.shuffle(&mut rng);
+        order
+    };
+    (0..rounds).map(round).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_round_has_every_cell_in_an_order_of_its_own() {
-        let names = ["a".to_owned(), "b".to_owned()];
-        let routes = [Route::Loopback, Route::Veth];
-        let plan = |seed| cells(&names, &Workload::ALL, &routes, 3, seed);
-        let all = plan(1);
-        // 2 implementations; 7 workloads on the first path and 6 on the second.
-        assert_eq!(all.len(), 3 * 2 * 13);
-        let order = |round| {
-            let of = all.iter().filter(move |cell| cell.round == round);
-            of.map(|cell| (cell.route, cell.workload, cell.implementation.clone()))
-        };
-        let sorted = |round| {
-            let mut cells: Vec<_> = order(round).collect();
-            cells.sort();
-            cells
-        };
-        assert_eq!(sorted(0), sorted(1));
-        assert_ne!(order(0).collect::<Vec<_>>(), order(1).collect::<Vec<_>>());
-        assert_eq!(plan(1), all);
-        assert_ne!(plan(2), all);
-        assert!(all.iter().all(|c| c.workload != Workload::Idle || c.route == Route::Loopback));
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;

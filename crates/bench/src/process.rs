@@ -1,6 +1,6 @@
 //! A program on a CPU of its own, of which nothing is left when it is done with.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use equic_lab::measure::cpu_time;
 use equic_lab::{Namespace, pin_command};
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
@@ -16,21 +17,30 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// How much of what a program prints is read; what is beyond is thrown away.
+/// How much of each of what a program prints is read; what is beyond is thrown away.
 const MAX_OUTPUT: u64 = 64 << 10;
+/// A program is at rest when it used no more CPU time than this in so long.
+const REST: Duration = Duration::from_millis(2);
+const RESTING: Duration = Duration::from_millis(200);
+/// Whoever is not at rest after this long is measured as it is.
+const RESTLESS: Duration = Duration::from_secs(10);
 /// Lines of standard error that are kept, and characters of each.
 const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
 /// How often its end is looked for where nothing else is waited for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Where a program runs.
-#[derive(Clone, Debug)]
+/// Where a program runs, and in which environment.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seat<'a> {
     /// Whose network it uses; none: this process's.
     pub namespace: Option<&'a Namespace>,
-    /// The only CPU it runs on.
-    pub cpu: usize,
+    /// The only CPUs it runs on.
+    pub cpus: &'a [usize],
+    /// What is added to this process's environment.
+    pub environment: BTreeMap<String, String>,
+    /// Its folder; none: this process's.
+    pub folder: Option<&'a std::path::Path>,
 }
 
 /// How a program ended.
@@ -39,6 +49,17 @@ pub(crate) struct Ended {
     pub status: ExitStatus,
     /// User and system time of the program and of what it waited for.
     pub cpu_seconds: f64,
+    /// The most memory it had, in bytes, as of the last look.
+    pub peak_rss: u64,
+}
+
+/// What a program said.
+#[derive(Default)]
+struct Said {
+    /// The last lines of standard error.
+    last: VecDeque<String>,
+    /// All of both, as far as it was read.
+    all: String,
 }
 
 /// A program at work. Dropping it kills its group; the end of this process does so, too.
@@ -47,7 +68,7 @@ pub(crate) struct Program {
     group: Pid,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    words: Arc<Mutex<VecDeque<String>>>,
+    said: Arc<Mutex<Said>>,
     listener: Option<JoinHandle<()>>,
     ended: Option<Ended>,
     peak: u64,
@@ -69,41 +90,73 @@ impl Program {
                 command
             }
         };
-        command.args(arguments).process_group(0);
+        command.args(arguments).envs(&seat.environment).process_group(0);
+        if let Some(folder) = seat.folder {
+            command.current_dir(folder);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        pin_command(&mut command, &[seat.cpu])?;
+        pin_command(&mut command, seat.cpus)?;
         // By a thread that lasts: for the kernel it is the parent whose end kills the child.
         let mut child = equic_lab::spawn(command)?;
         let group = Pid::from_raw(child.id().cast_signed());
         let (sender, lines) = channel();
+        let said = Arc::<Mutex<Said>>::default();
         if let Some(stdout) = child.stdout.take() {
+            let said = Arc::clone(&said);
             std::thread::spawn(move || {
                 read_lines(stdout, |line| {
+                    note(&said, &line);
                     // Nobody listens any more: it is read all the same, or the program would wait.
                     let _ = sender.send(line);
                 });
             });
         }
-        let words = Arc::<Mutex<VecDeque<String>>>::default();
         let listener = child.stderr.take().map(|stderr| {
-            let words = Arc::clone(&words);
+            let said = Arc::clone(&said);
             std::thread::spawn(move || {
                 read_lines(stderr, |line| {
-                    let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
-                    if words.len() == LAST_WORDS {
-                        words.pop_front();
+                    note(&said, &line);
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    if said.last.len() == LAST_WORDS {
+                        said.last.pop_front();
                     }
-                    words.push_back(line.chars().take(MAX_WORDS).collect());
+                    said.last.push_back(line.chars().take(MAX_WORDS).collect());
                 });
             })
         });
         let stdin = child.stdin.take();
-        Ok(Program { child, group, stdin, lines, words, listener, ended: None, peak: 0 })
+        Ok(Program { child, group, stdin, lines, said, listener, ended: None, peak: 0 })
     }
 
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits until it uses no CPU time any more, or not for long; then gives its memory that is not of
+    /// files, in bytes; none: it has ended. (Its share of the program's own pages would fall when a
+    /// client of the same program starts.)
+    pub(crate) fn settle(&self) -> Option<u64> {
+        let deadline = Instant::now() + RESTLESS;
+        let mut before = cpu_time(self.pid());
+        while Instant::now() < deadline {
+            sleep(RESTING);
+            let now = cpu_time(self.pid());
+            match (before, now) {
+                (Some(before), Some(now)) if now.saturating_sub(before) > REST => {}
+                _ => break,
+            }
+            before = now;
+        }
+        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).ok()?;
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    }
+
+    /// All that it said, as far as it was read.
+    pub(crate) fn said(&mut self) -> String {
+        self.hear_out();
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).all.clone()
     }
 
     /// Whether it has ended. It is not waited for yet, so its id stays its own.
@@ -127,20 +180,25 @@ impl Program {
         self.stdin = None;
     }
 
-    /// The most memory it has had, in bytes, as far as was looked; ru_maxrss would begin with what
-    /// this process had when it forked.
-    pub(crate) fn peak_memory(&mut self) -> u64 {
+    /// Looks at the most memory it has had; ru_maxrss would begin with what this process had when it
+    /// forked.
+    pub(crate) fn peak_memory(&mut self) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let peak = status.ok().and_then(|status| {
             let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
             line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
         });
         self.peak = self.peak.max(peak.unwrap_or(0));
-        self.peak
     }
 
     /// What it said last on standard error. Of a program that has ended, all of it has been heard.
     pub(crate) fn last_words(&mut self) -> String {
+        self.hear_out();
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.last.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
+    }
+
+    fn hear_out(&mut self) {
         if self.ended.is_some()
             && let Some(listener) = self.listener.take()
         {
@@ -150,8 +208,6 @@ impl Program {
                 sleep(LOOK);
             }
         }
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 
     /// Asks it to end unless it has, and makes it end after `grace`; then whatever it left of its
@@ -160,6 +216,7 @@ impl Program {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
+        self.peak_memory();
         if !self.has_ended() && !grace.is_zero() {
             self.signal(Signal::SIGTERM);
             let deadline = Instant::now() + grace;
@@ -169,7 +226,8 @@ impl Program {
         }
         // Before it is waited for: until then the number cannot be anybody else's.
         self.signal(Signal::SIGKILL);
-        let ended = wait(self.group)?;
+        let (status, cpu_seconds) = wait(self.group)?;
+        let ended = Ended { status, cpu_seconds, peak_rss: self.peak };
         self.ended = Some(ended);
         Ok(ended)
     }
@@ -190,6 +248,12 @@ impl Drop for Program {
     }
 }
 
+fn note(said: &Mutex<Said>, line: &str) {
+    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    said.all.push_str(line);
+    said.all.push('\n');
+}
+
 /// Hands on what is said, line by line, up to a limit, and throws away the rest.
 fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
     let mut reader = BufReader::new(from.take(MAX_OUTPUT));
@@ -207,7 +271,7 @@ fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
 }
 
 /// Waits for a child, and says what it cost.
-fn wait(child: Pid) -> io::Result<Ended> {
+fn wait(child: Pid) -> io::Result<(ExitStatus, f64)> {
     let mut status = 0;
     loop {
         // SAFETY: all zeros is a valid rusage, which the kernel fills in.
@@ -217,7 +281,7 @@ fn wait(child: Pid) -> io::Result<Ended> {
         if waited == child.as_raw() {
             let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
             let cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-            return Ok(Ended { status: ExitStatus::from_raw(status), cpu_seconds });
+            return Ok((ExitStatus::from_raw(status), cpu_seconds));
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {

@@ -1,47 +1,165 @@
 //! The implementations: `bench/implementations.json`, or a file like it.
 //!
-//! An entry has a URL and a command, to which `server` or `client` and what docs/bench-contract.md says
-//! is added.
+//! The format takes in three: our own, where an entry has a command to which `server` or `client` and
+//! what docs/bench-contract.md says is added; an entry of "QUIC on the Highway", which has a `path` with
+//! `run-client.sh` and `run-server.sh`; and one of the QUIC Interop Runner, which has an `image`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
 
 /// The implementation that the others are compared with.
 pub const OURS: &str = "equic";
 
-/// An implementation.
-#[derive(Clone, Debug)]
+/// An implementation. In commands `{dir}`, `{built}` and `{equic}` are not yet filled in: see
+/// [`Places::fill`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Implementation {
     /// Its name.
     pub name: String,
     /// Where it is from.
     pub url: String,
-    /// Program and first arguments.
+    /// 1: what is always compared; 2: the rest.
+    pub tier: u8,
+    /// Program and first arguments of what docs/bench-contract.md asks for.
     pub command: Vec<String>,
+    /// The protocols of the command.
+    pub speaks: Vec<String>,
+    /// A program with the Interop Runner's environment, for `transfer`.
+    pub endpoint: Vec<String>,
+    /// A folder with the paper's scripts, for `transfer`.
+    pub path: Option<PathBuf>,
+    /// A container image, for `transfer`.
+    pub image: Option<String>,
+    /// It is measured with itself only.
+    pub solo: bool,
+    /// The most bytes that it can transfer; none: no limit.
+    pub max_filesize: Option<u64>,
+    /// What it can be.
+    pub role: Role,
+    /// The environment in which its cryptography does without the CPU's AES instructions; none: nothing
+    /// is known that makes it.
+    pub aes_off: Option<BTreeMap<String, String>>,
+}
+
+/// What an implementation can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Only the one that asks.
+    Client,
+    /// Only the one that answers.
+    Server,
+    /// Either.
+    #[default]
+    Both,
+}
+
+impl Implementation {
+    /// Whether it can be a server.
+    pub fn serves(&self) -> bool {
+        self.role != Role::Client
+    }
+
+    /// Whether it can be a client.
+    pub fn asks(&self) -> bool {
+        self.role != Role::Server
+    }
+
+    /// Whether its command speaks this.
+    pub fn speaks(&self, protocol: &str) -> bool {
+        !self.command.is_empty() && self.speaks.iter().any(|one| one == protocol)
+    }
+
+    /// Whether it can take part in `transfer`.
+    pub fn is_endpoint(&self) -> bool {
+        !self.endpoint.is_empty() || self.path.is_some() || self.image.is_some()
+    }
+}
+
+/// What stands for the marks in commands.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// `{dir}`: the folder of the list.
+    pub dir: PathBuf,
+    /// `{built}`: where implementations were built.
+    pub built: PathBuf,
+    /// `{equic}`: this program.
+    pub equic: PathBuf,
+}
+
+impl Places {
+    /// Words with the marks filled in.
+    pub fn fill(&self, words: &[String]) -> Vec<String> {
+        let places = [("{dir}", &self.dir), ("{built}", &self.built), ("{equic}", &self.equic)];
+        let fill = |word: &String| {
+            places.iter().fold(word.clone(), |word, (mark, place)| {
+                word.replace(mark, &place.to_string_lossy())
+            })
+        };
+        words.iter().map(fill).collect()
+    }
+
+    /// The program of a command, if it is there: a path, or a bare name that is in PATH.
+    ///
+    /// # Errors
+    /// Where it should be.
+    pub fn program(&self, command: &[String]) -> Result<PathBuf, PathBuf> {
+        let program = self.fill(command).into_iter().next().map(PathBuf::from).unwrap_or_default();
+        if program.components().count() > 1 {
+            return if program.is_file() { Ok(program) } else { Err(program) };
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut found = std::env::split_paths(&path).map(|folder| folder.join(&program));
+        found.find(|found| found.is_file()).ok_or(program)
+    }
+
+    /// The same for `name`.
+    ///
+    /// # Errors
+    /// [`BenchError::NotBuilt`].
+    pub fn built(&self, name: &str, command: &[String]) -> Result<PathBuf, BenchError> {
+        self.program(command).map_err(|path| BenchError::NotBuilt { name: name.to_owned(), path })
+    }
 }
 
 /// All that are known.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Registry {
     implementations: Vec<Implementation>,
+    places: Places,
 }
 
-#[derive(Deserialize)]
+/// As it is written. Fields of the two other formats that say nothing here are passed over.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Entry {
     url: String,
-    command: Vec<String>,
-    /// 1 where nothing is said.
     tier: Option<u8>,
-    /// What the command speaks; `perf` where nothing is said.
+    command: Vec<String>,
     speaks: Option<Vec<String>>,
+    endpoint: Vec<String>,
+    path: Option<PathBuf>,
+    image: Option<String>,
+    solo: bool,
+    max_filesize: Option<Filesize>,
+    role: Role,
+    aes_off: Option<BTreeMap<String, String>>,
+}
+
+/// Bytes, or as the paper writes it: `"2GiB"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Filesize {
+    Bytes(u64),
+    Text(String),
 }
 
 impl Registry {
-    /// Reads a file: those of the first tier that speak `perf`. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
+    /// Reads a file. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
     /// was given.
     ///
     /// # Errors
@@ -52,53 +170,156 @@ impl Registry {
         let wrong = |reason: String| BenchError::Registry { path: path.to_owned(), reason };
         let entries: BTreeMap<String, Entry> =
             serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        let folder = path.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
-        let places = [("{dir}", &*folder), ("{built}", built), ("{equic}", equic)];
-        let mut implementations = Vec::new();
-        for (name, entry) in entries {
-            let perf = entry.speaks.is_none_or(|speaks| speaks.iter().any(|one| one == "perf"));
-            if entry.tier.is_some_and(|tier| tier > 1) || !perf {
-                continue;
-            }
-            if entry.command.is_empty() {
-                return Err(wrong(format!("{name} has no command")));
-            }
-            let fill = |word: &String| {
-                places.iter().fold(word.clone(), |word, (mark, place)| {
-                    word.replace(mark, &place.to_string_lossy())
-                })
-            };
-            let command = entry.command.iter().map(fill).collect();
-            implementations.push(Implementation { name, url: entry.url, command });
-        }
+        let dir = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let dir = std::path::absolute(dir)
+            .map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+        let places = Places { dir, built: built.to_owned(), equic: equic.to_owned() };
+        let mut implementations = entries
+            .into_iter()
+            .map(|(name, entry)| implementation(name, entry, &places).map_err(wrong))
+            .collect::<Result<Vec<_>, _>>()?;
         // Ours first: what the others are compared with.
         implementations.sort_by_key(|one| one.name != OURS);
-        Ok(Registry { implementations })
+        Ok(Registry { implementations, places })
     }
 
-    /// Those of these names, or all if there are no names; their programs are there.
+    /// All of them, ours first.
+    pub fn all(&self) -> &[Implementation] {
+        &self.implementations
+    }
+
+    /// What stands for the marks in commands.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Those of these names, or all if there are no names. `tier1`, `tier2` and `all` are names of
+    /// several.
     ///
     /// # Errors
-    /// [`BenchError::Unknown`] and [`BenchError::NotBuilt`].
+    /// [`BenchError::Unknown`].
     pub fn select(&self, names: &[String]) -> Result<Vec<Implementation>, BenchError> {
+        let is = |one: &Implementation, name: &str| match name {
+            "all" => true,
+            "tier1" => one.tier == 1,
+            "tier2" => one.tier == 2,
+            name => one.name == name,
+        };
         for name in names {
-            if !self.implementations.iter().any(|known| known.name == *name) {
-                let known: Vec<&str> =
-                    self.implementations.iter().map(|known| known.name.as_str()).collect();
+            if !self.implementations.iter().any(|known| is(known, name)) {
+                let known = self.implementations.iter().map(|known| known.name.as_str());
+                let known: Vec<&str> = known.chain(["tier1", "tier2", "all"]).collect();
                 let known = known.join(", ");
                 return Err(BenchError::Unknown { name: name.clone(), known });
             }
         }
-        let wanted = |one: &&Implementation| names.is_empty() || names.contains(&one.name);
-        let selected: Vec<Implementation> =
-            self.implementations.iter().filter(wanted).cloned().collect();
-        for one in &selected {
-            // A bare name is looked for in PATH when it is started.
-            let program = one.command.first().map(PathBuf::from).unwrap_or_default();
-            if program.components().count() > 1 && !program.exists() {
-                return Err(BenchError::NotBuilt { name: one.name.clone(), path: program });
-            }
+        let wanted =
+            |one: &&Implementation| names.is_empty() || names.iter().any(|name| is(one, name));
+        Ok(self.implementations.iter().filter(wanted).cloned().collect())
+    }
+}
+
+fn implementation(name: String, entry: Entry, places: &Places) -> Result<Implementation, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
+    // It becomes part of the names of folders, such as `a_b`.
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
+        return Err(format!("{name:?} is no name: letters, digits and -_.+"));
+    }
+    if ["tier1", "tier2", "all"].contains(&name.as_str()) {
+        return Err(format!("{name} stands for several implementations"));
+    }
+    let path = entry.path.map(|path| places.dir.join(path));
+    if entry.command.is_empty()
+        && entry.endpoint.is_empty()
+        && path.is_none()
+        && entry.image.is_none()
+    {
+        return Err(format!("{name} has no command, endpoint, path or image"));
+    }
+    // What only the other formats know is not what is always compared.
+    let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
+    if !(1..=2).contains(&tier) {
+        return Err(format!("{name} is of tier {tier}: there are 1 and 2"));
+    }
+    let max_filesize = match entry.max_filesize {
+        None => None,
+        Some(Filesize::Bytes(bytes)) => Some(bytes),
+        Some(Filesize::Text(text)) => match crate::sweep::bytes(&text) {
+            Some(bytes) => Some(bytes),
+            None => return Err(format!("{name}: {text:?} is no size of a file")),
+        },
+    };
+    Ok(Implementation {
+        name,
+        url: entry.url,
+        tier,
+        command: entry.command,
+        // What every adapter spoke before there was this field.
+        speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
+        endpoint: entry.endpoint,
+        path,
+        image: entry.image,
+        solo: entry.solo,
+        max_filesize,
+        role: entry.role,
+        aes_off: entry.aes_off,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Registry, BenchError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list.json");
+        std::fs::write(&path, text).unwrap();
+        Registry::read(&path, Path::new("/built"), Path::new("/bin/equic"))
+    }
+
+    #[test]
+    fn all_three_formats_are_read() {
+        let registry = read(
+            r#"{"zebra": {"url": "u", "tier": 1, "io": "native", "command": ["{built}/z", "{dir}"]},
+                "lsquic": {"path": "lsquic", "solo": true, "max_filesize": "2GiB"},
+                "ngtcp2": {"image": "ngtcp2/ngtcp2", "url": "v", "role": "client"},
+                "equic": {"url": "", "tier": 1, "command": ["{equic}"], "speaks": ["perf"]}}"#,
+        )
+        .unwrap();
+        let [ours, lsquic, ngtcp2, zebra] = registry.all() else { panic!("{registry:?}") };
+        assert_eq!((ours.name.as_str(), &ours.speaks[..]), ("equic", &["perf".to_owned()][..]));
+        assert!(lsquic.solo && lsquic.is_endpoint() && !lsquic.speaks("perf"));
+        assert_eq!(lsquic.max_filesize, Some(2 << 30));
+        assert!(ngtcp2.asks() && !ngtcp2.serves() && ngtcp2.tier == 2);
+        assert!(zebra.speaks("perf") && zebra.speaks("h3") && !zebra.speaks("perf-tcp"));
+        let dir = registry.places().dir.to_string_lossy().into_owned();
+        assert_eq!(registry.places().fill(&zebra.command), ["/built/z", &dir]);
+        let names = |words: &[&str]| -> Vec<String> {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            registry.select(&words).unwrap().into_iter().map(|one| one.name).collect()
+        };
+        assert_eq!(names(&["tier1"]), ["equic", "zebra"]);
+        assert_eq!(names(&["tier2", "zebra"]), ["lsquic", "ngtcp2", "zebra"]);
+        assert_eq!(names(&[]), names(&["all"]));
+        let unknown = registry.select(&["nobody".to_owned()]).unwrap_err().to_string();
+        assert!(unknown.contains("equic, lsquic"), "{unknown}");
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for (text, why) in [
+            ("[]", "list.json"),
+            (r#"{"a": {"url": ""}}"#, "a has no command"),
+            (r#"{"a/b": {"image": "x"}}"#, "is no name"),
+            (r#"{"tier1": {"image": "x"}}"#, "stands for several"),
+            (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),
+            (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "no size"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
-        Ok(selected)
     }
 }

@@ -7,11 +7,10 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Route;
-use crate::plan::Run;
+use crate::Workload;
 use crate::registry::OURS;
+use crate::transport::{Outcome, Route, Run, Sample};
 use crate::workload::Figure;
-use crate::{Outcome, Sample, Workload};
 
 /// A median, and where it lies with 95 % confidence (bootstrap).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +63,7 @@ pub fn rows(runs: &[Run], names: &[String], seed: u64) -> Vec<Row> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut rows = Vec::new();
     for route in [Route::Loopback, Route::Veth] {
-        for workload in Workload::ALL {
+        for workload in Workload::TRANSPORT {
             for name in names {
                 rows.extend(row(runs, route, workload, name, &mut rng));
             }
@@ -161,7 +160,7 @@ fn estimated(values: impl Iterator<Item = f64>, rng: &mut SmallRng) -> Option<Es
 mod tests {
     use super::*;
     use crate::Answer;
-    use crate::plan::Cell;
+    use crate::transport::Cell;
 
     fn run(round: usize, name: &str, value: Option<f64>) -> Run {
         let cell = Cell {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Answer;
+use crate::answer::FirstByte;
+use crate::{Answer, Failure};
 
 /// Bytes of a response to `GET /1k`.
 const SMALL_BODY: u64 = 1024;
@@ -19,6 +20,8 @@ pub enum Workload {
     Download,
     /// The same on many streams.
     Streams,
+    /// The same on many connections of one client.
+    Connections,
     /// Bytes to the server on one stream.
     Upload,
     /// Connections with full handshakes, each with the smallest of exchanges.
@@ -27,9 +30,19 @@ pub enum Workload {
     Resumed,
     /// HTTP/3 requests with small responses.
     Requests,
+    /// New connections, one after the other, each until its first byte.
+    Ttfb,
     /// Connections that do nothing.
     Idle,
+    /// A file from a stock endpoint of the Interop Runner's contract, with what its processes take to
+    /// begin and to end.
+    Transfer,
 }
+
+/// The protocols in which something can be measured: a pair is, in the first that both speak.
+const BYTES: &[&str] = &["perf", "perf-tcp", "sendfile", "h3"];
+const STREAMS: &[&str] = &["perf", "h3"];
+const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
 
 /// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,8 +59,31 @@ pub struct Size {
     pub requests: u64,
     /// Connections of [`Workload::Idle`].
     pub connections: u64,
+    /// Connections of [`Workload::Connections`].
+    pub parallel: u64,
     /// Seconds that a client may take beyond what its work takes a very slow one.
     pub grace: f64,
+}
+
+impl Size {
+    /// What `equic bench run` measures unless it is told otherwise.
+    pub const fn usual() -> Size {
+        Size {
+            bytes: 1_000_000_000,
+            streams: 100,
+            seconds: 3.0,
+            handshakes: 8,
+            requests: 32,
+            connections: 10_000,
+            parallel: 10,
+            grace: 30.0,
+        }
+    }
+
+    /// The same for a first look.
+    pub const fn quick() -> Size {
+        Size { bytes: 100_000_000, seconds: 1.0, connections: 500, ..Size::usual() }
+    }
 }
 
 /// What a figure is.
@@ -60,11 +96,39 @@ pub enum Figure {
     PerSecond,
     /// Bytes of memory of the server for each connection, less is better. CPU time is per connection.
     BytesPerConnection,
+    /// Seconds, less is better. CPU time is per completion.
+    Seconds,
+}
+
+impl Figure {
+    /// Its unit, as records write it.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Figure::BitsPerSecond => "bit/s",
+            Figure::PerSecond => "1/s",
+            Figure::BytesPerConnection => "B",
+            Figure::Seconds => "s",
+        }
+    }
 }
 
 impl Workload {
     /// All, in the order of tables.
-    pub const ALL: [Workload; 7] = [
+    pub const ALL: [Workload; 10] = [
+        Workload::Download,
+        Workload::Streams,
+        Workload::Connections,
+        Workload::Upload,
+        Workload::Handshakes,
+        Workload::Resumed,
+        Workload::Requests,
+        Workload::Ttfb,
+        Workload::Idle,
+        Workload::Transfer,
+    ];
+
+    /// Those of `equic bench transport`.
+    pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,
         Workload::Upload,
@@ -79,11 +143,14 @@ impl Workload {
         match self {
             Workload::Download => "download",
             Workload::Streams => "streams",
+            Workload::Connections => "connections",
             Workload::Upload => "upload",
             Workload::Handshakes => "handshakes",
             Workload::Resumed => "resumed",
             Workload::Requests => "requests",
+            Workload::Ttfb => "ttfb",
             Workload::Idle => "idle",
+            Workload::Transfer => "transfer",
         }
     }
 
@@ -95,9 +162,30 @@ impl Workload {
     /// What its figure is.
     pub const fn figure(self) -> Figure {
         match self {
-            Workload::Download | Workload::Streams | Workload::Upload => Figure::BitsPerSecond,
+            Workload::Download
+            | Workload::Streams
+            | Workload::Connections
+            | Workload::Upload
+            | Workload::Transfer => Figure::BitsPerSecond,
             Workload::Handshakes | Workload::Resumed | Workload::Requests => Figure::PerSecond,
+            Workload::Ttfb => Figure::Seconds,
             Workload::Idle => Figure::BytesPerConnection,
+        }
+    }
+
+    /// The protocols in which it can be measured, the first choice first.
+    pub const fn protocols(self) -> &'static [&'static str] {
+        match self {
+            Workload::Download => BYTES,
+            Workload::Streams => STREAMS,
+            Workload::Connections => &["perf", "perf-tcp", "h3"],
+            Workload::Requests => &["h3"],
+            Workload::Transfer => &["hq-interop"],
+            Workload::Upload
+            | Workload::Handshakes
+            | Workload::Resumed
+            | Workload::Ttfb
+            | Workload::Idle => EXCHANGES,
         }
     }
 
@@ -112,6 +200,10 @@ impl Workload {
                 ("--download", size.bytes.to_string()),
                 ("--streams", size.streams.to_string()),
             ],
+            Workload::Connections => vec![
+                ("--download", size.bytes.to_string()),
+                ("--connections", size.parallel.to_string()),
+            ],
             Workload::Upload => vec![("--upload", size.bytes.to_string())],
             Workload::Handshakes | Workload::Resumed => {
                 vec![("--handshakes", seconds), ("--parallel", size.handshakes.to_string())]
@@ -119,7 +211,10 @@ impl Workload {
             Workload::Requests => {
                 vec![("--requests", seconds), ("--parallel", size.requests.to_string())]
             }
+            Workload::Ttfb => vec![("--ttfb", seconds)],
             Workload::Idle => vec![("--hold", size.connections.to_string())],
+            // Its endpoints are told by their environment.
+            Workload::Transfer => Vec::new(),
         };
         let mut arguments: Vec<String> =
             words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
@@ -135,7 +230,7 @@ impl Workload {
         size.grace
             + match self.figure() {
                 Figure::BitsPerSecond => size.bytes as f64 / 5e6,
-                Figure::PerSecond => 2.0 * size.seconds,
+                Figure::PerSecond | Figure::Seconds => 2.0 * size.seconds,
                 Figure::BytesPerConnection => size.connections as f64 / 100.0,
             }
     }
@@ -143,41 +238,71 @@ impl Workload {
     /// Whether the answer is what was asked for.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn check(self, size: &Size, answer: &Answer) -> Result<(), String> {
+    /// What is wrong with it: less than was asked for, or what cannot be.
+    pub fn check(self, size: &Size, answer: &Answer) -> Result<(), (Failure, String)> {
         let Answer { bytes, count, seconds, .. } = *answer;
+        let lied = |why: String| Err((Failure::Lied, why));
         if !(seconds.is_finite() && seconds > 0.0) {
-            return Err(format!("{seconds} seconds cannot be"));
+            return lied(format!("{seconds} seconds cannot be"));
         }
         // None: so many that they cannot have been.
         let (wanted_bytes, wanted) = match self {
-            Workload::Download | Workload::Upload => (Some(size.bytes), 1),
+            Workload::Download | Workload::Upload | Workload::Transfer => (Some(size.bytes), 1),
             Workload::Streams => (Some(size.bytes), size.streams),
+            Workload::Connections => (Some(size.bytes), size.parallel),
             Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
             Workload::Requests => (count.checked_mul(SMALL_BODY), count),
+            Workload::Ttfb => (Some(count), count),
             Workload::Idle => (Some(0), size.connections),
         };
         if (Some(bytes), count) != (wanted_bytes, wanted) {
+            let fewer = wanted_bytes.is_some_and(|wanted| bytes < wanted) || count < wanted;
             let wanted_bytes = wanted_bytes.unwrap_or(u64::MAX);
-            return Err(format!(
-                "{bytes} bytes in {count} completions, instead of {wanted_bytes} in {wanted}"
+            return Err((
+                if fewer { Failure::Truncated } else { Failure::Lied },
+                format!(
+                    "{bytes} bytes in {count} completions, instead of {wanted_bytes} in {wanted}"
+                ),
             ));
         }
         if count == 0 {
-            return Err("nothing was completed".to_owned());
+            return Err((Failure::Truncated, "nothing was completed".to_owned()));
         }
         let resumed = answer.resumed.unwrap_or(0);
         match self {
             Workload::Handshakes if resumed > 0 => {
-                Err(format!("{resumed} of {count} handshakes were resumed"))
+                lied(format!("{resumed} of {count} handshakes were resumed"))
             }
             Workload::Resumed if resumed < count.saturating_mul(RESUMED_PER_MILLE) / 1000 => {
-                Err(format!("only {resumed} of {count} handshakes were resumed"))
+                lied(format!("only {resumed} of {count} handshakes were resumed"))
             }
-            _ if self.figure() == Figure::PerSecond && seconds < 0.9 * size.seconds => {
-                Err(format!("{seconds} seconds instead of {}", size.seconds))
+            _ if matches!(self.figure(), Figure::PerSecond | Figure::Seconds)
+                && seconds < 0.9 * size.seconds =>
+            {
+                lied(format!("{seconds} seconds instead of {}", size.seconds))
             }
+            Workload::Ttfb => match answer.first_byte_seconds {
+                Some(FirstByte { median, p95 })
+                    if median > 0.0 && (median..=seconds).contains(&p95) =>
+                {
+                    Ok(())
+                }
+                Some(FirstByte { median, p95 }) => {
+                    lied(format!("a first byte after {median} s, {p95} s at most for 95 %"))
+                }
+                None => lied("the client does not say when first bytes came".to_owned()),
+            },
             _ => Ok(()),
+        }
+    }
+
+    /// The figure, where the answer has it: of idle connections it is taken from outside.
+    pub fn value(self, answer: &Answer) -> Option<f64> {
+        match self.figure() {
+            Figure::BitsPerSecond => Some(8.0 * answer.bytes as f64 / answer.seconds),
+            Figure::PerSecond => Some(answer.count as f64 / answer.seconds),
+            Figure::Seconds => answer.first_byte_seconds.map(|first| first.median),
+            Figure::BytesPerConnection => None,
         }
     }
 
@@ -185,7 +310,7 @@ impl Workload {
     pub fn units(self, answer: &Answer) -> f64 {
         match self.figure() {
             Figure::BitsPerSecond => answer.bytes as f64 / 1e9,
-            Figure::PerSecond | Figure::BytesPerConnection => answer.count as f64,
+            Figure::PerSecond | Figure::BytesPerConnection | Figure::Seconds => answer.count as f64,
         }
     }
 }
@@ -201,11 +326,17 @@ mod tests {
         handshakes: 8,
         requests: 32,
         connections: 5,
+        parallel: 4,
         grace: 30.0,
     };
 
     fn answer(bytes: u64, count: u64, resumed: Option<u64>, seconds: f64) -> Answer {
         Answer { bytes, count, resumed, seconds, ..Answer::default() }
+    }
+
+    fn first_byte(median: f64, p95: f64) -> Answer {
+        let first_byte_seconds = Some(FirstByte { median, p95 });
+        Answer { first_byte_seconds, ..answer(7, 7, None, 2.0) }
     }
 
     #[test]
@@ -218,6 +349,8 @@ mod tests {
             (Workload::Resumed, answer(80, 10, Some(10), 2.0)),
             (Workload::Requests, answer(2048, 2, None, 2.1)),
             (Workload::Idle, answer(0, 5, None, 0.1)),
+            (Workload::Connections, answer(1000, 4, None, 0.1)),
+            (Workload::Ttfb, first_byte(0.001, 0.002)),
         ];
         for (workload, answer) in good {
             assert_eq!(workload.check(&SIZE, &answer), Ok(()), "{workload:?}");
@@ -236,6 +369,11 @@ mod tests {
             (Workload::Requests, answer(2047, 2, None, 2.0)),
             (Workload::Requests, answer(u64::MAX, u64::MAX, None, 2.0)),
             (Workload::Idle, answer(0, 4, None, 0.1)),
+            (Workload::Connections, answer(1000, 3, None, 0.1)),
+            (Workload::Ttfb, answer(7, 7, None, 2.0)),
+            (Workload::Ttfb, first_byte(0.002, 0.001)),
+            (Workload::Ttfb, first_byte(0.0, 0.001)),
+            (Workload::Ttfb, first_byte(0.001, f64::NAN)),
         ];
         for (workload, answer) in bad {
             assert!(workload.check(&SIZE, &answer).is_err(), "{workload:?} {answer:?}");
@@ -245,12 +383,16 @@ mod tests {
     #[test]
     fn names_are_unique_and_arguments_are_the_contract_s() {
         for workload in Workload::ALL {
+            assert!(!workload.protocols().is_empty());
             assert_eq!(Workload::named(workload.name()), Some(workload));
             let json = serde_json::to_string(&workload).unwrap();
             assert_eq!(json, format!("{:?}", workload.name()));
         }
         let resumed = Workload::Resumed.arguments(&SIZE).join(" ");
         assert_eq!(resumed, "--handshakes 2 --parallel 8 --resume");
+        let connections = Workload::Connections.arguments(&SIZE).join(" ");
+        assert_eq!(connections, "--download 1000 --connections 4");
+        assert_eq!(Workload::Ttfb.arguments(&SIZE).join(" "), "--ttfb 2");
         let streams = Workload::Streams.arguments(&SIZE).join(" ");
         assert_eq!(streams, "--download 1000 --streams 10");
     }

@@ -5,6 +5,7 @@ how=$1 role=$2
 while [ $# -gt 1 ]; do
 	case $1 in
 	--ca | --cert) folder=$(dirname "$2") ;;
+	--rcvbuf | --gso | --congestion) echo "told $1 $2" >&2 ;;
 	--download) bytes=$2 ;;
 	--hold) connections=$2 ;;
 	esac
@@ -12,8 +13,18 @@ while [ $# -gt 1 ]; do
 done
 echo $$ >"$folder/$role.pid"
 
-answer() { # BYTES COUNT
-	echo "{\"bytes\":$1,\"count\":$2,\"seconds\":0.5,\"handshake_seconds\":0.01,\"unknown\":1," \
+answer() { # BYTES COUNT [SECONDS]
+	# Somewhere they have to come by.
+	for ((sent = 0; sent < $1; sent += 60000)); do
+		# One datagram; nobody listens, and the second of a socket would be refused.
+		dd if=/dev/zero bs=60000 count=1 status=none >/dev/udp/127.0.0.1/9
+	done
+	say "$@"
+}
+
+say() {
+	sleep 0.02
+	echo "{\"bytes\":$1,\"count\":$2,\"seconds\":${3:-0.01},\"handshake_seconds\":0.01,\"unknown\":1," \
 		'"effective":{"implementation":"liar 1","io":"native","receive_buffer":1,"send_buffer":1,' \
 		'"stream_window":1,"connection_window":1,"congestion":"cubic","cipher":null,' \
 		'"max_payload":1452,"gso":true,"gro":false}}'
@@ -27,6 +38,9 @@ if [ "$role" = server ]; then
 	never-ready) echo "in a minute" && forever ;;
 	esac
 	echo "ready 127.0.0.1:9"
+	echo 'effective {"implementation":"liar 1","io":"native","receive_buffer":7,"send_buffer":1,'\
+'"stream_window":1,"connection_window":1,"congestion":"cubic","cipher":null,'\
+'"max_payload":1452,"gso":true,"gro":false}'
 	case $how in
 	dying-server)
 		until [ -e "$folder/client.pid" ]; do sleep 0.01; done
@@ -45,6 +59,23 @@ fi
 
 case $how in
 honest) answer "$bytes" 1 ;;
+# Bytes that never came by.
+boasts) say "$bytes" 1 ;;
+# Longer than its process lived.
+dawdles) answer "$bytes" 1 5 ;;
+corrupts)
+	echo "corrupted at byte 7 of stream 0" >&2
+	exit 3
+	;;
+leaves)
+	sleep 300 &
+	echo $! >"$folder/child.pid"
+	answer "$bytes" 1
+	;;
+unplugs)
+	echo "this wants a cipher I do not have" >&2
+	exit 127
+	;;
 truncates) answer $((bytes - 1)) 1 ;;
 garbage) echo "a million bytes, really" ;;
 silent) ;;

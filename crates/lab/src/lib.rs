@@ -6,6 +6,7 @@
 //!
 //! * `lab`: ordering and owning a lab. `plan`: who has which address; `construct`: making it so.
 //! * `namespace`, `process`: programs, closures and sockets inside a namespace; CPU pinning.
+//! * `offload`: what an interface does that software would have to do without it.
 //! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, after a crash.
 //! * [`flood`]: attack traffic, which refuses to leave a lab. [`measure`]: what it cost.
 //! * [`nftables`]: a packet filter to compare the gateway with.
@@ -19,6 +20,7 @@ mod lab;
 pub mod measure;
 mod namespace;
 pub mod nftables;
+mod offload;
 pub mod plan;
 mod process;
 pub mod relay;

@@ -172,3 +172,37 @@ fn another_process_lab_opens_by_its_record() {
     lab.close().unwrap();
     assert!(record.hosts[0].open().is_err());
 }
+
+#[test]
+fn offloads_are_switched() {
+    let Some(lab) = common::lab("t-offload", 1) else { return };
+    // The mean size of the packets that the client's interface was handed by TCP, in bytes.
+    let mean = || {
+        let listener = lab
+            .server()
+            .run(|| std::net::TcpListener::bind((lab.server().ipv4, 0)).unwrap())
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        let reader = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
+        });
+        let counters = || equic_lab::measure::NetCounters::of(lab.client(0)).unwrap();
+        let before = counters().interfaces["eth0"];
+        lab.client(0)
+            .run(|| {
+                use std::io::Write as _;
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                stream.write_all(&vec![0; 4 << 20]).unwrap();
+            })
+            .unwrap();
+        assert_eq!(reader.join().unwrap(), 4 << 20);
+        let after = counters().interfaces["eth0"];
+        (after.tx_bytes - before.tx_bytes) / (after.tx_packets - before.tx_packets)
+    };
+    assert!(mean() > 1514, "a veth interface has segmentation offload");
+    lab.client(0).set_offloads(false).unwrap();
+    assert!(mean() <= 1514);
+    lab.client(0).set_offloads(true).unwrap();
+    assert!(mean() > 1514);
+}

@@ -1,12 +1,17 @@
 //! `equic bench`: QUIC implementations measured side by side.
 //!
-//! [`transport`] runs them against each other; [`endpoint`] is ours as one of them
-//! (docs/bench-contract.md). [`report`] and [`compare`] read what runs leave (docs/bench-results.md).
+//! [`run`] runs every client against every server, [`transport`] each with itself; [`list`] shows which
+//! there are, [`doctor`] looks at the machine; [`report`] and [`compare`] read what runs leave
+//! (docs/bench-results.md), [`import`] what others published; [`endpoint`] is ours as one of them
+//! (docs/bench-contract.md).
 
 mod compare;
+mod doctor;
 mod endpoint;
 mod import;
+mod list;
 mod report;
+mod run;
 mod transport;
 
 use clap::Subcommand;
@@ -16,7 +21,13 @@ use crate::failure::Done;
 /// The subcommands.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Measure QUIC stacks side by side: goodput, CPU, handshakes, memory
+    /// Measure every client against every server: goodput, CPU, handshakes, memory
+    Run(Box<run::Args>),
+    /// Show which implementations there are
+    List(list::Args),
+    /// Look for what makes figures of this machine wrong or restless
+    Doctor(doctor::Args),
+    /// Measure QUIC stacks side by side, each with itself: goodput, CPU, handshakes, memory
     Transport(Box<transport::Args>),
     /// Make tables, result.json, CSV and a page of a run's samples
     Report(report::Args),
@@ -24,6 +35,9 @@ pub enum Command {
     Compare(compare::Args),
     /// Compute the figures of "QUIC on the Highway" again from its raw data
     ImportTumi8(import::Args),
+    /// Be a machine of a testbed: requests and answers, JSON lines
+    #[command(hide = true)]
+    Agent,
     /// Be the server or the client that is measured
     Endpoint(endpoint::Command),
 }
@@ -31,10 +45,17 @@ pub enum Command {
 /// Carries one out.
 pub fn run(command: Command) -> Done {
     match command {
+        Command::Run(args) => run::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Transport(args) => transport::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::ImportTumi8(args) => import::run(&args),
+        Command::Agent => {
+            let input = std::io::BufReader::new(std::io::stdin());
+            Ok(equic_bench::agent::serve(input, std::io::stdout().lock())?)
+        }
         Command::Endpoint(command) => endpoint::run(command),
     }
 }

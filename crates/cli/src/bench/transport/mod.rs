@@ -7,14 +7,18 @@ mod plan;
 mod show;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use equic_bench::cell::{self, Stage};
-use equic_bench::plan::{Run, cells};
+use equic_bench::cell::{self, Job, Stage};
+use equic_bench::plan::Extras;
+use equic_bench::site::{Host, Site};
 use equic_bench::summary::{Row, rows};
-use equic_bench::{Effective, Implementation, Outcome, Registry};
+use equic_bench::sweep::Point;
+use equic_bench::transport::{Route, Run, cells};
+use equic_bench::{Effective, Implementation, Outcome, Places, Registry, Workload};
 use equic_interop::Certificates;
 use equic_lab::Lab;
 use equic_report::schema::{Machine, Report, Timestamp};
@@ -45,7 +49,7 @@ pub struct Args {
     runs: Option<u16>,
     /// What lies between client and server; veth needs root [default: both for root]
     #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = plan::route)]
-    path: Vec<equic_bench::cell::Route>,
+    path: Vec<Route>,
     /// Only these: download, streams, upload, handshakes, resumed, requests, idle
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',', value_parser = plan::workload)]
     only: Vec<equic_bench::Workload>,
@@ -105,7 +109,16 @@ fn carry_out(args: &Args) -> Done {
         .map_err(|error| Failure::because("this program does not find itself", error))?;
     let built = std::path::absolute(&args.built)?;
     let registry = Registry::read(&args.implementations_file, &built, &equic)?;
-    let implementations = registry.select(&args.implementations)?;
+    let chosen = match &args.implementations[..] {
+        [] => vec!["tier1".to_owned()],
+        chosen => chosen.to_vec(),
+    };
+    let mut implementations = registry.select(&chosen)?;
+    // Those without a command are for other workloads.
+    implementations.retain(|one| one.speaks("perf"));
+    for one in &implementations {
+        registry.places().built(&one.name, &one.command)?;
+    }
     let created = Timestamp::new(SystemTime::now())
         .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
     let machine = Machine::read()?;
@@ -117,21 +130,15 @@ fn carry_out(args: &Args) -> Done {
     } else {
         None
     };
-    let stop = AtomicBool::new(false);
-    let stage = Stage {
-        lab: lab.as_ref(),
-        certificates: &certificates.usual,
-        size: plan.size,
-        cpus: plan.cpus,
-        stop: &stop,
-    };
     let names: Vec<String> = implementations.iter().map(|one| one.name.clone()).collect();
-    let runs = measure(args, &plan, &stage, &implementations, &names)?;
+    let scene =
+        Scene { lab: lab.as_ref(), certificates: &certificates.usual, places: registry.places() };
+    let runs = measure(args, &plan, &scene, &implementations, &names)?;
     if let Some(lab) = lab {
         lab.close()?;
     }
     let effective = runs.iter().filter_map(|run| {
-        Some((run.cell.implementation.clone(), cell::effective(&run.outcome)?.clone()))
+        Some((run.cell.implementation.clone(), run.outcome.effective()?.clone()))
     });
     let data = Bench {
         urls: implementations.iter().map(|one| (one.name.clone(), one.url.clone())).collect(),
@@ -145,22 +152,66 @@ fn carry_out(args: &Args) -> Done {
     finish(args, &report)
 }
 
+/// What the cells share.
+struct Scene<'a> {
+    lab: Option<&'a Lab>,
+    certificates: &'a Path,
+    places: &'a Places,
+}
+
+impl<'a> Scene<'a> {
+    /// Server and client, each on a CPU of its own.
+    fn stage(&self, plan: &'a Plan, route: Route, stop: &'a AtomicBool) -> Option<Stage<'a>> {
+        let (address, server, client) = match (route, self.lab) {
+            (Route::Loopback, _) => (Ipv4Addr::LOCALHOST, None, None),
+            (Route::Veth, Some(lab)) => {
+                (lab.server().ipv4, Some(lab.server()), Some(lab.client(0)))
+            }
+            (Route::Veth, None) => return None,
+        };
+        let (certificates, places) = (self.certificates, self.places);
+        let site =
+            |namespace, cpus| Site { host: Host::Here(namespace), cpus, places, certificates };
+        Some(Stage {
+            server: site(server, std::slice::from_ref(&plan.cpus.0)),
+            client: site(client, std::slice::from_ref(&plan.cpus.1)),
+            address: address.into(),
+            relay: None,
+            size: plan.size,
+            stop,
+            logs: None,
+            count_calls: false,
+            extras: Extras::default(),
+        })
+    }
+}
+
 fn measure(
     args: &Args,
     plan: &Plan,
-    stage: &Stage<'_>,
+    scene: &Scene<'_>,
     implementations: &[Implementation],
     names: &[String],
 ) -> Done<Vec<Run>> {
+    let stop = AtomicBool::new(false);
     let cells = cells(names, &plan.workloads, &plan.routes, plan.rounds, plan.seed);
     let progress = Progress::new(cells.len(), args.json || args.markdown);
     let mut runs = Vec::with_capacity(cells.len());
     for cell in cells {
-        let Some(who) = implementations.iter().find(|one| one.name == cell.implementation) else {
+        let who = implementations.iter().find(|one| one.name == cell.implementation);
+        let (Some(who), Some(stage)) = (who, scene.stage(plan, cell.route, &stop)) else {
             continue;
         };
         progress.begin(&cell);
-        let outcome = cell::run(stage, who, cell.workload, cell.route);
+        let job = Job {
+            server: who,
+            client: who,
+            workload: cell.workload,
+            protocol: if cell.workload == Workload::Requests { "h3" } else { "perf" },
+            point: &Point::new(),
+            round: 0,
+        };
+        let outcome = Outcome::of(cell::run(&stage, &job), cell.workload);
         progress.done(&cell, &outcome)?;
         runs.push(Run { cell, outcome });
     }

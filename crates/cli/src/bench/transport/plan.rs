@@ -1,6 +1,6 @@
 //! What is measured, how much of it, how often, and where.
 
-use equic_bench::cell::Route;
+use equic_bench::transport::Route;
 use equic_bench::{Size, Workload};
 use serde::Serialize;
 
@@ -35,7 +35,7 @@ pub fn route(name: &str) -> Result<Route, String> {
 /// Reads the name of a workload.
 pub fn workload(name: &str) -> Result<Workload, String> {
     Workload::named(name).ok_or_else(|| {
-        let names: Vec<&str> = Workload::ALL.iter().map(|one| one.name()).collect();
+        let names: Vec<&str> = Workload::TRANSPORT.iter().map(|one| one.name()).collect();
         format!("there are {}", names.join(", "))
     })
 }
@@ -69,7 +69,7 @@ impl Plan {
         Ok(Plan {
             rounds: args.runs.map_or(rounds, usize::from),
             routes,
-            workloads: Workload::ALL.into_iter().filter(chosen).collect(),
+            workloads: Workload::TRANSPORT.into_iter().filter(chosen).collect(),
             size: Size {
                 bytes: args.bytes.unwrap_or(bytes),
                 streams: 100,
@@ -77,6 +77,7 @@ impl Plan {
                 handshakes: 8,
                 requests: 32,
                 connections: args.connections.map_or(connections, u64::from),
+                parallel: 1,
                 grace: f64::from(args.grace),
             },
             cpus: (server, client),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use equic_bench::plan::Cell as BenchCell;
 use equic_bench::summary::{Estimate, Row};
+use equic_bench::transport::Cell as BenchCell;
 use equic_bench::workload::Figure;
 use equic_bench::{Effective, Outcome, Workload};
 use equic_report::number;
@@ -42,6 +42,7 @@ fn title(row: &Row) -> String {
         Workload::Resumed => "Resumed handshakes, each with an exchange of 8 bytes",
         Workload::Requests => "HTTP/3 requests with bodies of 1 KB",
         Workload::Idle => "Idle connections",
+        Workload::Connections | Workload::Ttfb | Workload::Transfer => row.workload.name(),
     };
     format!("{what} ({})", row.route.name())
 }
@@ -62,6 +63,7 @@ const fn form(figure: Figure) -> Form {
         Figure::BytesPerConnection => {
             Form { value: ("server memory", "kB each", 1e-3, 1), cpu: ("\u{b5}s", 1e6, 0) }
         }
+        Figure::Seconds => Form { value: ("time", "ms", 1e3, 3), cpu: ("\u{b5}s", 1e6, 0) },
     }
 }
 

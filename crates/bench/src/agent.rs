@@ -1,0 +1,291 @@
+//! The other end of a testbed: `equic bench agent`, started on each machine by ssh.
+//!
+//! It reads requests, one JSON object a line, and answers each with one; in between come the lines that
+//! its program prints. When its input ends, so does its program, and all that was put on the machine is
+//! removed: whatever happens to the connection, nothing is left.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use equic_report::schema::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::counters::Counters;
+use crate::doctor::{Finding, examine};
+use crate::process::{Program, Seat};
+use crate::watch::Reading;
+
+/// How often the program is listened to.
+const LOOK: Duration = Duration::from_millis(20);
+/// The most of a line that is read, in bytes.
+const MAX_REQUEST: u64 = 1 << 20;
+
+/// What is asked of an agent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Request {
+    /// What machine this is, and whether these programs are there.
+    Check {
+        /// Paths.
+        programs: Vec<PathBuf>,
+        /// CPUs that are to be used.
+        cpus: Vec<usize>,
+    },
+    /// Puts files into a folder of their own.
+    Put {
+        /// Contents by name.
+        files: BTreeMap<String, String>,
+    },
+    /// The counters of the machine.
+    Count,
+    /// Starts a program; the one before has to have been stopped.
+    Start {
+        /// Program and arguments.
+        words: Vec<String>,
+        /// What is added to the environment.
+        environment: BTreeMap<String, String>,
+        /// The only CPUs that it runs on.
+        cpus: Vec<usize>,
+    },
+    /// Waits until the program is at rest.
+    Settle,
+    /// Closes its standard input.
+    Close,
+    /// Ends it.
+    Stop {
+        /// How long it may take, in milliseconds.
+        grace: u64,
+    },
+}
+
+/// What an agent says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Said {
+    /// To [`Request::Check`].
+    Checked {
+        /// The machine.
+        machine: Machine,
+        /// Programs that are not there.
+        missing: Vec<PathBuf>,
+        /// SHA-256 of those that are.
+        programs: BTreeMap<PathBuf, String>,
+        /// What the doctor found.
+        findings: Vec<Finding>,
+    },
+    /// To [`Request::Put`].
+    Folder {
+        /// Where they are.
+        path: PathBuf,
+    },
+    /// To [`Request::Count`].
+    Counted {
+        /// Of the network, if they can be had.
+        counters: Option<Counters>,
+        /// Of the CPUs.
+        reading: Reading,
+    },
+    /// To [`Request::Settle`].
+    Settled {
+        /// Memory of the program that is not of files, in bytes; none: it has ended.
+        anonymous: Option<u64>,
+    },
+    /// To [`Request::Stop`].
+    Stopped {
+        /// As wait(2) gives it.
+        status: i32,
+        /// User and system time, with what it waited for.
+        cpu_seconds: f64,
+        /// The most memory it had, in bytes.
+        peak_rss: u64,
+        /// The last lines of its standard error.
+        words: String,
+        /// All that it said.
+        said: String,
+    },
+    /// To everything else.
+    Done,
+    /// To whatever could not be done.
+    Failed {
+        /// Why.
+        why: String,
+    },
+    /// The program printed a line: no answer.
+    Line {
+        /// The line.
+        text: String,
+    },
+    /// It will print nothing more: no answer.
+    Silent,
+    /// It has ended: no answer.
+    Ended,
+}
+
+/// Serves until the input ends.
+///
+/// # Errors
+/// The output cannot be written to. What was started has ended then, too.
+pub fn serve(input: impl BufRead + Send + 'static, mut output: impl Write) -> io::Result<()> {
+    let (sender, requests) = channel();
+    std::thread::spawn(move || {
+        let mut input = input;
+        loop {
+            let mut line = String::new();
+            match io::Read::take(&mut input, MAX_REQUEST).read_line(&mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            if sender.send(serde_json::from_str::<Request>(&line)).is_err() {
+                return;
+            }
+        }
+    });
+    let mut agent = Agent::default();
+    loop {
+        let answer = match requests.recv_timeout(LOOK) {
+            Ok(Ok(request)) => Some(agent.answer(request)),
+            Ok(Err(error)) => Some(Said::Failed { why: format!("no request: {error}") }),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        for said in answer.into_iter().chain(agent.listen()) {
+            let mut line = serde_json::to_vec(&said)?;
+            line.push(b'\n');
+            output.write_all(&line)?;
+        }
+        output.flush()?;
+    }
+}
+
+/// What an agent has at hand. Dropping it ends the program and removes the files.
+#[derive(Default)]
+struct Agent {
+    program: Option<Program>,
+    told_silent: bool,
+    told_end: bool,
+    folders: Vec<PathBuf>,
+}
+
+impl Agent {
+    fn answer(&mut self, request: Request) -> Said {
+        match self.carry_out(request) {
+            Ok(said) => said,
+            Err(why) => Said::Failed { why },
+        }
+    }
+
+    fn carry_out(&mut self, request: Request) -> Result<Said, String> {
+        let none = || "there is no program".to_owned();
+        match request {
+            Request::Check { programs, cpus } => check(&programs, &cpus),
+            Request::Put { files } => self.put(&files).map_err(|error| error.to_string()),
+            Request::Count => {
+                Ok(Said::Counted { counters: Counters::read().ok(), reading: Reading::now() })
+            }
+            Request::Start { words, environment, cpus } => {
+                if self.program.is_some() {
+                    return Err("there is a program already".to_owned());
+                }
+                let seat = Seat { cpus: &cpus, environment, ..Seat::default() };
+                let program = Program::start(&words, &seat).map_err(|error| error.to_string())?;
+                self.program = Some(program);
+                (self.told_silent, self.told_end) = (false, false);
+                Ok(Said::Done)
+            }
+            Request::Settle => {
+                let program = self.program.as_ref().ok_or_else(none)?;
+                Ok(Said::Settled { anonymous: program.settle() })
+            }
+            Request::Close => {
+                self.program.as_mut().ok_or_else(none)?.close_stdin();
+                Ok(Said::Done)
+            }
+            Request::Stop { grace } => {
+                let mut program = self.program.take().ok_or_else(none)?;
+                let ended = program.stop(Duration::from_millis(grace));
+                let ended = ended.map_err(|error| error.to_string())?;
+                Ok(Said::Stopped {
+                    status: std::os::unix::process::ExitStatusExt::into_raw(ended.status),
+                    cpu_seconds: ended.cpu_seconds,
+                    peak_rss: ended.peak_rss,
+                    words: program.last_words(),
+                    said: program.said(),
+                })
+            }
+        }
+    }
+
+    /// Files of a run, for this user's eyes only: there is a key among them.
+    fn put(&mut self, files: &BTreeMap<String, String>) -> io::Result<Said> {
+        let path = std::env::temp_dir().join(format!("equic-bench-{:016x}", rand::random::<u64>()));
+        std::fs::create_dir(&path)?;
+        self.folders.push(path.clone());
+        for (name, text) in files {
+            if name.contains('/') || name.starts_with('.') {
+                return Err(io::Error::other(format!("{name:?} is no name of a file")));
+            }
+            let mut options = std::fs::OpenOptions::new();
+            let mut file =
+                options.write(true).create_new(true).mode(0o600).open(path.join(name))?;
+            file.write_all(text.as_bytes())?;
+        }
+        Ok(Said::Folder { path })
+    }
+
+    /// What the program has to say by now.
+    fn listen(&mut self) -> Vec<Said> {
+        let mut all = Vec::new();
+        let Some(program) = &mut self.program else { return all };
+        program.peak_memory();
+        let ended = program.has_ended();
+        loop {
+            match program.line(Duration::ZERO) {
+                Ok(Some(text)) => all.push(Said::Line { text }),
+                Ok(None) => break,
+                Err(()) => {
+                    if !self.told_silent {
+                        all.push(Said::Silent);
+                    }
+                    self.told_silent = true;
+                    break;
+                }
+            }
+        }
+        if ended && !self.told_end {
+            self.told_end = true;
+            all.push(Said::Ended);
+        }
+        all
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.program = None;
+        for folder in &self.folders {
+            // Its owner has gone; nobody is left to tell.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<Said, String> {
+    let machine = Machine::read().map_err(|error| error.to_string())?;
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
+        .map_err(|error| error.to_string())?;
+    if let Some(cpu) = cpus.iter().find(|cpu| !set.is_set(**cpu).unwrap_or(false)) {
+        return Err(format!("it has no CPU {cpu} for us"));
+    }
+    let (there, missing): (Vec<PathBuf>, Vec<PathBuf>) =
+        programs.iter().cloned().partition(|path| path.is_file());
+    let mut digests = BTreeMap::new();
+    for path in there {
+        let digest = crate::plan::sha256(&path).map_err(|error| error.to_string())?;
+        digests.insert(path, digest);
+    }
+    Ok(Said::Checked { machine, missing, programs: digests, findings: examine(cpus, &[]) })
+}

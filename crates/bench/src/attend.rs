@@ -1,0 +1,161 @@
+//! Waiting for the two ends of a cell, and making sense of what they say and how they end.
+
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::cell::{Stage, Trouble, failed};
+use crate::process::Ended;
+use crate::site::Endpoint;
+use crate::{Answer, Effective, Failure, Workload};
+
+/// Exit status: it does not do that.
+const UNSUPPORTED: i32 = 127;
+/// Exit status of a client that found other bytes than were sent.
+const CORRUPTED: i32 = 3;
+/// How long a server may take to listen, and either to end.
+pub(crate) const BEGINNING: Duration = Duration::from_secs(20);
+pub(crate) const ENDING: Duration = Duration::from_secs(10);
+/// How often a client is looked at: seldom, for the looks cost its CPU time.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Waits until the server says where it listens.
+pub(crate) fn ready(stage: &Stage<'_>, server: &mut Endpoint) -> Result<String, Trouble> {
+    let deadline = Instant::now() + BEGINNING;
+    loop {
+        interrupted(stage)?;
+        match server.line(LOOK) {
+            Ok(Some(line)) => match line.strip_prefix("ready ") {
+                Some(address) => return Ok(address.trim().to_owned()),
+                None => {
+                    let why = format!("the server says {:?}, not ready", shown(&line));
+                    return failed(Failure::Start, why);
+                }
+            },
+            Ok(None) if Instant::now() < deadline => {}
+            Ok(None) => {
+                return failed(
+                    Failure::Start,
+                    format!("the server was not ready in {BEGINNING:?}"),
+                );
+            }
+            Err(()) => {
+                // It may have closed its output only.
+                end(server, "server", ENDING)?;
+                return Err(died(server, "server"));
+            }
+        }
+    }
+}
+
+/// What a client said.
+pub(crate) struct Told {
+    pub lines: Vec<String>,
+    /// The server's memory while all connections were open.
+    pub held: Option<u64>,
+    /// When it had ended.
+    pub ended: Instant,
+}
+
+/// Waits until the client has ended.
+pub(crate) fn attend(
+    stage: &Stage<'_>,
+    what: Workload,
+    server: &mut Endpoint,
+    client: &mut Endpoint,
+) -> Result<Told, Trouble> {
+    let patience = Duration::from_secs_f64(what.patience(&stage.size));
+    let deadline = Instant::now() + patience;
+    let (mut lines, mut held) = (Vec::new(), None);
+    loop {
+        interrupted(stage)?;
+        // Before it is listened to: what it said before its end is then heard.
+        let over = client.has_ended().then(Instant::now);
+        match client.line(LOOK) {
+            Ok(Some(line)) if line == "held" && what == Workload::Idle && held.is_none() => {
+                held = server.settle();
+                client.peak_memory();
+                client.close_stdin();
+            }
+            Ok(Some(line)) => lines.push(line),
+            // All has been read: it has ended, or is about to.
+            Err(()) if client.has_ended() => {
+                return Ok(Told { lines, held, ended: Instant::now() });
+            }
+            Err(()) => sleep(Duration::from_millis(1)),
+            Ok(None) => {
+                // A child that it left behind holds its output open.
+                if let Some(ended) = over {
+                    return Ok(Told { lines, held, ended });
+                }
+            }
+        }
+        client.peak_memory();
+        if server.has_ended() {
+            return Err(died(server, "server"));
+        }
+        if Instant::now() >= deadline {
+            let why = format!("stalled: the client had not ended after {patience:.0?}");
+            return failed(Failure::Stalled, why);
+        }
+    }
+}
+
+pub(crate) fn interrupted(stage: &Stage<'_>) -> Result<(), Trouble> {
+    if stage.stop.load(Ordering::Relaxed) {
+        failed(Failure::Interrupted, "interrupted")
+    } else {
+        Ok(())
+    }
+}
+
+pub(crate) fn end(program: &mut Endpoint, role: &str, grace: Duration) -> Result<Ended, Trouble> {
+    program.stop(grace).map_err(|error| {
+        Trouble::Failed(Failure::Crashed, format!("the {role} cannot be waited for: {error}"))
+    })
+}
+
+/// Why there is nothing to be had from a program that has ended.
+pub(crate) fn died(program: &mut Endpoint, role: &str) -> Trouble {
+    let status = match end(program, role, Duration::ZERO) {
+        Ok(ended) => ended.status,
+        Err(trouble) => return trouble,
+    };
+    let words = program.last_words();
+    if status.code() == Some(UNSUPPORTED) {
+        let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+        return Trouble::Unsupported(format!("the {role} says so{words}"));
+    }
+    let corrupted = status.code() == Some(CORRUPTED) && words.contains("corrupted");
+    let failure = if corrupted { Failure::Corrupted } else { Failure::Crashed };
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    Trouble::Failed(failure, format!("the {role} ended ({status}){words}"))
+}
+
+/// The client's answer is its last line.
+pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answer, Trouble> {
+    let Some(line) = lines.iter().rfind(|line| !line.is_empty()) else {
+        let words = client.last_words();
+        let why = format!("the client ended without an answer {words}").trim_end().to_owned();
+        return failed(Failure::Lied, why);
+    };
+    serde_json::from_str(line).map_err(|error| {
+        let why = format!("the client's answer is none ({error}): {:?}", shown(line));
+        Trouble::Failed(Failure::Lied, why)
+    })
+}
+
+/// What is in force at the server, if it has said so.
+pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
+    while let Ok(Some(line)) = server.line(Duration::ZERO) {
+        if let Some(json) = line.strip_prefix("effective ") {
+            return serde_json::from_str(json).ok();
+        }
+    }
+    None
+}
+
+/// What was printed, as far as it is worth showing.
+fn shown(line: &str) -> String {
+    line.chars().take(80).collect()
+}

@@ -1,0 +1,155 @@
+//! Datagrams for each system call, counted in the warm-up round: counting costs time.
+//!
+//! The calls are counted by tracepoints in the kernel; the datagrams by a queueing discipline on the
+//! interface, which takes a buffer of several for as many as it holds, as nothing else in the kernel does.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use equic_lab::Namespace;
+use equic_lab::measure::{Calls, SyscallCounter};
+
+/// System calls by which datagrams are sent, and received.
+const SENDING: [&str; 3] = ["sendto", "sendmsg", "sendmmsg"];
+const RECEIVING: [&str; 3] = ["recvfrom", "recvmsg", "recvmmsg"];
+
+/// Counts the system calls of both ends, and the datagrams of the server.
+pub(crate) struct CallCounter<'a> {
+    host: &'a Namespace,
+    server: Counted,
+    client: Option<Counted>,
+    queue: Queue<'a>,
+}
+
+/// The calls of a process, and how many packets had been sent when it began to be watched.
+struct Counted {
+    calls: SyscallCounter,
+    packets: u64,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct PerCall {
+    /// Datagrams of the server for each of its sending calls.
+    pub sent: Option<f64>,
+    /// Datagrams of the server for each receiving call of the client that brought any.
+    pub received: Option<f64>,
+}
+
+impl Counted {
+    fn start(host: &Namespace, pid: u32) -> Option<Counted> {
+        let calls = SyscallCounter::start(pid).ok()?;
+        Some(Counted { calls, packets: packets(host)? })
+    }
+
+    /// Packets for each call of these names.
+    fn per(&self, names: &[&str], packets: u64) -> Option<f64> {
+        let calls = calls(&self.calls.read().ok()?, names);
+        let packets = packets.saturating_sub(self.packets);
+        (calls > 0 && packets > 0).then(|| packets as f64 / calls as f64)
+    }
+}
+
+impl<'a> CallCounter<'a> {
+    /// Begins, before the client is started. None where the kernel does not count: that is no reason not
+    /// to measure.
+    pub(crate) fn start(host: &'a Namespace, server: u32) -> Option<CallCounter<'a>> {
+        let queue = Queue::attach(host)?;
+        let server = Counted::start(host, server)?;
+        Some(CallCounter { host, server, client: None, queue })
+    }
+
+    /// Counts those of the client, too, from now on.
+    pub(crate) fn watch(&mut self, client: u32) {
+        self.client = Counted::start(self.host, client);
+    }
+
+    /// Ends.
+    pub(crate) fn finish(self) -> PerCall {
+        let CallCounter { host, server, client, queue } = self;
+        let Some(packets) = packets(host) else { return PerCall::default() };
+        drop(queue);
+        PerCall {
+            sent: server.per(&SENDING, packets),
+            received: client.and_then(|client| client.per(&RECEIVING, packets)),
+        }
+    }
+}
+
+/// Calls that did something.
+fn calls(table: &BTreeMap<String, Calls>, names: &[&str]) -> u64 {
+    let done = |name: &&str| table.get(*name).map(|calls| calls.calls.saturating_sub(calls.errors));
+    names.iter().filter_map(done).sum()
+}
+
+/// A queueing discipline on the interface of a host: its own, or one for as long as this exists.
+struct Queue<'a> {
+    ours: Option<&'a Namespace>,
+}
+
+impl<'a> Queue<'a> {
+    fn attach(host: &'a Namespace) -> Option<Queue<'a>> {
+        let has_one = tc(host, &["-s", "qdisc", "show"]).is_some_and(|text| text.contains("tbf"));
+        if has_one {
+            return Some(Queue { ours: None });
+        }
+        tc(host, &["qdisc", "replace"])?;
+        Some(Queue { ours: Some(host) })
+    }
+}
+
+impl Drop for Queue<'_> {
+    fn drop(&mut self) {
+        if let Some(host) = self.ours {
+            // The lab goes with its interfaces anyway.
+            let _ = tc(host, &["qdisc", "del"]);
+        }
+    }
+}
+
+/// Runs tc(8) on the host's interface; gives what it said, if it did well.
+fn tc(host: &Namespace, words: &[&str]) -> Option<String> {
+    let mut command = host.command("tc");
+    command.args(words).args(["dev", host.ifname.as_str()]);
+    match words.last() {
+        Some(&"replace") => drop(command.args(["root", "pfifo", "limit", "100000"])),
+        Some(&"del") => drop(command.arg("root")),
+        _ => {}
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let output = equic_lab::spawn(command).ok()?.wait_with_output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Packets that the host's interface has sent.
+fn packets(host: &Namespace) -> Option<u64> {
+    parse(&tc(host, &["-s", "qdisc", "show"])?)
+}
+
+/// ` Sent 1234 bytes 56 pkt (dropped 0, ...`, of the first discipline.
+fn parse(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("Sent "))?;
+    let mut words = line.split_whitespace();
+    let (_, unit, packets) = (words.next()?, words.next()?, words.next()?);
+    if unit == "bytes" { packets.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tc_says_is_read() {
+        let text =
+            "qdisc pfifo 8001: root refcnt 2 limit 100000p\n Sent 1234 bytes 56 pkt (dropped 0)\n";
+        assert_eq!(parse(text), Some(56));
+        assert_eq!(parse("qdisc noqueue 0: root refcnt 2\n"), None);
+        let of = |calls, errors| Calls { calls, errors, ..Calls::default() };
+        let table = BTreeMap::from([
+            ("sendmsg".to_owned(), of(10, 1)),
+            ("sendmmsg".to_owned(), of(3, 0)),
+            ("recvmsg".to_owned(), of(9, 9)),
+        ]);
+        assert_eq!((calls(&table, &SENDING), calls(&table, &RECEIVING)), (12, 0));
+    }
+}

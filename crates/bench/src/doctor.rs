@@ -1,0 +1,266 @@
+//! What about this machine makes figures wrong or restless, each with the command that mends it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::Cpus;
+
+/// What the adapters ask for, in bytes.
+const BUFFER: u64 = 4 << 20;
+/// How long the machine is watched.
+const WATCHED: Duration = Duration::from_secs(1);
+/// Parts of the CPU time of all CPUs in that time.
+const STEAL: f64 = 0.01;
+const LOAD: f64 = 0.05;
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: String,
+    /// Whether figures suffer; otherwise it is good to know.
+    pub serious: bool,
+    /// What was found, and what comes of it.
+    pub found: String,
+    /// The command that mends it, or what to do where no command does.
+    pub mend: String,
+}
+
+fn finding(what: &str, serious: bool, found: String, mend: impl Into<String>) -> Finding {
+    Finding { what: what.to_owned(), serious, found, mend: mend.into() }
+}
+
+/// Looks at this machine, for a second. `cpus`: those of servers and of clients.
+pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
+    let mut findings = at_rest(Path::new("/"), server_cpus, client_cpus);
+    if let Ok(before) = Cpus::read() {
+        std::thread::sleep(WATCHED);
+        if let Ok(after) = Cpus::read() {
+            findings.extend(at_work(before, after));
+        }
+    }
+    findings
+}
+
+/// What the files below `root` say.
+fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(governor(root));
+    findings.extend(cpus(root, server_cpus, client_cpus));
+    for name in ["net.core.rmem_max", "net.core.wmem_max"] {
+        if let Some(bytes) = sysctl(root, name).and_then(|text| text.parse::<u64>().ok())
+            && bytes < BUFFER
+        {
+            let found = format!(
+                "{bytes} bytes; a program that is not root gets no more, and {BUFFER} are asked for"
+            );
+            findings.push(finding(name, true, found, format!("sudo sysctl -w {name}=16777216")));
+        }
+    }
+    for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+        let largest = sysctl(root, name).and_then(|text| {
+            text.split_whitespace().nth(2).and_then(|text| text.parse::<u64>().ok())
+        });
+        if let Some(bytes) = largest.filter(|bytes| *bytes < BUFFER) {
+            let found = format!("TCP grows its buffers to {bytes} bytes at most");
+            let mend = format!("sudo sysctl -w {name}=\"4096 131072 16777216\"");
+            findings.push(finding(name, true, found, mend));
+        }
+    }
+    let name = "net.ipv4.tcp_congestion_control";
+    if let Some(control) = sysctl(root, name).filter(|control| control != "cubic") {
+        let found = format!("{control}; adapters ask for cubic, stock endpoints over TCP do not");
+        findings.push(finding(name, false, found, format!("sudo sysctl -w {name}=cubic")));
+    }
+    let name = "net.core.default_qdisc";
+    if let Some(qdisc) = sysctl(root, name).filter(|qdisc| qdisc != "fq") {
+        let found = format!("{qdisc}; only fq paces by the times that a program sets (SO_TXTIME)");
+        findings.push(finding(name, false, found, format!("sudo sysctl -w {name}=fq")));
+    }
+    let name = "net.core.netdev_max_backlog";
+    if let Some(packets) = sysctl(root, name).and_then(|text| text.parse::<u64>().ok())
+        && packets < 1000
+    {
+        let found = format!("{packets} packets wait for a CPU at most");
+        findings.push(finding(name, true, found, format!("sudo sysctl -w {name}=1000")));
+    }
+    findings
+}
+
+fn governor(root: &Path) -> Option<Finding> {
+    let folder = root.join("sys/devices/system/cpu");
+    let mut other: Vec<String> = fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| {
+            fs::read_to_string(entry.ok()?.path().join("cpufreq/scaling_governor")).ok()
+        })
+        .map(|governor| governor.trim().to_owned())
+        .filter(|governor| governor != "performance")
+        .collect();
+    other.sort();
+    other.dedup();
+    if other.is_empty() {
+        return None;
+    }
+    let found = format!("{}: the clock goes up and down with the load", other.join(", "));
+    let files = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
+    Some(finding("governor", true, found, format!("echo performance | sudo tee {files}")))
+}
+
+fn cpus(root: &Path, server: &[usize], client: &[usize]) -> Option<Finding> {
+    let folder = root.join("sys/devices/system/cpu");
+    let siblings = |cpu: &usize| {
+        let file = folder.join(format!("cpu{cpu}/topology/thread_siblings_list"));
+        list(fs::read_to_string(file).unwrap_or_default().trim())
+    };
+    let shared = server.iter().find(|cpu| client.contains(cpu));
+    if let Some(cpu) = shared {
+        let found = format!("server and client share CPU {cpu}: each waits for the other");
+        return Some(finding("CPUs", true, found, "use --server-cpus and --client-cpus"));
+    }
+    for cpu in server {
+        if let Some(sibling) = siblings(cpu).into_iter().find(|other| client.contains(other)) {
+            let found = format!("CPUs {cpu} and {sibling} are two threads of one core");
+            return Some(finding(
+                "SMT",
+                true,
+                found,
+                "choose others by --server-cpus and --client-cpus",
+            ));
+        }
+    }
+    let online = list(fs::read_to_string(folder.join("online")).ok()?.trim());
+    let left = online.iter().filter(|cpu| !server.contains(cpu) && !client.contains(cpu)).count();
+    if left == 0 {
+        let found =
+            format!("{} CPUs: none is left for the system and for this program", online.len());
+        return Some(finding("CPUs", false, found, "a machine with more"));
+    }
+    None
+}
+
+/// `0-3,8`.
+fn list(text: &str) -> Vec<usize> {
+    let ranges = text.split(',').filter_map(|part| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some(from.parse::<usize>().ok()?..=to.parse::<usize>().ok()?.min(4096))
+    });
+    ranges.flatten().collect()
+}
+
+fn at_work(before: Cpus, after: Cpus) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let total = after.total - before.total;
+    if total <= 0.0 {
+        return findings;
+    }
+    let steal = (after.steal - before.steal) / total;
+    if steal > STEAL {
+        let found = format!("the hypervisor took {:.1} % of the CPUs for others", 100.0 * steal);
+        findings.push(finding("steal", true, found, "a machine that is not shared"));
+    }
+    let used = after.processes + after.interrupts - before.processes - before.interrupts;
+    let load = used / total;
+    if load > LOAD {
+        let found = format!("other programs use {:.0} % of the CPUs", 100.0 * load);
+        findings.push(finding("load", true, found, "end what `top` shows"));
+    }
+    findings
+}
+
+/// A kernel parameter, `net.core.rmem_max`.
+pub(crate) fn sysctl(root: &Path, name: &str) -> Option<String> {
+    let path = root.join("proc/sys").join(name.replace('.', "/"));
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn healthy() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for cpu in 0..4 {
+            let cpu = format!("sys/devices/system/cpu/cpu{cpu}");
+            write(root, &format!("{cpu}/cpufreq/scaling_governor"), "performance\n");
+        }
+        for (cpu, siblings) in [(0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")] {
+            let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+            write(root, &file, siblings);
+        }
+        write(root, "sys/devices/system/cpu/online", "0-3\n");
+        for (name, value) in [
+            ("core/rmem_max", "4194304"),
+            ("core/wmem_max", "4194304"),
+            ("core/default_qdisc", "fq"),
+            ("core/netdev_max_backlog", "1000"),
+            ("ipv4/tcp_rmem", "4096\t131072\t6291456"),
+            ("ipv4/tcp_wmem", "4096\t16384\t4194304"),
+            ("ipv4/tcp_congestion_control", "cubic"),
+        ] {
+            write(root, &format!("proc/sys/net/{name}"), value);
+        }
+        folder
+    }
+
+    #[test]
+    fn each_ailment_is_found_with_its_cure() {
+        let folder = healthy();
+        assert_eq!(at_rest(folder.path(), &[0], &[1]), []);
+        for (file, text, what, cure) in [
+            ("proc/sys/net/core/rmem_max", "212992", "rmem_max", "sysctl -w net.core.rmem_max"),
+            ("proc/sys/net/core/wmem_max", "212992", "wmem_max", "sysctl -w net.core.wmem_max"),
+            ("proc/sys/net/core/default_qdisc", "pfifo_fast", "default_qdisc", "=fq"),
+            ("proc/sys/net/core/netdev_max_backlog", "10", "backlog", "=1000"),
+            ("proc/sys/net/ipv4/tcp_rmem", "1 2 3", "tcp_rmem", "sysctl -w net.ipv4.tcp_rmem"),
+            ("proc/sys/net/ipv4/tcp_congestion_control", "bbr", "congestion", "=cubic"),
+            (
+                "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor",
+                "powersave",
+                "governor",
+                "tee",
+            ),
+        ] {
+            let folder = healthy();
+            write(folder.path(), file, text);
+            let findings = at_rest(folder.path(), &[0], &[1]);
+            let [one] = &findings[..] else { panic!("{file}: {findings:?}") };
+            assert!(one.what.contains(what) && one.mend.contains(cure), "{one:?}");
+        }
+    }
+
+    #[test]
+    fn cpus_are_not_shared() {
+        let folder = healthy();
+        let one = |server: &[usize], client: &[usize]| {
+            at_rest(folder.path(), server, client)
+                .first()
+                .map(|one| (one.what.clone(), one.serious))
+        };
+        assert_eq!(one(&[0], &[0]), Some(("CPUs".to_owned(), true)));
+        assert_eq!(one(&[0], &[2]), Some(("SMT".to_owned(), true)));
+        assert_eq!(one(&[0, 2], &[1, 3]), Some(("CPUs".to_owned(), false)));
+        assert_eq!(one(&[0, 2], &[1]), None);
+        assert_eq!(list("0-2,7,x"), [0, 1, 2, 7]);
+    }
+
+    #[test]
+    fn load_and_steal_are_told_apart() {
+        let before = Cpus { total: 10.0, ..Cpus::default() };
+        let after = Cpus { total: 12.0, steal: 0.1, ..Cpus::default() };
+        assert_eq!(at_work(before, after)[0].what, "steal");
+        let after = Cpus { total: 12.0, processes: 0.4, ..Cpus::default() };
+        assert_eq!(at_work(before, after)[0].what, "load");
+        assert_eq!(at_work(before, Cpus { total: 12.0, ..Cpus::default() }), []);
+    }
+}

@@ -1,0 +1,144 @@
+//! What has to be known to repeat a run: `manifest.json`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use equic_report::schema::{Machine, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::BenchError;
+use crate::doctor::{Finding, sysctl};
+use crate::plan::{Plan, sha256};
+
+/// The version of the shape of a manifest.
+pub const MANIFEST: &str = "equic.bench.manifest/1";
+/// The file in the folder of a run.
+pub const FILE: &str = "manifest.json";
+
+/// Kernel parameters that change figures.
+const SYSCTLS: [&str; 12] = [
+    "net.core.rmem_default",
+    "net.core.rmem_max",
+    "net.core.wmem_default",
+    "net.core.wmem_max",
+    "net.core.default_qdisc",
+    "net.core.netdev_max_backlog",
+    "net.core.netdev_budget",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.udp_mem",
+    "kernel.sched_autogroup_enabled",
+];
+/// Files that pin what an implementation was built of.
+const LOCKS: [&str; 6] =
+    ["Cargo.lock", "go.sum", "package-lock.json", "bun.lock", "requirements.txt", "pom.xml"];
+
+/// All that has to be known.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`MANIFEST`].
+    pub schema: String,
+    /// When the run was begun.
+    pub created: Timestamp,
+    /// The version of this program.
+    pub version: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Of the order.
+    pub seed: u64,
+    /// The machine that this program ran on.
+    pub machine: Machine,
+    /// What the CPU can do, as /proc/cpuinfo lists it.
+    pub cpu_flags: Vec<String>,
+    /// Kernel parameters.
+    pub sysctls: BTreeMap<String, String>,
+    /// What the kernel was started with.
+    pub kernel_command_line: String,
+    /// The files of each implementation with their SHA-256.
+    pub programs: BTreeMap<String, Vec<(String, String)>>,
+    /// SHA-256 of the lock files beside the list of implementations.
+    pub locks: BTreeMap<String, String>,
+    /// What the doctor found before the start.
+    pub findings: Vec<Finding>,
+    /// The machines of a testbed, as they said of themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub testbed: BTreeMap<String, crate::agent::Said>,
+}
+
+impl Manifest {
+    /// Takes down what this machine and the plan are.
+    ///
+    /// # Errors
+    /// [`BenchError::Read`], [`BenchError::Plan`]: a file of the system or a lock file cannot be read.
+    pub fn new(
+        plan: &Plan,
+        created: Timestamp,
+        command: Vec<String>,
+        findings: Vec<Finding>,
+    ) -> Result<Manifest, BenchError> {
+        let machine = Machine::read().map_err(|error| BenchError::Plan(error.to_string()))?;
+        let root = Path::new("/");
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = text("/proc/cpuinfo");
+        let flags = cpuinfo.lines().find_map(|line| {
+            let (name, flags) = line.split_once(':')?;
+            ["flags", "Features"].contains(&name.trim()).then_some(flags)
+        });
+        let programs = plan.implementations.iter().map(|one| {
+            let files = one.files.iter();
+            let files = files.map(|(path, sha)| (path.to_string_lossy().into_owned(), sha.clone()));
+            (one.implementation.name.clone(), files.collect())
+        });
+        let dir = plan.options.registry.parent().unwrap_or(Path::new("."));
+        Ok(Manifest {
+            schema: MANIFEST.to_owned(),
+            created,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command,
+            seed: plan.options.seed,
+            machine,
+            cpu_flags: flags.unwrap_or("").split_whitespace().map(str::to_owned).collect(),
+            sysctls: SYSCTLS
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), sysctl(root, name)?)))
+                .collect(),
+            kernel_command_line: text("/proc/cmdline").trim().to_owned(),
+            programs: programs.collect(),
+            locks: locks(dir)?,
+            findings,
+            testbed: BTreeMap::new(),
+        })
+    }
+
+    /// Writes it into the folder of a run.
+    ///
+    /// # Errors
+    /// [`BenchError::Write`].
+    pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
+        let path = folder.join(FILE);
+        let failed = |source| BenchError::Write { path: path.clone(), source };
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
+        fs::write(&path, text + "\n").map_err(failed)
+    }
+}
+
+/// Lock files in a folder and in the folders in it.
+fn locks(folder: &Path) -> Result<BTreeMap<String, String>, BenchError> {
+    let folders = |folder: &Path| -> Vec<std::path::PathBuf> {
+        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect()
+    };
+    let mut found = BTreeMap::new();
+    for place in std::iter::once(folder.to_owned()).chain(folders(folder)) {
+        for name in LOCKS {
+            let path = place.join(name);
+            if path.is_file() {
+                let short = path.strip_prefix(folder).unwrap_or(&path);
+                found.insert(short.to_string_lossy().into_owned(), sha256(&path)?);
+            }
+        }
+    }
+    Ok(found)
+}

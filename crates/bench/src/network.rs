@@ -1,0 +1,149 @@
+//! The namespaces of a run: one lab for each kind of links that its cells need.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::Stdio;
+
+use equic_lab::{Lab, Namespace};
+
+use crate::BenchError;
+use crate::path::NetPath;
+use crate::sweep::Point;
+
+/// Bytes of IPv6 and UDP headers.
+const HEADERS: u32 = 48;
+/// The MTU of Ethernet, in bytes.
+const ETHERNET: u32 = 1500;
+
+/// What links are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Links {
+    /// Without offloads.
+    plain: bool,
+    /// Bits per second; none: as fast as it goes.
+    rate: Option<u64>,
+    /// In bytes.
+    mtu: u32,
+}
+
+impl Links {
+    /// What a path has to have at a point; none: it has no namespaces.
+    ///
+    /// # Errors
+    /// [`BenchError::Plan`]: offloads cannot be turned off on the machine's own interfaces.
+    pub fn of(path: &NetPath, point: &Point) -> Result<Option<Links>, BenchError> {
+        let offload = point.get("offload").map(|offload| offload == "on");
+        let (plain, rate) = match path {
+            NetPath::Veth { plain } => (*plain, None),
+            NetPath::Tbf { rate } => (false, Some(*rate)),
+            NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) if offload.is_some() => {
+                let path = path.name();
+                let why = format!("the offloads of {path} are not ours to turn off: use veth");
+                return Err(BenchError::Plan(why));
+            }
+            NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) => return Ok(None),
+        };
+        let payload = point.get("mtu").and_then(|mtu| mtu.parse::<u32>().ok()).unwrap_or(0);
+        Ok(Some(Links {
+            plain: offload.map_or(plain, |on| !on),
+            rate,
+            mtu: ETHERNET.max(payload + HEADERS),
+        }))
+    }
+}
+
+/// All labs of a run. Dropping it removes them.
+#[derive(Debug, Default)]
+pub struct Network {
+    labs: BTreeMap<Links, Lab>,
+}
+
+impl Network {
+    /// Makes the labs that these cells need.
+    ///
+    /// # Errors
+    /// [`BenchError::Lab`], or what `tc` says. Nothing is left behind then.
+    pub fn build(links: impl IntoIterator<Item = Links>) -> Result<Network, BenchError> {
+        let mut network = Network::default();
+        for links in links {
+            if network.labs.contains_key(&links) {
+                continue;
+            }
+            let lab = Lab::builder("bench").clients(1).mtu(links.mtu).build()?;
+            for host in [lab.server(), lab.client(0)] {
+                if links.plain {
+                    host.set_offloads(false)?;
+                }
+                if let Some(rate) = links.rate {
+                    limit(host, rate)?;
+                }
+            }
+            network.labs.insert(links, lab);
+        }
+        Ok(network)
+    }
+
+    /// The lab with these links, if it was made.
+    pub fn lab(&self, links: Links) -> Option<&Lab> {
+        self.labs.get(&links)
+    }
+
+    /// Removes all labs.
+    ///
+    /// # Errors
+    /// The first thing that could not be removed; the rest is removed all the same.
+    pub fn close(self) -> Result<(), BenchError> {
+        let closed: Vec<_> = self.labs.into_values().map(Lab::close).collect();
+        closed.into_iter().collect::<Result<(), _>>()?;
+        Ok(())
+    }
+}
+
+/// A token bucket filter on what the host sends: 50 ms of queue, and a bucket of 4 ms or of the largest
+/// buffer that segmentation offload hands over.
+fn limit(host: &Namespace, rate: u64) -> Result<(), BenchError> {
+    let burst = (rate / 8 / 250).max(64 << 10);
+    let (rate, burst) = (format!("{rate}bit"), format!("{burst}b"));
+    let interface = host.ifname.as_str();
+    let words = ["qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst"];
+    let mut command = host.command("tc");
+    command.args(words).args([burst.as_str(), "latency", "50ms"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let failed = |why: String| BenchError::Plan(format!("tc cannot limit the rate: {why}"));
+    let spawned = equic_lab::spawn(command).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => failed("install iproute2".to_owned()),
+        _ => failed(error.to_string()),
+    })?;
+    let output = spawned.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn links(path: &str, point: &[(&str, &str)]) -> Result<Option<Links>, BenchError> {
+        let point = point.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Links::of(&NetPath::read(path).unwrap(), &point.collect())
+    }
+
+    #[test]
+    fn points_change_links() {
+        let usual = Links { plain: false, rate: None, mtu: 1500 };
+        assert_eq!(links("loopback", &[]).unwrap(), None);
+        assert_eq!(links("veth", &[("rcvbuf", "1")]).unwrap(), Some(usual));
+        let plain = Some(Links { plain: true, ..usual });
+        assert_eq!(links("veth-plain", &[]).unwrap(), plain);
+        assert_eq!(links("veth", &[("offload", "off")]).unwrap(), plain);
+        assert_eq!(links("veth-plain", &[("offload", "on")]).unwrap(), Some(usual));
+        assert_eq!(links("veth", &[("mtu", "1200")]).unwrap(), Some(usual));
+        assert_eq!(links("veth", &[("mtu", "8900")]).unwrap(), Some(Links { mtu: 8948, ..usual }));
+        let slow = Some(Links { rate: Some(1_000_000), ..usual });
+        assert_eq!(links("tbf:1mbit", &[]).unwrap(), slow);
+        let refused = links("loopback", &[("offload", "off")]).unwrap_err().to_string();
+        assert!(refused.contains("use veth"), "{refused}");
+    }
+}

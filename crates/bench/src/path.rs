@@ -1,0 +1,231 @@
+//! What lies between client and server: `loopback`, `veth`, `veth-plain`, `tbf:RATE`, `relay:...`,
+//! `testbed:FILE`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use equic_lab::relay::{Chance, Config, Link};
+
+use crate::BenchError;
+use crate::sweep::{bytes, rate};
+
+/// What lies between client and server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NetPath {
+    /// The loopback interface.
+    Loopback,
+    /// Two network namespaces, veth interfaces and a bridge.
+    Veth {
+        /// Without segmentation, receive and checksum offload: what hardware without them does.
+        plain: bool,
+    },
+    /// The same with a token bucket filter at each end.
+    Tbf {
+        /// Bits per second.
+        rate: u64,
+    },
+    /// The loopback interface, and a relay in between that delays, drops and reorders UDP datagrams.
+    Relay(Box<Impairment>),
+    /// Two machines that a file names.
+    Testbed(PathBuf),
+}
+
+/// What a relay does to each direction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Impairment {
+    link: Link,
+    seed: u64,
+    /// As it was written.
+    text: String,
+}
+
+impl NetPath {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`BenchError::Path`].
+    pub fn read(text: &str) -> Result<NetPath, BenchError> {
+        let wrong = |why: &str| BenchError::Path { text: text.to_owned(), why: why.to_owned() };
+        let (name, rest) = match text.split_once(':') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (text, None),
+        };
+        match (name, rest) {
+            ("loopback", None) => Ok(NetPath::Loopback),
+            ("veth", None) => Ok(NetPath::Veth { plain: false }),
+            ("veth-plain", None) => Ok(NetPath::Veth { plain: true }),
+            ("tbf", Some(text)) => {
+                let rate = rate(text).filter(|rate| *rate >= 10_000);
+                let rate = rate.ok_or_else(|| wrong("write a rate such as tbf:100mbit"))?;
+                Ok(NetPath::Tbf { rate })
+            }
+            ("relay", Some(spec)) => {
+                let impairment = Impairment::read(spec).map_err(|why| wrong(&why))?;
+                Ok(NetPath::Relay(Box::new(impairment)))
+            }
+            ("testbed", Some(file)) if !file.is_empty() => Ok(NetPath::Testbed(file.into())),
+            _ => Err(wrong(
+                "there are loopback, veth, veth-plain, tbf:RATE, \
+                 relay:delay=20ms,loss=1%,... and testbed:FILE",
+            )),
+        }
+    }
+
+    /// What records call it.
+    pub fn name(&self) -> String {
+        match self {
+            NetPath::Loopback => "loopback".to_owned(),
+            NetPath::Veth { plain: false } => "veth".to_owned(),
+            NetPath::Veth { plain: true } => "veth-plain".to_owned(),
+            NetPath::Tbf { rate } => match rate {
+                rate if rate.is_multiple_of(1_000_000_000) => {
+                    format!("tbf-{}gbit", rate / 1_000_000_000)
+                }
+                rate if rate.is_multiple_of(1_000_000) => format!("tbf-{}mbit", rate / 1_000_000),
+                rate => format!("tbf-{}kbit", rate / 1000),
+            },
+            NetPath::Relay(impairment) => format!("relay-{}", impairment.text),
+            NetPath::Testbed(_) => "testbed".to_owned(),
+        }
+    }
+
+    /// Whether it needs network namespaces, and hence root.
+    pub const fn needs_namespaces(&self) -> bool {
+        matches!(self, NetPath::Veth { .. } | NetPath::Tbf { .. })
+    }
+}
+
+impl Impairment {
+    /// Reads `delay=20ms,loss=1%,reorder=2%,late=5ms,rate=100mbit,queue=100,seed=7`, in any order.
+    fn read(text: &str) -> Result<Impairment, String> {
+        let mut link = Link { reorder_by: Duration::from_millis(5), ..Link::default() };
+        let mut seed = 1;
+        let mut seen = Vec::new();
+        for part in text.split(',') {
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=VALUE"))?;
+            if seen.contains(&name) {
+                return Err(format!("{name} is there twice"));
+            }
+            seen.push(name);
+            let number = || format!("{value:?} is nothing that {name} could be");
+            match name {
+                "delay" => link.delay = duration(value).ok_or_else(number)?,
+                "late" => link.reorder_by = duration(value).ok_or_else(number)?,
+                "loss" => link.drop = chance(value).ok_or_else(number)?,
+                "duplicate" => link.duplicate = chance(value).ok_or_else(number)?,
+                "reorder" => link.reorder = chance(value).ok_or_else(number)?,
+                "rate" => link.rate = Some(rate(value).ok_or_else(number)?),
+                "queue" => {
+                    let packets = bytes(value).and_then(|packets| usize::try_from(packets).ok());
+                    link.queue = packets.ok_or_else(number)?;
+                }
+                "seed" => seed = value.parse().map_err(|_| number())?,
+                _ => {
+                    return Err(format!(
+                        "{name:?} is none of delay, loss, reorder, late, duplicate, rate, queue, seed"
+                    ));
+                }
+            }
+        }
+        Ok(Impairment { link, seed, text: text.to_owned() })
+    }
+
+    /// A relay like that, the same in both directions. The round is part of the seed: a row of losses
+    /// that happens to hit a handshake is not to hit it in every round.
+    pub fn relay(&self, server: std::net::SocketAddr, round: i64) -> Config {
+        let any = std::net::SocketAddr::new(server.ip(), 0);
+        Config {
+            to_server: self.link.clone(),
+            to_client: self.link.clone(),
+            seed: self.seed.wrapping_add(round.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            ..Config::new(any, server)
+        }
+    }
+}
+
+/// `20ms`, `1.5s`, `300us`.
+fn duration(text: &str) -> Option<Duration> {
+    let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
+    let (digits, factor) =
+        units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)))?;
+    let seconds = plain(digits)? * factor;
+    (seconds <= 60.0).then(|| Duration::from_secs_f64(seconds))
+}
+
+/// `1%`, `0.5%`.
+fn chance(text: &str) -> Option<Chance> {
+    let percent = plain(text.strip_suffix('%')?)?;
+    (percent <= 100.0).then_some(Chance { percent, burst: 0 })
+}
+
+fn plain(digits: &str) -> Option<f64> {
+    let allowed = digits.chars().all(|c| c.is_ascii_digit() || c == '.');
+    if allowed { digits.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_given() {
+        for (text, name) in [
+            ("loopback", "loopback"),
+            ("veth", "veth"),
+            ("veth-plain", "veth-plain"),
+            ("tbf:100mbit", "tbf-100mbit"),
+            ("tbf:2000mbit", "tbf-2gbit"),
+            ("tbf:1.5mbit", "tbf-1500kbit"),
+            ("relay:delay=20ms,loss=1%", "relay-delay=20ms,loss=1%"),
+            ("testbed:lab.toml", "testbed"),
+        ] {
+            assert_eq!(NetPath::read(text).unwrap().name(), name);
+        }
+        assert!(NetPath::read("tbf:1gbit").unwrap().needs_namespaces());
+        assert!(!NetPath::read("relay:delay=1ms").unwrap().needs_namespaces());
+    }
+
+    #[test]
+    fn a_relay_is_as_it_was_written() {
+        let text = "relay:delay=20ms,loss=1.5%,reorder=2%,late=3ms,rate=100mbit,queue=50,seed=9";
+        let NetPath::Relay(impairment) = NetPath::read(text).unwrap() else { panic!() };
+        let server = "127.0.0.1:9".parse().unwrap();
+        let config = impairment.relay(server, 0);
+        assert_eq!((config.server, config.seed), (server, 9));
+        assert_eq!(config.to_server, config.to_client);
+        let link = config.to_client;
+        assert_eq!(
+            (link.delay, link.reorder_by),
+            (Duration::from_millis(20), Duration::from_millis(3))
+        );
+        assert_eq!((link.drop.percent, link.reorder.percent), (1.5, 2.0));
+        assert_eq!((link.rate, link.queue), (Some(100_000_000), 50));
+        assert_ne!(impairment.relay(server, 1).seed, 9);
+        assert_eq!(impairment.relay(server, 1).seed, impairment.relay(server, 1).seed);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (text, why) in [
+            ("moon", "there are loopback"),
+            ("loopback:x", "there are loopback"),
+            ("testbed:", "there are loopback"),
+            ("tbf", "there are loopback"),
+            ("tbf:fast", "tbf:100mbit"),
+            ("tbf:1", "tbf:100mbit"),
+            ("relay:", "NAME=VALUE"),
+            ("relay:delay", "NAME=VALUE"),
+            ("relay:delay=20", "nothing that delay"),
+            ("relay:delay=-1s", "nothing that delay"),
+            ("relay:delay=90s", "nothing that delay"),
+            ("relay:loss=101%", "nothing that loss"),
+            ("relay:loss=1", "nothing that loss"),
+            ("relay:loss=1%,loss=2%", "twice"),
+            ("relay:colour=red", "none of delay"),
+        ] {
+            let error = NetPath::read(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What is looked at before hours are spent: programs, certificates, privileges, space on the disk.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::plan::Plan;
+use crate::{BenchError, Implementation, Places, Workload};
+
+/// The files that servers and clients are told of.
+pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
+/// What a record and the logs of an attempt take on a disk at most, as a rule, in bytes.
+const ATTEMPT: u64 = 32 << 10;
+/// What is left free, in bytes.
+const SPARE: u64 = 64 << 20;
+
+/// Whether every program that the plan needs is there.
+///
+/// # Errors
+/// [`BenchError::NotBuilt`], or [`BenchError::Plan`] where docker is needed and does not answer.
+pub fn programs(plan: &Plan, places: &Places) -> Result<(), BenchError> {
+    let transfer = plan.options.workloads.contains(&Workload::Transfer);
+    let other = plan.options.workloads.iter().any(|one| *one != Workload::Transfer);
+    let mut image = None;
+    for Implementation { name, command, endpoint, path, image: own, .. } in
+        plan.implementations.iter().map(|one| &one.implementation)
+    {
+        if other && !command.is_empty() {
+            places.built(name, command)?;
+        }
+        if !transfer {
+            continue;
+        }
+        if !endpoint.is_empty() {
+            places.built(name, endpoint)?;
+        } else if let Some(folder) = path {
+            for script in ["run-client.sh", "run-server.sh"] {
+                let path = folder.join(script);
+                if !path.is_file() {
+                    return Err(BenchError::NotBuilt { name: name.clone(), path });
+                }
+            }
+        } else if own.is_some() {
+            image = Some(name);
+        }
+    }
+    image.map_or(Ok(()), |name| docker(name))
+}
+
+fn docker(name: &str) -> Result<(), BenchError> {
+    let mut command = Command::new("docker");
+    command.arg("info").stdin(Stdio::null());
+    let why = match command.output() {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            said.lines().last().unwrap_or("`docker info` fails").to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(BenchError::Plan(format!("{name} is a container image, and docker does not work: {why}")))
+}
+
+/// Whether certificates can be read.
+///
+/// # Errors
+/// [`BenchError::Read`], or [`BenchError::Plan`] for what is no PEM file.
+pub fn certificates(folder: &Path) -> Result<(), BenchError> {
+    for name in CERTIFICATES {
+        let path = folder.join(name);
+        let text = fs::read_to_string(&path)
+            .map_err(|source| BenchError::Read { path: path.clone(), source })?;
+        if !text.contains("-----BEGIN ") {
+            return Err(BenchError::Plan(format!("{} is no PEM file", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// Whether this process may make namespaces, if the plan has any.
+///
+/// # Errors
+/// [`BenchError::Plan`].
+pub fn privileges(plan: &Plan) -> Result<(), BenchError> {
+    let needs = plan.paths()?.into_iter().find(|(_, path)| path.needs_namespaces());
+    match needs {
+        Some((name, _)) if !nix::unistd::geteuid().is_root() => Err(BenchError::Plan(format!(
+            "{name} needs root, to make network namespaces: use sudo, or `--path loopback`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// How much space a plan's folder takes at most, as a rule, in bytes.
+pub fn needed_space(plan: &Plan) -> u64 {
+    let files = if plan.options.workloads.contains(&Workload::Transfer) {
+        // One that is served and one that has arrived; the rest is removed after each attempt.
+        2 * plan.options.size.bytes
+    } else {
+        0
+    };
+    plan.len() as u64 * ATTEMPT + files + SPARE
+}
+
+/// Whether there is space for what is left of a plan.
+///
+/// # Errors
+/// [`BenchError::Plan`], or [`BenchError::Write`] if the folder cannot be looked at.
+pub fn space(plan: &Plan, folder: &Path) -> Result<(), BenchError> {
+    let failed = |errno: nix::errno::Errno| BenchError::Write {
+        path: folder.to_owned(),
+        source: errno.into(),
+    };
+    let disk = nix::sys::statvfs::statvfs(folder).map_err(failed)?;
+    let free = disk.blocks_available() * disk.fragment_size();
+    let needed = needed_space(plan);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(BenchError::Plan(format!(
+        "{} has {} MB free, and the run may need {} MB: use another --out, or measure less",
+        folder.display(),
+        free / 1_000_000,
+        needed / 1_000_000
+    )))
+}

@@ -1,0 +1,321 @@
+//! Carrying a plan out: every turn, with what is kept of it in `samples.jsonl`.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use equic_lab::Lab;
+
+use crate::cell::{self, Job, Stage, Trouble};
+use crate::network::{Links, Network};
+use crate::pair::{Pair, refusal};
+use crate::plan::{Extras, Plan, Turn};
+use crate::site::{Host, Site};
+use crate::testbed::{Machine, Testbed};
+use crate::watch::{Reading, worse};
+use crate::{BenchError, End, Failure, Figures, NetPath, Noise, Places, Record, Workload};
+
+/// The file of records in the folder of a run.
+pub const SAMPLES: &str = "samples.jsonl";
+
+/// Carries out a plan in the folder of a run.
+#[derive(Debug)]
+pub struct Runner<'a> {
+    /// What is run.
+    pub plan: &'a Plan,
+    /// The folder.
+    pub folder: &'a Path,
+    /// Where the programs are.
+    pub places: &'a Places,
+    /// `ca.pem`, `cert.pem` and `priv.key`.
+    pub certificates: &'a Path,
+    /// The namespaces.
+    pub network: &'a Network,
+    /// Two machines, if there is such a path.
+    pub testbed: Option<&'a Testbed>,
+    /// Ends it early.
+    pub stop: &'a AtomicBool,
+}
+
+/// What happens while a plan is carried out.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// An attempt begins.
+    Begins(&'a Turn<'a>, u32),
+    /// An attempt has ended, and its record is on the disk.
+    Ended(&'a Record),
+    /// The turn is over: nothing is tried again.
+    Done(&'a Turn<'a>),
+}
+
+impl Runner<'_> {
+    /// Runs every turn of which the records do not say that it is over, and gives all records.
+    ///
+    /// # Errors
+    /// [`BenchError::Write`]: what is measured cannot be kept. All that was is.
+    pub fn run(&self, mut tell: impl FnMut(Event<'_>)) -> Result<Vec<Record>, BenchError> {
+        let mut samples = Samples::open(self.folder)?;
+        let paths = self.plan.paths()?;
+        // The last attempt at each turn, and whether nothing is tried again after it.
+        let of = |one: &Record| (one.sequence, (one.attempt, self.is_last(one)));
+        let made: BTreeMap<u64, (u32, bool)> = samples.records.iter().map(of).collect();
+        for turn in self.plan.turns().chain(self.plan.extra_turns()) {
+            let mut attempt = match made.get(&turn.sequence) {
+                Some((_, true)) => continue,
+                Some((attempt, false)) => attempt + 1,
+                None => 1,
+            };
+            loop {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(samples.records);
+                }
+                tell(Event::Begins(&turn, attempt));
+                let record = self.attempt(&turn, attempt, &paths);
+                let last = self.is_last(&record);
+                samples.add(record)?;
+                if let Some(record) = samples.records.last() {
+                    tell(Event::Ended(record));
+                }
+                if last {
+                    break;
+                }
+                attempt += 1;
+            }
+            tell(Event::Done(&turn));
+        }
+        Ok(samples.records)
+    }
+
+    /// Whether nothing is tried again after this.
+    fn is_last(&self, record: &Record) -> bool {
+        match record.end {
+            End::Failed { failure: Failure::Interrupted, .. } => false,
+            End::Unsupported { .. } => true,
+            // It is in no figure.
+            _ if record.round < 0 => true,
+            _ => !record.noise.too_much || record.attempt >= self.plan.options.attempts,
+        }
+    }
+
+    fn attempt(&self, turn: &Turn<'_>, attempt: u32, paths: &[(String, NetPath)]) -> Record {
+        let extra = turn.sequence >= self.plan.len() as u64;
+        let logs = logs(turn, attempt, extra, paths.len() > 1);
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let started = since.map_or(0.0, |since| since.as_secs_f64());
+        let path = paths.iter().find(|(name, _)| *name == turn.key.path).map(|(_, path)| path);
+        let far = self.testbed.filter(|_| matches!(path, Some(NetPath::Testbed(_))));
+        let (begun, before) = (Instant::now(), readings(far));
+        let result = self.cell(turn, path, &self.folder.join(&logs));
+        let both = readings(far).into_iter().zip(before);
+        let noise = both.map(|(now, before)| now.since(before, self.plan.options.bounds));
+        let noise = noise.reduce(worse).unwrap_or_default();
+        let kept = self.folder.join(&logs).is_dir();
+        Record {
+            key: turn.key.clone(),
+            round: turn.round,
+            sequence: turn.sequence,
+            attempt,
+            started,
+            wall_seconds: begun.elapsed().as_secs_f64(),
+            end: self.end(result, noise, attempt, turn.round >= 0),
+            noise,
+            logs: kept.then(|| logs.to_string_lossy().into_owned()),
+        }
+    }
+
+    /// What became of an attempt. The last of those that were all disturbed is no figure.
+    fn end(
+        &self,
+        result: Result<Figures, Trouble>,
+        noise: Noise,
+        attempt: u32,
+        scored: bool,
+    ) -> End {
+        let over = attempt >= self.plan.options.attempts;
+        match result {
+            Ok(figures) if scored && over && noise.too_much => {
+                let why = format!(
+                    "others used {:.1} % of the CPUs and the hypervisor took {:.1} %; it was {} {}",
+                    100.0 * noise.foreign,
+                    100.0 * noise.steal,
+                    figures.value,
+                    figures.unit
+                );
+                End::Failed { failure: Failure::Noisy, why }
+            }
+            Ok(figures) => End::Measured { figures: Box::new(figures) },
+            Err(Trouble::Unsupported(why)) => End::Unsupported { why },
+            Err(Trouble::Failed(failure, why)) => End::Failed { failure, why },
+        }
+    }
+
+    fn cell(
+        &self,
+        turn: &Turn<'_>,
+        path: Option<&NetPath>,
+        logs: &Path,
+    ) -> Result<Figures, Trouble> {
+        let missing = |what: &str| Trouble::Failed(Failure::Start, format!("there is no {what}"));
+        let key = turn.key;
+        let find = |name: &str| self.plan.implementation(name).ok_or_else(|| missing(name));
+        let (client, server) = (find(&key.client)?, find(&key.server)?);
+        let path = path.ok_or_else(|| missing(&key.path))?;
+        let workload = Workload::named(&key.workload).ok_or_else(|| missing(&key.workload))?;
+        let known = workload.protocols().iter().find(|one| **one == key.protocol);
+        let protocol = known.ok_or_else(|| missing(&key.protocol))?;
+        let options = &self.plan.options;
+        let pair = Pair { client, server, protocol };
+        if let Some(why) = refusal(&pair, workload, &options.size, path, &key.point) {
+            return Err(Trouble::Unsupported(why));
+        }
+        let links = Links::of(path, &key.point);
+        let links = links.map_err(|error| Trouble::Unsupported(error.to_string()))?;
+        let lab = match links {
+            None => None,
+            Some(links) => Some(self.network.lab(links).ok_or_else(|| missing("namespace"))?),
+        };
+        let stage = match (path, self.testbed) {
+            (NetPath::Testbed(_), None) => return Err(missing("testbed")),
+            (NetPath::Testbed(_), Some(testbed)) => self.far(testbed, logs),
+            _ => self.near(lab, path, logs),
+        };
+        // What costs time is counted where it costs nothing that is measured.
+        let udp = !["perf-tcp", "sendfile"].contains(protocol);
+        let extra = turn.sequence >= self.plan.len() as u64;
+        let stage = Stage { count_calls: turn.round < 0 && udp && !extra, ..stage };
+        let here = matches!(stage.server.host, Host::Here(_));
+        let extras = if extra && here { options.extras } else { Extras::default() };
+        let stage = Stage { extras, ..stage };
+        let job = Job { server, client, workload, protocol, point: &key.point, round: turn.round };
+        cell::run(&stage, &job).map(|taken| taken.figures)
+    }
+}
+
+impl<'a> Runner<'a> {
+    /// Both ends on this machine.
+    fn near(&self, lab: Option<&'a Lab>, path: &'a NetPath, logs: &'a Path) -> Stage<'a> {
+        let options = &self.plan.options;
+        let (places, certificates) = (self.places, self.certificates);
+        let site =
+            |namespace, cpus| Site { host: Host::Here(namespace), cpus, places, certificates };
+        Stage {
+            server: site(lab.map(Lab::server), &options.server_cpus),
+            client: site(lab.map(|lab| lab.client(0)), &options.client_cpus),
+            address: lab.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |lab| lab.server().ipv4.into()),
+            relay: match path {
+                NetPath::Relay(impairment) => Some(impairment),
+                _ => None,
+            },
+            size: options.size,
+            stop: self.stop,
+            logs: Some(logs),
+            count_calls: false,
+            extras: Extras::default(),
+        }
+    }
+
+    /// Each on a machine of a testbed.
+    fn far(&self, testbed: &'a Testbed, logs: &'a Path) -> Stage<'a> {
+        let site = |machine: &'a Machine| Site {
+            host: Host::There(machine),
+            cpus: &machine.cpus,
+            places: &machine.places,
+            certificates: &machine.certificates,
+        };
+        Stage {
+            server: site(&testbed.server),
+            client: site(&testbed.client),
+            address: testbed.server.address,
+            relay: None,
+            size: self.plan.options.size,
+            stop: self.stop,
+            logs: Some(logs),
+            count_calls: false,
+            extras: Extras::default(),
+        }
+    }
+}
+
+/// Of this machine, or of both of a testbed.
+fn readings(far: Option<&Testbed>) -> Vec<Reading> {
+    match far {
+        None => vec![Reading::now()],
+        Some(Testbed { server, client }) => {
+            [server, client].iter().filter_map(|machine| Some(machine.count()?.1)).collect()
+        }
+    }
+}
+
+/// Where the logs of an attempt are, in the folder of the run: the QUIC Interop Runner's
+/// `logs/<server>_<client>/<test>/<repetition>`.
+fn logs(turn: &Turn<'_>, attempt: u32, extra: bool, several_paths: bool) -> PathBuf {
+    let key = turn.key;
+    let mut test = key.workload.clone();
+    if several_paths {
+        test.push('.');
+        test.push_str(&key.path);
+    }
+    for (name, value) in &key.point {
+        test.push_str(&format!(".{name}={value}"));
+    }
+    let round = match turn.round {
+        _ if extra => "extra".to_owned(),
+        -1 => "warmup".to_owned(),
+        round => round.to_string(),
+    };
+    let round = if attempt == 1 { round } else { format!("{round}-attempt-{attempt}") };
+    let pair = format!("{}_{}", key.server, key.client);
+    Path::new("logs").join(pair).join(test).join(round)
+}
+
+/// The records on the disk, and in memory.
+struct Samples {
+    file: File,
+    path: PathBuf,
+    records: Vec<Record>,
+}
+
+impl Samples {
+    /// What is there already is read; a line that was being written when the machine or the program
+    /// stopped is cut off.
+    fn open(folder: &Path) -> Result<Samples, BenchError> {
+        let path = folder.join(SAMPLES);
+        let failed = |source| BenchError::Write { path: path.clone(), source };
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let mut records = Vec::new();
+        let lines = text.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n');
+        for (number, line) in (1..).zip(lines.filter(|line| !line.is_empty())) {
+            let record = serde_json::from_slice(line).map_err(|error| BenchError::Resume {
+                path: folder.to_owned(),
+                why: format!("{SAMPLES} line {number}: {error}"),
+            })?;
+            records.push(record);
+        }
+        file.set_len(whole as u64).map_err(failed)?;
+        file.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
+        Ok(Samples { file, path, records })
+    }
+
+    fn add(&mut self, record: Record) -> Result<(), BenchError> {
+        let failed = |source| BenchError::Write { path: self.path.clone(), source };
+        let mut line = serde_json::to_vec(&record).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(failed)?;
+        self.records.push(record);
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Where the ends of a cell are, and the programs that run there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use equic_lab::Namespace;
+
+use crate::counters::Counters;
+use crate::process::{Ended, Program, Seat};
+use crate::registry::Places;
+use crate::testbed::{Machine, Remote};
+
+/// Where one end of a cell runs.
+#[derive(Clone, Debug)]
+pub struct Site<'a> {
+    /// On which host.
+    pub host: Host<'a>,
+    /// The CPUs it may use there.
+    pub cpus: &'a [usize],
+    /// Where the programs are there.
+    pub places: &'a Places,
+    /// A folder there with `ca.pem`, `cert.pem` and `priv.key`; the certificate is for `server`.
+    pub certificates: &'a Path,
+}
+
+/// A host.
+#[derive(Clone, Copy, Debug)]
+pub enum Host<'a> {
+    /// This machine: its own network, or a namespace.
+    Here(Option<&'a Namespace>),
+    /// A machine of a testbed.
+    There(&'a Machine),
+}
+
+/// What is to be started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Order {
+    pub words: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    pub folder: Option<PathBuf>,
+}
+
+impl Site<'_> {
+    pub(crate) fn start(&self, order: &Order) -> io::Result<Endpoint> {
+        match self.host {
+            Host::Here(namespace) => {
+                let seat = Seat {
+                    namespace,
+                    cpus: self.cpus,
+                    environment: order.environment.clone(),
+                    folder: order.folder.as_deref(),
+                };
+                Ok(Endpoint::Here(Program::start(&order.words, &seat)?))
+            }
+            Host::There(machine) => Ok(Endpoint::There(machine.start(order)?)),
+        }
+    }
+
+    /// The counters of its network, as far as they can be had.
+    pub(crate) fn counters(&self) -> Option<Counters> {
+        match self.host {
+            Host::Here(None) => Counters::read().ok(),
+            Host::Here(Some(namespace)) => namespace.run(Counters::read).ok()?.ok(),
+            Host::There(machine) => machine.count()?.0,
+        }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.certificates.join(name).to_string_lossy().into_owned()
+    }
+}
+
+/// A program of a cell. Dropping it ends it and what it left of its group.
+pub(crate) enum Endpoint {
+    Here(Program),
+    There(Remote),
+}
+
+impl Endpoint {
+    /// The next line it prints, if one comes in time; an error: none will come.
+    pub(crate) fn line(&mut self, timeout: Duration) -> Result<Option<String>, ()> {
+        match self {
+            Endpoint::Here(program) => program.line(timeout),
+            Endpoint::There(program) => program.line(timeout),
+        }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        match self {
+            Endpoint::Here(program) => program.has_ended(),
+            Endpoint::There(program) => program.has_ended(),
+        }
+    }
+
+    /// Waits until it is at rest, then gives its memory that is not of files, in bytes.
+    pub(crate) fn settle(&mut self) -> Option<u64> {
+        match self {
+            Endpoint::Here(program) => program.settle(),
+            Endpoint::There(program) => program.settle(),
+        }
+    }
+
+    pub(crate) fn close_stdin(&mut self) {
+        match self {
+            Endpoint::Here(program) => program.close_stdin(),
+            Endpoint::There(program) => program.close_stdin(),
+        }
+    }
+
+    /// Looks at the most memory it has had; an agent does so by itself.
+    pub(crate) fn peak_memory(&mut self) {
+        match self {
+            Endpoint::Here(program) => program.peak_memory(),
+            Endpoint::There(_) => {}
+        }
+    }
+
+    /// Asks it to end unless it has, and makes it end after `grace`.
+    pub(crate) fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
+        match self {
+            Endpoint::Here(program) => program.stop(grace),
+            Endpoint::There(program) => program.stop(grace),
+        }
+    }
+
+    pub(crate) fn last_words(&mut self) -> String {
+        match self {
+            Endpoint::Here(program) => program.last_words(),
+            Endpoint::There(program) => program.last_words(),
+        }
+    }
+
+    /// All that it said, for the logs.
+    pub(crate) fn said(&mut self) -> String {
+        match self {
+            Endpoint::Here(program) => program.said(),
+            Endpoint::There(program) => program.said(),
+        }
+    }
+
+    /// Its process id, if it is one of this machine.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self {
+            Endpoint::Here(program) => Some(program.pid()),
+            Endpoint::There(_) => None,
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Two machines instead of one: a file names them, ssh or something like it reaches them.
+//!
+//! On each an agent runs ([`crate::agent`]) for as long as the run lasts. Nothing is installed: the
+//! programs have to be there, in a folder that is laid out like target/servers, with `equic` in it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::IpAddr;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{Request, Said};
+use crate::counters::Counters;
+use crate::preflight::CERTIFICATES;
+use crate::process::Ended;
+use crate::site::Order;
+use crate::watch::Reading;
+use crate::{BenchError, Implementation, Places};
+
+/// How long a machine may take to answer, the longest of what it is asked included.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A testbed as its file describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Where servers run.
+    pub server: MachineDescription,
+    /// Where clients run.
+    pub client: MachineDescription,
+}
+
+/// A machine of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineDescription {
+    /// What runs a command there: `["ssh", "-o", "BatchMode=yes", "user@host"]`. Program and arguments
+    /// follow as words of their own.
+    pub ssh: Vec<String>,
+    /// Its address on the link that is measured.
+    pub address: IpAddr,
+    /// Where the programs are there.
+    pub folder: PathBuf,
+    /// `equic` there, if it is not in the folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub equic: Option<PathBuf>,
+    /// The CPUs that may be used.
+    pub cpus: Vec<usize>,
+}
+
+impl Description {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`BenchError::Read`], or [`BenchError::Testbed`] for what makes no sense.
+    pub fn read(path: &Path) -> Result<Description, BenchError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+        let wrong = |machine: &str, why: String| BenchError::Testbed {
+            machine: machine.to_owned(),
+            why: format!("{}: {why}", path.display()),
+        };
+        let found: Description =
+            toml::from_str(&text).map_err(|error| wrong("file", error.to_string()))?;
+        for (name, one) in [("server", &found.server), ("client", &found.client)] {
+            if one.ssh.is_empty() || one.cpus.is_empty() {
+                return Err(wrong(name, "it needs ssh = [...] and cpus = [...]".to_owned()));
+            }
+            // ssh(1) joins the words, and a shell takes them apart again.
+            let plain = |path: &Path| {
+                let text = path.to_string_lossy();
+                let allowed = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+                path.is_absolute() && text.chars().all(allowed)
+            };
+            if !plain(&one.folder) || !one.equic.as_deref().is_none_or(plain) {
+                let why = "folders are absolute, of letters, digits and /._-+".to_owned();
+                return Err(wrong(name, why));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Both machines, with an agent on each. Dropping it ends the agents and all that they started.
+#[derive(Debug)]
+pub struct Testbed {
+    /// Where servers run.
+    pub server: Machine,
+    /// Where clients run.
+    pub client: Machine,
+}
+
+/// A machine at hand.
+#[derive(Debug)]
+pub struct Machine {
+    /// `server` or `client`.
+    pub name: String,
+    /// Its address on the link that is measured.
+    pub address: IpAddr,
+    /// The CPUs that may be used.
+    pub cpus: Vec<usize>,
+    /// Where the programs are there.
+    pub places: Places,
+    /// Where the certificates are there.
+    pub certificates: PathBuf,
+    /// What it said of itself.
+    pub about: Said,
+    session: Arc<Mutex<Session>>,
+}
+
+impl Testbed {
+    /// Reaches both machines, looks whether the programs are there, and puts the certificates there.
+    ///
+    /// # Errors
+    /// [`BenchError::Testbed`]: a machine does not answer, or lacks something.
+    pub fn connect(
+        description: &Description,
+        implementations: &[&Implementation],
+        certificates: &Path,
+    ) -> Result<Testbed, BenchError> {
+        let mut files = BTreeMap::new();
+        for name in CERTIFICATES {
+            let path = certificates.join(name);
+            let text = std::fs::read_to_string(&path)
+                .map_err(|source| BenchError::Read { path, source })?;
+            files.insert(name.to_owned(), text);
+        }
+        let machine = |name: &str, one: &MachineDescription| {
+            Machine::connect(name, one, implementations, &files)
+                .map_err(|why| BenchError::Testbed { machine: name.to_owned(), why })
+        };
+        let server = machine("server", &description.server)?;
+        Ok(Testbed { server, client: machine("client", &description.client)? })
+    }
+}
+
+impl Machine {
+    fn connect(
+        name: &str,
+        one: &MachineDescription,
+        implementations: &[&Implementation],
+        files: &BTreeMap<String, String>,
+    ) -> Result<Machine, String> {
+        let folder = &one.folder;
+        let equic = one.equic.clone().unwrap_or_else(|| folder.join("equic"));
+        let places = Places { dir: folder.clone(), built: folder.clone(), equic: equic.clone() };
+        let mut session = Session::start(&one.ssh, &equic)?;
+        let program = |one: &&Implementation| places.fill(&one.command).into_iter().next();
+        let programs = implementations.iter().filter_map(program).map(PathBuf::from);
+        let programs = programs.filter(|path| path.is_absolute()).collect();
+        let about = session.ask(&Request::Check { programs, cpus: one.cpus.clone() })?;
+        if let Said::Checked { missing, .. } = &about
+            && let Some(missing) = missing.first()
+        {
+            return Err(format!("{} is not there", missing.display()));
+        }
+        let certificates = match session.ask(&Request::Put { files: files.clone() })? {
+            Said::Folder { path } => path,
+            other => return Err(format!("it answers {other:?}")),
+        };
+        Ok(Machine {
+            name: name.to_owned(),
+            address: one.address,
+            cpus: one.cpus.clone(),
+            places,
+            certificates,
+            about,
+            session: Arc::new(Mutex::new(session)),
+        })
+    }
+
+    /// The counters of its network, and of its CPUs.
+    pub fn count(&self) -> Option<(Option<Counters>, Reading)> {
+        match lock(&self.session).ask(&Request::Count) {
+            Ok(Said::Counted { counters, reading }) => Some((counters, reading)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn start(&self, order: &Order) -> std::io::Result<Remote> {
+        let request = Request::Start {
+            words: order.words.clone(),
+            environment: order.environment.clone(),
+            cpus: self.cpus.clone(),
+        };
+        let mut session = lock(&self.session);
+        session.begin();
+        session.ask(&request).map_err(std::io::Error::other)?;
+        drop(session);
+        Ok(Remote { session: Arc::clone(&self.session), ended: None })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program of an agent. Dropping it ends it.
+pub(crate) struct Remote {
+    session: Arc<Mutex<Session>>,
+    ended: Option<(Ended, String, String)>,
+}
+
+impl Remote {
+    pub(crate) fn line(&mut self, timeout: Duration) -> Result<Option<String>, ()> {
+        lock(&self.session).line(timeout)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_some() || lock(&self.session).ended()
+    }
+
+    pub(crate) fn settle(&self) -> Option<u64> {
+        match lock(&self.session).ask(&Request::Settle) {
+            Ok(Said::Settled { anonymous }) => anonymous,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn close_stdin(&self) {
+        // Should it not, the client stalls, and that is told.
+        let _ = lock(&self.session).ask(&Request::Close);
+    }
+
+    pub(crate) fn stop(&mut self, grace: Duration) -> std::io::Result<Ended> {
+        if let Some((ended, ..)) = self.ended {
+            return Ok(ended);
+        }
+        let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        match lock(&self.session).ask(&Request::Stop { grace }) {
+            Ok(Said::Stopped { status, cpu_seconds, peak_rss, words, said }) => {
+                let status = ExitStatus::from_raw(status);
+                let ended = Ended { status, cpu_seconds, peak_rss };
+                self.ended = Some((ended, words, said));
+                Ok(ended)
+            }
+            Ok(other) => Err(std::io::Error::other(format!("the agent says {other:?}"))),
+            Err(why) => Err(std::io::Error::other(why)),
+        }
+    }
+
+    pub(crate) fn last_words(&self) -> String {
+        self.ended.as_ref().map(|(_, words, _)| words.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn said(&self) -> String {
+        self.ended.as_ref().map(|(.., said)| said.clone()).unwrap_or_default()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // An agent that cannot be asked has lost its connection, and ends by itself.
+        let _ = self.stop(Duration::ZERO);
+    }
+}
+
+/// A connection to an agent.
+#[derive(Debug)]
+struct Session {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    answers: Receiver<Said>,
+    events: Receiver<Said>,
+    /// Of the program at hand.
+    silent: bool,
+    ended: bool,
+    lines: std::collections::VecDeque<String>,
+}
+
+impl Session {
+    fn start(ssh: &[String], equic: &Path) -> Result<Session, String> {
+        let (program, arguments) = ssh.split_first().ok_or("there is no command to reach it")?;
+        let mut command = Command::new(program);
+        command.args(arguments).arg(equic).args(["bench", "agent"]);
+        // A group of its own: Ctrl-C ends this process, and this process ends its agents in order.
+        command.process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = equic_lab::spawn(command).map_err(|error| format!("{program}: {error}"))?;
+        let stdin = child.stdin.take();
+        let (answer, answers) = channel();
+        let (event, events) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    // A greeting of the machine is none of ours.
+                    let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
+                    let sent = match said {
+                        Said::Line { .. } | Said::Silent | Said::Ended => event.send(said).is_ok(),
+                        said => answer.send(said).is_ok(),
+                    };
+                    if !sent {
+                        return;
+                    }
+                }
+            });
+        }
+        let (silent, ended, lines) = (false, false, std::collections::VecDeque::new());
+        Ok(Session { child, stdin, answers, events, silent, ended, lines })
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Said, String> {
+        let gone = "the connection is gone";
+        let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+        line.push(b'\n');
+        let stdin = self.stdin.as_mut().ok_or(gone)?;
+        stdin.write_all(&line).and_then(|()| stdin.flush()).map_err(|_| gone)?;
+        match self.answers.recv_timeout(PATIENCE) {
+            Ok(Said::Failed { why }) => Err(why),
+            Ok(said) => Ok(said),
+            Err(RecvTimeoutError::Disconnected) => Err("it does not answer".to_owned()),
+            Err(RecvTimeoutError::Timeout) => {
+                // An answer that comes later would be taken for another's.
+                self.stdin = None;
+                Err(format!("it did not answer in {} s", PATIENCE.as_secs()))
+            }
+        }
+    }
+
+    /// Forgets the program before.
+    fn begin(&mut self) {
+        while self.events.try_recv().is_ok() {}
+        (self.silent, self.ended) = (false, false);
+        self.lines.clear();
+    }
+
+    fn take(&mut self, said: Said) {
+        match said {
+            Said::Line { text } => self.lines.push_back(text),
+            Said::Silent => self.silent = true,
+            Said::Ended => self.ended = true,
+            _ => {}
+        }
+    }
+
+    fn line(&mut self, timeout: Duration) -> Result<Option<String>, ()> {
+        while let Ok(said) = self.events.try_recv() {
+            self.take(said);
+        }
+        if let Some(line) = self.lines.pop_front() {
+            return Ok(Some(line));
+        }
+        if self.silent {
+            return Err(());
+        }
+        match self.events.recv_timeout(timeout) {
+            Ok(said) => {
+                self.take(said);
+                Ok(self.lines.pop_front())
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                (self.silent, self.ended) = (true, true);
+                Err(())
+            }
+        }
+    }
+
+    fn ended(&mut self) -> bool {
+        while let Ok(said) = self.events.try_recv() {
+            self.take(said);
+        }
+        self.ended
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The agent ends with its input; whoever brought us there, with the agent.
+        self.stdin = None;
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,305 @@
+//! `transfer`: a file between stock endpoints, which know the QUIC Interop Runner's environment.
+//!
+//! What the containers have at fixed places is told by WWW, DOWNLOADS, CERTS, IP and PORT, as "QUIC on the
+//! Highway" does it. Such endpoints tell nothing but their exit status: time is that of the client's
+//! process, and whether the file came whole is seen by its SHA-256.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{RngCore as _, SeedableRng as _};
+
+use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
+use crate::cell::{Job, NAME, Stage, Taken, Trouble, environment, failed, start};
+use crate::plan::sha256;
+use crate::site::{Endpoint, Host, Order, Site};
+use crate::{Answer, Failure, Figures, Implementation, Workload};
+
+/// How often a client is looked at whose time is its process's, and for how long a setup may run.
+const SOON: Duration = Duration::from_millis(1);
+const SETUP: Duration = Duration::from_secs(600);
+/// Ports of servers: below those that the kernel gives out by itself.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The folder of files in that of the logs, which goes when an attempt is over.
+pub(crate) const WORK: &str = "work";
+
+/// Measures once. `logs` is the folder of this attempt.
+pub(crate) fn measure(
+    stage: &Stage<'_>,
+    job: &Job<'_>,
+    logs: &Path,
+    ends: (&mut Option<Endpoint>, &mut Option<Endpoint>),
+    notes: &mut Vec<String>,
+) -> Result<Taken, Trouble> {
+    let wrong = |what: &str, error: &dyn std::fmt::Display| {
+        Trouble::Failed(Failure::Start, format!("{what}: {error}"))
+    };
+    let files = logs.join(WORK);
+    for folder in
+        [files.join("www"), files.join("downloads"), logs.join("server"), logs.join("client")]
+    {
+        fs::create_dir_all(folder).map_err(|error| wrong("a folder", &error))?;
+    }
+    let name = "file";
+    let served = files.join("www").join(name);
+    write(&served, stage.size.bytes, job.round).map_err(|error| wrong("the file", &error))?;
+    let sent = sha256(&served).map_err(|error| wrong("the file", &error))?;
+    let port = free_port(&stage.server).ok_or_else(|| wrong("a port", &"none is free"))?;
+    let address = SocketAddr::new(stage.address, port);
+
+    let (server_end, client_end) = ends;
+    let order = order("server", job.server, job, stage, logs, address, "")?;
+    notes.push(format!("server: {}", order.words.join(" ")));
+    let server = server_end.insert(start("server", &stage.server, &order)?);
+    listening(stage, server, port)?;
+    let Some(server_idle_memory) = server.settle() else { return Err(died(server, "server")) };
+
+    let host = if job.client.image.is_some() { NAME.to_owned() } else { stage.address.to_string() };
+    let requests = format!("https://{host}:{port}/{name}");
+    let order = self::order("client", job.client, job, stage, logs, address, &requests)?;
+    notes.push(format!("client: {} (REQUESTS={requests})", order.words.join(" ")));
+    let before = (stage.server.counters(), stage.client.counters());
+    let begun = Instant::now();
+    let client = client_end.insert(start("client", &stage.client, &order)?);
+    let patience = Duration::from_secs_f64(Workload::Transfer.patience(&stage.size));
+    while !client.has_ended() {
+        interrupted(stage)?;
+        if server.has_ended() {
+            return Err(died(server, "server"));
+        }
+        if begun.elapsed() >= patience {
+            let why = format!("stalled: the client had not ended after {patience:.0?}");
+            return failed(Failure::Stalled, why);
+        }
+        client.peak_memory();
+        std::thread::sleep(SOON);
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let ended = end(client, "client", Duration::ZERO)?;
+    if !ended.status.success() {
+        return Err(died(client, "client"));
+    }
+    let after = (stage.server.counters(), stage.client.counters());
+    let stopped = end(server, "server", ENDING)?;
+    compare(&files.join("downloads").join(name), stage.size.bytes, &sent)?;
+
+    let rise = |before: Option<crate::counters::Counters>, after: Option<_>| {
+        Some(crate::counters::Counters::since(after?, before?))
+    };
+    let answer = Answer { bytes: stage.size.bytes, count: 1, seconds, ..Answer::default() };
+    let figures = Figures {
+        value: 8.0 * answer.bytes as f64 / seconds,
+        unit: Workload::Transfer.figure().unit().to_owned(),
+        bytes: answer.bytes,
+        count: 1,
+        seconds,
+        process_seconds: seconds,
+        server_cpu_seconds: stopped.cpu_seconds,
+        client_cpu_seconds: ended.cpu_seconds,
+        server_peak_rss: stopped.peak_rss,
+        client_peak_rss: ended.peak_rss,
+        server_udp_drops: rise(before.0, after.0).map(|rise| rise.udp_drops),
+        client_udp_drops: rise(before.1, after.1).map(|rise| rise.udp_drops),
+        softnet_drops: rise(before.0, after.0).map(|rise| rise.softnet_drops),
+        ..Figures::default()
+    };
+    Ok(Taken { figures, answer, server_idle_memory, server_held_memory: None })
+}
+
+/// Whether the file came as it was sent.
+fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), Trouble> {
+    let Ok(meta) = fs::metadata(came) else {
+        return failed(Failure::Lied, "the client ended well, and there is no file");
+    };
+    if meta.len() < bytes {
+        let why = format!("{} bytes arrived, instead of {bytes}", meta.len());
+        return failed(Failure::Truncated, why);
+    }
+    match sha256(came) {
+        Ok(came) if came == sent => Ok(()),
+        Ok(_) => failed(Failure::Corrupted, "the file that arrived is another one (SHA-256)"),
+        Err(error) => failed(Failure::Lied, error.to_string()),
+    }
+}
+
+/// The command of an end, with its environment.
+fn order(
+    role: &str,
+    who: &Implementation,
+    job: &Job<'_>,
+    stage: &Stage<'_>,
+    logs: &Path,
+    address: SocketAddr,
+    requests: &str,
+) -> Result<Order, Trouble> {
+    let site = if role == "server" { &stage.server } else { &stage.client };
+    let (own, files) = (logs.join(role), logs.join(WORK));
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut environment: BTreeMap<String, String> = environment(who, job.point)?;
+    // Neither QLOGDIR nor SSLKEYLOGFILE: whoever writes these is slowed down by it.
+    let set = [
+        ("ROLE", role.to_owned()),
+        ("TESTCASE", "transfer".to_owned()),
+        ("SERVER_PARAMS", String::new()),
+        ("CLIENT_PARAMS", String::new()),
+        ("IP", address.ip().to_string()),
+        ("PORT", address.port().to_string()),
+        ("SERVERNAME", NAME.to_owned()),
+        ("WWW", text(&files.join("www"))),
+        ("DOWNLOADS", text(&files.join("downloads"))),
+        ("CERTS", text(site.certificates)),
+        ("LOGS", text(&own)),
+        ("REQUESTS", requests.to_owned()),
+    ];
+    environment.extend(set.map(|(name, value)| (name.to_owned(), value)));
+    if let (Some(image), None, []) = (&who.image, &who.path, &who.endpoint[..]) {
+        let words = docker(image, &environment, (&own, &files), site, address);
+        return Ok(Order { words, environment: BTreeMap::new(), folder: None });
+    }
+    let (words, folder) = match (&who.endpoint[..], &who.path) {
+        ([], Some(folder)) => {
+            let script = folder.join(format!("run-{role}.sh"));
+            (vec![text(&script)], Some(folder.clone()))
+        }
+        (endpoint, _) => (site.places.fill(endpoint), Some(own)),
+    };
+    Ok(Order { words, environment, folder })
+}
+
+/// A container in the network of this process, or of the namespace that docker is started in.
+fn docker(
+    image: &str,
+    environment: &BTreeMap<String, String>,
+    (own, files): (&Path, &Path),
+    site: &Site<'_>,
+    address: SocketAddr,
+) -> Vec<String> {
+    let mount = |from: &Path, to: &str| format!("type=bind,source={},target={to}", from.display());
+    let mut words: Vec<String> =
+        ["docker", "run", "--rm", "--init", "--network=host"].map(str::to_owned).into();
+    words.push(format!("--add-host={NAME}:{}", address.ip()));
+    for (name, value) in environment {
+        // At fixed places inside.
+        if !["WWW", "DOWNLOADS", "CERTS", "LOGS"].contains(&name.as_str()) {
+            words.extend(["--env".to_owned(), format!("{name}={value}")]);
+        }
+    }
+    for (from, to) in [
+        (files.join("www"), "/www"),
+        (files.join("downloads"), "/downloads"),
+        (site.certificates.to_owned(), "/certs"),
+        (own.to_owned(), "/logs"),
+    ] {
+        words.extend(["--mount".to_owned(), mount(&from, to)]);
+    }
+    words.push(image.to_owned());
+    words
+}
+
+/// Runs `setup-env.sh` of the implementations that have one, before anything is measured: nothing is
+/// installed meanwhile.
+///
+/// # Errors
+/// [`crate::BenchError::Plan`]: it failed, or did not end.
+pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
+    let Some(folder) = &who.path else { return Ok(()) };
+    let script = folder.join("setup-env.sh");
+    if !script.is_file() {
+        return Ok(());
+    }
+    let failed = |why: String| {
+        crate::BenchError::Plan(format!("{} of {}: {why}", script.display(), who.name))
+    };
+    let mut command = Command::new(&script);
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = equic_lab::spawn(command).map_err(|error| failed(error.to_string()))?;
+    let deadline = Instant::now() + SETUP;
+    loop {
+        match child.try_wait().map_err(|error| failed(error.to_string()))? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(failed(status.to_string())),
+            None if Instant::now() < deadline => std::thread::sleep(LOOK),
+            None => {
+                // It is reported as what it is.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(failed(format!("it had not ended after {} s", SETUP.as_secs())));
+            }
+        }
+    }
+}
+
+/// Bytes of chance, another file in each round.
+fn write(path: &Path, bytes: u64, round: i64) -> io::Result<()> {
+    let mut rng = SmallRng::seed_from_u64(round.cast_unsigned());
+    let mut file = BufWriter::new(File::create(path)?);
+    let mut block = vec![0; 1 << 16];
+    let mut left = bytes;
+    while left > 0 {
+        rng.fill_bytes(&mut block);
+        let now = left.min(block.len() as u64);
+        // No more than the block is long.
+        file.write_all(block.get(..now as usize).unwrap_or_default())?;
+        left -= now;
+    }
+    file.flush()
+}
+
+/// A port of the server's host that nobody has, UDP and TCP.
+fn free_port(site: &Site<'_>) -> Option<u16> {
+    let own = u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start)).unwrap_or(0);
+    let look = move || {
+        let free = |port: &u16| {
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok()
+                && std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok()
+        };
+        (PORTS.start + own..PORTS.end).chain(PORTS).find(free)
+    };
+    match site.host {
+        Host::Here(None) => look(),
+        Host::Here(Some(namespace)) => namespace.run(look).ok()?,
+        Host::There(_) => None,
+    }
+}
+
+/// Waits until a UDP or TCP socket of the server's host is bound to the port.
+fn listening(stage: &Stage<'_>, server: &mut Endpoint, port: u16) -> Result<(), Trouble> {
+    let deadline = Instant::now() + BEGINNING;
+    loop {
+        interrupted(stage)?;
+        if server.has_ended() {
+            return Err(died(server, "server"));
+        }
+        let bound = match stage.server.host {
+            Host::Here(None) => listens(port),
+            Host::Here(Some(namespace)) => namespace.run(|| listens(port)).unwrap_or(false),
+            Host::There(_) => false,
+        };
+        if bound {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return failed(Failure::Start, format!("the server did not listen in {BEGINNING:?}"));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether a socket of the calling thread's namespace is bound to the port (proc_net(5): hexadecimal,
+/// behind the address).
+fn listens(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    ["udp", "udp6", "tcp", "tcp6"].iter().any(|file| {
+        let path = PathBuf::from("/proc/thread-self/net").join(file);
+        let table = fs::read_to_string(path).unwrap_or_default();
+        let local = |line: &str| line.split_whitespace().nth(1).map(|l| l.ends_with(&suffix));
+        table.lines().any(|line| local(line) == Some(true))
+    })
+}

@@ -1,0 +1,159 @@
+//! What else the machine did during an attempt.
+
+use std::fs;
+use std::io::Read as _;
+use std::sync::OnceLock;
+
+use equic_lab::measure::{ProcessCpu, family_cpu_seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::Noise;
+use crate::counters::{Cpus, ticks_per_second};
+
+/// From how much on an attempt counts as disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Part of all CPU time that the hypervisor may take, 0 to 1.
+    pub steal: f64,
+    /// Part of all CPU time that may go to others, 0 to 1.
+    pub foreign: f64,
+}
+
+/// What the machine and this process have done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The machine's CPUs; none: they cannot be read.
+    cpus: Option<Cpus>,
+    /// This process and what it has waited for, in seconds.
+    ours: f64,
+    /// The kernel's threads for soft interrupts, in seconds.
+    helpers: f64,
+}
+
+impl Reading {
+    /// As of now.
+    pub fn now() -> Reading {
+        Reading { cpus: Cpus::read().ok(), ours: family_cpu_seconds(), helpers: softirq_threads() }
+    }
+
+    /// What happened since `earlier`, when all that was started meanwhile has ended and was waited for.
+    ///
+    /// The kernel counts CPU time of the machine by samples at each clock tick, and that of processes
+    /// exactly: a few ticks more or less are no noise, however short the attempt was.
+    #[must_use]
+    pub fn since(self, earlier: Reading, bounds: Bounds) -> Noise {
+        let (Some(before), Some(after)) = (earlier.cpus, self.cpus) else {
+            return Noise::default();
+        };
+        let total = after.total - before.total;
+        let ours = self.ours - earlier.ours;
+        let helpers = self.helpers - earlier.helpers;
+        let steal = after.steal - before.steal;
+        let processes = after.processes - before.processes;
+        let interrupts = after.interrupts - before.interrupts;
+        // Without exact accounting of interrupts the time of a process includes that of soft interrupts
+        // that came while it ran, and the machine's time at processes does not.
+        let foreign = match interrupts_are_apart() {
+            Some(false) => processes + interrupts - helpers - ours,
+            Some(true) | None => processes - ours,
+        };
+        judge(total, steal, foreign, bounds)
+    }
+}
+
+/// The worse of the noise of two machines.
+#[must_use]
+pub fn worse(one: Noise, other: Noise) -> Noise {
+    Noise {
+        steal: one.steal.max(other.steal),
+        foreign: one.foreign.max(other.foreign),
+        too_much: one.too_much || other.too_much,
+    }
+}
+
+fn judge(total: f64, steal: f64, foreign: f64, bounds: Bounds) -> Noise {
+    if total <= 0.0 {
+        return Noise::default();
+    }
+    let slack = 4.0 / ticks_per_second();
+    let part = |seconds: f64| (seconds / total).clamp(0.0, 1.0);
+    let too_much = |seconds: f64, bound: f64| seconds > slack && part(seconds) > bound;
+    Noise {
+        steal: part(steal),
+        foreign: part(foreign),
+        too_much: too_much(steal, bounds.steal) || too_much(foreign, bounds.foreign),
+    }
+}
+
+/// Whether the kernel accounts for interrupts apart (CONFIG_IRQ_TIME_ACCOUNTING); none: it does not say
+/// how it was built.
+fn interrupts_are_apart() -> Option<bool> {
+    static ANSWER: OnceLock<Option<bool>> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+        let config = match fs::read_to_string(format!("/boot/config-{}", release.trim())) {
+            Ok(config) => config,
+            Err(_) => {
+                let mut config = String::new();
+                let packed = fs::File::open("/proc/config.gz").ok()?;
+                flate2::read::GzDecoder::new(packed).read_to_string(&mut config).ok()?;
+                config
+            }
+        };
+        Some(config.lines().any(|line| line == "CONFIG_IRQ_TIME_ACCOUNTING=y"))
+    })
+}
+
+/// CPU time so far of the kernel's threads for soft interrupts, in seconds: they work for the traffic
+/// that is measured.
+fn softirq_threads() -> f64 {
+    static THREADS: OnceLock<Vec<u32>> = OnceLock::new();
+    let threads = THREADS.get_or_init(|| {
+        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(|pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.starts_with("ksoftirqd/"))
+        })
+        .collect()
+    });
+    threads.iter().filter_map(|pid| Some(ProcessCpu::of(*pid)?.seconds())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { steal: 0.02, foreign: 0.05 };
+
+    #[test]
+    fn a_part_is_too_much_and_a_few_ticks_are_not() {
+        let noise = judge(10.0, 0.1, 0.4, BOUNDS);
+        assert_eq!((noise.steal, noise.foreign, noise.too_much), (0.01, 0.04, false));
+        assert!(judge(10.0, 0.3, 0.0, BOUNDS).too_much);
+        assert!(judge(10.0, 0.0, 0.6, BOUNDS).too_much);
+        // Three ticks of a fifth of a second.
+        assert!(!judge(0.2, 0.0, 3.0 / ticks_per_second(), BOUNDS).too_much);
+        // What was ours can seem to be more than all there was.
+        assert_eq!(judge(10.0, 0.0, -1.0, BOUNDS).foreign, 0.0);
+        assert_eq!(judge(0.0, 0.0, 0.0, BOUNDS), Noise::default());
+    }
+
+    #[test]
+    fn work_of_a_stranger_is_seen() {
+        // By a child that is not waited for until the watch has ended.
+        let mut command = std::process::Command::new("/bin/sh");
+        command.args(["-c", "while :; do :; done"]);
+        let before = Reading::now();
+        let mut child = equic_lab::spawn(command).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while ProcessCpu::of(child.id()).unwrap().seconds() < 0.5 {
+            assert!(std::time::Instant::now() < deadline, "it does not run");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let noise = Reading::now().since(before, Bounds { steal: 1.0, foreign: 0.01 });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(noise.too_much && noise.foreign > 0.01, "{noise:?}");
+    }
+}

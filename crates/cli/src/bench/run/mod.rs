@@ -1,0 +1,287 @@
+//! `equic bench run`: every client against every server that speaks its protocol.
+//!
+//! `options`: from arguments to a plan; `show`: how far it is, and the table at the end.
+
+mod options;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use equic_bench::agent::Said;
+use equic_bench::doctor::{self, Finding};
+use equic_bench::manifest::Manifest;
+use equic_bench::network::{Links, Network};
+use equic_bench::plan::Plan;
+use equic_bench::run::{Event, Runner};
+use equic_bench::testbed::{Description, Machine, Testbed};
+use equic_bench::{Implementation, NetPath, Record, Registry, Workload, preflight, transfer};
+use equic_interop::Certificates;
+use equic_lab::Lab;
+use equic_report::schema::Timestamp;
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+use crate::output;
+use options::Chosen;
+use show::Progress;
+
+/// The schema of what `--json` prints.
+const SCHEMA: &str = "equic.bench.run/1";
+
+/// Measures every client against every server that speaks its protocol: goodput, handshakes, requests,
+/// CPU time and memory, in randomised interleaved rounds. docs/bench.md explains it; `make bench-deps`
+/// builds the implementations
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Where the run's folder is made [default: out/bench/TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with an interrupted run: nothing else can be chosen
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["Chosen", "out"])]
+    resume: Option<PathBuf>,
+    /// Do not run on a machine about which the doctor has something serious to say
+    #[arg(long)]
+    strict: bool,
+    /// Print the result as JSON (schema equic.bench.run/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Summary<'a> {
+    /// The folder of the run.
+    folder: &'a Path,
+    /// Whether all of the plan was carried out.
+    complete: bool,
+    /// One for each cell.
+    cells: Vec<show::Cell<'a>>,
+}
+
+pub fn run(args: &Args) -> Done {
+    let stop = Arc::new(AtomicBool::new(false));
+    until_signal(&stop)?;
+    let resumed = args.resume.is_some();
+    let plan = match &args.resume {
+        Some(folder) => Plan::read(folder)?.options,
+        None => args.chosen.options()?,
+    };
+    let equic = std::env::current_exe()
+        .map_err(|error| Failure::because("this program does not find itself", error))?;
+    let registry = Registry::read(&plan.registry, &plan.built, &equic)?;
+    let plan = match &args.resume {
+        Some(folder) => resume(folder, &registry)?,
+        None => {
+            let chosen = registry.select(&args.chosen.implementations())?;
+            let plan = options::with_default_path(plan, &chosen);
+            Plan::new(plan, &chosen, registry.places())?
+        }
+    };
+    let created = Timestamp::new(SystemTime::now())
+        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let folder = match (&args.resume, &args.out) {
+        (Some(folder), _) | (None, Some(folder)) => folder.clone(),
+        (None, None) => Path::new("out/bench").join(created.as_str().replace(':', "")),
+    };
+    let folder = std::path::absolute(folder)?;
+    let links = links(&plan)?;
+    let here = plan.paths()?.iter().any(|(_, path)| !matches!(path, NetPath::Testbed(_)));
+    if here {
+        preflight::programs(&plan, registry.places())?;
+    }
+    preflight::privileges(&plan)?;
+    if !resumed {
+        claim(&folder)?;
+    }
+    preflight::space(&plan, &folder)?;
+    let certificates = certificates(args, &plan, &folder, resumed)?;
+    if plan.options.workloads.contains(&Workload::Transfer) {
+        for one in &plan.implementations {
+            transfer::set_up(&one.implementation)?;
+        }
+    }
+    let testbed = testbed(&plan, &certificates)?;
+    let findings = examine(args, &plan, testbed.as_ref())?;
+    if !resumed {
+        let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let mut manifest = Manifest::new(&plan, created, command, findings)?;
+        let machines = testbed.iter().flat_map(|testbed| [&testbed.server, &testbed.client]);
+        manifest.testbed = machines.map(|one| (one.name.clone(), one.about.clone())).collect();
+        manifest.write(&folder)?;
+        plan.write(&folder)?;
+    }
+    // What killed runs left behind; whatever cannot be removed is not in the way.
+    if !links.is_empty() {
+        let _ = Lab::sweep();
+    }
+    let network = Network::build(links)?;
+    let runner = Runner {
+        plan: &plan,
+        folder: &folder,
+        places: registry.places(),
+        certificates: &certificates,
+        network: &network,
+        testbed: testbed.as_ref(),
+        stop: &stop,
+    };
+    let records = carry_out(args, &runner);
+    drop(testbed);
+    network.close()?;
+    // A full disk, for one.
+    let records = records.map_err(|failure| failure.mend(again(&folder)))?;
+    finish(args, &plan, &folder, &records, stop.load(Ordering::Relaxed))
+}
+
+/// How an interrupted run is gone on with.
+fn again(folder: &Path) -> String {
+    format!("`equic bench run --resume {}` goes on with it", folder.display())
+}
+
+/// The first SIGINT, SIGTERM or SIGHUP ends the run in order, the second at once.
+fn until_signal(stop: &Arc<AtomicBool>) -> Done {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(stop)))
+            .map_err(|error| Failure::because("cannot watch for signals", error))?;
+    }
+    Ok(())
+}
+
+/// The frozen plan, if everything is still as it was.
+fn resume(folder: &Path, registry: &Registry) -> Done<Plan> {
+    let then = Plan::read(folder)?;
+    let names: Vec<String> =
+        then.implementations.iter().map(|one| one.implementation.name.clone()).collect();
+    let now = Plan::new(then.options.clone(), &registry.select(&names)?, registry.places())?;
+    match then.difference(&now) {
+        None => Ok(then),
+        Some(what) => Err(Failure::new(format!(
+            "{} cannot be gone on with: {what}, and figures of before and after do not compare",
+            folder.display()
+        ))
+        .mend("begin a new run")),
+    }
+}
+
+/// Makes the folder, which must not be that of another run.
+fn claim(folder: &Path) -> Done {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Failure::because(format_args!("cannot make {}", folder.display()), error)
+    })?;
+    if folder.join(equic_bench::plan::FILE).exists() {
+        let what = format!("{} is the folder of another run", folder.display());
+        return Err(Failure::new(what).mend(again(folder)));
+    }
+    Ok(())
+}
+
+fn links(plan: &Plan) -> Done<Vec<Links>> {
+    let paths = plan.paths()?;
+    let mut links = Vec::new();
+    for key in &plan.cells.keys {
+        if let Some((_, path)) = paths.iter().find(|(name, _)| *name == key.path) {
+            links.extend(Links::of(path, &key.point)?);
+        }
+    }
+    Ok(links)
+}
+
+fn certificates(args: &Args, plan: &Plan, folder: &Path, resumed: bool) -> Done<PathBuf> {
+    let certificates = match &plan.options.certificates {
+        Some(given) => given.clone(),
+        None if resumed => folder.join("certificates/usual"),
+        None => Certificates::write(&folder.join("certificates"), args.chosen.seed)?.usual,
+    };
+    preflight::certificates(&certificates)?;
+    Ok(certificates)
+}
+
+/// The two machines, if a path leads over such.
+fn testbed(plan: &Plan, certificates: &Path) -> Done<Option<Testbed>> {
+    for (_, path) in plan.paths()? {
+        if let NetPath::Testbed(file) = path {
+            let all: Vec<&Implementation> =
+                plan.implementations.iter().map(|one| &one.implementation).collect();
+            let description = Description::read(&file)?;
+            return Ok(Some(Testbed::connect(&description, &all, certificates)?));
+        }
+    }
+    Ok(None)
+}
+
+/// What the doctor says, of this machine or of those of the testbed.
+fn examine(args: &Args, plan: &Plan, testbed: Option<&Testbed>) -> Done<Vec<Finding>> {
+    let findings = match testbed {
+        None => doctor::examine(&plan.options.server_cpus, &plan.options.client_cpus),
+        Some(Testbed { server, client }) => {
+            let of = |machine: &Machine| match &machine.about {
+                Said::Checked { findings, .. } => findings.clone(),
+                _ => Vec::new(),
+            };
+            let named = |machine: &Machine| {
+                let name = machine.name.clone();
+                let with =
+                    move |one: Finding| Finding { what: format!("{name}: {}", one.what), ..one };
+                of(machine).into_iter().map(with).collect::<Vec<_>>()
+            };
+            [named(server), named(client)].concat()
+        }
+    };
+    let serious: Vec<&Finding> = findings.iter().filter(|one| one.serious).collect();
+    if args.strict && !serious.is_empty() {
+        let lines: Vec<String> = serious
+            .iter()
+            .map(|one| format!("{}: {}\n  {}", one.what, one.found, one.mend))
+            .collect();
+        return Err(Failure::new(format!("the doctor is against it\n{}", lines.join("\n"))));
+    }
+    for one in serious {
+        output::notice(format_args!("{}: {}\n  {}", one.what, one.found, one.mend));
+    }
+    Ok(findings)
+}
+
+fn carry_out(args: &Args, runner: &Runner<'_>) -> Done<Vec<Record>> {
+    let progress = Progress::new(runner.plan, args.json);
+    let mut trouble = Ok(());
+    let records = runner.run(|event| {
+        let told = match event {
+            Event::Begins(turn, attempt) => {
+                progress.begin(turn, attempt);
+                Ok(())
+            }
+            Event::Ended(record) => progress.ended(record),
+            Event::Done(_) => {
+                progress.done();
+                Ok(())
+            }
+        };
+        // Whoever reads has gone; the run does not depend on it.
+        if trouble.is_ok() {
+            trouble = told;
+        }
+    })?;
+    Ok(records)
+}
+
+fn finish(args: &Args, plan: &Plan, folder: &Path, records: &[Record], stopped: bool) -> Done {
+    let cells = show::cells(plan, records);
+    let measured = cells.iter().any(show::Cell::is_measured);
+    if args.json {
+        output::json(SCHEMA, Summary { folder, complete: !stopped, cells })?;
+    } else {
+        show::tables(&cells)?;
+        show::failures(&cells)?;
+        output::line(format_args!("\nResult: {}", folder.display()))?;
+    }
+    if stopped {
+        return Err(Failure::new("interrupted").mend(again(folder)));
+    }
+    if measured { Ok(()) } else { Err(Failure::new("nothing could be measured")) }
+}

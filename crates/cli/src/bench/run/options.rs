@@ -1,0 +1,209 @@
+//! From arguments to what a plan is made of.
+
+use std::path::PathBuf;
+
+use equic_bench::plan::{Extras, Options};
+use equic_bench::watch::Bounds;
+use equic_bench::{Implementation, NetPath, Size, Workload, sweep};
+
+use crate::failure::{Done, Failure};
+use crate::part::allowed_cpus;
+
+/// What is chosen.
+#[derive(clap::Args)]
+pub struct Chosen {
+    /// Which implementations: names, tier1, tier2 or all
+    #[arg(long = "impl", value_name = "NAME", value_delimiter = ',', default_value = "tier1")]
+    implementations: Vec<String>,
+    /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, idle,
+    /// transfer
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "download", value_parser = workload)]
+    workload: Vec<Workload>,
+    /// What lies between: loopback, veth, veth-plain, tbf:RATE, relay:delay=20ms,loss=1%,...,
+    /// testbed:FILE; may be given several times [default: veth for root, without offloads where TCP is
+    /// among the protocols; loopback for others]
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    path: Vec<String>,
+    /// Vary something: rcvbuf=106k..6.8M (doubling), or NAME=A,B,C with rcvbuf, sndbuf, gso, congestion,
+    /// mtu, cipher, offload, aes; may be given several times
+    #[arg(long, value_name = "NAME=VALUES", value_parser = checked_sweep)]
+    sweep: Vec<String>,
+    /// Only in this protocol: perf, perf-tcp, sendfile, h3
+    #[arg(long, value_name = "NAME")]
+    protocol: Option<String>,
+    /// Each implementation with itself only
+    #[arg(long = "self")]
+    same: bool,
+    /// A first look: 5 rounds of less
+    #[arg(long)]
+    quick: bool,
+    /// How often everything is measured [default: 20; with --quick 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: Option<u32>,
+    /// Bytes of a transfer, such as 100M [default: 1G]
+    #[arg(long, value_name = "BYTES", value_parser = amount)]
+    bytes: Option<u64>,
+    /// Streams of `streams`
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    streams: u64,
+    /// Connections of `connections`
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    connections: u64,
+    /// Connections of `idle` [default: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    idle: Option<u64>,
+    /// Seconds of handshakes, requests and ttfb [default: 3]
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Seconds that a client may take beyond what a very slow one takes
+    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600))]
+    grace: u16,
+    /// No round before those that count
+    #[arg(long)]
+    no_warmup: bool,
+    /// How often a disturbed cell is tried
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+    /// Percent of CPU time that other programs may use before a cell counts as disturbed
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
+    max_foreign: f64,
+    /// The same for what the hypervisor takes
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    max_steal: f64,
+    /// CPUs of servers, such as 0,2 [default: the first]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    server_cpus: Vec<usize>,
+    /// CPUs of clients [default: the second]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    client_cpus: Vec<usize>,
+    /// The same number gives the same order
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    /// One more attempt at each cell, which does not count, with qlog files
+    #[arg(long)]
+    qlog: bool,
+    /// The same with the secrets of connections
+    #[arg(long)]
+    keylog: bool,
+    /// A folder with ca.pem, cert.pem (for the name `server`) and priv.key, instead of new ones
+    #[arg(long, value_name = "DIR")]
+    certificates: Option<PathBuf>,
+    /// The list of implementations
+    #[arg(long, value_name = "FILE", default_value = "bench/implementations.json")]
+    implementations_file: PathBuf,
+    /// Where they were built
+    #[arg(long, value_name = "DIR", default_value = "target/servers")]
+    built: PathBuf,
+}
+
+fn workload(name: &str) -> Result<Workload, String> {
+    Workload::named(name).ok_or_else(|| {
+        let names: Vec<&str> = Workload::ALL.iter().map(|one| one.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+fn path(text: &str) -> Result<String, String> {
+    NetPath::read(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn checked_sweep(text: &str) -> Result<String, String> {
+    sweep::Sweep::read(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn amount(text: &str) -> Result<u64, String> {
+    let bytes = sweep::bytes(text).filter(|bytes| *bytes <= 1_000_000_000_000);
+    bytes.ok_or_else(|| "write a number of bytes such as 1000000, 100M or 2GiB".to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "write 0.1 to 600".to_owned())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "write 0 to 100".to_owned())
+}
+
+impl Chosen {
+    /// The names that were given.
+    pub fn implementations(&self) -> Vec<String> {
+        self.implementations.clone()
+    }
+
+    /// All of it, as a plan freezes it.
+    pub fn options(&self) -> Done<Options> {
+        let size = if self.quick { Size::quick() } else { Size::usual() };
+        let (server_cpus, client_cpus) = self.cpus()?;
+        let mut workloads = self.workload.clone();
+        workloads.sort_unstable();
+        workloads.dedup();
+        Ok(Options {
+            workloads,
+            paths: self.path.clone(),
+            sweeps: self.sweep.clone(),
+            protocol: self.protocol.clone(),
+            same: self.same,
+            size: Size {
+                bytes: self.bytes.unwrap_or(size.bytes),
+                streams: self.streams,
+                seconds: self.seconds.unwrap_or(size.seconds),
+                connections: self.idle.unwrap_or(size.connections),
+                parallel: self.connections,
+                grace: f64::from(self.grace),
+                ..size
+            },
+            rounds: self.runs.unwrap_or(if self.quick { 5 } else { 20 }),
+            warmup: !self.no_warmup,
+            seed: self.seed,
+            server_cpus,
+            client_cpus,
+            attempts: self.attempts,
+            bounds: Bounds { steal: self.max_steal / 100.0, foreign: self.max_foreign / 100.0 },
+            extras: Extras { qlog: self.qlog, keylog: self.keylog },
+            certificates: self.certificates.as_deref().map(std::path::absolute).transpose()?,
+            registry: std::path::absolute(&self.implementations_file)?,
+            built: std::path::absolute(&self.built)?,
+        })
+    }
+
+    fn cpus(&self) -> Done<(Vec<usize>, Vec<usize>)> {
+        let allowed = allowed_cpus()?;
+        let chosen = [&self.server_cpus, &self.client_cpus];
+        if let Some(cpu) = chosen.into_iter().flatten().find(|cpu| !allowed.contains(cpu)) {
+            return Err(Failure::new(format!("this machine has no CPU {cpu} for us")));
+        }
+        let first = |other: &[usize]| allowed.iter().copied().find(|cpu| !other.contains(cpu));
+        let server = match &self.server_cpus[..] {
+            [] => first(&self.client_cpus).into_iter().collect(),
+            chosen => chosen.to_vec(),
+        };
+        let client = match &self.client_cpus[..] {
+            [] => first(&server).into_iter().collect(),
+            chosen => chosen.to_vec(),
+        };
+        if server.is_empty() || client.is_empty() {
+            return Err(Failure::new(
+                "one CPU cannot tell what a server costs and what its client: \
+                 the benchmark needs two",
+            ));
+        }
+        Ok((server, client))
+    }
+}
+
+/// Where no path was chosen: namespaces for root, and without offloads if there is TCP to compare with,
+/// which gains far more by them.
+pub fn with_default_path(mut options: Options, chosen: &[Implementation]) -> Options {
+    if options.paths.is_empty() {
+        let tcp = |one: &Implementation| one.speaks("perf-tcp") || one.speaks("sendfile");
+        let path = match nix::unistd::geteuid().is_root() {
+            false => "loopback",
+            true if chosen.iter().any(tcp) => "veth-plain",
+            true => "veth",
+        };
+        options.paths.push(path.to_owned());
+    }
+    options
+}
