@@ -17,7 +17,9 @@ use equic_bench::network::{Links, Network};
 use equic_bench::plan::Plan;
 use equic_bench::run::{Event, Runner};
 use equic_bench::testbed::{Description, Machine, Testbed};
-use equic_bench::{Implementation, NetPath, Record, Registry, Workload, preflight, transfer};
+use equic_bench::{
+    Implementation, NetPath, Record, Registry, Workload, preflight, result, transfer,
+};
 use equic_interop::Certificates;
 use equic_lab::Lab;
 use equic_report::schema::Timestamp;
@@ -271,14 +273,15 @@ fn carry_out(args: &Args, runner: &Runner<'_>) -> Done<Vec<Record>> {
 }
 
 fn finish(args: &Args, plan: &Plan, folder: &Path, records: &[Record], stopped: bool) -> Done {
+    let summary = result::write(folder)?;
     let cells = show::cells(plan, records);
     let measured = cells.iter().any(show::Cell::is_measured);
     if args.json {
         output::json(SCHEMA, Summary { folder, complete: !stopped, cells })?;
     } else {
-        show::tables(&cells)?;
+        super::report::tables(&result::tables(&summary), false)?;
         show::failures(&cells)?;
-        output::line(format_args!("\nResult: {}", folder.display()))?;
+        output::line(format_args!("\nPage: {}", folder.join("report.html").display()))?;
     }
     if stopped {
         return Err(Failure::new("interrupted").mend(again(folder)));

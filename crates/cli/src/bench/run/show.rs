@@ -1,6 +1,6 @@
 //! How far a run is, and a table of medians at its end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use equic_bench::plan::{Plan, Turn};
 use equic_bench::{End, Key, Record};
 use equic_report::number;
 use equic_report::stats::Sample;
-use equic_report::table::{Cell as Field, Column, Style, Table, Tone};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -72,67 +71,6 @@ pub fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
         cell
     };
     plan.cells.keys.iter().map(cell).collect()
-}
-
-/// One table for each workload, protocol, path and point: clients down, servers across.
-pub fn tables(cells: &[Cell<'_>]) -> Done {
-    let group = |key: &Key| {
-        (key.workload.clone(), key.protocol.clone(), key.path.clone(), key.point.clone())
-    };
-    let mut seen = Vec::new();
-    for cell in cells {
-        let this = group(cell.key);
-        if seen.contains(&this) {
-            continue;
-        }
-        let own: Vec<&Cell<'_>> = cells.iter().filter(|cell| group(cell.key) == this).collect();
-        table(cell.key, &own)?;
-        seen.push(this);
-    }
-    Ok(())
-}
-
-fn table(key: &Key, cells: &[&Cell<'_>]) -> Done {
-    let servers: BTreeSet<&str> = cells.iter().map(|cell| cell.key.server.as_str()).collect();
-    let clients: BTreeSet<&str> = cells.iter().map(|cell| cell.key.client.as_str()).collect();
-    let unit = cells.iter().find_map(|cell| cell.unit.as_deref()).unwrap_or("");
-    let (shown, factor, digits) = match unit {
-        "bit/s" => ("Gbit/s", 1e-9, 3),
-        "s" => ("ms", 1e3, 3),
-        "B" => ("kB each", 1e-3, 1),
-        other => (other, 1.0, 0),
-    };
-    let columns = std::iter::once(Column::text("client \\ server"))
-        .chain(servers.iter().map(|server| Column::number(*server).unit(shown)));
-    let mut table = Table::new(columns).title(title(key));
-    for client in clients {
-        let field = |server: &&str| {
-            let found = cells.iter().find(|c| c.key.client == client && c.key.server == **server);
-            let Some(cell) = found else { return Field::new("") };
-            match cell.median {
-                Some(median) => {
-                    let whole = cell.measured == cell.rounds;
-                    let tone = if whole { Tone::Normal } else { Tone::Bad };
-                    let few = if whole {
-                        String::new()
-                    } else {
-                        format!(" ({} of {})", cell.measured, cell.rounds)
-                    };
-                    Field::new(format!("{:.digits$}{few}", factor * median)).tone(tone)
-                }
-                None if cell.unsupported.is_some() => Field::new("does not").tone(Tone::Faint),
-                None if cell.rounds == 0 => Field::new(number::MISSING),
-                None => Field::new("failed").tone(Tone::Bad),
-            }
-        };
-        table.row(std::iter::once(Field::new(client)).chain(servers.iter().map(field)));
-    }
-    output::text(format_args!("\n{}", table.render(Style::stdout())))
-}
-
-fn title(key: &Key) -> String {
-    let point: String = key.point.iter().map(|(name, value)| format!(", {name}={value}")).collect();
-    format!("{} by {} ({}{point}), medians", key.workload, key.protocol, key.path)
 }
 
 /// What is not done, and what went wrong.
