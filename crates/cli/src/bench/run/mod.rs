@@ -280,7 +280,6 @@ fn finish(args: &Args, plan: &Plan, folder: &Path, records: &[Record], stopped: 
         output::json(SCHEMA, Summary { folder, complete: !stopped, cells })?;
     } else {
         super::report::tables(&result::tables(&summary), false)?;
-        show::failures(&cells)?;
         output::line(format_args!("\nPage: {}", folder.join("report.html").display()))?;
     }
     if stopped {

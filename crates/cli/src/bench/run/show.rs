@@ -73,19 +73,6 @@ pub fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
     plan.cells.keys.iter().map(cell).collect()
 }
 
-/// What is not done, and what went wrong.
-pub fn failures(cells: &[Cell<'_>]) -> Done {
-    for cell in cells {
-        for (why, count) in &cell.failures {
-            output::line(format_args!("failed: {}, {count} x: {why}", name(cell.key)))?;
-        }
-        if let Some(why) = cell.unsupported {
-            output::line(format_args!("not done: {}: {why}", name(cell.key)))?;
-        }
-    }
-    Ok(())
-}
-
 /// A bar on a terminal, a line for each attempt elsewhere.
 pub struct Progress {
     bar: Option<ProgressBar>,
