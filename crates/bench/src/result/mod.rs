@@ -7,7 +7,7 @@
 //! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`]:
 //!   where CPU time goes.
 //!
-//! [`write`] makes all files of a run from its samples, as often as one likes.
+//! [`write()`] makes all files of a run from its samples, as often as one likes.
 
 pub mod compare;
 mod compare_table;
