@@ -262,7 +262,7 @@ mod tests {
     /// The first bytes of the pattern, for those who write it in another language.
     #[test]
     fn the_pattern_is_the_one_in_the_documentation() {
-        assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x08, 0xe9, 0x74, 0x09, 0x09, 0x9e]);
+        assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);
         assert_eq!(pattern_bytes(0, CHUNK as u64), pattern_bytes(PERIOD as u64, CHUNK as u64));
         assert_eq!(pattern_bytes(PERIOD as u64 - 1, u64::MAX).len(), CHUNK);
     }

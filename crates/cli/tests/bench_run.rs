@@ -227,7 +227,7 @@ fn a_killed_run_goes_on_where_it_was() {
         finish(command)
     };
     let text = resume().ok();
-    assert!(text.contains("download by perf"), "{text}");
+    assert!(text.contains("Download, one stream over QUIC (perf) on loopback: medians"), "{text}");
     let after = scene.samples();
     assert_eq!(after[..before.len()], before[..], "what was measured is kept as it was");
     let sequences: Vec<u64> = after.iter().map(|one| one["sequence"].as_u64().unwrap()).collect();

@@ -33,7 +33,7 @@ pub struct Faults {
     pub delay: Duration,
     /// The chance that with a datagram all of them come to a halt for a while.
     pub spike: f64,
-    /// A NAT gives the client another port so often.
+    /// A NAT gives the client another port so often, once the handshake is confirmed.
     pub rebind: Option<Duration>,
 }
 
@@ -448,7 +448,11 @@ impl Network {
         assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
         self.now = self.now.max(next);
-        if self.faults.rebind.is_some_and(|every| self.now.since(self.rebound_at) >= every) {
+        // RFC 9000 s.9: QUIC relies on addresses that stay for the duration of the handshake.
+        let settled = self.client.progress.confirmed
+            && self.server.as_ref().is_some_and(|server| server.progress.confirmed);
+        let rebind = |every| settled && self.now.since(self.rebound_at) >= every;
+        if self.faults.rebind.is_some_and(rebind) {
             self.rebound_at = self.now;
             self.client_address.set_port(self.client_address.port() ^ 1);
         }
