@@ -57,7 +57,7 @@ pub(crate) fn measure(
     let (server_end, client_end) = ends;
     let order = order("server", job.server, job, stage, logs, address, "")?;
     notes.push(format!("server: {}", order.words.join(" ")));
-    let server = server_end.insert(start("server", &stage.server, &order)?);
+    let server = server_end.insert(start("server", stage, &order)?);
     listening(stage, server, port)?;
     let Some(server_idle_memory) = server.settle() else { return Err(died(server, "server")) };
 
@@ -67,7 +67,7 @@ pub(crate) fn measure(
     notes.push(format!("client: {} (REQUESTS={requests})", order.words.join(" ")));
     let before = (stage.server.counters(), stage.client.counters());
     let begun = Instant::now();
-    let client = client_end.insert(start("client", &stage.client, &order)?);
+    let client = client_end.insert(start("client", stage, &order)?);
     let patience = Duration::from_secs_f64(Workload::Transfer.patience(&stage.size));
     while !client.has_ended() {
         interrupted(stage)?;
@@ -110,7 +110,7 @@ pub(crate) fn measure(
         softnet_drops: rise(before.0, after.0).map(|rise| rise.softnet_drops),
         ..Figures::default()
     };
-    Ok(Taken { figures, answer, server_idle_memory, server_held_memory: None })
+    Ok(Taken { figures, answer, server_idle_memory, server_held_memory: None, profile: None })
 }
 
 /// Whether the file came as it was sent.
@@ -161,7 +161,7 @@ fn order(
     environment.extend(set.map(|(name, value)| (name.to_owned(), value)));
     if let (Some(image), None, []) = (&who.image, &who.path, &who.endpoint[..]) {
         let words = docker(image, &environment, (&own, &files), site, address);
-        return Ok(Order { words, environment: BTreeMap::new(), folder: None });
+        return Ok(Order { words, environment: BTreeMap::new(), ..Order::default() });
     }
     let (words, folder) = match (&who.endpoint[..], &who.path) {
         ([], Some(folder)) => {
@@ -170,7 +170,7 @@ fn order(
         }
         (endpoint, _) => (site.places.fill(endpoint), Some(own)),
     };
-    Ok(Order { words, environment, folder })
+    Ok(Order { words, environment, folder, sampled: stage.sampled(role) })
 }
 
 /// A container in the network of this process, or of the namespace that docker is started in.
