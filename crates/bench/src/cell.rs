@@ -9,6 +9,7 @@ use equic_lab::relay::Relay;
 
 use crate::attend::{ENDING, attend, died, effective, end, ready, understand};
 use crate::calls::CallCounter;
+use crate::capture::{self, Capture};
 use crate::counters::Counters;
 use crate::extras::Extras;
 use crate::path::Impairment;
@@ -149,11 +150,14 @@ impl Cell<'_> {
             Some(impairment) => Some(relay(impairment, &address, job.round)?),
         };
         let connect = match &relay {
-            Some(relay) => relay.fronts().first().map_or(address, ToString::to_string),
-            None => address,
+            Some(relay) => {
+                relay.fronts().first().map_or_else(|| address.clone(), ToString::to_string)
+            }
+            None => address.clone(),
         };
         let before = (stage.server.counters(), stage.client.counters());
 
+        let capture = capture::begin(stage, &[&address, &connect])?;
         let order = self.ask(connect)?;
         let mut calls = match (stage.count_calls, stage.server.host, server_pid) {
             (true, Host::Here(Some(host)), Some(pid)) => CallCounter::start(host, pid),
@@ -188,6 +192,7 @@ impl Cell<'_> {
         believable(job.workload, &answer, rises)?;
         let server_effective = effective(server);
         let stopped = end(server, "server", ENDING)?;
+        self.notes.extend(capture.map(Capture::finish));
         if let Some(relay) = relay {
             relay.stop().map_err(|error| Trouble::Failed(Failure::Crashed, error.to_string()))?;
         }

@@ -11,6 +11,9 @@ pub struct Extras {
     /// The secrets of both ends, for decrypting captures.
     #[serde(default)]
     pub keylog: bool,
+    /// How many bytes are kept of each packet; none: packets are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcap: Option<u32>,
     /// Where CPU time goes, by sampling.
     #[serde(default)]
     pub profile: bool,
@@ -27,7 +30,7 @@ pub struct Extras {
 pub enum Purpose {
     /// Figures; the warm-up round, too.
     Figures,
-    /// What programs write about themselves.
+    /// What programs write about themselves, and their packets.
     Files,
     /// Samples, which what is written would disturb.
     Profile,
@@ -40,14 +43,15 @@ impl Extras {
         const NONE: Extras = Extras {
             qlog: false,
             keylog: false,
+            pcap: None,
             profile: false,
             flamegraph: false,
             perf_data: false,
         };
-        let Extras { qlog, keylog, profile, flamegraph, perf_data } = self;
+        let Extras { qlog, keylog, pcap, profile, flamegraph, perf_data } = self;
         match purpose {
             Purpose::Figures => NONE,
-            Purpose::Files => Extras { qlog, keylog, ..NONE },
+            Purpose::Files => Extras { qlog, keylog, pcap, ..NONE },
             Purpose::Profile => Extras { profile, flamegraph, perf_data, ..NONE },
         }
     }

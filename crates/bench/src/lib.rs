@@ -10,7 +10,7 @@
 //!   each attempt.
 //! * [`transfer`]: stock endpoints. [`site`]: where an end runs; `attend`, `process`: programs and their ends. [`network`]: namespaces;
 //!   [`testbed`], [`agent`]: two machines.
-//! * [`extras`], `sampling`: what is kept of attempts that do not count.
+//! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
 //! * [`result`]: everything that is made of records.
 //! * [`transport`], [`summary`]: what `equic bench transport` makes of cells.
@@ -19,6 +19,7 @@ pub mod agent;
 pub mod answer;
 mod attend;
 mod calls;
+mod capture;
 pub mod cell;
 pub mod counters;
 pub mod doctor;

@@ -72,6 +72,8 @@ fn every_round_has_every_cell_in_an_order_of_its_own() {
     let purposes: Vec<Purpose> = extra.extra_turns().map(|turn| turn.purpose).collect();
     assert_eq!(purposes, [[Purpose::Files; 24], [Purpose::Profile; 24]].concat());
     assert_eq!(extra.extra_turns().last().unwrap().sequence, 143);
+    let extras = Extras { pcap: Some(128), ..extras };
+    assert!(extras.of(Purpose::Profile).pcap.is_none());
     assert!(extra.turns().all(|turn| extras.of(turn.purpose) == Extras::default()));
     assert!(!extras.of(Purpose::Files).samples() && !extras.of(Purpose::Profile).keylog);
     let cold = plan(Options { warmup: false, ..options() });

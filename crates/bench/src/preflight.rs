@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::capture;
 use crate::plan::Plan;
 use crate::result::profile;
 use crate::{BenchError, Implementation, NetPath, Places, Workload};
@@ -100,12 +101,19 @@ pub fn privileges(plan: &Plan) -> Result<(), BenchError> {
 /// [`BenchError::Plan`], with what mends it.
 pub fn extras(plan: &Plan) -> Result<(), BenchError> {
     let extras = plan.options.extras;
-    if !extras.samples() {
+    if !extras.samples() && extras.pcap.is_none() {
         return Ok(());
     }
     if plan.paths()?.iter().any(|(_, path)| matches!(path, NetPath::Testbed(_))) {
-        let why = "--profile is for paths of this machine: leave it out with a testbed";
+        let why =
+            "--profile and --pcap are for paths of this machine: leave them out with a testbed";
         return Err(BenchError::Plan(why.to_owned()));
+    }
+    if extras.pcap.is_some() {
+        capture::check()?;
+    }
+    if !extras.samples() {
+        return Ok(());
     }
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let root = nix::unistd::geteuid().is_root();
@@ -169,7 +177,9 @@ pub fn needed_space(plan: &Plan) -> u64 {
     };
     let extra = plan.extra_turns().count() as u64 * ATTEMPT;
     let samples = if plan.options.extras.samples() { SAMPLES } else { 0 };
-    plan.len() as u64 * ATTEMPT + extra + samples + files + SPARE
+    let packets = if plan.options.extras.pcap.is_some() { capture::MOST } else { 0 };
+    let packets = packets * plan.cells.keys.len() as u64;
+    plan.len() as u64 * ATTEMPT + extra + samples + packets + files + SPARE
 }
 
 /// Whether there is space for what is left of a plan.

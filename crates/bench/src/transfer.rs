@@ -16,6 +16,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
 use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
+use crate::capture::{self, Capture};
 use crate::cell::{Job, NAME, Stage, Taken, Trouble, environment, failed, start};
 use crate::plan::sha256;
 use crate::site::{Endpoint, Host, Order, Site};
@@ -61,6 +62,7 @@ pub(crate) fn measure(
     listening(stage, server, port)?;
     let Some(server_idle_memory) = server.settle() else { return Err(died(server, "server")) };
 
+    let capture = capture::begin(stage, &[&address.to_string()])?;
     let host = if job.client.image.is_some() { NAME.to_owned() } else { stage.address.to_string() };
     let requests = format!("https://{host}:{port}/{name}");
     let order = self::order("client", job.client, job, stage, logs, address, &requests)?;
@@ -88,6 +90,7 @@ pub(crate) fn measure(
     }
     let after = (stage.server.counters(), stage.client.counters());
     let stopped = end(server, "server", ENDING)?;
+    notes.extend(capture.map(Capture::finish));
     compare(&files.join("downloads").join(name), stage.size.bytes, &sent)?;
 
     let rise = |before: Option<crate::counters::Counters>, after: Option<_>| {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::scene::{Scene, liar, ours};
-use common::{EQUIC, ROOT, eventually, finish, finish_within};
+use common::{EQUIC, ROOT, eventually, finish, finish_within, root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -151,4 +151,93 @@ fn what_is_missing_is_said_before_anything_runs() {
         "{out:?}"
     );
     assert!(!scene.out().exists());
+}
+
+/// A packet of a capture.
+struct Packet {
+    /// In nanoseconds since 1970.
+    at: u64,
+    /// What is kept of it, from the Ethernet header on.
+    kept: Vec<u8>,
+    /// How long it was.
+    length: usize,
+}
+
+/// A file of the pcap format, with nanoseconds.
+fn packets(file: &Path) -> Vec<Packet> {
+    let bytes = std::fs::read(file).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert_eq!((word(0), word(20)), (0xa1b2_3c4d, 1), "nanoseconds, Ethernet");
+    let mut packets = Vec::new();
+    let mut at = 24;
+    while at < bytes.len() {
+        let (kept, length) = (word(at + 8) as usize, word(at + 12) as usize);
+        let kept = bytes[at + 16..at + 16 + kept].to_vec();
+        let time = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4));
+        at += 16 + kept.len();
+        packets.push(Packet { at: time, kept, length });
+    }
+    packets
+}
+
+#[test]
+fn packets_are_captured_in_an_attempt_of_their_own() {
+    if !root("packets_are_captured_in_an_attempt_of_their_own") {
+        return;
+    }
+    let scene = Scene::new(&json!({ "equic": ours() }));
+    let begun = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let mut args = vec!["--runs", "1", "--no-warmup", "--path", "loopback", "--path", "veth"];
+    args.extend(["--path", "relay:delay=1ms", "--bytes", "2M", "--keylog", "--pcap"]);
+    finish_within(scene.bench(&args), Duration::from_secs(120)).ok();
+    let logs = scene.out().join("logs/equic_equic");
+    for path in ["loopback", "veth", "relay-delay=1ms"] {
+        let cell = logs.join(format!("download.{path}"));
+        assert!(!cell.join("0/packets.pcap").exists());
+        let extra = cell.join("extra");
+        let said = std::fs::read_to_string(extra.join("output.txt")).unwrap();
+        assert!(said.contains(", 0 left out after 100 MB, 0 lost"), "{said}");
+        for end in ["server", "client"] {
+            let keys = std::fs::read_to_string(extra.join(end).join("keys.log")).unwrap();
+            assert!(keys.contains("SERVER_TRAFFIC_SECRET_0 "), "{keys}");
+        }
+        let packets = packets(&extra.join("packets.pcap"));
+        let mut payload = 0;
+        for packet in &packets {
+            // Whole ones, and none of them several in one.
+            assert_eq!(packet.kept.len(), packet.length);
+            assert!(packet.length <= 1514, "{path}: {}", packet.length);
+            assert_eq!((&packet.kept[12..14], packet.kept[23]), (&[8, 0][..], 17), "UDP over IPv4");
+            let udp = usize::from(u16::from_be_bytes([packet.kept[38], packet.kept[39]]));
+            let ip = usize::from(u16::from_be_bytes([packet.kept[16], packet.kept[17]]));
+            assert!(udp + 20 == ip && ip + 14 <= packet.length);
+            payload += udp - 8;
+            assert!(packet.at >= u64::try_from(begun.as_nanos()).unwrap());
+        }
+        // Those of a relay pass twice.
+        let times = if path.starts_with("relay") { 2 } else { 1 };
+        assert!((2_000_000 * times..2_600_000 * times).contains(&payload), "{path}: {payload}");
+        // An Initial is the first (RFC 9000 s.17.2.2).
+        assert_eq!(packets[0].kept[42] & 0xf0, 0xc0);
+    }
+}
+
+#[test]
+fn as_much_of_packets_is_kept_as_is_wanted() {
+    if !root("as_much_of_packets_is_kept_as_is_wanted") {
+        return;
+    }
+    let mut tcp = liar("honest");
+    tcp["speaks"] = json!(["perf-tcp"]);
+    let scene = Scene::new(&json!({ "equic": ours(), "silent": tcp }));
+    let args = ["--runs", "1", "--no-warmup", "--path", "loopback", "--bytes", "1M", "--pcap=64"];
+    finish_within(scene.bench(&args), Duration::from_secs(120)).ok();
+    let file = |pair: &str| scene.out().join("logs").join(pair).join("download/extra/packets.pcap");
+    let packets_of = packets(&file("equic_equic"));
+    assert!(packets_of.iter().all(|one| one.kept.len() == one.length.min(64)));
+    assert!(packets_of.iter().map(|one| one.length).sum::<usize>() > 1_000_000);
+    assert!(file("silent_silent").exists());
+    // What is no number of bytes.
+    let out = finish(scene.bench(&["--pcap=0"]));
+    assert!(out.code == Some(2) && out.stderr.contains("--pcap"), "{out:?}");
 }

@@ -11,6 +11,16 @@ pub struct Asked {
     /// The same with the secrets of connections
     #[arg(long)]
     keylog: bool,
+    /// The same with packets, as a file for Wireshark: so many bytes of each, the first 100 MB [default: 128;
+    /// with --keylog whole packets, which can be decrypted]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = clap::value_parser!(u32).range(64..=262_144)
+    )]
+    pcap: Option<Option<u32>>,
     /// One more attempt at each cell, which does not count, for where CPU time goes: cryptography, packet
     /// I/O or protocol, by perf(1)
     #[arg(long)]
@@ -25,7 +35,13 @@ pub struct Asked {
 
 impl Asked {
     pub const fn extras(&self) -> Extras {
-        let Asked { qlog, keylog, profile, flamegraph, perf_data } = *self;
-        Extras { qlog, keylog, profile, flamegraph, perf_data }
+        let Asked { qlog, keylog, pcap, profile, flamegraph, perf_data } = *self;
+        let pcap = match pcap {
+            None => None,
+            Some(Some(bytes)) => Some(bytes),
+            // Decrypting needs all of a packet.
+            Some(None) => Some(if keylog { 262_144 } else { 128 }),
+        };
+        Extras { qlog, keylog, pcap, profile, flamegraph, perf_data }
     }
 }
