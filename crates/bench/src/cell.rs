@@ -366,7 +366,7 @@ pub(crate) fn start(role: &str, stage: &Stage<'_>, order: &Order) -> Result<Endp
     })
 }
 
-fn relay(impairment: &Impairment, address: &str, round: i64) -> Result<Relay, Trouble> {
+pub(crate) fn relay(impairment: &Impairment, address: &str, round: i64) -> Result<Relay, Trouble> {
     let Ok(server) = address.parse() else {
         return failed(Failure::Start, format!("the server listens at {address:?}"));
     };

@@ -77,6 +77,18 @@ pub fn refusal(
     if let (Workload::Transfer, NetPath::Testbed(_)) = (workload, path) {
         return Some("stock endpoints are run on this machine only".to_owned());
     }
+    let contained = |one: &&Implementation| {
+        one.image.is_some() && one.path.is_none() && one.endpoint.is_empty()
+    };
+    if workload == Workload::Transfer && path.needs_namespaces() {
+        // The network of a container is that of docker's daemon, wherever docker was started.
+        if let Some(one) = [client, server].into_iter().find(contained) {
+            let name = &one.name;
+            return Some(format!(
+                "{name} is a container, which is in no namespace of ours: use loopback"
+            ));
+        }
+    }
     let swept = point.keys().find(|name| !["offload", "aes"].contains(&name.as_str()));
     if let (Workload::Transfer, Some(name)) = (workload, swept) {
         return Some(format!("stock endpoints cannot be told a {name}"));

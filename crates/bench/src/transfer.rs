@@ -17,7 +17,7 @@ use rand::{RngCore as _, SeedableRng as _};
 
 use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
 use crate::capture::{self, Capture};
-use crate::cell::{Job, NAME, Stage, Taken, Trouble, environment, failed, start};
+use crate::cell::{Job, NAME, Stage, Taken, Trouble, environment, failed, relay, start};
 use crate::plan::sha256;
 use crate::site::{Endpoint, Host, Order, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
@@ -56,16 +56,20 @@ pub(crate) fn measure(
     let address = SocketAddr::new(stage.address, port);
 
     let (server_end, client_end) = ends;
+    let _containers = [Container::of("server", job.server), Container::of("client", job.client)];
     let order = order("server", job.server, job, stage, logs, address, "")?;
     notes.push(format!("server: {}", order.words.join(" ")));
     let server = server_end.insert(start("server", stage, &order)?);
     listening(stage, server, port)?;
     let Some(server_idle_memory) = server.settle() else { return Err(died(server, "server")) };
 
-    let capture = capture::begin(stage, &[&address.to_string()])?;
-    let host = if job.client.image.is_some() { NAME.to_owned() } else { stage.address.to_string() };
-    let requests = format!("https://{host}:{port}/{name}");
-    let order = self::order("client", job.client, job, stage, logs, address, &requests)?;
+    let relay = stage.relay.map(|impairment| relay(impairment, &address.to_string(), job.round));
+    let relay = relay.transpose()?;
+    let front = relay.as_ref().and_then(|relay| relay.fronts().first().copied()).unwrap_or(address);
+    let capture = capture::begin(stage, &[&address.to_string(), &front.to_string()])?;
+    let host = if contained(job.client) { NAME.to_owned() } else { front.ip().to_string() };
+    let requests = format!("https://{host}:{}/{name}", front.port());
+    let order = self::order("client", job.client, job, stage, logs, front, &requests)?;
     notes.push(format!("client: {} (REQUESTS={requests})", order.words.join(" ")));
     let before = (stage.server.counters(), stage.client.counters());
     let begun = Instant::now();
@@ -91,6 +95,9 @@ pub(crate) fn measure(
     let after = (stage.server.counters(), stage.client.counters());
     let stopped = end(server, "server", ENDING)?;
     notes.extend(capture.map(Capture::finish));
+    if let Some(relay) = relay {
+        relay.stop().map_err(|error| Trouble::Failed(Failure::Crashed, error.to_string()))?;
+    }
     compare(&files.join("downloads").join(name), stage.size.bytes, &sent)?;
 
     let rise = |before: Option<crate::counters::Counters>, after: Option<_>| {
@@ -162,8 +169,9 @@ fn order(
         ("REQUESTS", requests.to_owned()),
     ];
     environment.extend(set.map(|(name, value)| (name.to_owned(), value)));
-    if let (Some(image), None, []) = (&who.image, &who.path, &who.endpoint[..]) {
-        let words = docker(image, &environment, (&own, &files), site, address);
+    if let (Some(image), true) = (&who.image, contained(who)) {
+        let mut words = docker(&environment, (&own, &files), site, address);
+        words.extend([format!("--name={}", Container::name(role)), image.clone()]);
         return Ok(Order { words, environment: BTreeMap::new(), ..Order::default() });
     }
     let (words, folder) = match (&who.endpoint[..], &who.path) {
@@ -178,7 +186,6 @@ fn order(
 
 /// A container in the network of this process, or of the namespace that docker is started in.
 fn docker(
-    image: &str,
     environment: &BTreeMap<String, String>,
     (own, files): (&Path, &Path),
     site: &Site<'_>,
@@ -202,8 +209,35 @@ fn docker(
     ] {
         words.extend(["--mount".to_owned(), mount(&from, to)]);
     }
-    words.push(image.to_owned());
     words
+}
+
+/// Whether it is run by docker.
+fn contained(who: &Implementation) -> bool {
+    who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
+}
+
+/// A container that is gone when this is dropped: killing `docker run` does not end what it runs.
+struct Container(String);
+
+impl Container {
+    fn of(role: &str, who: &Implementation) -> Option<Container> {
+        contained(who).then(|| Container(Container::name(role)))
+    }
+
+    fn name(role: &str) -> String {
+        format!("equic-bench-{}-{role}", std::process::id())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let mut command = Command::new("docker");
+        command.args(["rm", "--force", &self.0]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // As a rule it has removed itself, and there is nothing to be told.
+        let _ = command.status();
+    }
 }
 
 /// Runs `setup-env.sh` of the implementations that have one, before anything is measured: nothing is
