@@ -107,7 +107,7 @@ async fn ask(args: &Client) -> Result<()> {
     let socket = socket::udp_client(args.connect, &args.knobs)?;
     let effective = effective(&socket, &args.knobs)?;
     let own = endpoint_config(&args.knobs)?;
-    let mut endpoint = Endpoint::new(own, None, socket, Arc::new(TokioRuntime))?;
+    let endpoint = Endpoint::new(own, None, socket, Arc::new(TokioRuntime))?;
     endpoint.set_default_client_config(config);
     let stack = Stack { endpoint, server: args.connect, name: args.name.clone(), full };
     client::run(&stack, args.protocol, args.work, effective).await?.print()
