@@ -1,4 +1,4 @@
-//! Slow copies: on AMD's Zen 3 and 4 `rep movsb`, which glibc before 2.39 takes for anything above some
+//! Slow copies: on AMD's Zen 3 and 4 `rep movsb`, which glibc before 2.40 takes for anything above some
 //! kilobytes, crawls when source and destination lie alike in their pages (glibc's bug 30994). Records of
 //! TLS over TCP are copied so, datagrams are too short for it: it looks as if TCP were slow.
 
@@ -13,7 +13,7 @@ pub const TUNABLES: &str = "GLIBC_TUNABLES";
 /// What it has to be: copies by vector instructions, however long they are.
 pub const WITHOUT_REP_MOVSB: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000";
 /// The first release that does without.
-const MENDED: (u32, u32) = (2, 39);
+const MENDED: (u32, u32) = (2, 40);
 
 /// The C library of this machine, such as `glibc 2.36`; none: it is another one.
 pub(super) fn library() -> Option<String> {
@@ -60,12 +60,12 @@ mod tests {
     fn an_old_library_on_such_a_cpu_is_found() {
         let found = ask(ZEN, Some("glibc 2.36"), None).unwrap();
         assert!(found.serious && found.mend.contains(TUNABLES), "{found:?}");
-        assert!(ask(ZEN, Some("glibc 2.38.9000"), Some("glibc.malloc.check=1")).is_some());
+        assert!(ask(ZEN, Some("glibc 2.39.9000"), Some("glibc.malloc.check=1")).is_some());
     }
 
     #[test]
     fn others_are_not() {
-        assert_eq!(ask(ZEN, Some("glibc 2.39"), None), None);
+        assert_eq!(ask(ZEN, Some("glibc 2.40"), None), None);
         assert_eq!(ask(ZEN, Some("glibc 3.0"), None), None);
         assert_eq!(ask(ZEN, None, None), None);
         assert_eq!(ask(ZEN, Some("glibc 2.36"), Some(WITHOUT_REP_MOVSB)), None);
