@@ -53,6 +53,16 @@ impl TransportHandler for Handler {
     fn on_conn_established(&mut self, _: &mut Connection) {}
 
     fn on_conn_closed(&mut self, connection: &mut Connection) {
+        let errors = [connection.local_error(), connection.peer_error()];
+        for error in errors.into_iter().flatten().filter(|error| error.error_code != 0) {
+            eprintln!("connection: {error:?}");
+        }
+        if connection.is_handshake_timeout()
+            || connection.is_idle_timeout()
+            || connection.is_reset()
+        {
+            eprintln!("connection: timed out or reset");
+        }
         self.0.closed.borrow_mut().push_back(number(connection));
     }
 
@@ -127,10 +137,11 @@ impl Stack for Tquic {
         Ok(self.endpoint.connect(self.local, *to, Some(name), session, None, None)?)
     }
 
-    fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr) {
+    fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, _: &Shared) -> Result<()> {
         let info = PacketInfo { src: from, dst: self.local, time: Instant::now() };
-        // What it does not understand it has dropped.
+        // What it does not understand it has dropped. It sends for all connections together only.
         let _ = self.endpoint.recv(datagram, &info);
+        Ok(())
     }
 
     fn timeout(&self) -> Option<Instant> {
