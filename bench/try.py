@@ -136,6 +136,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         certificates(folder)
+        # The last line of what is said is shown.
+        os.environ["RUST_BACKTRACE"] = "0"
         for name in dict.fromkeys(names):
             for protocol in listed[name]["speaks"]:
                 ours = protocol in listed["equic"]["speaks"]

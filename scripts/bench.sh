@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out=$PWD/target/servers
-tier1="equic quinn quiche s2n-quic quic-go tcp sendfile"
-tier2="quinn-aws-lc x-net-quic aioquic aiopquic pycurl bun kwik"
+tier1="equic quinn quiche s2n-quic tquic quic-go tcp sendfile"
+tier2="quinn-aws-lc noq x-net-quic aioquic aiopquic pycurl bun kwik"
 # Where Go's own packages put it; sudo may not look there.
 PATH=$PATH:/usr/local/go/bin
 
@@ -57,7 +57,7 @@ build() {
 	equic) cargo build --quiet --release -p equic-cli ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
 	tcp | sendfile) crates+=(-p bench-tcp) ;;
-	quiche | s2n-quic) crates+=(-p "bench-$1") ;;
+	quiche | s2n-quic | tquic | noq) crates+=(-p "bench-$1") ;;
 	quic-go | x-net-quic) go_program "$1" ;;
 	aioquic | pycurl) environment python3 bench/python/requirements.txt bench-python ;;
 	aiopquic) environment "$(python313)" bench/python/requirements-aiopquic.txt bench-aiopquic ;;

@@ -210,19 +210,33 @@ impl Stack for Table {
         self.insert(quic, vec![id])
     }
 
-    fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr) {
-        let Ok(header) = Header::from_slice(datagram, quiche::MAX_CONN_ID_LEN) else { return };
-        let number = match self.ids.get(&header.dcid).copied() {
+    fn handle_datagram(
+        &mut self,
+        datagram: &mut [u8],
+        from: SocketAddr,
+        io: &Shared,
+    ) -> Result<()> {
+        let Ok(header) = Header::from_slice(datagram, quiche::MAX_CONN_ID_LEN) else {
+            return Ok(());
+        };
+        let found = self.ids.get(&header.dcid).copied();
+        if self.touched.iter().any(|touched| Some(*touched) != found) {
+            self.transmit(io)?;
+        }
+        let number = match found {
             Some(number) => number,
             None if header.ty == Type::Initial && self.peer.is_none() => {
                 match self.accept(&header, from) {
                     Ok(number) => number,
-                    Err(error) => return eprintln!("{from}: {error:#}"),
+                    Err(error) => {
+                        eprintln!("{from}: {error:#}");
+                        return Ok(());
+                    }
                 }
             }
-            None => return,
+            None => return Ok(()),
         };
-        let Some(entry) = self.entries.get_mut(&number) else { return };
+        let Some(entry) = self.entries.get_mut(&number) else { return Ok(()) };
         // What it does not understand it has dropped.
         let _ = entry.quic.recv(datagram, RecvInfo { from, to: self.local });
         if !std::mem::replace(&mut entry.reading, true) {
@@ -232,6 +246,7 @@ impl Stack for Table {
             self.writing.push(number);
         }
         self.touch(number);
+        Ok(())
     }
 
     fn timeout(&self) -> Option<Instant> {
@@ -257,6 +272,8 @@ impl Stack for Table {
             let Some(entry) = self.entries.get_mut(&number) else { continue };
             entry.touched = false;
             let more = Table::send(entry, io, self.payload)?;
+            // Datagrams of several connections in one message would leave when the last is made.
+            io.flush()?;
             if entry.quic.is_closed() || (entry.leaves && !more) {
                 self.forget(number);
                 continue;
@@ -377,6 +394,7 @@ impl Stack for Table {
             if let Err(error) = Answers::go_on(&mut entry.answers, &mut entry.quic) {
                 eprintln!("connection: {error:#}");
             }
+            self.touch(number);
         }
     }
 }

@@ -22,9 +22,15 @@ pub struct Io {
     pub local: SocketAddr,
     state: UdpSocketState,
     offload: bool,
-    buffers: Vec<u8>,
     out: Vec<u8>,
     batch: Batch,
+}
+
+/// What one system call received.
+pub struct Inbox {
+    buffers: Vec<u8>,
+    metas: [RecvMeta; BATCH],
+    count: usize,
 }
 
 /// Datagrams of one size that are to be sent.
@@ -41,9 +47,9 @@ impl Io {
         let state = UdpSocketState::new((&socket).into())?;
         let local = socket.local_addr()?;
         // Behind a full message there is room for the next datagram.
-        let (buffers, out) = (vec![0; BATCH * MESSAGE], vec![0; 2 * MESSAGE]);
+        let out = vec![0; 2 * MESSAGE];
         let offload = knobs.gso.unwrap_or(true);
-        Ok(Io { socket, local, state, offload, buffers, out, batch: Batch::default() })
+        Ok(Io { socket, local, state, offload, out, batch: Batch::default() })
     }
 
     /// Whether datagrams are sent, and received, several at a time.
@@ -74,23 +80,18 @@ impl Io {
         Ok(fds.get(1).and_then(PollFd::any).unwrap_or(false))
     }
 
-    /// Gives each datagram that is there, of one batch; whether there were any.
-    pub fn receive(&mut self, mut take: impl FnMut(&mut [u8], SocketAddr)) -> Result<bool> {
-        let mut metas = [RecvMeta::default(); BATCH];
+    /// Receives what is there, of one batch; whether there was anything.
+    pub fn receive(&self, inbox: &mut Inbox) -> Result<bool> {
+        let Inbox { buffers, metas, count } = inbox;
         let mut slices: Vec<IoSliceMut<'_>> =
-            self.buffers.chunks_exact_mut(MESSAGE).map(IoSliceMut::new).collect();
-        let count = match self.state.recv((&self.socket).into(), &mut slices, &mut metas) {
+            buffers.chunks_exact_mut(MESSAGE).map(IoSliceMut::new).collect();
+        *count = match self.state.recv((&self.socket).into(), &mut slices, metas) {
             Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => 0,
             Err(error) => return Err(error.into()),
         };
-        for (slice, meta) in slices.iter_mut().zip(&metas).take(count) {
-            for datagram in slice[..meta.len].chunks_mut(meta.stride.max(1)) {
-                take(datagram, meta.addr);
-            }
-        }
-        Ok(count > 0)
+        Ok(*count > 0)
     }
 
     /// Where the next datagram is to be written, of at most so many bytes.
@@ -144,5 +145,25 @@ impl Io {
                 _ => return Ok(()),
             }
         }
+    }
+}
+
+impl Inbox {
+    pub fn new() -> Inbox {
+        Inbox { buffers: vec![0; BATCH * MESSAGE], metas: [RecvMeta::default(); BATCH], count: 0 }
+    }
+
+    /// Gives each datagram, and where it came from.
+    pub fn each(
+        &mut self,
+        mut take: impl FnMut(&mut [u8], SocketAddr) -> Result<()>,
+    ) -> Result<()> {
+        let messages = self.buffers.chunks_exact_mut(MESSAGE).zip(&self.metas);
+        for (buffer, meta) in messages.take(self.count) {
+            for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
+                take(datagram, meta.addr)?;
+            }
+        }
+        Ok(())
     }
 }

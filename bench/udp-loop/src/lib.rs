@@ -16,6 +16,7 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use equic_bench_contract::{Effective, OPENING};
 
+use io::Inbox;
 pub use io::Io;
 
 /// Bytes that are read from a stream at a time.
@@ -33,8 +34,10 @@ pub type Place = (u64, u64);
 pub trait Stack {
     /// Begins a connection; with the last ticket there was, if that is wanted.
     fn connect(&mut self, resume: bool) -> Result<u64>;
-    /// Takes a datagram; one that is not understood is dropped.
-    fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr);
+    /// Takes a datagram; one that is not understood is dropped. What another connection has to send should
+    /// leave first: if all were dealt with before anything left, the two ends would work by turns.
+    fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, io: &Shared)
+    -> Result<()>;
     /// When it has to be woken.
     fn timeout(&self) -> Option<Instant>;
     /// It is time.
@@ -75,11 +78,12 @@ pub trait Stack {
 pub struct Loop<S> {
     pub stack: S,
     pub io: Shared,
+    inbox: Inbox,
 }
 
 impl<S: Stack> Loop<S> {
     pub fn new(stack: S, io: Io) -> Loop<S> {
-        Loop { stack, io: Rc::new(RefCell::new(io)) }
+        Loop { stack, io: Rc::new(RefCell::new(io)), inbox: Inbox::new() }
     }
 
     /// Opens connections, some at a time.
@@ -128,20 +132,20 @@ impl<S: Stack> Loop<S> {
     /// Sends what is due, then waits for datagrams and timers, at most until `limit`, or for the end of
     /// standard input if that matters; whether the latter came.
     pub fn turn(&mut self, limit: Option<Instant>, stdin: bool) -> Result<bool> {
-        let Loop { stack, io } = self;
+        let Loop { stack, io, inbox } = self;
         let more = stack.transmit(io)?;
-        let io = &mut *io.borrow_mut();
-        io.flush()?;
+        io.borrow_mut().flush()?;
         let due = stack.timeout();
         let until = match more || stack.has_news() {
             true => Some(Instant::now()),
             false => due.into_iter().chain(limit).min(),
         };
-        let ended = io.wait(until, stdin)?;
+        let ended = io.borrow().wait(until, stdin)?;
         for _ in 0..BATCHES {
-            if !io.receive(|datagram, from| stack.handle_datagram(datagram, from))? {
+            if !io.borrow().receive(inbox)? {
                 break;
             }
+            inbox.each(|datagram, from| stack.handle_datagram(datagram, from, io))?;
         }
         let now = Instant::now();
         if due.is_some_and(|due| due <= now) {

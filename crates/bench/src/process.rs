@@ -90,6 +90,8 @@ impl Program {
                 command
             }
         };
+        // Of what it says last the reason is kept, not the end of a backtrace; and none is charged to it.
+        command.env("RUST_BACKTRACE", "0");
         command.args(arguments).envs(&seat.environment).process_group(0);
         if let Some(folder) = seat.folder {
             command.current_dir(folder);
