@@ -8,7 +8,7 @@
 //! * [`plan`]: all cells of `equic bench run` in their order, frozen; [`pair`]: which client meets which
 //!   server; [`sweep`] and [`path`]: what varies. [`run`]: carrying a plan out; [`record`]: what is kept of
 //!   each attempt.
-//! * [`transfer`]: stock endpoints. [`site`]: where an end runs; `attend`, `process`: programs and their ends. [`network`]: namespaces;
+//! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs; `attend`, `process`: programs and their ends. [`network`]: namespaces;
 //!   [`testbed`], [`agent`]: two machines.
 //! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
@@ -21,6 +21,7 @@ mod attend;
 mod calls;
 mod capture;
 pub mod cell;
+mod container;
 pub mod counters;
 pub mod doctor;
 mod error;
@@ -38,6 +39,7 @@ pub mod result;
 pub mod run;
 mod sampling;
 pub mod site;
+mod stage;
 pub mod summary;
 pub mod sweep;
 pub mod testbed;

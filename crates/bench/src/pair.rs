@@ -1,6 +1,7 @@
 //! Which client meets which server, in which protocol, and what is known not to work without trying.
 
 use crate::cell::no_aes;
+use crate::container::contained;
 use crate::path::NetPath;
 use crate::sweep::Point;
 use crate::workload::Figure;
@@ -77,12 +78,9 @@ pub fn refusal(
     if let (Workload::Transfer, NetPath::Testbed(_)) = (workload, path) {
         return Some("stock endpoints are run on this machine only".to_owned());
     }
-    let contained = |one: &&Implementation| {
-        one.image.is_some() && one.path.is_none() && one.endpoint.is_empty()
-    };
     if workload == Workload::Transfer && path.needs_namespaces() {
         // The network of a container is that of docker's daemon, wherever docker was started.
-        if let Some(one) = [client, server].into_iter().find(contained) {
+        if let Some(one) = [client, server].into_iter().find(|one| contained(one)) {
             let name = &one.name;
             return Some(format!(
                 "{name} is a container, which is in no namespace of ours: use loopback"

@@ -18,6 +18,7 @@ use rand::{RngCore as _, SeedableRng as _};
 use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
 use crate::capture::{self, Capture};
 use crate::cell::{Job, NAME, Stage, Taken, Trouble, environment, failed, relay, start};
+use crate::container::{Container, contained, docker};
 use crate::plan::sha256;
 use crate::site::{Endpoint, Host, Order, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
@@ -182,62 +183,6 @@ fn order(
         (endpoint, _) => (site.places.fill(endpoint), Some(own)),
     };
     Ok(Order { words, environment, folder, sampled: stage.sampled(role) })
-}
-
-/// A container in the network of this process, or of the namespace that docker is started in.
-fn docker(
-    environment: &BTreeMap<String, String>,
-    (own, files): (&Path, &Path),
-    site: &Site<'_>,
-    address: SocketAddr,
-) -> Vec<String> {
-    let mount = |from: &Path, to: &str| format!("type=bind,source={},target={to}", from.display());
-    let mut words: Vec<String> =
-        ["docker", "run", "--rm", "--init", "--network=host"].map(str::to_owned).into();
-    words.push(format!("--add-host={NAME}:{}", address.ip()));
-    for (name, value) in environment {
-        // At fixed places inside.
-        if !["WWW", "DOWNLOADS", "CERTS", "LOGS"].contains(&name.as_str()) {
-            words.extend(["--env".to_owned(), format!("{name}={value}")]);
-        }
-    }
-    for (from, to) in [
-        (files.join("www"), "/www"),
-        (files.join("downloads"), "/downloads"),
-        (site.certificates.to_owned(), "/certs"),
-        (own.to_owned(), "/logs"),
-    ] {
-        words.extend(["--mount".to_owned(), mount(&from, to)]);
-    }
-    words
-}
-
-/// Whether it is run by docker.
-fn contained(who: &Implementation) -> bool {
-    who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
-}
-
-/// A container that is gone when this is dropped: killing `docker run` does not end what it runs.
-struct Container(String);
-
-impl Container {
-    fn of(role: &str, who: &Implementation) -> Option<Container> {
-        contained(who).then(|| Container(Container::name(role)))
-    }
-
-    fn name(role: &str) -> String {
-        format!("equic-bench-{}-{role}", std::process::id())
-    }
-}
-
-impl Drop for Container {
-    fn drop(&mut self) {
-        let mut command = Command::new("docker");
-        command.args(["rm", "--force", &self.0]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // As a rule it has removed itself, and there is nothing to be told.
-        let _ = command.status();
-    }
 }
 
 /// Runs `setup-env.sh` of the implementations that have one, before anything is measured: nothing is

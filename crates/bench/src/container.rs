@@ -1,0 +1,67 @@
+//! Stock endpoints in containers: what docker is told, and that none is left.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::Implementation;
+use crate::cell::NAME;
+use crate::site::Site;
+
+/// The command of a container in the network of docker's daemon, which has to be this machine's. Its name
+/// and image follow.
+pub(crate) fn docker(
+    environment: &BTreeMap<String, String>,
+    (own, files): (&Path, &Path),
+    site: &Site<'_>,
+    address: SocketAddr,
+) -> Vec<String> {
+    let mount = |from: &Path, to: &str| format!("type=bind,source={},target={to}", from.display());
+    let mut words: Vec<String> =
+        ["docker", "run", "--rm", "--init", "--network=host"].map(str::to_owned).into();
+    words.push(format!("--add-host={NAME}:{}", address.ip()));
+    for (name, value) in environment {
+        // At fixed places inside.
+        if !["WWW", "DOWNLOADS", "CERTS", "LOGS"].contains(&name.as_str()) {
+            words.extend(["--env".to_owned(), format!("{name}={value}")]);
+        }
+    }
+    for (from, to) in [
+        (files.join("www"), "/www"),
+        (files.join("downloads"), "/downloads"),
+        (site.certificates.to_owned(), "/certs"),
+        (own.to_owned(), "/logs"),
+    ] {
+        words.extend(["--mount".to_owned(), mount(&from, to)]);
+    }
+    words
+}
+
+/// Whether it is run by docker.
+pub(crate) fn contained(who: &Implementation) -> bool {
+    who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
+}
+
+/// A container that is gone when this is dropped: killing `docker run` does not end what it runs.
+pub(crate) struct Container(String);
+
+impl Container {
+    pub(crate) fn of(role: &str, who: &Implementation) -> Option<Container> {
+        contained(who).then(|| Container(Container::name(role)))
+    }
+
+    pub(crate) fn name(role: &str) -> String {
+        format!("equic-bench-{}-{role}", std::process::id())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let mut command = Command::new("docker");
+        command.args(["rm", "--force", &self.0]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // As a rule it has removed itself, and there is nothing to be told.
+        let _ = command.status();
+    }
+}
