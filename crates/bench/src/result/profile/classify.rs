@@ -72,7 +72,8 @@ const CRYPTO_BEGINNINGS: [&str; 9] = [
     "hmac_",
 ];
 /// Files that have nothing else in them.
-const CRYPTO_OBJECTS: [&str; 3] = ["libcrypto.so", "libnettle.so", "libgcrypt.so"];
+const CRYPTO_OBJECTS: [&str; 5] =
+    ["libcrypto.so", "libnettle.so", "libgcrypt.so", "cryptography/hazmat/", "aioquic/_crypto"];
 /// Functions of programs that only send and receive.
 const IO: [&str; 16] = [
     "quinn_udp::",

@@ -77,6 +77,10 @@ fn ciphers_of_all_libraries_are_crypto() {
     assert_eq!(part(&copy), Part::Crypto);
     let openssl = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";
     assert_eq!(part(&[("[unknown]", openssl)]), Part::Crypto);
+    // Python's cryptography, whose OpenSSL is stripped.
+    let hazmat = "/venv/site-packages/cryptography/hazmat/bindings/_rust.abi3.so";
+    let copy = [("__memmove_avx_unaligned_erms", LIBC), ("[unknown]", hazmat), ("eval", PROGRAM)];
+    assert_eq!(part(&copy), Part::Crypto);
     let ktls =
         [("crypto_gcm_encrypt", KERNEL), ("tls_sw_sendmsg", KERNEL), ("__x64_sys_sendmsg", KERNEL)];
     assert_eq!(part(&ktls), Part::Crypto);
