@@ -126,7 +126,7 @@ async fn serve(args: &Server, kind: Kind) -> Result<()> {
 
 async fn answer(stream: TcpStream, acceptor: &TlsAcceptor) -> Result<()> {
     stream.set_nodelay(true)?;
-    let wire = shared(acceptor.accept(stream).await?);
+    let wire = shared(acceptor.accept(buffered(stream)).await?);
     server::answer(Send::server(&wire), Receive::new(&wire)).await
 }
 

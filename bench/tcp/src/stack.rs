@@ -46,10 +46,10 @@ async fn connect(server: SocketAddr, knobs: &Knobs) -> Result<TcpStream> {
 }
 
 impl Stack for Tls {
-    type Connection = Open<TlsStream<TcpStream>>;
+    type Connection = Open<TlsStream<BufReader<TcpStream>>>;
 
     async fn connect(&self) -> Result<Self::Connection> {
-        let stream = connect(self.server, &self.knobs).await?;
+        let stream = buffered(connect(self.server, &self.knobs).await?);
         let connector = TlsConnector::from(Arc::clone(&self.config));
         Ok(Open(shared(connector.connect(self.name.clone(), stream).await?)))
     }

@@ -20,7 +20,7 @@ pub trait Wire: AsyncBufRead + AsyncWrite + Unpin + std::marker::Send + 'static 
     fn socket(&self) -> &TcpStream;
 }
 
-impl Wire for tokio_rustls::client::TlsStream<TcpStream> {
+impl Wire for tokio_rustls::client::TlsStream<BufReader<TcpStream>> {
     /// By a close_notify alone (RFC 8446 s.6.1): whoever closes the connection first cannot use its port
     /// for a minute, and this shall be the server, which has only one.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -29,17 +29,17 @@ impl Wire for tokio_rustls::client::TlsStream<TcpStream> {
     }
 
     fn socket(&self) -> &TcpStream {
-        self.get_ref().0
+        self.get_ref().0.get_ref()
     }
 }
 
-impl Wire for tokio_rustls::server::TlsStream<TcpStream> {
+impl Wire for tokio_rustls::server::TlsStream<BufReader<TcpStream>> {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(self).poll_shutdown(cx)
     }
 
     fn socket(&self) -> &TcpStream {
-        self.get_ref().0
+        self.get_ref().0.get_ref()
     }
 }
 

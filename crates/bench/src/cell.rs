@@ -1,7 +1,7 @@
 //! One attempt at one cell: a server of one implementation, a client of the same or of another.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,11 @@ use equic_lab::relay::Relay;
 
 use crate::attend::{ENDING, attend, died, effective, end, ready, understand};
 use crate::calls::CallCounter;
+use crate::capture::{self, Capture};
 use crate::counters::Counters;
+use crate::extras::Extras;
 use crate::path::Impairment;
-use crate::plan::Extras;
+use crate::result::profile::Split;
 use crate::site::{Endpoint, Host, Order, Site};
 use crate::sweep::{self, Point};
 use crate::transfer;
@@ -42,6 +44,13 @@ pub struct Stage<'a> {
     pub extras: Extras,
 }
 
+impl Stage<'_> {
+    /// Where samples of an end are kept, if such are taken.
+    pub(crate) fn sampled(&self, role: &str) -> Option<PathBuf> {
+        self.logs.filter(|_| self.extras.samples()).map(|logs| logs.join(role))
+    }
+}
+
 /// What is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
@@ -70,6 +79,17 @@ pub struct Taken {
     pub server_idle_memory: u64,
     /// The same with all connections open, where these are held.
     pub server_held_memory: Option<u64>,
+    /// What samples of both say, if such were taken.
+    pub profile: Option<Splits>,
+}
+
+/// Samples of both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Splits {
+    /// Of the server.
+    pub server: Split,
+    /// Of the client.
+    pub client: Split,
 }
 
 /// Why there is nothing.
@@ -91,7 +111,7 @@ pub(crate) fn failed<T>(failure: Failure, why: impl Into<String>) -> Result<T, T
 /// Why there is nothing to be had: that is an outcome like others.
 pub fn run(stage: &Stage<'_>, job: &Job<'_>) -> Result<Taken, Trouble> {
     let mut cell = Cell { stage, job, server: None, client: None, notes: Vec::new() };
-    let result = cell.measure();
+    let result = cell.measure().and_then(|taken| cell.profile(taken));
     cell.keep_logs(&result);
     result
 }
@@ -119,7 +139,7 @@ impl Cell<'_> {
             ("--key", stage.server.file("priv.key")),
         ];
         let order = self.order("server", job.server, &stage.server, &listen, Vec::new())?;
-        let server = self.server.insert(start("server", &stage.server, &order)?);
+        let server = self.server.insert(start("server", stage, &order)?);
         let address = ready(stage, server)?;
         let Some(server_idle_memory) = server.settle() else {
             return Err(died(server, "server"));
@@ -130,18 +150,21 @@ impl Cell<'_> {
             Some(impairment) => Some(relay(impairment, &address, job.round)?),
         };
         let connect = match &relay {
-            Some(relay) => relay.fronts().first().map_or(address, ToString::to_string),
-            None => address,
+            Some(relay) => {
+                relay.fronts().first().map_or_else(|| address.clone(), ToString::to_string)
+            }
+            None => address.clone(),
         };
         let before = (stage.server.counters(), stage.client.counters());
 
+        let capture = capture::begin(stage, &[&address, &connect])?;
         let order = self.ask(connect)?;
         let mut calls = match (stage.count_calls, stage.server.host, server_pid) {
             (true, Host::Here(Some(host)), Some(pid)) => CallCounter::start(host, pid),
             _ => None,
         };
         let begun = Instant::now();
-        let client = self.client.insert(start("client", &stage.client, &order)?);
+        let client = self.client.insert(start("client", stage, &order)?);
         if let (Some(calls), Some(pid)) = (&mut calls, client.pid()) {
             calls.watch(pid);
         }
@@ -169,6 +192,7 @@ impl Cell<'_> {
         believable(job.workload, &answer, rises)?;
         let server_effective = effective(server);
         let stopped = end(server, "server", ENDING)?;
+        self.notes.extend(capture.map(Capture::finish));
         if let Some(relay) = relay {
             relay.stop().map_err(|error| Trouble::Failed(Failure::Crashed, error.to_string()))?;
         }
@@ -201,7 +225,25 @@ impl Cell<'_> {
             client_effective: Some(answer.effective.clone()),
             server_effective,
         };
-        Ok(Taken { figures, answer, server_idle_memory, server_held_memory: told.held })
+        let server_held_memory = told.held;
+        Ok(Taken { figures, answer, server_idle_memory, server_held_memory, profile: None })
+    }
+
+    /// What the samples say, of ends that have ended.
+    fn profile(&mut self, taken: Taken) -> Result<Taken, Trouble> {
+        let (stage, job) = (self.stage, self.job);
+        let split = |role, end: &mut Option<Endpoint>, who: &Implementation| {
+            let Some(sampler) = end.as_mut().and_then(Endpoint::take_sampler) else {
+                return Ok(None);
+            };
+            let title = format!("{}, {role}: {} ({})", who.name, job.workload.name(), job.protocol);
+            sampler.finish(&title, stage.extras, stage.stop).map(Some)
+        };
+        let server = split("server", &mut self.server, job.server)?;
+        let client = split("client", &mut self.client, job.client)?;
+        let both = server.zip(client);
+        let profile = both.map(|(server, client)| Splits { server, client });
+        Ok(Taken { profile, ..taken })
     }
 
     /// The command of the client.
@@ -239,14 +281,15 @@ impl Cell<'_> {
         let set = environment.iter().map(|(name, value)| format!("{name}={value}"));
         let line: Vec<String> = set.chain(words.iter().cloned()).collect();
         self.notes.push(format!("{role}: {}", line.join(" ")));
-        Ok(Order { words, environment, folder: None })
+        let sampled = self.stage.sampled(role);
+        Ok(Order { words, environment, folder: None, sampled })
     }
 
     /// The options for what else is kept; an agent's machine has no such folder.
     fn extras(&self, role: &str) -> Result<Vec<String>, Trouble> {
         let Stage { extras, logs: Some(logs), .. } = self.stage else { return Ok(Vec::new()) };
         let mut words = Vec::new();
-        if !extras.any() {
+        if !extras.qlog && !extras.keylog {
             return Ok(words);
         }
         let folder = logs.join(role);
@@ -312,9 +355,14 @@ pub(crate) fn no_aes(name: &str) -> String {
     format!("nothing turns the CPU's AES instructions off for {name}")
 }
 
-pub(crate) fn start(role: &str, site: &Site<'_>, order: &Order) -> Result<Endpoint, Trouble> {
-    site.start(order).map_err(|error| {
-        Trouble::Failed(Failure::Start, format!("the {role} cannot be started: {error}"))
+pub(crate) fn start(role: &str, stage: &Stage<'_>, order: &Order) -> Result<Endpoint, Trouble> {
+    let site = if role == "server" { &stage.server } else { &stage.client };
+    site.start(order, stage.stop).map_err(|error| {
+        let failure = match error.kind() {
+            std::io::ErrorKind::Interrupted => Failure::Interrupted,
+            _ => Failure::Start,
+        };
+        Trouble::Failed(failure, format!("the {role} cannot be started: {error}"))
     })
 }
 

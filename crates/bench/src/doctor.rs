@@ -1,5 +1,7 @@
 //! What about this machine makes figures wrong or restless, each with the command that mends it.
 
+pub mod copies;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -36,6 +38,12 @@ fn finding(what: &str, serious: bool, found: String, mend: impl Into<String>) ->
 /// Looks at this machine, for a second. `cpus`: those of servers and of clients.
 pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = at_rest(Path::new("/"), server_cpus, client_cpus);
+    let tunables = std::env::var(copies::TUNABLES).ok();
+    findings.extend(copies::slow(
+        Path::new("/"),
+        copies::library().as_deref(),
+        tunables.as_deref(),
+    ));
     if let Ok(before) = Cpus::read() {
         std::thread::sleep(WATCHED);
         if let Ok(after) = Cpus::read() {

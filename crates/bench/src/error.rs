@@ -84,6 +84,9 @@ pub enum BenchError {
         /// What is wrong with it.
         why: String,
     },
+    /// A profile cannot be kept.
+    #[error(transparent)]
+    Result(#[from] crate::result::ResultError),
     /// The namespaces cannot be made, or removed.
     #[error(transparent)]
     Lab(#[from] equic_lab::LabError),

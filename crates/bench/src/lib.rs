@@ -10,6 +10,7 @@
 //!   each attempt.
 //! * [`transfer`]: stock endpoints. [`site`]: where an end runs; `attend`, `process`: programs and their ends. [`network`]: namespaces;
 //!   [`testbed`], [`agent`]: two machines.
+//! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
 //! * [`result`]: everything that is made of records.
 //! * [`transport`], [`summary`]: what `equic bench transport` makes of cells.
@@ -18,10 +19,12 @@ pub mod agent;
 pub mod answer;
 mod attend;
 mod calls;
+mod capture;
 pub mod cell;
 pub mod counters;
 pub mod doctor;
 mod error;
+pub mod extras;
 pub mod manifest;
 pub mod network;
 pub mod pair;
@@ -33,6 +36,7 @@ pub mod record;
 pub mod registry;
 pub mod result;
 pub mod run;
+mod sampling;
 pub mod site;
 pub mod summary;
 pub mod sweep;

@@ -8,7 +8,7 @@ use equic_report::schema::{Machine, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
-use crate::doctor::{Finding, sysctl};
+use crate::doctor::{Finding, copies, sysctl};
 use crate::plan::{Plan, sha256};
 
 /// The version of the shape of a manifest.
@@ -56,6 +56,9 @@ pub struct Manifest {
     pub sysctls: BTreeMap<String, String>,
     /// What the kernel was started with.
     pub kernel_command_line: String,
+    /// `GLIBC_TUNABLES`, which the programs were run with, too.
+    #[serde(default)]
+    pub glibc_tunables: Option<String>,
     /// The files of each implementation with their SHA-256.
     pub programs: BTreeMap<String, Vec<(String, String)>>,
     /// SHA-256 of the lock files beside the list of implementations.
@@ -105,6 +108,7 @@ impl Manifest {
                 .filter_map(|name| Some(((*name).to_owned(), sysctl(root, name)?)))
                 .collect(),
             kernel_command_line: text("/proc/cmdline").trim().to_owned(),
+            glibc_tunables: std::env::var(copies::TUNABLES).ok(),
             programs: programs.collect(),
             locks: locks(dir)?,
             findings,

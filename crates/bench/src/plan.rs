@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 
+use crate::extras::{Extras, Purpose};
 use crate::pair::pairs;
 use crate::sweep::{Point, Sweep, points};
 use crate::watch::Bounds;
@@ -58,22 +59,6 @@ pub struct Options {
     pub built: PathBuf,
 }
 
-/// What slows programs down and is kept of attempts that do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extras {
-    /// qlog files of both ends.
-    pub qlog: bool,
-    /// The secrets of both ends, for decrypting captures.
-    pub keylog: bool,
-}
-
-impl Extras {
-    /// Whether there are any.
-    pub const fn any(self) -> bool {
-        self.qlog || self.keylog
-    }
-}
-
 /// An implementation as it was when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frozen {
@@ -111,8 +96,10 @@ pub struct Cells {
 pub struct Turn<'a> {
     /// Place in the order, counted from 0.
     pub sequence: u64,
-    /// Counted from 0; -1 is warm-up.
+    /// Counted from 0; -1 is in no figure.
     pub round: i64,
+    /// What it is for.
+    pub purpose: Purpose,
     /// What is measured.
     pub key: &'a Key,
 }
@@ -156,7 +143,8 @@ impl Plan {
         let rounds = (first..).zip(&self.cells.order);
         let cells = rounds.flat_map(|(round, order)| order.iter().map(move |cell| (round, *cell)));
         let keyed = cells.filter_map(|(round, cell)| Some((round, self.cells.keys.get(cell)?)));
-        (0..).zip(keyed).map(|(sequence, (round, key))| Turn { sequence, round, key })
+        let purpose = Purpose::Figures;
+        (0..).zip(keyed).map(move |(sequence, (round, key))| Turn { sequence, round, purpose, key })
     }
 
     /// How many turns there are.
@@ -164,11 +152,18 @@ impl Plan {
         self.cells.order.iter().map(Vec::len).sum()
     }
 
-    /// One more turn for each cell, after all others, if something is to be kept of it.
+    /// More turns for each cell, after all others, if something is to be kept of them.
     pub fn extra_turns(&self) -> impl Iterator<Item = Turn<'_>> {
-        let keys = if self.options.extras.any() { &self.cells.keys[..] } else { &[] };
+        let purposes = self.options.extras.purposes().into_iter();
+        let turns =
+            purposes.flat_map(|purpose| self.cells.keys.iter().map(move |key| (purpose, key)));
         let sequences = self.len() as u64..;
-        sequences.zip(keys).map(|(sequence, key)| Turn { sequence, round: -1, key })
+        sequences.zip(turns).map(|(sequence, (purpose, key))| Turn {
+            sequence,
+            round: -1,
+            purpose,
+            key,
+        })
     }
 
     /// Whether there are none.

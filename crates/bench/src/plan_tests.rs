@@ -61,11 +61,21 @@ fn every_round_has_every_cell_in_an_order_of_its_own() {
     assert_eq!(plan(options()), first);
     assert_ne!(plan(Options { seed: 2, ..options() }).cells.order, first.cells.order);
     assert_eq!(first.extra_turns().count(), 0);
-    let extras = Extras { qlog: true, keylog: false };
+    let extras = Extras { qlog: true, ..Extras::default() };
     let extra = plan(Options { extras, ..options() });
     let sequences: Vec<u64> = extra.extra_turns().map(|turn| turn.sequence).collect();
     assert_eq!(sequences, (96..120).collect::<Vec<_>>());
     assert!(extra.extra_turns().all(|turn| turn.round == -1));
+    // Samples are taken of attempts of their own: whatever is written would be in them.
+    let extras = Extras { keylog: true, flamegraph: true, ..Extras::default() };
+    let extra = plan(Options { extras, ..options() });
+    let purposes: Vec<Purpose> = extra.extra_turns().map(|turn| turn.purpose).collect();
+    assert_eq!(purposes, [[Purpose::Files; 24], [Purpose::Profile; 24]].concat());
+    assert_eq!(extra.extra_turns().last().unwrap().sequence, 143);
+    let extras = Extras { pcap: Some(128), ..extras };
+    assert!(extras.of(Purpose::Profile).pcap.is_none());
+    assert!(extra.turns().all(|turn| extras.of(turn.purpose) == Extras::default()));
+    assert!(!extras.of(Purpose::Files).samples() && !extras.of(Purpose::Profile).keylog);
     let cold = plan(Options { warmup: false, ..options() });
     assert_eq!((cold.len(), cold.turns().next().unwrap().round), (72, 0));
 }

@@ -4,13 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::capture;
 use crate::plan::Plan;
-use crate::{BenchError, Implementation, Places, Workload};
+use crate::result::profile;
+use crate::{BenchError, Implementation, NetPath, Places, Workload};
 
 /// The files that servers and clients are told of.
 pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
 /// What a record and the logs of an attempt take on a disk at most, as a rule, in bytes.
 const ATTEMPT: u64 = 32 << 10;
+/// What samples of both ends take while they are read, in bytes.
+const SAMPLES: u64 = 1 << 30;
 /// What is left free, in bytes.
 const SPARE: u64 = 64 << 20;
 
@@ -91,6 +95,78 @@ pub fn privileges(plan: &Plan) -> Result<(), BenchError> {
     }
 }
 
+/// Whether what is kept of attempts that do not count can be had.
+///
+/// # Errors
+/// [`BenchError::Plan`], with what mends it.
+pub fn extras(plan: &Plan) -> Result<(), BenchError> {
+    let extras = plan.options.extras;
+    if !extras.samples() && extras.pcap.is_none() {
+        return Ok(());
+    }
+    if plan.paths()?.iter().any(|(_, path)| matches!(path, NetPath::Testbed(_))) {
+        let why =
+            "--profile and --pcap are for paths of this machine: leave them out with a testbed";
+        return Err(BenchError::Plan(why.to_owned()));
+    }
+    if extras.pcap.is_some() {
+        capture::check()?;
+    }
+    if !extras.samples() {
+        return Ok(());
+    }
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let root = nix::unistd::geteuid().is_root();
+    let paranoid = read("/proc/sys/kernel/perf_event_paranoid");
+    perf(root, &paranoid, &read("/proc/kallsyms"), &trial()).map_err(BenchError::Plan)
+}
+
+/// What came of `perf record` of a program that does nothing: none, or why not.
+fn trial() -> Result<(), String> {
+    let run = |words: &[&str]| {
+        let mut command = Command::new("perf");
+        command.args(words).stdin(Stdio::null());
+        let output = command.output().map_err(|_| {
+            "--profile needs perf, which is not there: install linux-perf (Debian) or \
+             linux-tools (others)"
+                .to_owned()
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().find(|line| !line.trim().is_empty() && *line != "Error:");
+        Err(format!("perf does not work: {}", said.unwrap_or("it says nothing").trim()))
+    };
+    run(&["--version"])?;
+    run(&["record", "-q", "-e", profile::EVENT, "-g", "-o", "/dev/null", "--", "true"])
+}
+
+/// Whether samples can be taken, and what of the kernel is in them has names.
+fn perf(
+    root: bool,
+    paranoid: &str,
+    symbols: &str,
+    trial: &Result<(), String>,
+) -> Result<(), String> {
+    // Above 1 users see nothing of the kernel's part of their own programs, above 2 nothing at all.
+    if !root && paranoid.trim().parse().is_ok_and(|paranoid: i32| paranoid > 1) {
+        let paranoid = paranoid.trim();
+        return Err(format!(
+            "--profile needs root while kernel.perf_event_paranoid is {paranoid}: use sudo, or \
+             `sysctl kernel.perf_event_paranoid=1`"
+        ));
+    }
+    trial.clone()?;
+    let hidden = |line: &str| line.starts_with("0000000000000000 ");
+    if symbols.lines().take(1000).all(hidden) {
+        return Err("--profile needs the kernel's symbols, which are hidden: \
+                    `sysctl kernel.kptr_restrict=0`"
+            .to_owned());
+    }
+    Ok(())
+}
+
 /// How much space a plan's folder takes at most, as a rule, in bytes.
 pub fn needed_space(plan: &Plan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
@@ -99,7 +175,11 @@ pub fn needed_space(plan: &Plan) -> u64 {
     } else {
         0
     };
-    plan.len() as u64 * ATTEMPT + files + SPARE
+    let extra = plan.extra_turns().count() as u64 * ATTEMPT;
+    let samples = if plan.options.extras.samples() { SAMPLES } else { 0 };
+    let packets = if plan.options.extras.pcap.is_some() { capture::MOST } else { 0 };
+    let packets = packets * plan.cells.keys.len() as u64;
+    plan.len() as u64 * ATTEMPT + extra + samples + packets + files + SPARE
 }
 
 /// Whether there is space for what is left of a plan.
@@ -123,4 +203,25 @@ pub fn space(plan: &Plan, folder: &Path) -> Result<(), BenchError> {
         free / 1_000_000,
         needed / 1_000_000
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_profiles_need_is_named() {
+        let symbols = "0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n";
+        let hidden = "0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n";
+        assert_eq!(perf(true, "4\n", symbols, &Ok(())), Ok(()));
+        assert_eq!(perf(false, "1\n", symbols, &Ok(())), Ok(()));
+        assert_eq!(perf(false, "-1\n", symbols, &Ok(())), Ok(()));
+        let wrong =
+            |root, paranoid, symbols, trial| perf(root, paranoid, symbols, &trial).unwrap_err();
+        let why = wrong(false, "2\n", symbols, Ok(()));
+        assert!(why.contains("sysctl kernel.perf_event_paranoid=1"), "{why}");
+        let why = wrong(true, "1\n", hidden, Ok(()));
+        assert!(why.contains("sysctl kernel.kptr_restrict=0"), "{why}");
+        assert_eq!(wrong(true, "1\n", symbols, Err("it broke".to_owned())), "it broke");
+    }
 }

@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Seat<'a> {
     /// Whose network it uses; none: this process's.
     pub namespace: Option<&'a Namespace>,
-    /// The only CPUs it runs on.
+    /// The only CPUs it runs on; empty: those of this process.
     pub cpus: &'a [usize],
     /// What is added to this process's environment.
     pub environment: BTreeMap<String, String>,
@@ -97,7 +97,9 @@ impl Program {
             command.current_dir(folder);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        pin_command(&mut command, seat.cpus)?;
+        if !seat.cpus.is_empty() {
+            pin_command(&mut command, seat.cpus)?;
+        }
         // By a thread that lasts: for the kernel it is the parent whose end kills the child.
         let mut child = equic_lab::spawn(command)?;
         let group = Pid::from_raw(child.id().cast_signed());

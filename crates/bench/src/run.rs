@@ -10,10 +10,13 @@ use std::time::{Instant, SystemTime};
 
 use equic_lab::Lab;
 
-use crate::cell::{self, Job, Stage, Trouble};
+use crate::cell::{self, Job, Stage, Taken, Trouble};
+use crate::extras::{Extras, Purpose};
 use crate::network::{Links, Network};
 use crate::pair::{Pair, refusal};
-use crate::plan::{Extras, Plan, Turn};
+use crate::plan::{Plan, Turn};
+use crate::result::profile;
+use crate::result::summary::Profiled;
 use crate::site::{Host, Site};
 use crate::testbed::{Machine, Testbed};
 use crate::watch::{Reading, worse};
@@ -74,7 +77,7 @@ impl Runner<'_> {
                     return Ok(samples.records);
                 }
                 tell(Event::Begins(&turn, attempt));
-                let record = self.attempt(&turn, attempt, &paths);
+                let record = self.attempt(&turn, attempt, &paths)?;
                 let last = self.is_last(&record);
                 samples.add(record)?;
                 if let Some(record) = samples.records.last() {
@@ -101,9 +104,13 @@ impl Runner<'_> {
         }
     }
 
-    fn attempt(&self, turn: &Turn<'_>, attempt: u32, paths: &[(String, NetPath)]) -> Record {
-        let extra = turn.sequence >= self.plan.len() as u64;
-        let logs = logs(turn, attempt, extra, paths.len() > 1);
+    fn attempt(
+        &self,
+        turn: &Turn<'_>,
+        attempt: u32,
+        paths: &[(String, NetPath)],
+    ) -> Result<Record, BenchError> {
+        let logs = logs(turn, attempt, paths.len() > 1);
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let started = since.map_or(0.0, |since| since.as_secs_f64());
         let path = paths.iter().find(|(name, _)| *name == turn.key.path).map(|(_, path)| path);
@@ -114,7 +121,13 @@ impl Runner<'_> {
         let noise = both.map(|(now, before)| now.since(before, self.plan.options.bounds));
         let noise = noise.reduce(worse).unwrap_or_default();
         let kept = self.folder.join(&logs).is_dir();
-        Record {
+        if let Ok(Taken { profile: Some(profile), .. }) = &result {
+            let (server_split, client_split) = (profile.server, profile.client);
+            let profiled = Profiled { key: turn.key.clone(), server_split, client_split };
+            profile::append(self.folder, &profiled)?;
+        }
+        let result = result.map(|taken| taken.figures);
+        Ok(Record {
             key: turn.key.clone(),
             round: turn.round,
             sequence: turn.sequence,
@@ -124,7 +137,7 @@ impl Runner<'_> {
             end: self.end(result, noise, attempt, turn.round >= 0),
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
-        }
+        })
     }
 
     /// What became of an attempt. The last of those that were all disturbed is no figure.
@@ -153,12 +166,7 @@ impl Runner<'_> {
         }
     }
 
-    fn cell(
-        &self,
-        turn: &Turn<'_>,
-        path: Option<&NetPath>,
-        logs: &Path,
-    ) -> Result<Figures, Trouble> {
+    fn cell(&self, turn: &Turn<'_>, path: Option<&NetPath>, logs: &Path) -> Result<Taken, Trouble> {
         let missing = |what: &str| Trouble::Failed(Failure::Start, format!("there is no {what}"));
         let key = turn.key;
         let find = |name: &str| self.plan.implementation(name).ok_or_else(|| missing(name));
@@ -185,13 +193,13 @@ impl Runner<'_> {
         };
         // What costs time is counted where it costs nothing that is measured.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
-        let extra = turn.sequence >= self.plan.len() as u64;
-        let stage = Stage { count_calls: turn.round < 0 && udp && !extra, ..stage };
+        let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
+        let stage = Stage { count_calls: warmup && udp, ..stage };
         let here = matches!(stage.server.host, Host::Here(_));
-        let extras = if extra && here { options.extras } else { Extras::default() };
+        let extras = if here { options.extras.of(turn.purpose) } else { Extras::default() };
         let stage = Stage { extras, ..stage };
         let job = Job { server, client, workload, protocol, point: &key.point, round: turn.round };
-        cell::run(&stage, &job).map(|taken| taken.figures)
+        cell::run(&stage, &job)
     }
 }
 
@@ -252,7 +260,7 @@ fn readings(far: Option<&Testbed>) -> Vec<Reading> {
 
 /// Where the logs of an attempt are, in the folder of the run: the QUIC Interop Runner's
 /// `logs/<server>_<client>/<test>/<repetition>`.
-fn logs(turn: &Turn<'_>, attempt: u32, extra: bool, several_paths: bool) -> PathBuf {
+fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     let key = turn.key;
     let mut test = key.workload.clone();
     if several_paths {
@@ -262,10 +270,11 @@ fn logs(turn: &Turn<'_>, attempt: u32, extra: bool, several_paths: bool) -> Path
     for (name, value) in &key.point {
         test.push_str(&format!(".{name}={value}"));
     }
-    let round = match turn.round {
-        _ if extra => "extra".to_owned(),
-        -1 => "warmup".to_owned(),
-        round => round.to_string(),
+    let round = match (turn.purpose, turn.round) {
+        (Purpose::Files, _) => "extra".to_owned(),
+        (Purpose::Profile, _) => "profile".to_owned(),
+        (Purpose::Figures, -1) => "warmup".to_owned(),
+        (Purpose::Figures, round) => round.to_string(),
     };
     let round = if attempt == 1 { round } else { format!("{round}-attempt-{attempt}") };
     let pair = format!("{}_{}", key.server, key.client);

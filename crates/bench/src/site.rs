@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use equic_lab::Namespace;
@@ -10,6 +11,7 @@ use equic_lab::Namespace;
 use crate::counters::Counters;
 use crate::process::{Ended, Program, Seat};
 use crate::registry::Places;
+use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
 
 /// Where one end of a cell runs.
@@ -40,10 +42,13 @@ pub(crate) struct Order {
     pub words: Vec<String>,
     pub environment: BTreeMap<String, String>,
     pub folder: Option<PathBuf>,
+    /// Where samples of it are kept, if such are taken; not on a machine of a testbed.
+    pub sampled: Option<PathBuf>,
 }
 
 impl Site<'_> {
-    pub(crate) fn start(&self, order: &Order) -> io::Result<Endpoint> {
+    /// Starts it. Samples are taken from its first instructions on.
+    pub(crate) fn start(&self, order: &Order, stop: &AtomicBool) -> io::Result<Endpoint> {
         match self.host {
             Host::Here(namespace) => {
                 let seat = Seat {
@@ -52,7 +57,11 @@ impl Site<'_> {
                     environment: order.environment.clone(),
                     folder: order.folder.as_deref(),
                 };
-                Ok(Endpoint::Here(Program::start(&order.words, &seat)?))
+                let program = Program::start(&order.words, &seat)?;
+                let attach =
+                    |folder: &PathBuf| Sampler::attach(&program, folder, stop).map(Box::new);
+                let sampler = order.sampled.as_ref().map(attach).transpose()?;
+                Ok(Endpoint::Here(program, sampler))
             }
             Host::There(machine) => Ok(Endpoint::There(machine.start(order)?)),
         }
@@ -74,7 +83,7 @@ impl Site<'_> {
 
 /// A program of a cell. Dropping it ends it and what it left of its group.
 pub(crate) enum Endpoint {
-    Here(Program),
+    Here(Program, Option<Box<Sampler>>),
     There(Remote),
 }
 
@@ -82,14 +91,14 @@ impl Endpoint {
     /// The next line it prints, if one comes in time; an error: none will come.
     pub(crate) fn line(&mut self, timeout: Duration) -> Result<Option<String>, ()> {
         match self {
-            Endpoint::Here(program) => program.line(timeout),
+            Endpoint::Here(program, _) => program.line(timeout),
             Endpoint::There(program) => program.line(timeout),
         }
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
         match self {
-            Endpoint::Here(program) => program.has_ended(),
+            Endpoint::Here(program, _) => program.has_ended(),
             Endpoint::There(program) => program.has_ended(),
         }
     }
@@ -97,14 +106,14 @@ impl Endpoint {
     /// Waits until it is at rest, then gives its memory that is not of files, in bytes.
     pub(crate) fn settle(&mut self) -> Option<u64> {
         match self {
-            Endpoint::Here(program) => program.settle(),
+            Endpoint::Here(program, _) => program.settle(),
             Endpoint::There(program) => program.settle(),
         }
     }
 
     pub(crate) fn close_stdin(&mut self) {
         match self {
-            Endpoint::Here(program) => program.close_stdin(),
+            Endpoint::Here(program, _) => program.close_stdin(),
             Endpoint::There(program) => program.close_stdin(),
         }
     }
@@ -112,7 +121,7 @@ impl Endpoint {
     /// Looks at the most memory it has had; an agent does so by itself.
     pub(crate) fn peak_memory(&mut self) {
         match self {
-            Endpoint::Here(program) => program.peak_memory(),
+            Endpoint::Here(program, _) => program.peak_memory(),
             Endpoint::There(_) => {}
         }
     }
@@ -120,14 +129,14 @@ impl Endpoint {
     /// Asks it to end unless it has, and makes it end after `grace`.
     pub(crate) fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
         match self {
-            Endpoint::Here(program) => program.stop(grace),
+            Endpoint::Here(program, _) => program.stop(grace),
             Endpoint::There(program) => program.stop(grace),
         }
     }
 
     pub(crate) fn last_words(&mut self) -> String {
         match self {
-            Endpoint::Here(program) => program.last_words(),
+            Endpoint::Here(program, _) => program.last_words(),
             Endpoint::There(program) => program.last_words(),
         }
     }
@@ -135,15 +144,23 @@ impl Endpoint {
     /// All that it said, for the logs.
     pub(crate) fn said(&mut self) -> String {
         match self {
-            Endpoint::Here(program) => program.said(),
+            Endpoint::Here(program, _) => program.said(),
             Endpoint::There(program) => program.said(),
+        }
+    }
+
+    /// What took samples of it, if any were taken.
+    pub(crate) fn take_sampler(&mut self) -> Option<Box<Sampler>> {
+        match self {
+            Endpoint::Here(_, sampler) => sampler.take(),
+            Endpoint::There(_) => None,
         }
     }
 
     /// Its process id, if it is one of this machine.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
-            Endpoint::Here(program) => Some(program.pid()),
+            Endpoint::Here(program, _) => Some(program.pid()),
             Endpoint::There(_) => None,
         }
     }

@@ -16,6 +16,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
 use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
+use crate::capture::{self, Capture};
 use crate::cell::{Job, NAME, Stage, Taken, Trouble, environment, failed, start};
 use crate::plan::sha256;
 use crate::site::{Endpoint, Host, Order, Site};
@@ -57,17 +58,18 @@ pub(crate) fn measure(
     let (server_end, client_end) = ends;
     let order = order("server", job.server, job, stage, logs, address, "")?;
     notes.push(format!("server: {}", order.words.join(" ")));
-    let server = server_end.insert(start("server", &stage.server, &order)?);
+    let server = server_end.insert(start("server", stage, &order)?);
     listening(stage, server, port)?;
     let Some(server_idle_memory) = server.settle() else { return Err(died(server, "server")) };
 
+    let capture = capture::begin(stage, &[&address.to_string()])?;
     let host = if job.client.image.is_some() { NAME.to_owned() } else { stage.address.to_string() };
     let requests = format!("https://{host}:{port}/{name}");
     let order = self::order("client", job.client, job, stage, logs, address, &requests)?;
     notes.push(format!("client: {} (REQUESTS={requests})", order.words.join(" ")));
     let before = (stage.server.counters(), stage.client.counters());
     let begun = Instant::now();
-    let client = client_end.insert(start("client", &stage.client, &order)?);
+    let client = client_end.insert(start("client", stage, &order)?);
     let patience = Duration::from_secs_f64(Workload::Transfer.patience(&stage.size));
     while !client.has_ended() {
         interrupted(stage)?;
@@ -88,6 +90,7 @@ pub(crate) fn measure(
     }
     let after = (stage.server.counters(), stage.client.counters());
     let stopped = end(server, "server", ENDING)?;
+    notes.extend(capture.map(Capture::finish));
     compare(&files.join("downloads").join(name), stage.size.bytes, &sent)?;
 
     let rise = |before: Option<crate::counters::Counters>, after: Option<_>| {
@@ -110,7 +113,7 @@ pub(crate) fn measure(
         softnet_drops: rise(before.0, after.0).map(|rise| rise.softnet_drops),
         ..Figures::default()
     };
-    Ok(Taken { figures, answer, server_idle_memory, server_held_memory: None })
+    Ok(Taken { figures, answer, server_idle_memory, server_held_memory: None, profile: None })
 }
 
 /// Whether the file came as it was sent.
@@ -161,7 +164,7 @@ fn order(
     environment.extend(set.map(|(name, value)| (name.to_owned(), value)));
     if let (Some(image), None, []) = (&who.image, &who.path, &who.endpoint[..]) {
         let words = docker(image, &environment, (&own, &files), site, address);
-        return Ok(Order { words, environment: BTreeMap::new(), folder: None });
+        return Ok(Order { words, environment: BTreeMap::new(), ..Order::default() });
     }
     let (words, folder) = match (&who.endpoint[..], &who.path) {
         ([], Some(folder)) => {
@@ -170,7 +173,7 @@ fn order(
         }
         (endpoint, _) => (site.places.fill(endpoint), Some(own)),
     };
-    Ok(Order { words, environment, folder })
+    Ok(Order { words, environment, folder, sampled: stage.sampled(role) })
 }
 
 /// A container in the network of this process, or of the namespace that docker is started in.

@@ -77,7 +77,7 @@ impl Outcome {
             Err(Trouble::Unsupported(why)) => return Outcome::Unsupported { why },
             Err(Trouble::Failed(_, why)) => return Outcome::Failed { why },
         };
-        let Taken { figures, answer, server_idle_memory, server_held_memory } = taken;
+        let Taken { figures, answer, server_idle_memory, server_held_memory, .. } = taken;
         let units = what.units(&answer);
         Outcome::Measured(Box::new(Sample {
             value: figures.value,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use equic_bench::cell::{self, Job, Stage, Taken, Trouble};
-use equic_bench::plan::Extras;
+use equic_bench::extras::Extras;
 use equic_bench::site::{Host, Site};
 use equic_bench::sweep::Point;
 use equic_bench::{Failure, Implementation, Places, Size, Workload};
@@ -118,7 +118,7 @@ fn is((failure, why): (Failure, String), wanted: Failure, what: &str) {
 #[test]
 fn an_honest_one_is_measured() {
     let scene = Scene::new();
-    let Taken { figures, answer, server_idle_memory, server_held_memory } =
+    let Taken { figures, answer, server_idle_memory, server_held_memory, .. } =
         measured(scene.download("honest"));
     assert_eq!((figures.value, figures.unit.as_str()), (8.0 * 1000.0 / 0.01, "bit/s"));
     assert!(figures.process_seconds >= 0.02, "{figures:?}");

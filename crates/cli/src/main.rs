@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(&args),
-        Command::Reproduce(command) => reproduce::run(command),
+        Command::Reproduce(command) => reproduce::run(&command),
         Command::Interop(args) => interop::run(&args),
         Command::Bench(command) => bench::run(command),
         Command::InteropEndpoint(args) => interop::endpoint::run(&args),

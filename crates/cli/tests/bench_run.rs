@@ -3,78 +3,14 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::scene::{Scene, liar, ours};
 use common::{EQUIC, Out, ROOT, eventually, finish, finish_within, root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-
-/// A folder with a list of implementations.
-struct Scene(tempfile::TempDir);
-
-impl Scene {
-    fn new(implementations: &Value) -> Scene {
-        let scene = Scene(tempfile::tempdir().unwrap());
-        scene.list(implementations);
-        scene
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn list(&self, implementations: &Value) {
-        let file = self.path().join("implementations.json");
-        std::fs::write(file, implementations.to_string()).unwrap();
-    }
-
-    fn script(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, format!("#!/bin/bash\n{text}")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        path
-    }
-
-    fn out(&self) -> PathBuf {
-        self.path().join("out")
-    }
-
-    /// The command, for whom other tests beside it are no noise.
-    fn bench(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(EQUIC);
-        command.args(["bench", "run", "--impl", "all"]);
-        for (option, usual) in [("--grace", "20"), ("--bytes", "3001")] {
-            if !args.contains(&option) {
-                command.args([option, usual]);
-            }
-        }
-        command.args(["--max-foreign", "100", "--max-steal", "100"]).args(args);
-        command.arg("--implementations-file").arg(self.path().join("implementations.json"));
-        command.arg("--out").arg(self.out()).current_dir(ROOT);
-        command
-    }
-
-    fn samples(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.out().join("samples.jsonl")).unwrap_or_default();
-        // The last line may be half of one while the run is at work.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-fn liar(how: &str) -> Value {
-    let script = format!("{ROOT}/crates/bench/tests/liar.sh");
-    json!({ "url": "nowhere", "tier": 1, "command": ["/bin/bash", script, how], "speaks": ["perf"] })
-}
-
-fn ours() -> Value {
-    json!({ "url": "here", "tier": 1, "command": ["{equic}", "bench", "endpoint"], "speaks": ["perf", "h3"] })
-}
 
 #[test]
 fn a_newcomer_is_one_entry_and_an_executable() {

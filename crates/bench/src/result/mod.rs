@@ -4,8 +4,8 @@
 //!   they say of each cell ([`Summary`]).
 //! * [`tables`](mod@tables): for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
 //!   with the summary in it. [`csv`]: for a spreadsheet. [`html`]: a page that needs nothing else.
-//! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`]:
-//!   where CPU time goes.
+//! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`],
+//!   [`parts`]: where CPU time goes.
 //!
 //! [`write()`] makes all files of a run from its samples, as often as one likes.
 
@@ -13,6 +13,7 @@ pub mod compare;
 mod compare_table;
 pub mod csv;
 pub mod html;
+pub mod parts;
 pub mod profile;
 pub mod read;
 pub mod runner;

@@ -178,7 +178,8 @@ fn listed(value: Option<&Value>) -> Vec<(String, Map<String, Value>)> {
     }
 }
 
-/// Lines of [`Profiled`]; none when there is no such file. A cut last line is left out.
+/// Lines of [`Profiled`]; none when there is no such file. A cut last line is left out. Of several of a cell
+/// the last counts: it was taken again.
 fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -190,7 +191,13 @@ fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
         path: path.to_owned(),
         reason: error.to_string(),
     };
-    whole.lines().map(|line| serde_json::from_str(line).map_err(wrong)).collect()
+    let mut profiles: Vec<Profiled> = Vec::new();
+    for line in whole.lines() {
+        let profile: Profiled = serde_json::from_str(line).map_err(wrong)?;
+        profiles.retain(|earlier| earlier.key != profile.key);
+        profiles.push(profile);
+    }
+    Ok(profiles)
 }
 
 /// A JSON file; null when there is none.

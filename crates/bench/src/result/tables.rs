@@ -7,11 +7,12 @@ use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary};
 
 /// For each place a matrix of clients and servers and a list of the pairs with all that is known of them;
-/// then what failed.
+/// then where CPU time went, and what failed.
 #[must_use]
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = matrices(summary);
     tables.extend(lists(summary));
+    tables.extend(super::parts::tables(summary));
     tables.extend(failures(summary));
     tables
 }

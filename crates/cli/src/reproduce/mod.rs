@@ -1,226 +1,36 @@
 //! `equic reproduce`: the experiments of the papers, done again.
 //!
-//! `gateway` is the one of the eQUIC gateway's paper: a server, four sequential clients and four that
-//! begin requests in parallel later on and suffer the quota; arms in [`plan::Arm`].
-//!
-//! * `plan`: what is chosen, times and their scale, command lines; `arm`: playing one run; `block`: what
-//!   it costs to turn an attempt away.
-//! * `metrics`: the definitions; `result`: the figures of a run, and the whole as it is written.
-//! * `compare`: the paper's numbers and ours; `show`: tables, Markdown, notes; `plots`; `progress`.
+//! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads and AES
+//!   instructions, for QUIC and for TCP.
+//! * `readme`: puts results into an experiment's README.
 
-mod arm;
-mod block;
-mod compare;
-mod metrics;
-mod plan;
-mod plots;
-mod progress;
-mod result;
-mod show;
+mod gateway;
+mod highway;
+mod readme;
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-
-use equic_endpoint::load::Sample;
-use equic_lab::measure::BpfStatistics;
-use equic_lab::{Lab, pin_thread};
-use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, SchemaName, Timestamp};
-use equic_report::table::Style;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
-use serde::Serialize;
+use std::path::Path;
 
 use crate::failure::{Done, Failure};
-use crate::output;
-use crate::part::until_interrupted;
-use arm::{Stage, Take};
-use plan::{Arm, PARALLEL, Plan, SEQUENTIAL};
-use progress::Progress;
-use result::{Experiment, Run};
-
-/// The schema of the result.
-const SCHEMA: &str = "equic.reproduce.gateway/1";
 
 /// The papers.
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// The gateway's: quotas in user space and in the kernel, under attack
-    Gateway(Args),
-}
-
-/// Does the gateway paper's experiment again, and compares. With five runs an arm it takes about
-/// twelve minutes.
-#[derive(clap::Args, Default)]
-pub struct Args {
-    /// Where result.json, the plots and the raw samples go
-    #[arg(long, value_name = "DIR", default_value = "out/reproduce-gateway")]
-    out: PathBuf,
-    /// Runs of each arm, instead of 5
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: Option<u32>,
-    /// Requests of each client, instead of 1000 (more on a fast machine)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
-    requests: Option<u32>,
-    /// Of the runs' order and of the intervals; without it, a new one
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// A small one: 2 runs of some seconds each, in under two minutes
-    #[arg(long)]
-    quick: bool,
-    /// Print the result as JSON (schema equic.reproduce.gateway/1)
-    #[arg(long)]
-    json: bool,
-    /// Print the tables as Markdown
-    #[arg(long, conflicts_with = "json")]
-    markdown: bool,
-    /// Put the tables into this file, between its lines `<!-- results: begin -->` and `... end -->`
-    #[arg(long, value_name = "FILE")]
-    readme: Option<PathBuf>,
-    /// Measure nothing: draw and print what a stored result says
-    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "seed", "quick"])]
-    plot_only: Option<PathBuf>,
+    Gateway(gateway::Args),
+    /// "QUIC on the Highway": what buffers, offloads and AES instructions do for QUIC and for TCP
+    Highway(highway::Args),
 }
 
 /// Carries one out.
-pub fn run(command: Command) -> Done {
-    let Command::Gateway(args) = command;
-    if let Some(stored) = &args.plot_only {
-        check_fonts()?;
-        make_folder(&args.out)?;
-        return tell(&args, &read(stored)?);
+pub fn run(command: &Command) -> Done {
+    match command {
+        Command::Gateway(args) => gateway::run(args),
+        Command::Highway(args) => highway::run(args),
     }
-    until_interrupted(|| carry_out(&args))
-}
-
-fn read(stored: &Path) -> Done<Report<Experiment>> {
-    let failed = |why: &dyn std::fmt::Display| {
-        Failure::because(format_args!("cannot read {}", stored.display()), why)
-    };
-    let text = std::fs::read_to_string(stored).map_err(|error| failed(&error))?;
-    let schema: SchemaName = SCHEMA.parse()?;
-    Report::from_json(&text, &schema).map_err(|error| failed(&error))
 }
 
 fn make_folder(folder: &Path) -> Done {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
     })
-}
-
-fn carry_out(args: &Args) -> Done {
-    if !nix::unistd::geteuid().is_root() {
-        return Err(Failure::new(
-            "the experiment needs root, to make network namespaces and to load BPF programs",
-        )
-        .mend("run `sudo equic reproduce gateway`"));
-    }
-    // What would fail after minutes should fail at once.
-    let raw = args.out.join("raw");
-    make_folder(&raw)?;
-    check_fonts()?;
-    let created = Timestamp::new(SystemTime::now())
-        .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
-    let machine = Machine::read()?;
-    let plan = Plan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
-    // Threads, and parts that are not told otherwise, stay off the server's CPU.
-    pin_thread(&[plan.other_cpu])?;
-    // What killed experiments left behind; whatever cannot be removed is not in the way.
-    let _ = Lab::sweep();
-    let decisions = block::decisions()?;
-    let statistics = BpfStatistics::enable()?;
-    let lab = Lab::builder("reproduce").clients(SEQUENTIAL + PARALLEL + block::EXTRA).build()?;
-    let progress = Progress::new(&plan, args.json || args.markdown);
-    let calm_s = Stage { lab: &lab, plan: &plan, progress: &progress }.calm()?;
-    let plan = plan.pace(calm_s);
-    progress.begin(plan.run_s());
-    let runs = play(&Stage { lab: &lab, plan: &plan, progress: &progress }, &raw)?;
-    drop((progress, statistics));
-    lab.close()?;
-    let report = Report {
-        schema: SCHEMA.parse()?,
-        created,
-        machine,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        data: Experiment { plan, decisions, runs },
-    };
-    report.write_compact(args.out.join("result.json"))?;
-    tell(args, &report)
-}
-
-/// All arms, once a round, in random order.
-fn play(stage: &Stage<'_>, raw: &Path) -> Done<Vec<Run>> {
-    let mut rng = StdRng::seed_from_u64(stage.plan.seed);
-    let mut runs = Vec::new();
-    for round in 0..stage.plan.runs_per_arm {
-        let mut arms = Arm::ALL;
-        arms.shuffle(&mut rng);
-        for arm in arms {
-            stage.progress.run(arm);
-            let take = stage.play(arm)?;
-            let run = Run::new(arm, round, stage.plan, &take);
-            write_samples(raw, runs.len(), arm, &take)?;
-            stage.progress.done(&run)?;
-            runs.push(run);
-        }
-    }
-    Ok(runs)
-}
-
-/// A request as it is kept: whose it was, and the sample.
-#[derive(Serialize)]
-struct Kept<'a> {
-    /// `sequential` or `parallel`.
-    kind: &'static str,
-    #[serde(flatten)]
-    sample: &'a Sample,
-}
-
-/// Every request of a run, as compressed JSON lines.
-fn write_samples(raw: &Path, number: usize, arm: Arm, take: &Take) -> Done {
-    let name = serde_json::to_value(arm)?;
-    let name = format!("{:02}-{}.jsonl.gz", number + 1, name.as_str().unwrap_or_default());
-    let path = raw.join(name);
-    let failed = |error: std::io::Error| {
-        Failure::because(format_args!("cannot write {}", path.display()), error)
-    };
-    let mut file = GzEncoder::new(File::create(&path).map_err(failed)?, Compression::default());
-    let sequential = take.sequential.iter().flatten().map(|sample| ("sequential", sample));
-    let parallel = take.parallel.iter().map(|sample| ("parallel", sample));
-    for (kind, sample) in sequential.chain(parallel) {
-        let line = serde_json::to_string(&Kept { kind, sample })?;
-        writeln!(file, "{line}").map_err(failed)?;
-    }
-    file.finish().map(drop).map_err(failed)
-}
-
-fn tell(args: &Args, report: &Report<Experiment>) -> Done {
-    let experiment = &report.data;
-    let plots = plots::write(experiment, &args.out)?;
-    let markdown = show::markdown(report);
-    if let Some(readme) = &args.readme {
-        show::update_readme(readme, &markdown)?;
-    }
-    if args.json {
-        return output::text(report.to_json()?);
-    }
-    if args.markdown {
-        return output::text(markdown);
-    }
-    let width = Style::stdout().width;
-    output::line(format_args!("\n{}", report.machine))?;
-    for table in show::tables(experiment) {
-        output::table(&table)?;
-        output::line("")?;
-    }
-    for line in show::notes(experiment).into_iter().chain(show::verdicts(experiment)) {
-        output::line(output::wrapped(&format!("* {line}"), width, "  "))?;
-    }
-    let (out, plots) = (args.out.display(), plots.join(", "));
-    output::line(output::wrapped(&format!("In {out}: result.json, raw/, {plots}"), width, "  "))
 }

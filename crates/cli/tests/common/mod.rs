@@ -1,6 +1,8 @@
 //! What the tests of the command share: running it, waiting for what it says, labs and root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod scene;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -2,6 +2,8 @@
 
 use super::boxes::pair;
 use super::chart::{Axis, figure, rect, text, x_axis};
+use super::text::esc;
+use crate::result::parts::{PARTS, parts, shares};
 use crate::result::profile::Split;
 use crate::result::show::Scale;
 use crate::result::summary::{Profiled, Row};
@@ -12,9 +14,8 @@ const RIGHT: f64 = 80.0;
 const TOP: f64 = 34.0;
 const ROW: f64 = 44.0;
 
-/// The parts in the order they are stacked, with their classes in style.css.
-const PARTS: [(&str, &str); 4] =
-    [("crypto", "p0"), ("packet I/O", "p1"), ("protocol", "p2"), ("other", "p3")];
+/// Classes in style.css of the parts, in the order they are stacked.
+const CLASSES: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
 /// Two bars for each pair: CPU time of the client and of the server, split where a profile was taken.
 pub fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
@@ -66,11 +67,9 @@ fn bar(total: f64, profile: Option<Split>, axis: &Axis, y: f64, end: &str) -> St
         let title = format!("{end}: {total:.2}");
         return rect("bar", axis.from, y, axis.at(total) - axis.from, 14.0, &title);
     };
-    let counts = [split.crypto, split.packet_io, split.protocol, split.other];
     let mut from = 0.0;
     let mut shapes = String::new();
-    for ((name, class), count) in PARTS.into_iter().zip(counts) {
-        let part = count as f64 / split.total() as f64;
+    for ((name, class), part) in PARTS.into_iter().zip(CLASSES).zip(shares(split)) {
         let to = from + total * part;
         let title = format!("{end}, {name}: {:.2} ({:.0} %)", total * part, 100.0 * part);
         shapes += &rect(class, axis.at(from), y, axis.at(to) - axis.at(from), 14.0, &title);
@@ -81,10 +80,43 @@ fn bar(total: f64, profile: Option<Split>, axis: &Axis, y: f64, end: &str) -> St
 
 fn legend() -> String {
     let mut shapes = String::new();
-    for (index, (name, class)) in PARTS.into_iter().enumerate() {
+    for (index, (name, class)) in PARTS.into_iter().zip(CLASSES).enumerate() {
         let x = LEFT + 120.0 * index as f64;
         shapes += &rect(class, x, 8.0, 14.0, 14.0, name);
         shapes += &text("name", x + 20.0, 19.5, name);
     }
     shapes
+}
+
+/// The same in numbers, of the rows of which there is a profile; nothing without one.
+pub fn split(rows: &[&Row], profiles: &[Profiled], caption: &str) -> String {
+    let parts = parts(rows, profiles);
+    let Some(first) = parts.first() else { return String::new() };
+    let cpu = Scale::cpu(&first.row.unit);
+    let mut html = format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\
+         <table><caption>{0}</caption>\n<thead><tr>",
+        esc(caption)
+    );
+    for name in ["client", "server", "CPU time of the"] {
+        html += &format!("<th scope=\"col\" class=\"text\">{name}</th>");
+    }
+    for name in ["all"].into_iter().chain(PARTS) {
+        html += &format!("<th scope=\"col\">{name}<small>{}</small></th>", cpu.unit);
+    }
+    html += "<th scope=\"col\">samples</th></tr></thead>\n<tbody>";
+    for one in parts {
+        let key = &one.row.key;
+        html += "<tr>";
+        for name in [&key.client, &key.server, one.end] {
+            html += &format!("<td class=\"text\">{}</td>", esc(name));
+        }
+        html += &format!("<td>{}</td>", cpu.show(one.total));
+        for part in one.parts {
+            let share = if one.total > 0.0 { 100.0 * part / one.total } else { 0.0 };
+            html += &format!("<td>{}<small>{share:.0} %</small></td>", cpu.show(part));
+        }
+        html += &format!("<td>{}</td></tr>\n", one.samples);
+    }
+    html + "</tbody></table></div>\n"
 }

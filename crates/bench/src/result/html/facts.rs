@@ -7,6 +7,9 @@ use crate::Effective;
 use crate::result::show;
 use crate::result::summary::Summary;
 
+/// So many values of one end are shown.
+const MOST: usize = 3;
+
 /// What failed and why; a sentence when nothing did.
 pub fn failures(summary: &Summary) -> String {
     if summary.failing().next().is_none() {
@@ -38,7 +41,7 @@ pub fn failures(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Who took part, and what was in force at each end of the first row that says it.
+/// Who took part, and what was in force at each end.
 pub fn implementations(summary: &Summary) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
@@ -49,51 +52,65 @@ pub fn implementations(summary: &Summary) -> String {
          <th scope=\"col\">payload<small>bytes</small></th><th scope=\"col\">GSO</th>\
          <th scope=\"col\">GRO</th></tr></thead>\n<tbody>",
     );
-    // What a sweep sets is in its own tables.
-    let plain = || summary.rows.iter().filter(|row| row.key.point.is_empty());
     for (name, about) in &summary.implementations {
-        let client = plain()
+        let rows = || summary.rows.iter();
+        let client: Vec<&Effective> = rows()
             .filter(|row| row.key.client == *name)
-            .find_map(|row| row.client_effective.as_ref());
-        let server = plain()
+            .filter_map(|row| row.client_effective.as_ref())
+            .collect();
+        let server: Vec<&Effective> = rows()
             .filter(|row| row.key.server == *name)
-            .find_map(|row| row.server_effective.as_ref());
-        let ends: Vec<(&str, Option<&Effective>)> = match (client, server) {
-            (Some(client), Some(server)) if client == server => vec![("both", Some(client))],
-            (None, None) => vec![("", None)],
-            (client, server) => [("client", client), ("server", server)]
-                .into_iter()
-                .filter(|(_, end)| end.is_some())
-                .collect(),
+            .filter_map(|row| row.server_effective.as_ref())
+            .collect();
+        let ends = [("client", in_force(&client)), ("server", in_force(&server))];
+        let ends = match ends {
+            [(_, Some(client)), (_, Some(server))] if client == server => vec![("both", client)],
+            [(_, None), (_, None)] => vec![("", "<td>-</td>".repeat(8))],
+            ends => ends.into_iter().filter_map(|(end, cells)| Some((end, cells?))).collect(),
         };
-        for (end, effective) in ends {
+        for (end, cells) in ends {
             html += &format!(
-                "<tr><th scope=\"row\">{}</th><td class=\"text\">{}</td><td class=\"text\">{end}</td>{}</tr>\n",
+                "<tr><th scope=\"row\">{}</th><td class=\"text\">{}</td><td class=\"text\">{end}</td>{cells}</tr>\n",
                 link(&about.url, name),
                 esc(&about.version),
-                effective.map_or_else(|| "<td>-</td>".repeat(8), in_force),
             );
         }
     }
     html + "</tbody></table></div>\n"
 }
 
-fn in_force(effective: &Effective) -> String {
-    let yes = |yes: bool| if yes { "yes" } else { "no" };
-    format!(
-        "<td class=\"text\">{}</td><td>{:.0} / {:.0}</td><td>{:.1} / {:.1}</td><td class=\"text\">{}</td>\
-         <td class=\"text\">{}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td>",
-        esc(&effective.io),
-        effective.receive_buffer as f64 / 1e3,
-        effective.send_buffer as f64 / 1e3,
-        effective.stream_window as f64 / 1e6,
-        effective.connection_window as f64 / 1e6,
-        esc(&effective.congestion),
-        esc(effective.cipher.as_deref().unwrap_or("not told")),
-        effective.max_payload,
-        yes(effective.gso),
-        yes(effective.gro),
-    )
+/// The cells of an end, with every value that occurred; none: it never said.
+fn in_force(all: &[&Effective]) -> Option<String> {
+    let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    let cell = |class: &str, of: &dyn Fn(&Effective) -> String| {
+        let mut values: Vec<String> = Vec::new();
+        for value in all.iter().map(|one| of(one)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        // A sweep's many values are in its own tables.
+        let text = if values.len() > MOST { "swept".to_owned() } else { values.join(", ") };
+        format!("<td{class}>{}</td>", esc(&text))
+    };
+    let text = " class=\"text\"";
+    let cells = [
+        cell(text, &|one| one.io.clone()),
+        cell("", &|one| {
+            let (receive, send) = (one.receive_buffer as f64, one.send_buffer as f64);
+            format!("{:.0} / {:.0}", receive / 1e3, send / 1e3)
+        }),
+        cell("", &|one| {
+            let (stream, connection) = (one.stream_window as f64, one.connection_window as f64);
+            format!("{:.1} / {:.1}", stream / 1e6, connection / 1e6)
+        }),
+        cell(text, &|one| one.congestion.clone()),
+        cell(text, &|one| one.cipher.clone().unwrap_or_else(|| "not told".to_owned())),
+        cell("", &|one| one.max_payload.to_string()),
+        cell(text, &|one| yes(one.gso)),
+        cell(text, &|one| yes(one.gro)),
+    ];
+    (!all.is_empty()).then(|| cells.concat())
 }
 
 /// What the doctor found, with what mends it: `what`, `found`, `mend` and whether it is `serious`.

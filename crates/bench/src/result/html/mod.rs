@@ -49,7 +49,7 @@ pub fn page(summary: &Summary) -> String {
         }
         number += rows.len();
     }
-    sections.extend(sweeps.iter().map(swept));
+    sections.extend(sweeps.iter().map(|sweep| swept(sweep, summary)));
     sections.push(Section::new("Failures", "Failures", facts::failures(summary)));
     sections.push(Section::new(
         "Implementations",
@@ -198,6 +198,7 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
     if !cpu.is_empty() {
         html += "<h3>CPU time</h3>\n";
         html += &cpu;
+        html += &cpu::split(&all, &summary.profiles, "Where CPU time goes");
     }
     html += "<h3>Pairs</h3>\n";
     html + &matrix::pairs(rows, &title, number)
@@ -217,7 +218,7 @@ impl Sweep<'_> {
     }
 }
 
-fn swept(sweep: &Sweep<'_>) -> Section {
+fn swept(sweep: &Sweep<'_>, summary: &Summary) -> Section {
     let rows: Vec<&Row> = sweep.tables.iter().flat_map(|(_, rows)| rows.iter()).collect();
     let knobs: Vec<&str> = sweep.place.point.keys().map(String::as_str).collect();
     let bare = BTreeMap::new();
@@ -232,6 +233,8 @@ fn swept(sweep: &Sweep<'_>) -> Section {
         let Some(row) = rows.first() else { continue };
         html += &format!("<h3>{}</h3>\n", esc(&show::point(&row.key.point)));
         html += &matrix::pairs(rows, &show::place(&row.place()), *number);
+        let rows: Vec<&Row> = rows.iter().collect();
+        html += &cpu::split(&rows, &summary.profiles, "Where CPU time goes");
     }
     let short = format!("{} {}", short(&place), knobs.join(", "));
     Section::new(short, title, html + "</details>\n")

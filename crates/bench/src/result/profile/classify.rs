@@ -92,6 +92,20 @@ const IO: [&str; 16] = [
     "epoll_pwait",
     "sendfile",
 ];
+/// Functions of libc that do nothing but call the kernel.
+const CALLS: [&str; 11] = [
+    "sendmsg",
+    "recvmsg",
+    "sendmmsg",
+    "recvmmsg",
+    "sendto",
+    "recvfrom",
+    "libc_send",
+    "libc_recv",
+    "epoll_wait",
+    "epoll_pwait",
+    "ppoll",
+];
 /// Kernel functions on the way of a packet, or of a program that waits for one.
 const KERNEL_IO: [&str; 30] = [
     "sys_send",
@@ -140,7 +154,7 @@ pub fn classify(stack: &Stack<'_>) -> Part {
             let name = frame.symbol;
             KERNEL_IO.iter().any(|piece| begins_or_is_call(name, piece))
         };
-        return if kernel.clone().any(io) { Part::PacketIo } else { Part::Other };
+        return if kernel.clone().any(io) || enters(stack) { Part::PacketIo } else { Part::Other };
     }
     for frame in &stack.frames {
         if is_crypto(frame) {
@@ -156,6 +170,22 @@ pub fn classify(stack: &Stack<'_>) -> Part {
         frame.object != "[vdso]" && (frame.object != "[unknown]" || frame.symbol != "[unknown]")
     };
     if known(innermost) { Part::Protocol } else { Part::Other }
+}
+
+/// Whether the kernel has only just been entered, or is about to be left, by a call that sends, receives or
+/// waits: of the kernel's own functions none says so then.
+fn enters(stack: &Stack<'_>) -> bool {
+    let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
+    // Page faults and interrupts come from anywhere; other system calls have their names.
+    let other = |frame: &Frame<'_>| {
+        frame.symbol.starts_with("asm_")
+            || frame.symbol.contains("sys_")
+            || frame.symbol.starts_with("ksys_")
+    };
+    let count = kernel.clone().count();
+    let caller = stack.frames.get(count).map(|frame| frame.symbol.to_ascii_lowercase());
+    !kernel.clone().any(other)
+        && caller.is_some_and(|name| CALLS.iter().any(|piece| name.contains(piece)))
 }
 
 /// `__x64_sys_sendmsg` has `sys_send` behind the name of the machine, all others begin with theirs.

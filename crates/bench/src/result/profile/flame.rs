@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::classify::{Part, classify};
-use super::script::Stack;
+use super::script::{Frame, Stack};
 use crate::result::html::esc;
 
 const WIDTH: f64 = 1200.0;
@@ -12,6 +12,8 @@ const ROW: f64 = 17.0;
 const TOP: f64 = 34.0;
 /// Boxes narrower than this are not drawn.
 const NARROW: f64 = 0.4;
+/// Boxes of which less than this is of one part have no colour.
+const SAME: f64 = 0.8;
 /// Deeper frames are left out: recursion has no end.
 const DEEPEST: usize = 128;
 /// Width of a character, about.
@@ -22,12 +24,18 @@ const CHARACTER: f64 = 6.6;
 pub fn folded(stacks: &[Stack<'_>]) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for stack in stacks {
-        let frames = stack.frames.iter().rev().map(|frame| frame.symbol.replace(';', ":"));
+        let frames = named(stack).map(|frame| frame.symbol.replace(';', ":"));
         let names: Vec<String> =
             std::iter::once(stack.thread.replace(';', ":")).chain(frames).collect();
         *counts.entry(names.join(";")).or_insert(0) += 1;
     }
     counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
+}
+
+/// The frames from the outermost on. Where a stack ends, perf puts one without a name.
+fn named<'a>(stack: &'a Stack<'a>) -> impl Iterator<Item = &'a Frame<'a>> {
+    let nameless = |frame: &&Frame<'_>| frame.symbol == "[unknown]" && frame.object == "[unknown]";
+    stack.frames.iter().rev().skip_while(nameless)
 }
 
 #[derive(Default)]
@@ -43,9 +51,12 @@ impl Node<'_> {
         1 + self.callees.values().map(Node::depth).max().unwrap_or(0)
     }
 
-    /// A class of the style: what most of its samples were doing.
+    /// A class of the style: what nearly all of its samples were doing, if there is such a thing.
     fn class(&self) -> &'static str {
         let most = self.parts.iter().max().copied().unwrap_or(0);
+        if (most as f64) < SAME * self.total as f64 {
+            return "m";
+        }
         let index = self.parts.iter().position(|part| *part == most).unwrap_or(3);
         ["c", "i", "p", "o"][index]
     }
@@ -65,7 +76,7 @@ pub fn flamegraph(stacks: &[Stack<'_>], title: &str) -> String {
         let mut node = &mut root;
         node.total += 1;
         node.parts[part] += 1;
-        for frame in stack.frames.iter().rev().take(DEEPEST) {
+        for frame in named(stack).take(DEEPEST) {
             node = node.callees.entry(frame.symbol).or_default();
             node.total += 1;
             node.parts[part] += 1;
@@ -85,10 +96,16 @@ pub fn flamegraph(stacks: &[Stack<'_>], title: &str) -> String {
 }
 
 const STYLE: &str = ".page{fill:#fff}.title{font-size:14px;font-weight:bold}text{fill:#111}\
-    rect{stroke:#fff;stroke-width:.5}.c{fill:#f2a071}.i{fill:#8cc3ea}.p{fill:#8fd6bb}.o{fill:#d2d2d2}";
+    rect{stroke:#fff;stroke-width:.5}.c{fill:#f2a071}.i{fill:#8cc3ea}.p{fill:#8fd6bb}.o{fill:#c9c9c9}.m{fill:#efebdf}";
 
 fn legend(y: f64) -> String {
-    let parts = [("c", "crypto"), ("i", "packet I/O"), ("p", "protocol"), ("o", "other")];
+    let parts = [
+        ("c", "crypto"),
+        ("i", "packet I/O"),
+        ("p", "protocol"),
+        ("o", "other"),
+        ("m", "of several"),
+    ];
     let mut legend = String::new();
     for (index, (class, name)) in parts.into_iter().enumerate() {
         let x = 8.0 + 110.0 * index as f64;
@@ -102,6 +119,17 @@ fn legend(y: f64) -> String {
     legend
 }
 
+/// As much of a name as fits, with a sign where it is cut.
+fn label(name: &str, fits: usize) -> String {
+    if name.chars().count() <= fits {
+        return name.to_owned();
+    }
+    match fits {
+        0..=3 => String::new(),
+        _ => name.chars().take(fits - 2).chain("..".chars()).collect(),
+    }
+}
+
 fn draw(node: &Node<'_>, name: &str, (x, y): (f64, f64), all: u64, boxes: &mut String) {
     let scale = (WIDTH - 16.0) / all as f64;
     let width = node.total as f64 * scale;
@@ -110,7 +138,7 @@ fn draw(node: &Node<'_>, name: &str, (x, y): (f64, f64), all: u64, boxes: &mut S
     }
     let share = 100.0 * node.total as f64 / all as f64;
     let fits = ((width - 6.0) / CHARACTER).max(0.0) as usize;
-    let label: String = if fits < 3 { String::new() } else { name.chars().take(fits).collect() };
+    let label = label(name, fits);
     *boxes += &format!(
         "<g><title>{}: {} samples, {share:.1} %</title><rect class=\"{}\" x=\"{:.1}\" y=\"{y:.1}\" \
          width=\"{width:.1}\" height=\"{:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",

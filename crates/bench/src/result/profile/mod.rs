@@ -1,17 +1,14 @@
 //! Where CPU time goes: samples by `perf`, of a run of its own that is in no figure.
 //!
-//! [`record_command`] samples a process until it ends, [`script_command`] puts the samples into text,
-//! [`parse`] reads it, [`split`] says what each sample was doing, [`flamegraph`] draws them. There are no
+//! [`record_words`] samples a process until it ends, [`script_words`] puts the samples into text, [`parse`] reads it, [`split`] says what each sample was doing, [`flamegraph`] draws them. There are no
 //! hardware counters on many virtual machines: the event is `cpu-clock`, a timer.
 
 mod classify;
 mod flame;
 mod script;
 
-use std::ffi::OsStr;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +22,8 @@ pub use script::{Frame, Stack, parse};
 
 /// Samples a second of CPU time; no divisor of the timers that programs have.
 const FREQUENCY: &str = "997";
+/// A timer of the CPU time that a process uses: many virtual machines have no hardware counters.
+pub const EVENT: &str = "cpu-clock";
 
 /// Samples of a process by what it was doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,39 +46,85 @@ impl Split {
     }
 }
 
-/// `perf record` of a process that runs, with call chains, until it ends (or `perf` gets SIGINT).
+/// How perf finds out who called a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chains {
+    /// By frame pointers, which Go always has.
+    FramePointers,
+    /// From a copy of the stack with each sample, by the tables for unwinding: compilers of Rust and C
+    /// leave frame pointers out.
+    Dwarf,
+}
+
+impl Chains {
+    /// What serves for the program in this file.
+    #[must_use]
+    pub fn of(file: &Path) -> Chains {
+        let mut head = Vec::new();
+        // What cannot be read is none of Go's.
+        let _ = std::fs::File::open(file).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+        if head.windows(GO.len()).any(|window| window == GO) {
+            Chains::FramePointers
+        } else {
+            Chains::Dwarf
+        }
+    }
+
+    const fn option(self) -> &'static str {
+        match self {
+            Chains::FramePointers => "fp",
+            Chains::Dwarf => "dwarf,8192",
+        }
+    }
+}
+
+/// The note of Go's linker in an ELF file: of type 4 (build ID), by "Go". It is among the first bytes.
+const GO: &[u8] = b"\x04\0\0\0Go\0\0";
+const HEAD: u64 = 16 << 10;
+/// How much of samples is kept of a process: that is about half a minute of CPU time with copies of stacks.
+const MOST: &str = "256M";
+
+/// `perf record` of a process that runs, with call chains, until it ends (or `perf` gets SIGINT or
+/// SIGTERM). It samples when it is told to by `control`, as perf-record(1) writes it.
 #[must_use]
-pub fn record_command(pid: u32, data: &Path) -> Command {
-    let mut command = Command::new("perf");
-    command.args(["record", "-q", "-e", "cpu-clock", "-F", FREQUENCY, "-g", "-p"]);
-    command.arg(pid.to_string()).arg("-o").arg(data);
-    command
+pub fn record_words(pid: u32, data: &str, control: &str, chains: Chains) -> Vec<String> {
+    let pid = pid.to_string();
+    let (begin, chains) = (["perf", "record", "-q", "-e", EVENT, "-F", FREQUENCY], chains.option());
+    let rest = ["--call-graph", chains, "--max-size", MOST, "-D", "-1", "--control", control];
+    let end = ["-p", &pid, "-o", data];
+    [&begin[..], &rest, &end].concat().into_iter().map(str::to_owned).collect()
 }
 
 /// `perf script` of what was recorded, as [`parse`] reads it.
 #[must_use]
-pub fn script_command(data: &Path) -> Command {
-    let mut command = Command::new("perf");
+pub fn script_words(data: &str) -> Vec<String> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";
-    command.args(["script".as_ref(), "--no-inline".as_ref(), "-F".as_ref(), OsStr::new(fields)]);
-    command.arg("-i").arg(data);
-    command
+    let words = ["perf", "script", "--no-inline", "-F", fields, "-i", data];
+    words.map(str::to_owned).to_vec()
 }
 
-/// Adds a profile to a run's folder: `profiles.jsonl`, which everything else reads.
+/// Adds a profile to a run's folder: `profiles.jsonl`, which everything else reads. Half a line, where the
+/// disk was full or the program was killed, goes.
 ///
 /// # Errors
 /// [`ResultError::Write`] when the file cannot be written.
 pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
     let path = dir.join(PROFILES);
-    let json = serde_json::to_string(profiled)
+    let mut line = serde_json::to_vec(profiled)
         .map_err(|error| ResultError::Json { path: path.clone(), reason: error.to_string() })?;
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .and_then(|mut file| file.write_all(format!("{json}\n").as_bytes()))
-        .map_err(|source| equic_report::WriteError { path, source }.into())
+    line.push(b'\n');
+    let write = || {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1) as u64;
+        file.set_len(whole)?;
+        file.seek(SeekFrom::Start(whole))?;
+        file.write_all(&line)?;
+        file.sync_data()
+    };
+    write().map_err(|source| equic_report::WriteError { path: path.clone(), source }.into())
 }
 
 #[cfg(test)]

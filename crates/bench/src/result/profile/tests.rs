@@ -42,6 +42,10 @@ fn what_the_kernel_does_for_packets_is_packet_io() {
     let idle = [("schedule", KERNEL), ("do_epoll_wait", KERNEL), ("epoll_wait", LIBC)];
     assert_eq!(part(&idle), Part::PacketIo);
     // A system call of another kind, and an interrupt in between, are not.
+    assert_eq!(part(&[("do_syscall_64", KERNEL), ("__recvmmsg", LIBC)]), Part::PacketIo);
+    let fault = [("asm_exc_page_fault", KERNEL), ("__libc_sendmsg", LIBC)];
+    assert_eq!(part(&fault), Part::Other);
+    assert_eq!(part(&[("do_syscall_64", KERNEL), ("__GI___write", LIBC)]), Part::Other);
     let futex = [("futex_wake", KERNEL), ("__x64_sys_futex", KERNEL), ("syscall", LIBC)];
     assert_eq!(part(&futex), Part::Other);
     let fault =
@@ -98,6 +102,35 @@ fn the_rest_of_a_program_is_the_protocol() {
     }
     assert_eq!(part(&[("__vdso_clock_gettime", "[vdso]"), ("main", PROGRAM)]), Part::Other);
     assert_eq!(part(&[("[unknown]", "[unknown]"), ("main", PROGRAM)]), Part::Other);
+}
+
+#[test]
+fn samples_that_were_recorded_are_what_they_were() {
+    let stacks = parse(include_str!("recorded.txt"));
+    let parts: Vec<Part> = stacks.iter().map(classify).collect();
+    let expected = [
+        ("bench-quiche", "aes_gcm_enc_update_vaes_avx512", Part::Crypto),
+        ("bench-quinn", "ring_core_0_17_14__gcm_ghash_vpclmulqdq_avx2_1", Part::Crypto),
+        // AWS-LC gathers entropy when it begins; its innermost function could be anybody's.
+        ("equic", "rol64", Part::Crypto),
+        ("bench-quic-go", "crypto/internal/fips140/aes/gcm.gcmAesEnc.abi0", Part::Crypto),
+        ("bench-quic-go", "_copy_from_iter", Part::PacketIo),
+        // No function of the kernel says which call it was.
+        ("equic", "do_syscall_64", Part::PacketIo),
+        ("bench-tcp", "_copy_from_iter", Part::PacketIo),
+        ("equic", "clear_page_erms", Part::Other),
+        ("bench-quic-go", "finish_task_switch.isra.0", Part::Other),
+        ("bench-quic-go", "runtime.mapaccess2_fast64", Part::Protocol),
+        ("equic", "__memmove_avx512_unaligned_erms", Part::Protocol),
+    ];
+    let found: Vec<(&str, &str, Part)> = stacks
+        .iter()
+        .zip(parts)
+        .map(|(stack, part)| (stack.thread, stack.frames[0].symbol, part))
+        .collect();
+    assert_eq!(found, expected);
+    // The end of a stack is no function.
+    assert!(!folded(&stacks).contains("[unknown]"), "{}", folded(&stacks));
 }
 
 #[test]
@@ -161,18 +194,38 @@ fn profiles_are_added_to_a_folder() {
     let text = std::fs::read_to_string(dir.path().join(PROFILES)).unwrap();
     let read: Vec<Profiled> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(read, [profiled.clone(), profiled]);
+    assert_eq!(read, [profiled.clone(), profiled.clone()]);
+    // Half a line is what a full disk leaves.
+    let path = dir.path().join(PROFILES);
+    std::fs::write(&path, format!("{text}{{\"workload\":\"do")).unwrap();
+    append(dir.path(), &profiled).unwrap();
+    let after = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(after, format!("{text}{}\n", text.lines().next().unwrap()));
     assert!(append(&dir.path().join("absent"), &read[0]).is_err());
 }
 
 #[test]
 fn commands_are_perf_s() {
-    let words = |command: &Command| -> Vec<String> {
-        command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+    let record = record_words(42, "a.data", "fifo:b,c", Chains::Dwarf).join(" ");
+    let expected = "perf record -q -e cpu-clock -F 997 --call-graph dwarf,8192 --max-size 256M -D -1 \
+                    --control fifo:b,c -p 42 -o a.data";
+    assert_eq!(record, expected);
+    let script = script_words("a.data").join(" ");
+    assert_eq!(script, "perf script --no-inline -F comm,pid,tid,time,event,ip,sym,dso -i a.data");
+}
+
+#[test]
+fn programs_of_go_have_frame_pointers() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+        Chains::of(&dir.path().join(name))
     };
-    let record = record_command(42, Path::new("a.data"));
-    assert_eq!(words(&record).join(" "), "record -q -e cpu-clock -F 997 -g -p 42 -o a.data");
-    let script = script_command(Path::new("a.data"));
-    let expected = "script --no-inline -F comm,pid,tid,time,event,ip,sym,dso -i a.data";
-    assert_eq!(words(&script).join(" "), expected);
+    let mut elf = vec![0x7f; 4000];
+    elf.extend(b"\x04\0\0\0\x53\0\0\0\x04\0\0\0Go\0\0an-id");
+    assert_eq!(write("go", &elf), Chains::FramePointers);
+    assert_eq!(write("rust", &elf[..4000]), Chains::Dwarf);
+    assert_eq!(Chains::of(Path::new("/nowhere")), Chains::Dwarf);
+    // It is looked for at the beginning only.
+    assert_eq!(write("large", &[vec![0; 20_000], elf].concat()), Chains::Dwarf);
 }

@@ -1,7 +1,8 @@
 //! `equic bench run`: every client against every server that speaks its protocol.
 //!
-//! `options`: from arguments to a plan; `show`: how far it is, and the table at the end.
+//! `options`, `extras`: from arguments to a plan; `show`: how far it is, and the table at the end.
 
+mod extras;
 mod options;
 mod show;
 
@@ -44,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with an interrupted run: nothing else can be chosen
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["Chosen", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["Chosen", "Asked", "out"])]
     resume: Option<PathBuf>,
     /// Do not run on a machine about which the doctor has something serious to say
     #[arg(long)]
@@ -97,6 +98,7 @@ pub fn run(args: &Args) -> Done {
         preflight::programs(&plan, registry.places())?;
     }
     preflight::privileges(&plan)?;
+    preflight::extras(&plan)?;
     if !resumed {
         claim(&folder)?;
     }

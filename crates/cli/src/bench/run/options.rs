@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use equic_bench::plan::{Extras, Options};
+use equic_bench::plan::Options;
 use equic_bench::watch::Bounds;
 use equic_bench::{Implementation, NetPath, Size, Workload, sweep};
 
@@ -79,12 +79,8 @@ pub struct Chosen {
     /// The same number gives the same order
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
-    /// One more attempt at each cell, which does not count, with qlog files
-    #[arg(long)]
-    qlog: bool,
-    /// The same with the secrets of connections
-    #[arg(long)]
-    keylog: bool,
+    #[command(flatten)]
+    extras: super::extras::Asked,
     /// A folder with ca.pem, cert.pem (for the name `server`) and priv.key, instead of new ones
     #[arg(long, value_name = "DIR")]
     certificates: Option<PathBuf>,
@@ -161,7 +157,7 @@ impl Chosen {
             client_cpus,
             attempts: self.attempts,
             bounds: Bounds { steal: self.max_steal / 100.0, foreign: self.max_foreign / 100.0 },
-            extras: Extras { qlog: self.qlog, keylog: self.keylog },
+            extras: self.extras.extras(),
             certificates: self.certificates.as_deref().map(std::path::absolute).transpose()?,
             registry: std::path::absolute(&self.implementations_file)?,
             built: std::path::absolute(&self.built)?,

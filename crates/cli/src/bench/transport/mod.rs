@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use equic_bench::cell::{self, Job, Stage};
-use equic_bench::plan::Extras;
+use equic_bench::extras::Extras;
 use equic_bench::site::{Host, Site};
 use equic_bench::summary::{Row, rows};
 use equic_bench::sweep::Point;

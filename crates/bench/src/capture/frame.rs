@@ -1,0 +1,146 @@
+//! Ethernet frames as packet(7) gives them: whose they are, and what of them goes over a wire.
+
+/// Bytes of an Ethernet header, and of those of UDP and IPv6.
+const ETHERNET: usize = 14;
+const UDP: usize = 8;
+const IPV6: usize = 40;
+/// Protocol numbers (IANA).
+const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
+
+/// What of a frame is where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Where the header of IP begins.
+    ip: usize,
+    /// Where that of UDP or TCP begins.
+    transport: usize,
+    udp: bool,
+    source: u16,
+    destination: u16,
+}
+
+impl Shape {
+    /// Of a frame with UDP or TCP over IP; none: it is another, or too short for what it says.
+    pub(super) fn of(frame: &[u8]) -> Option<Shape> {
+        let byte = |at: usize| frame.get(at).copied();
+        let word = |at: usize| Some(u16::from_be_bytes([byte(at)?, byte(at + 1)?]));
+        let ip = ETHERNET;
+        let (protocol, transport) = match word(12)? {
+            0x0800 => {
+                // Only the first fragment has ports (RFC 791 s.3.1).
+                if word(ip + 6)? & 0x1fff != 0 {
+                    return None;
+                }
+                (byte(ip + 9)?, ip + 4 * usize::from(byte(ip)? & 0x0f))
+            }
+            0x86dd => (byte(ip + 6)?, ip + IPV6),
+            _ => return None,
+        };
+        let udp = protocol == PROTOCOL_UDP;
+        if !udp && protocol != PROTOCOL_TCP {
+            return None;
+        }
+        let (source, destination) = (word(transport)?, word(transport + 2)?);
+        Some(Shape { ip, transport, udp, source, destination })
+    }
+
+    /// Whether it is from or to one of these ports.
+    pub(super) fn has_port(&self, ports: &[u16]) -> bool {
+        ports.contains(&self.source) || ports.contains(&self.destination)
+    }
+
+    /// The frames as they would be without segmentation offload, for datagrams of `size` bytes: the kernel
+    /// hands on many of them as one. Lengths are made right; checksums are not, as elsewhere with offloads.
+    pub(super) fn segments(&self, frame: &[u8], size: usize) -> Vec<Vec<u8>> {
+        let (headers, payload) = match frame.split_at_checked(self.transport + UDP) {
+            Some(parts) if self.udp && size > 0 && parts.1.len() > size => parts,
+            _ => return vec![frame.to_owned()],
+        };
+        let one = |payload: &[u8]| {
+            let mut segment = [headers, payload].concat();
+            let udp = UDP + payload.len();
+            let v6 = segment.get(12..14) == Some(&[0x86, 0xdd]);
+            // RFC 8200 s.3 counts what follows its header, RFC 791 s.3.1 all of it.
+            let total = if v6 { udp } else { self.transport - self.ip + udp };
+            put(&mut segment, self.ip + if v6 { 4 } else { 2 }, total);
+            put(&mut segment, self.transport + 4, udp);
+            segment
+        };
+        payload.chunks(size).map(one).collect()
+    }
+}
+
+/// A number of 16 bits in network order; datagrams are not longer.
+fn put(frame: &mut [u8], at: usize, value: usize) {
+    let bytes = u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
+    if let Some(place) = frame.get_mut(at..at + 2) {
+        place.copy_from_slice(&bytes);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A frame with a UDP datagram from port 1000 to 2000.
+    pub(crate) fn datagram(v6: bool, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        let udp = u16::try_from(UDP + payload.len()).unwrap();
+        if v6 {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend(udp.to_be_bytes());
+            frame.extend([PROTOCOL_UDP, 64]);
+            frame.extend([0; 32]);
+        } else {
+            // With an option of four bytes.
+            frame.extend([0x08, 0x00, 0x46, 0]);
+            frame.extend((udp + 24).to_be_bytes());
+            frame.extend([0, 0, 0x40, 0, 64, PROTOCOL_UDP, 0, 0]);
+            frame.extend([0; 12]);
+        }
+        frame.extend([0x03, 0xe8, 0x07, 0xd0]);
+        frame.extend(udp.to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend(payload);
+        frame
+    }
+
+    #[test]
+    fn ports_are_found() {
+        for v6 in [false, true] {
+            let frame = datagram(v6, b"hello");
+            let shape = Shape::of(&frame).unwrap();
+            assert!(shape.has_port(&[2000]) && shape.has_port(&[7, 1000]), "{shape:?}");
+            assert!(!shape.has_port(&[7]) && !shape.has_port(&[]));
+            // Cut off before its ports, anywhere.
+            for length in 0..shape.transport + 4 {
+                assert_eq!(Shape::of(&frame[..length]), None, "{length}");
+            }
+        }
+        let mut fragment = datagram(false, b"x");
+        fragment[21] = 1;
+        assert_eq!(Shape::of(&fragment), None);
+        let mut icmp = datagram(true, b"x");
+        icmp[20] = 58;
+        assert_eq!(Shape::of(&icmp), None);
+        assert_eq!(Shape::of(&[0; 60]), None);
+    }
+
+    #[test]
+    fn datagrams_that_were_handed_on_as_one_are_told_apart() {
+        for v6 in [false, true] {
+            let frame = datagram(v6, &[b"aaaa".as_slice(), b"bbbb", b"c"].concat());
+            let segments = Shape::of(&frame).unwrap().segments(&frame, 4);
+            let expected: Vec<Vec<u8>> =
+                [b"aaaa".as_slice(), b"bbbb", b"c"].iter().map(|one| datagram(v6, one)).collect();
+            assert_eq!(segments, expected);
+            for size in [0, 9, 100] {
+                assert_eq!(
+                    Shape::of(&frame).unwrap().segments(&frame, size),
+                    std::slice::from_ref(&frame)
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What slows programs down, and is therefore kept of attempts that are in no figure: after all others.
+
+use serde::{Deserialize, Serialize};
+
+/// What is kept of attempts that do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extras {
+    /// qlog files of both ends.
+    #[serde(default)]
+    pub qlog: bool,
+    /// The secrets of both ends, for decrypting captures.
+    #[serde(default)]
+    pub keylog: bool,
+    /// How many bytes are kept of each packet; none: packets are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcap: Option<u32>,
+    /// Where CPU time goes, by sampling.
+    #[serde(default)]
+    pub profile: bool,
+    /// A flame graph of each end, of the same samples.
+    #[serde(default)]
+    pub flamegraph: bool,
+    /// The samples themselves, as perf(1) reads them.
+    #[serde(default)]
+    pub perf_data: bool,
+}
+
+/// What a turn is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Figures; the warm-up round, too.
+    Figures,
+    /// What programs write about themselves, and their packets.
+    Files,
+    /// Samples, which what is written would disturb.
+    Profile,
+}
+
+impl Extras {
+    /// Those of a turn.
+    #[must_use]
+    pub const fn of(self, purpose: Purpose) -> Extras {
+        const NONE: Extras = Extras {
+            qlog: false,
+            keylog: false,
+            pcap: None,
+            profile: false,
+            flamegraph: false,
+            perf_data: false,
+        };
+        let Extras { qlog, keylog, pcap, profile, flamegraph, perf_data } = self;
+        match purpose {
+            Purpose::Figures => NONE,
+            Purpose::Files => Extras { qlog, keylog, pcap, ..NONE },
+            Purpose::Profile => Extras { profile, flamegraph, perf_data, ..NONE },
+        }
+    }
+
+    /// Whether samples are taken.
+    #[must_use]
+    pub const fn samples(self) -> bool {
+        self.profile || self.flamegraph || self.perf_data
+    }
+
+    /// Which turns each cell has after all others.
+    #[must_use]
+    pub fn purposes(self) -> Vec<Purpose> {
+        let files = self.of(Purpose::Files) != Extras::default();
+        let wanted = [(files, Purpose::Files), (self.samples(), Purpose::Profile)];
+        wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, purpose)| purpose).collect()
+    }
+}

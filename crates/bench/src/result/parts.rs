@@ -1,0 +1,85 @@
+//! Where CPU time went: that of the scored runs, divided as the samples of another one fell.
+
+use equic_report::table::{Cell, Column, Table};
+
+use super::profile::Split;
+use super::show::{self, Scale};
+use super::summary::{Profiled, Row, Summary};
+
+/// The parts, in their order.
+pub const PARTS: [&str; 4] = ["crypto", "packet I/O", "protocol", "other"];
+
+/// An end of a pair of which samples were taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// The pair.
+    pub row: &'a Row,
+    /// `client` or `server`.
+    pub end: &'static str,
+    /// Its CPU time, as [`Row::server_cpu`] has it.
+    pub total: f64,
+    /// That of each of [`PARTS`].
+    pub parts: [f64; 4],
+    /// How many samples say so.
+    pub samples: u64,
+}
+
+/// Both ends of the rows that were profiled and have figures.
+pub fn parts<'a>(rows: &[&'a Row], profiles: &[Profiled]) -> Vec<Parts<'a>> {
+    let mut all = Vec::new();
+    for row in rows {
+        let Some(profile) = profiles.iter().find(|profile| profile.key == row.key) else {
+            continue;
+        };
+        let ends = [
+            ("client", row.client_cpu, profile.client_split),
+            ("server", row.server_cpu, profile.server_split),
+        ];
+        for (end, cpu, split) in ends {
+            if let (Some(cpu), 1..) = (cpu, split.total()) {
+                let total = cpu.median;
+                let parts = shares(split).map(|share| total * share);
+                all.push(Parts { row, end, total, parts, samples: split.total() });
+            }
+        }
+    }
+    all
+}
+
+/// The share of each of [`PARTS`]; of no samples nothing.
+pub fn shares(split: Split) -> [f64; 4] {
+    let total = split.total().max(1) as f64;
+    [split.crypto, split.packet_io, split.protocol, split.other].map(|count| count as f64 / total)
+}
+
+/// A table for each place where something was profiled.
+#[must_use]
+pub fn tables(summary: &Summary) -> Vec<Table> {
+    let place = |rows: &[Row]| {
+        let rows: Vec<&Row> = rows.iter().collect();
+        let first = rows.first()?;
+        let cpu = Scale::cpu(&first.unit);
+        let parts = parts(&rows, &summary.profiles);
+        if parts.is_empty() {
+            return None;
+        }
+        let mut columns =
+            vec![Column::text("client"), Column::text("server"), Column::text("CPU time of the")];
+        columns.push(Column::number("all").unit(cpu.unit));
+        columns.extend(PARTS.map(|part| Column::number(part).unit(cpu.unit)));
+        columns.push(Column::number("samples"));
+        let title = format!("{}: where CPU time goes", show::place(&first.place()));
+        let mut table = Table::new(columns).title(title);
+        for one in parts {
+            let key = &one.row.key;
+            let mut cells =
+                vec![Cell::new(&key.client), Cell::new(&key.server), Cell::new(one.end)];
+            cells.push(Cell::new(cpu.show(one.total)));
+            cells.extend(one.parts.map(|part| Cell::new(cpu.show(part))));
+            cells.push(Cell::new(one.samples.to_string()));
+            table.row(cells);
+        }
+        Some(table)
+    };
+    summary.tables().filter_map(place).collect()
+}

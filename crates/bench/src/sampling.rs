@@ -1,0 +1,186 @@
+//! Samples of a program by `perf record`, from its first instructions to its end.
+//!
+//! The program is stopped as soon as it is one and goes on when perf says that it samples. (Were it stopped
+//! before, perf 6.1 would look for its callers where the libraries of another program had been.) perf ends
+//! with the program; whatever happens, it is a [`Program`] itself, of which nothing is left.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+
+use crate::Failure;
+use crate::cell::{Trouble, failed};
+use crate::extras::Extras;
+use crate::process::{Program, Seat};
+use crate::result::profile::{self, Chains, Split};
+
+/// Names in the folder of an end.
+const DATA: &str = "perf.data";
+const TEXT: &str = "perf.txt";
+const CONTROL: &str = "perf.control";
+const ANSWERS: &str = "perf.answers";
+const PICTURE: &str = "flamegraph.svg";
+/// How long perf may take to begin, and to end after the program.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long reading the samples may take: a second or two, as a rule.
+const READING: Duration = Duration::from_secs(600);
+/// How often perf is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// perf at work on a program. Dropping it ends perf and removes its files.
+pub(crate) struct Sampler {
+    perf: Program,
+    folder: PathBuf,
+    keep: bool,
+}
+
+impl Sampler {
+    /// Samples a program that was just started, with perf's files in `folder`.
+    pub(crate) fn attach(
+        program: &Program,
+        folder: &Path,
+        stop: &AtomicBool,
+    ) -> io::Result<Sampler> {
+        let pid = Pid::from_raw(program.pid().cast_signed());
+        kill(pid, Signal::SIGSTOP)?;
+        fs::create_dir_all(folder)?;
+        let deadline = Instant::now() + PATIENCE;
+        wait("the program waits", deadline, stop, || match program.has_ended() {
+            true => Err(io::Error::other("it ended at once")),
+            false => Ok(is_stopped(program)),
+        })?;
+        let mut control = fifo(&folder.join(CONTROL))?;
+        let mut answers = fifo(&folder.join(ANSWERS))?;
+        let file = PathBuf::from(format!("/proc/{}/exe", program.pid()));
+        let fifos = format!("fifo:{CONTROL},{ANSWERS}");
+        let words = profile::record_words(program.pid(), DATA, &fifos, Chains::of(&file));
+        let seat = Seat { folder: Some(folder), ..Seat::default() };
+        let perf = Program::start(&words, &seat)?;
+        let mut sampler = Sampler { perf, folder: folder.to_owned(), keep: false };
+        control.write_all(b"enable\n")?;
+        let mut said = Vec::new();
+        let ready = wait("perf samples", deadline, stop, || {
+            let mut buffer = [0; 64];
+            match answers.read(&mut buffer) {
+                Ok(read) => said.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if sampler.perf.has_ended() {
+                return Err(io::Error::other("perf ended"));
+            }
+            Ok(said.windows(3).any(|window| window == b"ack"))
+        });
+        if let Err(error) = ready {
+            // It has ended, or is killed here: then all that it said is there.
+            let _ = sampler.perf.stop(Duration::ZERO);
+            return Err(io::Error::new(
+                error.kind(),
+                format!("{error}: {}", sampler.perf.last_words()),
+            ));
+        }
+        for name in [CONTROL, ANSWERS] {
+            fs::remove_file(folder.join(name))?;
+        }
+        kill(pid, Signal::SIGCONT)?;
+        Ok(sampler)
+    }
+
+    /// What the program did, which has ended by now.
+    pub(crate) fn finish(
+        mut self,
+        title: &str,
+        extras: Extras,
+        stop: &AtomicBool,
+    ) -> Result<Split, Trouble> {
+        let wrong = |error: io::Error| trouble(&error);
+        wait("perf ends", Instant::now() + PATIENCE, stop, || Ok(self.perf.has_ended())).or_else(
+            |error| match error.kind() {
+                // It is asked to, as SIGINT would.
+                io::ErrorKind::TimedOut => Ok(()),
+                _ => Err(wrong(error)),
+            },
+        )?;
+        self.perf.stop(PATIENCE).map_err(wrong)?;
+        let into = ["/bin/sh", "-c", "exec \"$@\" >\"$0\"", TEXT].map(str::to_owned);
+        let script: Vec<String> = into.into_iter().chain(profile::script_words(DATA)).collect();
+        let seat = Seat { folder: Some(&self.folder), ..Seat::default() };
+        let mut script = Program::start(&script, &seat).map_err(wrong)?;
+        wait("perf reads its samples", Instant::now() + READING, stop, || Ok(script.has_ended()))
+            .map_err(wrong)?;
+        let ended = script.stop(Duration::ZERO).map_err(wrong)?;
+        if !ended.status.success() {
+            let words = format!("{}; {}", self.perf.last_words(), script.last_words());
+            return failed(Failure::Crashed, format!("perf script ({}): {words}", ended.status));
+        }
+        let text = fs::read(self.folder.join(TEXT)).map_err(wrong)?;
+        let text = String::from_utf8_lossy(&text);
+        let stacks = profile::parse(&text);
+        if extras.flamegraph {
+            let picture = profile::flamegraph(&stacks, title);
+            fs::write(self.folder.join(PICTURE), picture).map_err(wrong)?;
+        }
+        self.keep = extras.perf_data;
+        Ok(profile::split(&stacks))
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        let _ = self.perf.stop(Duration::ZERO);
+        let data = (!self.keep).then_some(DATA);
+        for name in [CONTROL, ANSWERS, TEXT].into_iter().chain(data) {
+            // Most are gone already, and the rest is in nobody's way.
+            let _ = fs::remove_file(self.folder.join(name));
+        }
+    }
+}
+
+fn trouble(error: &io::Error) -> Trouble {
+    let failure = match error.kind() {
+        io::ErrorKind::Interrupted => Failure::Interrupted,
+        _ => Failure::Crashed,
+    };
+    Trouble::Failed(failure, error.to_string())
+}
+
+/// Waits until it is so. Errors: `TimedOut`, or `Interrupted` from outside.
+fn wait(
+    what: &str,
+    deadline: Instant,
+    stop: &AtomicBool,
+    mut so: impl FnMut() -> io::Result<bool>,
+) -> io::Result<()> {
+    while !so()? {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+        }
+        if Instant::now() >= deadline {
+            let why = format!("it did not come to this: {what}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Whether it is stopped.
+fn is_stopped(program: &Program) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
+    // proc_pid_stat(5): the state is behind the name, which may have anything in it.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
+/// A named pipe, open at once: nobody waits for the other end.
+fn fifo(path: &Path) -> io::Result<File> {
+    mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
+}

@@ -1,0 +1,77 @@
+//! What is kept of the experiment: every figure of every round.
+
+use equic_bench::result::Row;
+use serde::{Deserialize, Serialize};
+
+use super::part::Part;
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Highway {
+    pub settings: Settings,
+    pub parts: Vec<Measured>,
+}
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Rounds of each part.
+    pub runs: u32,
+    /// Bytes of a transfer.
+    pub bytes: u64,
+    /// Of the order of the cells.
+    pub seed: u64,
+    /// Only these; empty: all that are built.
+    pub implementations: Vec<String>,
+    /// More arguments of each run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<String>,
+    /// `GLIBC_TUNABLES` of all programs.
+    pub tunables: String,
+}
+
+/// A part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub part: Part,
+    /// The command that does it alone.
+    pub command: String,
+    /// Seconds since 1970-01-01 UTC.
+    pub started: f64,
+    pub ended: f64,
+    /// One for each implementation and setting.
+    pub rows: Vec<Row>,
+}
+
+impl Highway {
+    /// A part, if it was measured.
+    pub fn part(&self, part: Part) -> Option<&Measured> {
+        self.parts.iter().find(|one| one.part == part)
+    }
+}
+
+impl Measured {
+    /// Who was measured, in the order of the list of implementations.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !names.contains(&row.key.client.as_str()) {
+                names.push(&row.key.client);
+            }
+        }
+        names
+    }
+
+    /// The settings, in the order they were named.
+    pub fn values(&self) -> Vec<&'static str> {
+        self.part.values().to_vec()
+    }
+
+    /// What was measured of an implementation at a setting.
+    pub fn row(&self, name: &str, value: &str) -> Option<&Row> {
+        let knob = self.part.knob();
+        self.rows.iter().find(|row| {
+            row.key.client == name && row.key.point.get(knob).is_some_and(|one| one == value)
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! What the paper measured, on 10G links: the means of its raw data, which `equic bench import-tumi8`
+//! computes again. Its figures of the largest buffers are of 1.7 MB.
+
+use super::part::Part;
+
+/// What became of an implementation's goodput.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    pub part: Part,
+    pub name: &'static str,
+    /// Mbit/s before: the first setting of the part.
+    pub from: f64,
+    /// The setting it was compared with.
+    pub value: &'static str,
+    /// Mbit/s then.
+    pub to: f64,
+}
+
+const fn claim(part: Part, name: &'static str, from: f64, value: &'static str, to: f64) -> Claim {
+    Claim { part, name, from, value, to }
+}
+
+/// All of them.
+pub const CLAIMS: [Claim; 6] = [
+    claim(Part::Buffers, "lsquic", 2702.0, "1696000", 3242.0),
+    claim(Part::Buffers, "quiche", 1675.0, "1696000", 2627.0),
+    claim(Part::Offload, "TCP with TLS", 7783.0, "off", 5395.0),
+    claim(Part::Aes, "TCP with TLS", 7984.0, "off", 1578.0),
+    claim(Part::Aes, "lsquic", 3229.0, "off", 2874.0),
+    claim(Part::Aes, "quiche", 2628.0, "off", 1297.0),
+];
+
+/// Goodput of clients with their own servers, Mbit/s.
+pub const SPREAD: [(&str, f64); 7] = [
+    ("lsquic", 3004.0),
+    ("quiche", 2506.0),
+    ("picoquic", 1530.0),
+    ("mvfst", 1198.0),
+    ("quic-go", 1043.0),
+    ("aioquic", 91.0),
+    ("TCP with TLS", 7783.0),
+];
+
+/// Those of a part.
+pub fn claims(part: Part) -> impl Iterator<Item = &'static Claim> {
+    CLAIMS.iter().filter(move |claim| claim.part == part)
+}

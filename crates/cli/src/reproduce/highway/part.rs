@@ -1,0 +1,192 @@
+//! The parts: each is a run of `equic bench` of its own, in which everything is interleaved.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use equic_bench::doctor::copies;
+use equic_bench::{plan, result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::data::{Measured, Settings};
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// How often a run that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// QUIC.
+const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
+/// The same where AES has to be switched off: quinn on a library that can be told so.
+const SWITCHABLE: [&str; 6] = ["equic", "quinn-aws-lc", "quiche", "s2n-quic", "tquic", "quic-go"];
+
+/// What is varied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    Buffers,
+    Offload,
+    Gso,
+    Aes,
+}
+
+impl Part {
+    pub const ALL: [Part; 4] = [Part::Buffers, Part::Offload, Part::Gso, Part::Aes];
+
+    /// Name of its folder and its plot.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Part::Buffers => "buffers",
+            Part::Offload => "offload",
+            Part::Gso => "gso",
+            Part::Aes => "aes",
+        }
+    }
+
+    /// What it is about.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Part::Buffers => "Receive buffers",
+            Part::Offload => "Offloads of the interfaces",
+            Part::Gso => "Segmentation offload of the sockets (not in the paper)",
+            Part::Aes => "AES instructions",
+        }
+    }
+
+    /// What is swept.
+    pub const fn knob(self) -> &'static str {
+        match self {
+            Part::Buffers => "rcvbuf",
+            Part::Offload => "offload",
+            Part::Gso => "gso",
+            Part::Aes => "aes",
+        }
+    }
+
+    /// Its settings, of which the first is what the others are compared with. SO_RCVBUF of 106 kB is what
+    /// Linux gives who asks for nothing: the kernel counts twice what is asked for, and its
+    /// `net.core.rmem_default` is 212,992.
+    pub const fn values(self) -> &'static [&'static str] {
+        match self {
+            Part::Buffers => {
+                &["106000", "212000", "424000", "848000", "1696000", "3392000", "6784000"]
+            }
+            Part::Offload | Part::Gso | Part::Aes => &["on", "off"],
+        }
+    }
+
+    /// Who is measured, as far as these are chosen.
+    fn names(self, chosen: &[String]) -> Vec<&'static str> {
+        let all: &[&str] = match self {
+            Part::Aes => &SWITCHABLE,
+            _ => &QUIC,
+        };
+        let tcp: &[&str] = if matches!(self, Part::Offload | Part::Aes) { &["tcp"] } else { &[] };
+        let is_chosen = |name: &&str| chosen.is_empty() || chosen.iter().any(|one| one == name);
+        all.iter().chain(tcp).copied().filter(is_chosen).collect()
+    }
+
+    /// The arguments of `equic`; none: nobody that takes part was chosen.
+    fn arguments(self, settings: &Settings) -> Option<Vec<String>> {
+        let names = self.names(&settings.implementations);
+        if names.is_empty() {
+            return None;
+        }
+        let sweep = format!("{}={}", self.knob(), self.values().join(","));
+        let (runs, bytes) = (settings.runs.to_string(), settings.bytes.to_string());
+        let (names, seed) = (names.join(","), settings.seed.to_string());
+        let words = ["bench", "run", "--impl", &names, "--self", "--path", "veth"];
+        let sizes = ["--sweep", &sweep, "--bytes", &bytes, "--runs", &runs, "--seed", &seed];
+        let more = settings.more.iter().map(String::as_str);
+        Some(words.into_iter().chain(sizes).chain(more).map(str::to_owned).collect())
+    }
+
+    /// Measures it, or what is left of it, in its folder below `raw`.
+    pub fn carry_out(self, settings: &Settings, raw: &Path, quiet: bool) -> Done<Option<Measured>> {
+        let Some(arguments) = self.arguments(settings) else { return Ok(None) };
+        let line = format!("equic {}", arguments.join(" "));
+        output::notice(format_args!("{}: {line}", self.title()));
+        let folder = raw.join(self.name());
+        let equic = std::env::current_exe()
+            .map_err(|error| Failure::because("this program does not find itself", error))?;
+        let mut command = Command::new(equic);
+        if folder.join(plan::FILE).exists() {
+            command.args(["bench", "run", "--resume"]).arg(&folder);
+        } else {
+            command.args(&arguments).arg("--out").arg(&folder);
+        }
+        command.env(copies::TUNABLES, &settings.tunables).stdin(Stdio::null());
+        command.stdout(if quiet { Stdio::null() } else { Stdio::inherit() });
+        wait(equic_lab::spawn(command), self)?;
+        let summary = result::write(&folder)?;
+        let (started, ended) = (summary.started, summary.ended);
+        Ok(Some(Measured { part: self, command: line, started, ended, rows: summary.rows }))
+    }
+}
+
+/// Waits for a run, and hands a signal on to it.
+fn wait(child: std::io::Result<Child>, part: Part) -> Done {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let failed =
+        |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
+    let mut child = child.map_err(failed)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::because("cannot watch for signals", error))?;
+    }
+    let mut told = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if stop.load(Ordering::Relaxed) && !told {
+            told = true;
+            // It may just have ended.
+            let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT);
+        }
+        std::thread::sleep(LOOK);
+    };
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("the part {} did not come to its end ({status})", part.name()))
+        .mend("the same with --resume goes on with it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_a_command_that_bench_run_understands() {
+        let settings = Settings {
+            runs: 3,
+            bytes: 1000,
+            seed: 7,
+            implementations: Vec::new(),
+            more: vec!["--max-foreign=20".to_owned()],
+            tunables: String::new(),
+        };
+        for part in Part::ALL {
+            let words = part.arguments(&settings).unwrap();
+            let sweep = words.iter().find(|word| word.starts_with(part.knob())).unwrap();
+            let sweep = equic_bench::sweep::Sweep::read(sweep).unwrap();
+            assert_eq!(sweep.values, part.values());
+            assert_eq!(words.last().unwrap(), "--max-foreign=20");
+        }
+        let only = |names: &[&str]| Settings {
+            implementations: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..settings.clone()
+        };
+        assert_eq!(Part::Gso.arguments(&only(&["tcp"])), None);
+        let words = Part::Aes.arguments(&only(&["tcp", "equic"])).unwrap().join(" ");
+        assert!(
+            words.contains("--impl equic,tcp --self --path veth --sweep aes=on,off"),
+            "{words}"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! The result for a person: tables for a terminal and for a README.
+
+use std::fmt::Write as _;
+
+use equic_bench::result::Row;
+use equic_bench::result::show::Scale;
+use equic_report::number::{self, MISSING};
+use equic_report::schema::Report;
+use equic_report::table::{Column, Table};
+
+use super::data::{Highway, Measured};
+use super::paper::{SPREAD, claims};
+use super::part::Part;
+use super::verdict::{BUFFERS, changes, verdicts};
+
+/// Figures of one part.
+const SCALE: Scale = Scale { unit: "Gbit/s", factor: 1e-9, digits: 2 };
+
+/// One for each part, and the paper's figures.
+pub fn tables(highway: &Highway) -> Vec<Table> {
+    let mut tables: Vec<Table> =
+        highway.parts.iter().map(|measured| table(highway, measured)).collect();
+    tables.push(spread());
+    tables
+}
+
+fn table(highway: &Highway, measured: &Measured) -> Table {
+    let part = measured.part;
+    let mut columns = vec![Column::text("")];
+    columns.extend(measured.values().iter().map(|value| Column::number(heading(part, value))));
+    let compared = compared(part);
+    columns.push(Column::number(match part {
+        Part::Buffers => "16 times as much",
+        _ => "off, not on",
+    }));
+    if part == Part::Buffers {
+        columns.push(Column::number("dropped in the least"));
+    }
+    if part == Part::Aes {
+        columns.push(Column::text("cipher, on and off"));
+    }
+    let mut table =
+        Table::new(columns).title(format!("{}: goodput in {}", part.title(), SCALE.unit));
+    let changes = changes(highway, measured, compared);
+    for name in measured.names() {
+        let rows: Vec<Option<&Row>> =
+            measured.values().iter().map(|value| measured.row(name, value)).collect();
+        let mut cells = vec![name.to_owned()];
+        cells.extend(rows.iter().map(|row| row.map_or_else(|| MISSING.to_owned(), cell)));
+        let change = changes.iter().find(|(of, _)| *of == name);
+        cells.push(change.map_or_else(|| MISSING.to_owned(), |(_, change)| change.words()));
+        if part == Part::Buffers {
+            cells.push(drops(rows.first().copied().flatten()));
+        }
+        if part == Part::Aes {
+            cells.push(ciphers(&rows));
+        }
+        table.row(cells);
+    }
+    for claim in claims(part) {
+        let mut cells = vec![format!("{} (paper)", claim.name)];
+        for (index, value) in measured.values().iter().enumerate() {
+            let mbits = match index {
+                0 => Some(claim.from),
+                _ if *value == claim.value => Some(claim.to),
+                _ => None,
+            };
+            cells.push(
+                mbits.map_or_else(|| MISSING.to_owned(), |mbits| format!("{:.2}", mbits / 1000.0)),
+            );
+        }
+        cells.push(number::change(claim.from, claim.to));
+        if matches!(part, Part::Buffers | Part::Aes) {
+            cells.push(MISSING.to_owned());
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// The settings that a part's last but one column compares.
+const fn compared(part: Part) -> [&'static str; 2] {
+    match part {
+        Part::Buffers => BUFFERS,
+        _ => ["on", "off"],
+    }
+}
+
+fn heading(part: Part, value: &str) -> String {
+    match (part, value.parse::<u64>()) {
+        (Part::Buffers, Ok(bytes)) => number::bytes(bytes),
+        _ => value.to_owned(),
+    }
+}
+
+/// The median, or why there is none.
+fn cell(row: &Row) -> String {
+    let failed = row.failed();
+    match (row.value, &row.unsupported) {
+        (Some(value), _) if failed > 0 => {
+            format!("{} ({failed} failed)", SCALE.show(value.median))
+        }
+        (Some(value), _) => SCALE.show(value.median),
+        (None, Some(_)) => "does not".to_owned(),
+        (None, None) => "failed".to_owned(),
+    }
+}
+
+/// Datagrams that found the client's buffer full, in a transfer.
+fn drops(row: Option<&Row>) -> String {
+    let drops = row.and_then(|row| row.medians.client_udp_drops);
+    drops.map_or_else(|| MISSING.to_owned(), |drops| number::count(drops.round() as u64))
+}
+
+fn ciphers(rows: &[Option<&Row>]) -> String {
+    let cipher = |row: &Option<&Row>| {
+        let cipher = row.and_then(|row| row.client_effective.as_ref()?.cipher.clone());
+        let short = cipher.map(|name| name.trim_start_matches("TLS_").replace("_SHA256", ""));
+        short.unwrap_or_else(|| MISSING.to_owned())
+    };
+    let mut names: Vec<String> = rows.iter().map(cipher).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+fn spread() -> Table {
+    let columns = [Column::text("client with its own server"), Column::number("Gbit/s")];
+    let mut table = Table::new(columns).title("The paper, 10G links");
+    for (name, mbits) in SPREAD {
+        table.row([name.to_owned(), format!("{:.2}", mbits / 1000.0)]);
+    }
+    table
+}
+
+/// What has to be known to read the figures.
+fn notes(highway: &Highway) -> Vec<String> {
+    let settings = &highway.settings;
+    let rows = || highway.parts.iter().flat_map(|part| &part.rows);
+    let noisy: usize = rows().map(|row| row.noisy).sum();
+    let again: usize = rows().map(|row| row.attempts.saturating_sub(row.rounds)).sum();
+    let failed: usize = rows().map(Row::failed).sum();
+    let rounds: usize = rows().map(|row| row.rounds).sum();
+    let mut notes = vec![
+        format!(
+            "{} rounds of each part after one that does not count, all cells of a part in random order in \
+             each; each implementation with itself, {} on one stream, two network namespaces \
+             (veth, a bridge), server and client on a CPU each.",
+            settings.runs,
+            number::bytes(settings.bytes)
+        ),
+        format!(
+            "Medians; changes are medians of the quotients of each round, with 95 % bootstrap intervals. \
+             Of {rounds} transfers {failed} failed, {again} were made again because other programs or the \
+             hypervisor took CPU time, and {noisy} that count were disturbed."
+        ),
+        format!("Programs ran with `GLIBC_TUNABLES={}`.", settings.tunables),
+    ];
+    for row in rows() {
+        for fault in &row.faults {
+            notes.push(format!("{}: {}", row.key.client, fault.why));
+        }
+    }
+    notes
+}
+
+/// Everything as Markdown, for the experiment's README.
+pub fn markdown(report: &Report<Highway>) -> String {
+    let highway = &report.data;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "Made {} on {}.\n", report.created.as_str(), report.machine);
+    for note in notes(highway) {
+        let _ = writeln!(text, "* {note}");
+    }
+    let _ = writeln!(text, "\n### What held\n");
+    for sentence in verdicts(highway) {
+        let _ = writeln!(text, "* {sentence}");
+    }
+    for measured in &highway.parts {
+        let part = measured.part;
+        let _ = writeln!(text, "\n### {}\n\n    {}\n", part.title(), measured.command);
+        let _ = writeln!(text, "![{}](results/{}.svg)\n", part.title(), part.name());
+        let _ = write!(text, "{}", table(highway, measured).markdown());
+    }
+    let _ = writeln!(text, "\n### The spread\n\n![spread](results/spread.svg)\n");
+    let _ = write!(text, "{}", spread().markdown());
+    text
+}

@@ -1,0 +1,154 @@
+//! What held of the paper's findings.
+
+use equic_report::number;
+
+use super::change::Change;
+use super::data::{Highway, Measured};
+use super::part::Part;
+
+/// The implementation that QUIC is compared with.
+pub const TCP: &str = "tcp";
+/// The usual receive buffer of Linux, and an order of magnitude more.
+pub const BUFFERS: [&str; 2] = ["106000", "1696000"];
+
+/// Each implementation with what a setting does to it, compared with another; without those that were not
+/// measured at both.
+pub fn changes<'a>(
+    highway: &Highway,
+    measured: &'a Measured,
+    [from, to]: [&str; 2],
+) -> Vec<(&'a str, Change)> {
+    let change = |name: &'a str| {
+        let (from, to) = (measured.row(name, from)?, measured.row(name, to)?);
+        Some((name, Change::between(from, to, highway.settings.seed)?))
+    };
+    measured.names().into_iter().filter_map(change).collect()
+}
+
+/// A sentence for each finding; a finding for which nothing was measured has none.
+pub fn verdicts(highway: &Highway) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if let Some(measured) = highway.part(Part::Buffers) {
+        sentences.extend(buffers(&changes(highway, measured, BUFFERS)));
+    }
+    let pairs = [
+        (Part::Offload, "Offloads help TCP far more than QUIC"),
+        (Part::Aes, "AES instructions help TCP more than QUIC"),
+    ];
+    for (part, finding) in pairs {
+        if let Some(measured) = highway.part(part) {
+            let changes = changes(highway, measured, ["on", "off"]);
+            sentences.extend(more_than(finding, &changes));
+        }
+    }
+    if let Some(measured) = highway.part(Part::Offload) {
+        sentences.extend(spread(measured));
+    }
+    sentences
+}
+
+fn buffers(changes: &[(&str, Change)]) -> Option<String> {
+    if changes.is_empty() {
+        return None;
+    }
+    let of = |is: fn(&Change) -> bool| {
+        let names: Vec<String> = changes
+            .iter()
+            .filter(|(_, change)| is(change))
+            .map(|(name, change)| format!("{name} {}", change.words()))
+            .collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let gains = changes.iter().filter(|(_, change)| change.is_gain()).count();
+    let held = held(gains == changes.len(), gains == 0);
+    Some(format!(
+        "The usual receive buffer is too small by an order of magnitude: {held}. With sixteen times as \
+         much {gains} of {} are faster: {}. Slower: {}.",
+        changes.len(),
+        of(Change::is_gain),
+        of(Change::is_loss),
+    ))
+}
+
+fn held(all: bool, none: bool) -> &'static str {
+    match (all, none) {
+        (true, _) => "held",
+        (_, true) => "did not hold",
+        _ => "held for some",
+    }
+}
+
+/// Whether TCP loses more than each of the others, beyond the intervals.
+fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
+    let (_, tcp) = changes.iter().find(|(name, _)| *name == TCP)?;
+    let quic: Vec<&(&str, Change)> = changes.iter().filter(|(name, _)| *name != TCP).collect();
+    let least = quic.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
+    let most = quic.iter().max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
+    let beyond = |change: &Change| tcp.interval.high < change.interval.low;
+    let count = quic.iter().filter(|(_, change)| beyond(change)).count();
+    let held = held(count == quic.len(), count == 0);
+    Some(format!(
+        "{finding}: {held}. Without them TCP's goodput changes by {}, QUIC's by {} ({}) to {} ({}); TCP loses \
+         more than {count} of {} implementations, beyond the intervals.",
+        tcp.words(),
+        least.1.words(),
+        least.0,
+        most.1.words(),
+        most.0,
+        quic.len()
+    ))
+}
+
+fn spread(measured: &Measured) -> Option<String> {
+    let medians = measured.names().into_iter().filter(|name| *name != TCP).filter_map(|name| {
+        Some((name, measured.row(name, "on").and_then(|row| row.value)?.median))
+    });
+    let mut medians: Vec<(&str, f64)> = medians.collect();
+    medians.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let ((slow, least), (fast, most)) = (*medians.first()?, *medians.last()?);
+    (slow != fast).then(|| {
+        format!(
+            "Implementations are far apart: with themselves from {} ({slow}) to {} ({fast}), {:.1} times.",
+            number::bit_rate(least),
+            number::bit_rate(most),
+            most / least
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use equic_report::stats::Interval;
+
+    fn change(low: f64, median: f64, high: f64) -> Change {
+        Change { median, interval: Interval { low, high }, rounds: 5 }
+    }
+
+    #[test]
+    fn buffers_help_all_some_or_none() {
+        let (more, same, less) =
+            (change(1.2, 1.3, 1.4), change(0.9, 1.05, 1.2), change(0.5, 0.6, 0.7));
+        let ask = |changes: &[(&str, Change)]| buffers(changes).unwrap();
+        assert!(ask(&[("a", more)]).contains(": held. With sixteen times as much 1 of 1"));
+        assert!(ask(&[("a", more), ("b", same)]).contains("held for some"));
+        let none = ask(&[("a", same), ("b", less)]);
+        assert!(none.contains("did not hold") && none.contains("Slower: b -40 %"), "{none}");
+        assert_eq!(buffers(&[]), None);
+        // Surely more, but by less than a hundredth.
+        assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
+    }
+
+    #[test]
+    fn tcp_has_to_lose_more_beyond_the_intervals() {
+        let tcp = ("tcp", change(0.2, 0.25, 0.3));
+        let ask = |changes: &[(&str, Change)]| more_than("X", changes).unwrap();
+        let apart = ask(&[tcp, ("a", change(0.7, 0.8, 0.9)), ("b", change(0.4, 0.5, 0.6))]);
+        assert!(apart.contains("X: held.") && apart.contains("more than 2 of 2"), "{apart}");
+        assert!(apart.contains("QUIC's by -50 % (-60 to -40) (b) to -20 %"), "{apart}");
+        let overlapping = ask(&[tcp, ("a", change(0.29, 0.4, 0.5))]);
+        assert!(overlapping.contains("did not hold"), "{overlapping}");
+        assert_eq!(more_than("X", &[("a", change(1.0, 1.0, 1.0))]), None);
+        assert_eq!(more_than("X", &[tcp]), None);
+    }
+}
