@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 out=$PWD/target/servers
 tier1="equic quinn quiche s2n-quic tquic quic-go tcp sendfile"
-tier2="quinn-aws-lc noq x-net-quic aioquic aiopquic pycurl bun kwik"
+tier2="quinn-aws-lc noq msquic x-net-quic aioquic aiopquic pycurl bun kwik"
 # Where Go's own packages put it; sudo may not look there.
 PATH=$PATH:/usr/local/go/bin
 
@@ -19,6 +19,7 @@ missing() {
 	quic-go | x-net-quic) command -v go >/dev/null || echo "Go 1.26 or newer is not installed" ;;
 	aioquic | pycurl) python3 -c 'import venv, ensurepip' 2>/dev/null || echo "Python 3 with venv is not installed" ;;
 	aiopquic) python313 >/dev/null || echo "CPython 3.13, for which it is pinned, is not installed" ;;
+	msquic) command -v cmake >/dev/null || echo "cmake is not installed" ;;
 	bun) command -v npm >/dev/null || echo "npm is not installed" ;;
 	kwik) { command -v java && command -v mvn; } >/dev/null || echo "Java 17 and Maven are not installed" ;;
 	esac
@@ -57,7 +58,7 @@ build() {
 	equic) cargo build --quiet --release -p equic-cli ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
 	tcp | sendfile) crates+=(-p bench-tcp) ;;
-	quiche | s2n-quic | tquic | noq) crates+=(-p "bench-$1") ;;
+	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;
 	quic-go | x-net-quic) go_program "$1" ;;
 	aioquic | pycurl) environment python3 bench/python/requirements.txt bench-python ;;
 	aiopquic) environment "$(python313)" bench/python/requirements-aiopquic.txt bench-aiopquic ;;
@@ -78,7 +79,7 @@ build() {
 }
 
 build_all() {
-	local name why crates=()
+	local name why place crates=()
 	mkdir -p "$out"
 	for name in "$@"; do
 		why=$(missing "$name")
@@ -95,6 +96,11 @@ build_all() {
 	# bench/.cargo/config.toml.
 	if [ ${#crates[@]} != 0 ]; then
 		(cd bench && cargo build --quiet --release --locked "${crates[@]}")
+	fi
+	# Beside the program, which looks for it there; of the last build if there were several.
+	if [[ " ${crates[*]} " == *" bench-msquic "* ]]; then
+		place=$(find "$out/release/build" -path '*/msquic-*/out/lib/libmsquic.so.2' -printf '%T@ %h\n' | sort -n | tail -1)
+		cp -P "${place#* }"/libmsquic.so* "$out/release/"
 	fi
 }
 

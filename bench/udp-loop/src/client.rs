@@ -100,7 +100,7 @@ impl<S: Stack> Stage<S> {
                     count += 1;
                 }
             }
-            while let Some(connection) = self.stack().poll_closed() {
+            if let Some(connection) = self.stack().poll_closed() {
                 bail!("connection {connection} was lost");
             }
         }

@@ -1,0 +1,317 @@
+//! msquic, as the contract's crate sees a stack. msquic calls back on threads of its own; what it says is
+//! handed over to the tasks here, and what it received is complete when they have read it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bytes::Bytes;
+use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream};
+use msquic::ffi::{QUIC_BUFFER, QUIC_PARAM_CONN_REMOTE_ADDRESS, QUIC_PARAM_CONN_RESUMPTION_TICKET};
+use msquic::{
+    Addr, Api, BufferRef, Configuration, ConnectionEvent, ConnectionShutdownFlags, Registration,
+    SendFlags, Status, StatusCode, StreamEvent, StreamOpenFlags, StreamRef, StreamShutdownFlags,
+    StreamStartFlags,
+};
+use rustls::client::verify_server_name;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+/// Bytes that are handed to msquic before it says that it took them.
+const AHEAD: u64 = 1 << 20;
+
+/// How a connection is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum State {
+    Opening,
+    Open,
+    Lost(String),
+    /// Nothing of it is left.
+    Over,
+}
+
+/// What connects.
+#[derive(Clone)]
+pub struct Stack(pub Arc<Settled>);
+
+pub struct Settled {
+    pub configuration: Configuration,
+    pub registration: Arc<Registration>,
+    pub server: SocketAddr,
+    pub name: String,
+    /// Whether tickets are used.
+    pub resume: bool,
+    /// Each is used once.
+    pub tickets: Arc<Mutex<VecDeque<Vec<u8>>>>,
+    /// Handshakes that were not resumed.
+    pub full: Arc<AtomicU64>,
+}
+
+pub struct Open {
+    connection: msquic::Connection,
+    state: watch::Receiver<State>,
+}
+
+pub struct Send(Arc<msquic::Stream>, watch::Receiver<u64>, Arc<watch::Sender<u64>>);
+pub struct Receive(Arc<msquic::Stream>, UnboundedReceiver<Got>);
+
+/// What a stream's callback says.
+enum Got {
+    Data(Vec<Piece>),
+    End,
+    Lost,
+    /// Its callback is not called again.
+    Over,
+}
+
+/// Bytes that msquic keeps until they are said to be complete.
+struct Piece(*const u8, usize);
+
+// SAFETY: it points to memory that msquic keeps and nobody writes until the receive is complete.
+unsafe impl std::marker::Send for Piece {}
+
+/// What is on its way into msquic: bytes, and the list of where they are.
+struct Sent {
+    data: Bytes,
+    list: [BufferRef; 1],
+}
+
+/// The callback of a stream, and what hears it.
+type Hear = Box<dyn FnMut(StreamRef, StreamEvent<'_>) -> Result<(), Status> + std::marker::Send>;
+
+/// How a stream is heard: received data, and bytes on their way into msquic.
+struct Ears {
+    got: UnboundedReceiver<Got>,
+    over: tokio::sync::oneshot::Receiver<()>,
+    ahead: Arc<watch::Sender<u64>>,
+}
+
+fn ears() -> (Hear, Ears) {
+    let (sender, got) = unbounded_channel();
+    let (done, over) = tokio::sync::oneshot::channel();
+    let ahead = Arc::new(watch::channel(0).0);
+    let (mut done, noted) = (Some(done), Arc::clone(&ahead));
+    let hear = move |_: StreamRef, event: StreamEvent<'_>| hear(event, &sender, &noted, &mut done);
+    (Box::new(hear), Ears { got, over, ahead })
+}
+
+fn hear(
+    event: StreamEvent<'_>,
+    sender: &UnboundedSender<Got>,
+    ahead: &watch::Sender<u64>,
+    done: &mut Option<tokio::sync::oneshot::Sender<()>>,
+) -> Result<(), Status> {
+    // Nobody listens to a stream that was given up.
+    match event {
+        StreamEvent::Receive { buffers, total_buffer_length, .. } if *total_buffer_length > 0 => {
+            let pieces = buffers.iter().map(BufferRef::as_bytes);
+            let pieces = pieces.map(|bytes| Piece(bytes.as_ptr(), bytes.len())).collect();
+            return match sender.send(Got::Data(pieces)) {
+                Ok(()) => Err(StatusCode::QUIC_STATUS_PENDING.into()),
+                Err(_) => Ok(()),
+            };
+        }
+        StreamEvent::SendComplete { client_context, .. } => {
+            // SAFETY: what `send` made of a box; this event comes once for each.
+            let sent = unsafe { Box::from_raw(client_context.cast_mut().cast::<Sent>()) };
+            ahead.send_modify(|ahead| *ahead -= sent.data.len() as u64);
+        }
+        StreamEvent::PeerSendShutdown => drop(sender.send(Got::End)),
+        StreamEvent::PeerSendAborted { .. } => drop(sender.send(Got::Lost)),
+        StreamEvent::ShutdownComplete { .. } => {
+            let _ = sender.send(Got::Over);
+            ahead.send_modify(|_| {});
+            if let Some(done) = done.take() {
+                let _ = done.send(());
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Both halves of a stream; it is kept until msquic is done with it.
+fn halves(stream: msquic::Stream, ears: Ears, runtime: &tokio::runtime::Handle) -> (Send, Receive) {
+    let stream = Arc::new(stream);
+    let kept = Arc::clone(&stream);
+    runtime.spawn(async move {
+        let _ = ears.over.await;
+        drop(kept);
+    });
+    let send = Send(Arc::clone(&stream), ears.ahead.subscribe(), ears.ahead);
+    (send, Receive(stream, ears.got))
+}
+
+/// A stream that the peer opened.
+pub fn accepted(stream: &StreamRef, runtime: &tokio::runtime::Handle) -> (Send, Receive) {
+    let (hear, ears) = ears();
+    stream.set_callback_handler(hear);
+    // SAFETY: the handle is the application's from this event on, and is closed by this owner only.
+    let stream = unsafe { msquic::Stream::from_raw(stream.as_raw()) };
+    halves(stream, ears, runtime)
+}
+
+/// What a connection's callback says of its state.
+pub fn note(state: &watch::Sender<State>, event: &ConnectionEvent<'_>) {
+    let now = match event {
+        ConnectionEvent::Connected { .. } => State::Open,
+        ConnectionEvent::ShutdownInitiatedByTransport { status, error_code } => {
+            State::Lost(format!("{status}, code {error_code}"))
+        }
+        ConnectionEvent::ShutdownInitiatedByPeer { error_code } => {
+            State::Lost(format!("closed by the peer, code {error_code}"))
+        }
+        ConnectionEvent::ShutdownComplete { .. } => State::Over,
+        _ => return,
+    };
+    state.send_replace(now);
+}
+
+impl contract::Stack for Stack {
+    type Connection = Open;
+
+    async fn connect(&self) -> Result<Open> {
+        let settled = &self.0;
+        let (sender, mut state) = watch::channel(State::Opening);
+        let (tickets, full) = (Arc::clone(&settled.tickets), Arc::clone(&settled.full));
+        let name = ServerName::try_from(settled.name.clone())?;
+        let connection = msquic::Connection::open(&settled.registration, move |_, event| {
+            match &event {
+                ConnectionEvent::PeerCertificateReceived { certificate, .. } => {
+                    // SAFETY: a portable one, as is asked for, is a buffer that lasts as long as the event.
+                    let buffer = unsafe { certificate.cast::<QUIC_BUFFER>().as_ref() };
+                    if !buffer.is_some_and(|buffer| is_for(BufferRef::from_ffi_ref(buffer), &name))
+                    {
+                        return Err(StatusCode::QUIC_STATUS_BAD_CERTIFICATE.into());
+                    }
+                }
+                ConnectionEvent::Connected { session_resumed: false, .. } => {
+                    full.fetch_add(1, Ordering::Relaxed);
+                }
+                ConnectionEvent::ResumptionTicketReceived { resumption_ticket } => {
+                    let mut tickets = tickets.lock().unwrap_or_else(PoisonError::into_inner);
+                    tickets.push_back(resumption_ticket.to_vec());
+                }
+                _ => {}
+            }
+            note(&sender, &event);
+            Ok(())
+        })?;
+        let to = Addr::from(settled.server);
+        set(&connection, QUIC_PARAM_CONN_REMOTE_ADDRESS, bytes_of(&to))?;
+        // Not under the lock: msquic sets it on a thread of its own, which may be waiting for that.
+        let ticket = {
+            let mut tickets = settled.tickets.lock().unwrap_or_else(PoisonError::into_inner);
+            tickets.pop_front().filter(|_| settled.resume)
+        };
+        if let Some(ticket) = ticket {
+            set(&connection, QUIC_PARAM_CONN_RESUMPTION_TICKET, &ticket)?;
+        }
+        connection.start(&settled.configuration, &settled.name, settled.server.port())?;
+        match &*state.wait_for(|state| *state != State::Opening).await? {
+            State::Open => {}
+            State::Lost(why) => bail!("the connection was lost: {why}"),
+            State::Opening | State::Over => bail!("the connection was lost"),
+        }
+        Ok(Open { connection, state })
+    }
+
+    fn full_handshakes(&self) -> u64 {
+        self.0.full.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a certificate is for a name, which msquic does not look at on Linux.
+fn is_for(certificate: &BufferRef, name: &ServerName<'_>) -> bool {
+    let certificate = CertificateDer::from(certificate.as_bytes());
+    ParsedCertificate::try_from(&certificate)
+        .and_then(|certificate| verify_server_name(&certificate, name))
+        .is_ok()
+}
+
+fn bytes_of(address: &Addr) -> &[u8] {
+    let len = std::mem::size_of::<Addr>();
+    // SAFETY: an address is plain memory of that size, and all of it was written (`Addr::from`).
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(address).cast(), len) }
+}
+
+fn set(connection: &msquic::Connection, param: u32, value: &[u8]) -> Result<()> {
+    let len = u32::try_from(value.len())?;
+    // SAFETY: the handle is open; msquic copies the value before it returns.
+    unsafe { Api::set_param(connection.as_raw(), param, len, value.as_ptr().cast())? };
+    Ok(())
+}
+
+impl contract::Connection for Open {
+    type Send = Send;
+    type Receive = Receive;
+
+    async fn open(&self) -> Result<(Send, Receive)> {
+        let (hear, ears) = ears();
+        let stream = msquic::Stream::open(&self.connection, StreamOpenFlags::NONE, hear)?;
+        stream.start(StreamStartFlags::NONE)?;
+        Ok(halves(stream, ears, &tokio::runtime::Handle::current()))
+    }
+
+    fn observe(&self, effective: &mut Effective) {
+        // What of an Ethernet frame is left for UDP over IPv4.
+        let mtu = self.connection.get_stats_v2().ok().map(|stats| stats.SendPathMtu);
+        effective.max_payload = mtu.and_then(|mtu| mtu.checked_sub(28));
+    }
+
+    async fn close(self, code: u32) {
+        self.connection.shutdown(ConnectionShutdownFlags::NONE, code.into());
+    }
+
+    fn is_open(&mut self) -> bool {
+        *self.state.borrow() == State::Open
+    }
+}
+
+impl SendStream for Send {
+    async fn send(&mut self, data: Bytes) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let Send(stream, seen, ahead) = self;
+        seen.wait_for(|ahead| *ahead < AHEAD).await?;
+        ahead.send_modify(|ahead| *ahead += data.len() as u64);
+        let list = [BufferRef::from(&*data)];
+        let sent = Box::into_raw(Box::new(Sent { data, list }));
+        // SAFETY: data and list stay until the event that says that it was sent, which has the box again.
+        unsafe {
+            if let Err(status) = stream.send(&(*sent).list, SendFlags::NONE, sent.cast()) {
+                drop(Box::from_raw(sent));
+                bail!("send: {status}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<()> {
+        Ok(self.0.shutdown(StreamShutdownFlags::GRACEFUL, 0)?)
+    }
+}
+
+impl ReceiveStream for Receive {
+    async fn receive(&mut self, mut take: impl FnMut(&[u8]) + std::marker::Send) -> Result<bool> {
+        match self.1.recv().await.context("the stream was lost")? {
+            Got::Data(pieces) => {
+                let mut total = 0;
+                for Piece(start, len) in pieces {
+                    // SAFETY: msquic keeps it until the receive is complete.
+                    take(unsafe { std::slice::from_raw_parts(start, len) });
+                    total += len as u64;
+                }
+                self.0.receive_complete(total);
+                Ok(true)
+            }
+            Got::End => Ok(false),
+            Got::Lost | Got::Over => Err(anyhow!("the stream was lost")),
+        }
+    }
+}
