@@ -3,11 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::pages::{self, PAGE, Page};
 use crate::ranges::RangeSet;
-
-/// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
-/// a stream takes at most its flow control window and one page.
-const PAGE: usize = 4096;
 
 /// Gaps that are always allowed, however little has arrived.
 const FREE_GAPS: usize = 64;
@@ -26,9 +23,7 @@ pub struct TooFragmented;
 pub struct Assembler {
     /// Offset of `pages[0]`, a multiple of [`PAGE`].
     base: u64,
-    pages: VecDeque<Option<Box<[u8; PAGE]>>>,
-    /// A page that was read out, for the next one needed.
-    spare: Option<Box<[u8; PAGE]>>,
+    pages: VecDeque<Option<Page>>,
     /// What was read, and with it all below.
     read: u64,
     /// What has arrived and was not read.
@@ -58,9 +53,8 @@ impl Assembler {
 
     /// Bytes of memory it holds.
     pub fn memory(&self) -> usize {
-        let pages = self.pages.iter().flatten().count() + usize::from(self.spare.is_some());
-        pages * PAGE
-            + self.pages.capacity() * size_of::<Option<Box<[u8; PAGE]>>>()
+        self.pages.iter().flatten().count() * PAGE
+            + self.pages.capacity() * size_of::<Option<Page>>()
             + self.waiting.len() * size_of::<Range<u64>>()
     }
 
@@ -97,9 +91,7 @@ impl Assembler {
             if index >= self.pages.len() {
                 self.pages.resize_with(index + 1, || None);
             }
-            let spare = &mut self.spare;
-            let page = self.pages[index]
-                .get_or_insert_with(|| spare.take().unwrap_or_else(|| Box::new([0; PAGE])));
+            let page = self.pages[index].get_or_insert_with(pages::take);
             let count = data.len().min(PAGE - within);
             page[within..within + count].copy_from_slice(&data[..count]);
             data = &data[count..];
@@ -125,12 +117,13 @@ impl Assembler {
         self.waiting.remove_below(self.read);
         if self.read - self.base == PAGE as u64 {
             self.base += PAGE as u64;
-            self.spare = self.pages.pop_front().flatten();
+            if let Some(page) = self.pages.pop_front().flatten() {
+                pages::put(page);
+            }
         }
         if self.buffered == 0 {
             // Idle streams hold no memory.
-            self.pages = VecDeque::new();
-            self.spare = None;
+            std::mem::take(&mut self.pages).into_iter().flatten().for_each(pages::put);
             self.base = self.read - self.read % PAGE as u64;
         }
     }
@@ -184,6 +177,8 @@ mod tests {
     fn any_order_any_overlap_any_read_sizes() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         for _ in 0..40 {
+            // Of others, whose data must not show.
+            (0..8).for_each(|_| pages::put(Box::new([0xdb; PAGE])));
             let length = rng.random_range(1..60_000u64);
             let mut frames = Vec::new();
             let mut at = 0;

@@ -1,6 +1,6 @@
 //! Streams (RFC 9000 s.2 to 4): from the bottom up.
 //!
-//! * `assembler.rs`: bytes that arrive in any order, read in order;
+//! * `assembler.rs`: bytes that arrive in any order, read in order; `pages.rs`: memory for them;
 //! * `send_buffer.rs`: bytes to send, kept until the peer has them;
 //! * `flow.rs`: windows of streams and of the connection (s.4);
 //! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3);
@@ -8,6 +8,7 @@
 
 mod assembler;
 mod flow;
+mod pages;
 mod receive;
 mod send;
 mod send_buffer;
