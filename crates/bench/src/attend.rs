@@ -5,8 +5,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::cell::{Stage, Trouble, failed};
+use crate::dry::Dry;
 use crate::process::Ended;
 use crate::site::Endpoint;
+use crate::workload::Figure;
 use crate::{Answer, Effective, Failure, Workload};
 
 /// Exit status: it does not do that.
@@ -67,6 +69,7 @@ pub(crate) fn attend(
     let patience = Duration::from_secs_f64(what.patience(&stage.size));
     let deadline = Instant::now() + patience;
     let (mut lines, mut held) = (Vec::new(), None);
+    let mut dry = (what.figure() == Figure::BitsPerSecond).then(|| Dry::new(stage));
     loop {
         interrupted(stage)?;
         // Before it is listened to: what it said before its end is then heard.
@@ -93,6 +96,11 @@ pub(crate) fn attend(
         client.peak_memory();
         if server.has_ended() {
             return Err(died(server, "server"));
+        }
+        // Whoever has answered may take its time to end.
+        let transfers = dry.as_mut().filter(|_| lines.is_empty());
+        if let Some(why) = transfers.and_then(|dry| dry.why(stage)) {
+            return failed(Failure::Stalled, why);
         }
         if Instant::now() >= deadline {
             let why = format!("stalled: the client had not ended after {patience:.0?}");

@@ -24,6 +24,7 @@ pub mod cell;
 mod container;
 pub mod counters;
 pub mod doctor;
+mod dry;
 mod error;
 pub mod extras;
 pub mod manifest;

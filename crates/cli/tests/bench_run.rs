@@ -181,6 +181,22 @@ fn a_killed_run_goes_on_where_it_was() {
     assert!(changed.stderr.contains("the entry of b is another one"), "{changed:?}");
 }
 
+/// A transfer at a standstill is given up long before a slow one would be.
+#[test]
+fn a_standstill_is_not_waited_for() {
+    if !root("a_standstill_is_not_waited_for") {
+        return;
+    }
+    let scene = Scene::new(&json!({ "hangs": liar("hangs") }));
+    let args = ["--runs", "1", "--no-warmup", "--path", "veth", "--grace", "3600"];
+    let out = finish_within(scene.bench(&args), Duration::from_secs(120));
+    assert_eq!(out.code, Some(1), "{out:?}");
+    let samples = scene.samples();
+    assert_eq!(samples.len(), 1);
+    assert_eq!(samples[0]["failure"], "stalled");
+    assert!(samples[0]["why"].as_str().unwrap().contains("trickle"), "{}", samples[0]);
+}
+
 /// A signal in the middle of a cell ends everything that was started, removes the namespaces, and keeps
 /// what was measured.
 #[test]

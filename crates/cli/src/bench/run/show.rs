@@ -77,6 +77,8 @@ pub fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
 pub struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
+    /// Turns that are for figures, or warm up for them.
+    usual: u64,
 }
 
 impl Progress {
@@ -93,7 +95,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });
-        Progress { bar, quiet }
+        Progress { bar, quiet, usual: plan.len() as u64 }
     }
 
     pub fn begin(&self, turn: &Turn<'_>, attempt: u32) {
@@ -110,13 +112,15 @@ impl Progress {
     pub fn ended(&self, record: &Record) -> Done {
         let came = match &record.end {
             End::Measured { figures } => {
-                let noisy = if record.noise.too_much { ", disturbed: again" } else { "" };
+                let again = record.noise.too_much && record.round >= 0;
+                let noisy = if again { ", disturbed: again" } else { "" };
                 format!("{}{noisy}", number::si(figures.value, &figures.unit))
             }
             End::Unsupported { why } => format!("not done: {why}"),
             End::Failed { why, .. } => format!("failed: {why}"),
         };
         let round = match record.round {
+            -1 if record.sequence >= self.usual => "extra".to_owned(),
             -1 => "warm-up".to_owned(),
             round => (round + 1).to_string(),
         };

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use equic_bench::Failure;
 use equic_bench::result::Row;
 use equic_bench::result::show::Scale;
 use equic_report::number::{self, MISSING};
@@ -93,9 +94,20 @@ fn heading(part: Part, value: &str) -> String {
     }
 }
 
+/// Rounds that went wrong, without those whose every attempt was disturbed: these say nothing of whom
+/// they disturbed.
+fn failed(row: &Row) -> usize {
+    row.failed() - disturbed(row)
+}
+
+fn disturbed(row: &Row) -> usize {
+    let noisy = row.faults.iter().filter(|fault| fault.failure == Failure::Noisy);
+    noisy.map(|fault| fault.rounds.len()).sum()
+}
+
 /// The median, or why there is none.
 fn cell(row: &Row) -> String {
-    let failed = row.failed();
+    let failed = failed(row);
     match (row.value, &row.unsupported) {
         (Some(value), _) if failed > 0 => {
             format!("{} ({failed} failed)", SCALE.show(value.median))
@@ -136,9 +148,9 @@ fn spread() -> Table {
 fn notes(highway: &Highway) -> Vec<String> {
     let settings = &highway.settings;
     let rows = || highway.parts.iter().flat_map(|part| &part.rows);
-    let noisy: usize = rows().map(|row| row.noisy).sum();
+    let disturbed: usize = rows().map(|row| row.noisy + disturbed(row)).sum();
     let again: usize = rows().map(|row| row.attempts.saturating_sub(row.rounds)).sum();
-    let failed: usize = rows().map(Row::failed).sum();
+    let failed: usize = rows().map(failed).sum();
     let rounds: usize = rows().map(|row| row.rounds).sum();
     let mut notes = vec![
         format!(
@@ -150,13 +162,14 @@ fn notes(highway: &Highway) -> Vec<String> {
         ),
         format!(
             "Medians; changes are medians of the quotients of each round, with 95 % bootstrap intervals. \
-             Of {rounds} transfers {failed} failed, {again} were made again because other programs or the \
-             hypervisor took CPU time, and {noisy} that count were disturbed."
+             Of {rounds} transfers {failed} failed and {disturbed} have no figure, because all three attempts \
+             were disturbed: other programs or the hypervisor took CPU time. {again} attempts were made \
+             again for that."
         ),
         format!("Programs ran with `GLIBC_TUNABLES={}`.", settings.tunables),
     ];
     for row in rows() {
-        for fault in &row.faults {
+        for fault in row.faults.iter().filter(|fault| fault.failure != Failure::Noisy) {
             notes.push(format!("{}: {}", row.key.client, fault.why));
         }
     }
