@@ -10,6 +10,10 @@ mod readme;
 
 use std::path::Path;
 
+use equic_report::plot::{PlotError, Svg};
+use equic_report::schema::{Report, SchemaName};
+use serde::de::DeserializeOwned;
+
 use crate::failure::{Done, Failure};
 
 /// The papers.
@@ -33,4 +37,35 @@ fn make_folder(folder: &Path) -> Done {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
     })
+}
+
+/// A stored result.
+fn read<T: DeserializeOwned>(stored: &Path, schema: &str) -> Done<Report<T>> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot read {}", stored.display()), why)
+    };
+    let text = std::fs::read_to_string(stored).map_err(|error| failed(&error))?;
+    let schema: SchemaName = schema.parse()?;
+    Report::from_json(&text, &schema).map_err(|error| failed(&error))
+}
+
+/// Writes plots into a folder, as SVG and PNG; the names of those that show anything.
+fn draw(
+    plots: impl IntoIterator<Item = (&'static str, Result<Svg, PlotError>)>,
+    out: &Path,
+) -> Done<Vec<&'static str>> {
+    let mut written = Vec::new();
+    for (name, plot) in plots {
+        match plot {
+            Ok(plot) => {
+                plot.write_svg(out.join(format!("{name}.svg")))?;
+                plot.write_png(out.join(format!("{name}.png")), 1.5)?;
+                written.push(name);
+            }
+            // In a small experiment nothing may have been measured for one.
+            Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(written)
 }

@@ -25,7 +25,7 @@ use equic_endpoint::load::Sample;
 use equic_lab::measure::BpfStatistics;
 use equic_lab::{Lab, pin_thread};
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, SchemaName, Timestamp};
+use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -83,18 +83,9 @@ pub fn run(args: &Args) -> Done {
     if let Some(stored) = &args.plot_only {
         check_fonts()?;
         super::make_folder(&args.out)?;
-        return tell(args, &read(stored)?);
+        return tell(args, &super::read(stored, SCHEMA)?);
     }
     until_interrupted(|| carry_out(args))
-}
-
-fn read(stored: &Path) -> Done<Report<Experiment>> {
-    let failed = |why: &dyn std::fmt::Display| {
-        Failure::because(format_args!("cannot read {}", stored.display()), why)
-    };
-    let text = std::fs::read_to_string(stored).map_err(|error| failed(&error))?;
-    let schema: SchemaName = SCHEMA.parse()?;
-    Report::from_json(&text, &schema).map_err(|error| failed(&error))
 }
 
 fn carry_out(args: &Args) -> Done {

@@ -25,20 +25,7 @@ pub fn write(experiment: &Experiment, out: &Path) -> Done<Vec<&'static str>> {
         ("figure6-cpu", cpu(experiment)),
         ("figure6-memory", memory(experiment)),
     ];
-    let mut written = Vec::new();
-    for (name, plot) in plots {
-        match plot {
-            Ok(plot) => {
-                plot.write_svg(out.join(format!("{name}.svg")))?;
-                plot.write_png(out.join(format!("{name}.png")), 1.5)?;
-                written.push(name);
-            }
-            // In a very short experiment nothing may have been measured for one.
-            Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(written)
+    super::super::draw(plots, out)
 }
 
 fn subtitle(experiment: &Experiment) -> String {

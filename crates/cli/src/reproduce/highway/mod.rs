@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 use equic_bench::doctor::copies;
 use equic_report::plot::check_fonts;
-use equic_report::schema::{Machine, Report, SchemaName, Timestamp};
+use equic_report::schema::{Machine, Report, Timestamp};
 use equic_report::table::Style;
 
 use crate::failure::{Done, Failure};
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Done {
     check_fonts()?;
     if let Some(stored) = &args.plot_only {
         super::make_folder(&args.out)?;
-        return tell(args, &read(stored)?);
+        return tell(args, &super::read(stored, SCHEMA)?);
     }
     if !nix::unistd::geteuid().is_root() {
         let what = "the experiment needs root, to make network namespaces";
@@ -146,15 +146,6 @@ fn settings(args: &Args, raw: &Path) -> Done<Settings> {
     let text = serde_json::to_string_pretty(&settings)?;
     std::fs::write(&file, text + "\n").map_err(|error| failed("write", &error))?;
     Ok(settings)
-}
-
-fn read(stored: &Path) -> Done<Report<Highway>> {
-    let failed = |why: &dyn std::fmt::Display| {
-        Failure::because(format_args!("cannot read {}", stored.display()), why)
-    };
-    let text = std::fs::read_to_string(stored).map_err(|error| failed(&error))?;
-    let schema: SchemaName = SCHEMA.parse()?;
-    Report::from_json(&text, &schema).map_err(|error| failed(&error))
 }
 
 fn tell(args: &Args, report: &Report<Highway>) -> Done {

@@ -24,20 +24,7 @@ pub fn write(highway: &Highway, out: &Path) -> Done<Vec<&'static str>> {
             plots.push(("spread", spread(highway, measured)));
         }
     }
-    let mut written = Vec::new();
-    for (name, plot) in plots {
-        match plot {
-            Ok(plot) => {
-                plot.write_svg(out.join(format!("{name}.svg")))?;
-                plot.write_png(out.join(format!("{name}.png")), 1.5)?;
-                written.push(name);
-            }
-            // Nothing may have been measured for one.
-            Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(written)
+    super::super::draw(plots, out)
 }
 
 fn subtitle(highway: &Highway) -> String {
