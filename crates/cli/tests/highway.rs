@@ -113,6 +113,8 @@ fn what_makes_no_sense_is_refused_at_once() {
     let missing = finish(highway(out, &["--plot-only", "no.json"]));
     assert!(missing.code == Some(1) && missing.stderr.contains("no.json"), "{missing:?}");
     if root("what_makes_no_sense_is_refused_at_once") {
+        let nobody = finish(highway(out, &["--impl", "nobody"]));
+        assert!(nobody.code == Some(1) && nobody.stderr.contains("quinn-aws-lc"), "{nobody:?}");
         let nothing = finish(highway(out, &["--resume"]));
         assert!(nothing.code == Some(1) && nothing.stderr.contains("leave out --resume"));
     }

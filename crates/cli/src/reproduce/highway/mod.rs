@@ -93,6 +93,10 @@ pub fn run(args: &Args) -> Done {
         let what = "the experiment needs root, to make network namespaces";
         return Err(Failure::new(what).mend("run `sudo equic reproduce highway`"));
     }
+    if let Some((name, known)) = part::unknown(&args.implementations) {
+        let what = format!("{name:?} takes no part: there are {}", known.join(", "));
+        return Err(Failure::new(what));
+    }
     super::make_folder(&args.out)?;
     let raw = args.raw.clone().unwrap_or_else(|| args.out.join("runs"));
     super::make_folder(&raw)?;

@@ -33,6 +33,16 @@ pub enum Part {
     Aes,
 }
 
+/// A name among those that are chosen of whom no part knows, and all that are known.
+pub fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
+    let mut known: Vec<&'static str> =
+        Part::ALL.into_iter().flat_map(|part| part.names(&[])).collect();
+    known.sort_unstable();
+    known.dedup();
+    let name = chosen.iter().find(|name| !known.contains(&name.as_str()))?;
+    Some((name, known))
+}
+
 impl Part {
     pub const ALL: [Part; 4] = [Part::Buffers, Part::Offload, Part::Gso, Part::Aes];
 
@@ -183,6 +193,9 @@ mod tests {
             ..settings.clone()
         };
         assert_eq!(Part::Gso.arguments(&only(&["tcp"])), None);
+        assert_eq!(unknown(&only(&["tcp", "quinn-aws-lc"]).implementations), None);
+        let chosen = only(&["tcp", "nobody"]).implementations;
+        assert_eq!(unknown(&chosen).unwrap().0, "nobody");
         let words = Part::Aes.arguments(&only(&["tcp", "equic"])).unwrap().join(" ");
         assert!(
             words.contains("--impl equic,tcp --self --path veth --sweep aes=on,off"),
