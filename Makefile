@@ -102,9 +102,9 @@ reproduce-gateway-quick: root setup build ## a small version of it, into out/
 	@target/release/equic reproduce gateway --quick --out out/reproduce-gateway
 
 .PHONY: reproduce-highway reproduce-highway-quick
-reproduce-highway: root bench-deps ## "QUIC on the Highway" again, into experiments/highway (half an hour)
-	@rm -rf out/highway
-	@target/release/equic reproduce highway --raw out/highway --out experiments/highway/results \
+reproduce-highway: root bench-deps ## "QUIC on the Highway" again, into experiments/highway (half an hour; RESUME=1 goes on)
+	@$(if $(RESUME),,rm -rf out/highway)
+	@target/release/equic reproduce highway $(if $(RESUME),--resume) --raw out/highway --out experiments/highway/results \
 		--readme experiments/highway/README.md
 
 reproduce-highway-quick: root bench-deps ## a small version of it, into out/

@@ -103,9 +103,10 @@ pub fn run(args: &Args) -> Done {
     let settings = settings(args, &raw)?;
     let created = Timestamp::new(SystemTime::now())
         .ok_or_else(|| Failure::new("the clock of this machine is before 1970 or after 9999"))?;
+    let (stop, quiet) = (part::until_signal()?, args.json || args.markdown);
     let mut parts = Vec::new();
     for part in Part::ALL {
-        if let Some(done) = part.carry_out(&settings, &raw, args.json || args.markdown)? {
+        if let Some(done) = part.carry_out(&settings, &raw, quiet, &stop)? {
             parts.push(done);
         }
     }

@@ -18,6 +18,8 @@ use crate::output;
 
 /// How often a run that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// What to do after an interruption.
+const AGAIN: &str = "the same with --resume goes on with it";
 /// QUIC.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
 /// The same where AES has to be switched off: quinn on a library that can be told so.
@@ -115,7 +117,17 @@ impl Part {
     }
 
     /// Measures it, or what is left of it, in its folder below `raw`.
-    pub fn carry_out(self, settings: &Settings, raw: &Path, quiet: bool) -> Done<Option<Measured>> {
+    pub fn carry_out(
+        self,
+        settings: &Settings,
+        raw: &Path,
+        quiet: bool,
+        stop: &AtomicBool,
+    ) -> Done<Option<Measured>> {
+        // It may have come when no run was there to hear of it.
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new("interrupted").mend(AGAIN));
+        }
         let Some(arguments) = self.arguments(settings) else { return Ok(None) };
         let line = format!("equic {}", arguments.join(" "));
         output::notice(format_args!("{}: {line}", self.title()));
@@ -130,24 +142,29 @@ impl Part {
         }
         command.env(copies::TUNABLES, &settings.tunables).stdin(Stdio::null());
         command.stdout(if quiet { Stdio::null() } else { Stdio::inherit() });
-        wait(equic_lab::spawn(command), self)?;
+        wait(equic_lab::spawn(command), self, stop)?;
         let summary = result::write(&folder)?;
         let (started, ended) = (summary.started, summary.ended);
         Ok(Some(Measured { part: self, command: line, started, ended, rows: summary.rows }))
     }
 }
 
-/// Waits for a run, and hands a signal on to it.
-fn wait(child: std::io::Result<Child>, part: Part) -> Done {
+/// A flag that signals set.
+pub fn until_signal() -> Done<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let failed =
-        |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
-    let mut child = child.map_err(failed)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::because("cannot watch for signals", error))?;
     }
+    Ok(stop)
+}
+
+/// Waits for a run, and hands a signal on to it.
+fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Done {
+    let failed =
+        |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
+    let mut child = child.map_err(failed)?;
     let mut told = false;
     let status = loop {
         if let Some(status) = child.try_wait().map_err(failed)? {
@@ -164,7 +181,7 @@ fn wait(child: std::io::Result<Child>, part: Part) -> Done {
         return Ok(());
     }
     Err(Failure::new(format!("the part {} did not come to its end ({status})", part.name()))
-        .mend("the same with --resume goes on with it"))
+        .mend(AGAIN))
 }
 
 #[cfg(test)]
