@@ -1,12 +1,10 @@
 //! `equic bench transport`: ours against itself, a liar beside it, and nothing left behind.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{EQUIC, Out, ROOT, eventually, finish, finish_within, root};
+use crate::common::{EQUIC, Out, ROOT, eventually, finish, finish_within, root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};

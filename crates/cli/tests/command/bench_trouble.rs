@@ -1,16 +1,14 @@
 //! `equic bench run` where something else fails: a disk that is full, a machine that does not answer; and
 //! containers, by a stand-in for docker.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::scene::{Scene, liar};
-use common::{EQUIC, ROOT, eventually, finish, finish_within, root};
+use crate::common::scene::{Scene, liar};
+use crate::common::{EQUIC, ROOT, eventually, finish, finish_within, root};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 

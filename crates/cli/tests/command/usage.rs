@@ -1,8 +1,6 @@
 //! Bad input: the exit code, and what is said.
 
-mod common;
-
-use common::{EXAMPLE, equic, root, unique};
+use crate::common::{EXAMPLE, equic, root, unique};
 
 const USAGE: i32 = 2;
 const FAILED: i32 = 1;
@@ -162,7 +160,7 @@ fn what_root_cannot_do_either() {
             "is not the gateway's program",
         ),
         (
-            &["gateway", "run", "-i", "lo", "-p", "443", "--object", common::EQUIC],
+            &["gateway", "run", "-i", "lo", "-p", "443", "--object", crate::common::EQUIC],
             FAILED,
             "is not the gateway's program",
         ),

@@ -1,22 +1,16 @@
 //! The demo as a whole: what it writes, and that it leaves nothing behind, however it ends.
 
-mod common;
-
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
-use common::{EQUIC, eventually, finish, root, unique};
+use crate::common::{EQUIC, eventually, finish, root, unique};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 /// Marks every process of one demo: parts inherit it.
 const MARK: &str = "EQUIC_DEMO_TEST";
-
-/// One at a time: each keeps two CPUs busy.
-static STAGE: Mutex<()> = Mutex::new(());
 
 fn demo(mark: &str, out: &Path) -> Command {
     let mut command = Command::new(EQUIC);
@@ -74,7 +68,7 @@ fn the_demo_shows_what_it_should_and_leaves_nothing() {
     if !root("the_demo_shows_what_it_should_and_leaves_nothing") {
         return;
     }
-    let _alone = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = crate::alone();
     let (mark, out) = (unique("whole"), tempfile::tempdir().unwrap());
     let report = finish(demo(&mark, out.path())).json();
     assert_eq!(report["schema"], "equic.demo/1");
@@ -135,7 +129,7 @@ fn ctrl_c_ends_everything() {
     if !root("ctrl_c_ends_everything") {
         return;
     }
-    let _alone = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = crate::alone();
     let (mark, out) = (unique("interrupted"), tempfile::tempdir().unwrap());
     let (child, lab) = begun(&mark, out.path());
     part(&mark, " lab load well ");
@@ -152,7 +146,7 @@ fn a_part_that_dies_is_named() {
     if !root("a_part_that_dies_is_named") {
         return;
     }
-    let _alone = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = crate::alone();
     let (mark, out) = (unique("dead"), tempfile::tempdir().unwrap());
     let (child, lab) = begun(&mark, out.path());
     part(&mark, " lab load well ");

@@ -1,10 +1,8 @@
 //! `gateway explain`, without a running gateway: the program's own answers.
 
-mod common;
-
 use std::path::Path;
 
-use common::{equic, finish, root};
+use crate::common::{equic, finish, root};
 use serde_json::Value;
 
 const CONFIG: &str = r#"
@@ -229,7 +227,7 @@ fn captures_are_judged_packet_by_packet() {
     let mut piped = std::process::Command::new("sh");
     let script = format!(
         "cat {capture} | {} gateway explain --config {config} --pcap - --summary",
-        common::EQUIC
+        crate::common::EQUIC
     );
     piped.args(["-c", &script]);
     assert!(finish(piped).ok().starts_with("6 packets\n"));

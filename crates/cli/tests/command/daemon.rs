@@ -1,15 +1,14 @@
 //! A gateway that is left running: list files, reload, logs, and what happens to its interfaces and
 //! disks.
 
-mod common;
-#[path = "e2e/foreign.rs"]
+#[path = "../e2e/foreign.rs"]
 mod foreign;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{EQUIC, Out, Running, equic, equic_in, eventually, finish, lab, unique};
+use crate::common::{EQUIC, Out, Running, equic, equic_in, eventually, finish, lab, unique};
 use equic_lab::Namespace;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -284,7 +283,7 @@ fn a_file_can_be_checked() {
     assert_eq!(json["problems"].as_array().unwrap().len(), 3, "{json}");
     assert!(check(&format!("deny_files = [\"gone\"]\n{good}")).stderr.contains("cannot read"));
     // What it says of the example is that its files... it names none.
-    equic(&["gateway", "check", common::EXAMPLE]).ok();
+    equic(&["gateway", "check", crate::common::EXAMPLE]).ok();
 }
 
 #[test]

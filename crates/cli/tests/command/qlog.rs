@@ -1,11 +1,9 @@
 //! Logs of connections: `--qlog-dir`, `--trace`, QLOGDIR.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{EQUIC, ROOT, Running, equic, finish};
+use crate::common::{EQUIC, ROOT, Running, equic, finish};
 use serde_json::Value;
 
 /// The records of a JSON text sequence (RFC 7464).

@@ -1,10 +1,8 @@
 //! `serve` and `get`, alone and with a gateway.
 
-mod common;
-
 use std::process::Command;
 
-use common::{EQUIC, Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{EQUIC, Running, equic, equic_in, eventually, lab, unique, v4};
 use serde_json::Value;
 
 fn serve(command: Command, rest: &[&str]) -> (Running, Value) {
@@ -265,7 +263,7 @@ fn a_server_feeds_the_gateway_that_runs_and_may_die() {
 
 #[test]
 fn labs_come_and_go() {
-    if !common::root("labs_come_and_go") {
+    if !crate::common::root("labs_come_and_go") {
         return;
     }
     let name = format!("cli-up-{}", std::process::id());

@@ -1,14 +1,11 @@
 //! The paper's experiment as a whole, as small as it gets: what it writes, and that it leaves nothing
 //! behind, however it ends.
 
-mod common;
-
 use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
-use common::{EQUIC, PATIENCE, eventually, finish, finish_within, root, unique};
+use crate::common::{EQUIC, PATIENCE, eventually, finish, finish_within, root, unique};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -24,9 +21,6 @@ const PLOTS: [&str; 6] = [
     "figure6-cpu",
     "figure6-memory",
 ];
-
-/// One at a time: each keeps two CPUs busy.
-static STAGE: Mutex<()> = Mutex::new(());
 
 fn reproduce(mark: &str, out: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(EQUIC);
@@ -100,7 +94,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     if !root("the_experiment_measures_every_arm_and_leaves_nothing") {
         return;
     }
-    let _alone = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = crate::alone();
     let (mark, out) = (unique("whole"), tempfile::tempdir().unwrap());
     let readme = out.path().join("README.md");
     std::fs::write(&readme, "kept\n<!-- results: begin -->\n<!-- results: end -->\n").unwrap();
@@ -178,7 +172,7 @@ fn ctrl_c_ends_everything() {
     if !root("ctrl_c_ends_everything") {
         return;
     }
-    let _alone = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = crate::alone();
     let (mark, out) = (unique("interrupted"), tempfile::tempdir().unwrap());
     let mut command = reproduce(&mark, out.path(), &["--quick"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

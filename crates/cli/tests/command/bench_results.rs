@@ -1,8 +1,6 @@
 //! `equic bench report`, `compare` and `import-tumi8` as a user runs them.
 
-mod common;
-
-#[path = "../../bench/tests/common/fixture.rs"]
+#[path = "../../../bench/tests/common/fixture.rs"]
 mod fixture;
 
 use std::collections::BTreeMap;

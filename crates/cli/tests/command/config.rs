@@ -1,8 +1,6 @@
 //! The example configuration: it loads, has every key, and tells the defaults right.
 
-mod common;
-
-use common::EXAMPLE;
+use crate::common::EXAMPLE;
 use equic_gateway::{BanConfig, Config, GatewayConfig, ServiceConfig, SocketConfig};
 use serde_json::Value;
 

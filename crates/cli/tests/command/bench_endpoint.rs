@@ -1,13 +1,11 @@
 //! `equic bench endpoint`: every work and every knob of docs/bench-contract.md, and a server that lies.
 
-mod common;
-
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use common::{EQUIC, Out, finish};
+use crate::common::{EQUIC, Out, finish};
 use equic_bench_contract::{Knobs, Server, socket, tls};
 use equic_endpoint::quic::{Endpoint, ServerConfig, Settings, TransportConfig};
 use equic_interop::Certificates;

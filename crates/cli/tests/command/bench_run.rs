@@ -1,13 +1,11 @@
 //! `equic bench run`: dummies of all kinds, interruptions, and nothing left behind.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::scene::{Scene, liar, ours};
-use common::{EQUIC, Out, ROOT, eventually, finish, finish_within, root};
+use crate::common::scene::{Scene, liar, ours};
+use crate::common::{EQUIC, Out, ROOT, eventually, finish, finish_within, root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -439,7 +437,7 @@ fn lists_and_doctors() {
     assert_eq!(list["schema"], "equic.bench.list/1");
     assert_eq!(list["implementations"][0]["name"], "honest");
     assert_eq!(list["implementations"][0]["built"], true);
-    let doctor = common::equic(&["bench", "doctor", "--json"]).json();
+    let doctor = crate::common::equic(&["bench", "doctor", "--json"]).json();
     assert_eq!(doctor["schema"], "equic.bench.doctor/1");
     for finding in doctor["findings"].as_array().unwrap() {
         assert!(!finding["mend"].as_str().unwrap().is_empty(), "{finding:#}");

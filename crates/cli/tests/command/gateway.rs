@@ -1,14 +1,12 @@
 //! A gateway from the first attachment to the last, through the command alone.
 
-mod common;
-
-use common::{Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{Running, equic, equic_in, eventually, lab, unique, v4};
 use equic_lab::Namespace;
 use serde_json::Value;
 
 fn start(host: &Namespace, name: &str, rest: &[&str]) -> (Running, Value) {
     let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", name, "--json"];
-    let gateway = Running::start(host.command(common::EQUIC), &[&args[..], rest].concat());
+    let gateway = Running::start(host.command(crate::common::EQUIC), &[&args[..], rest].concat());
     let ready = gateway.event("ready");
     (gateway, ready)
 }
@@ -21,7 +19,7 @@ fn status(name: &str) -> Value {
 fn attached(host: &Namespace) -> Option<u64> {
     let mut ip = host.command("ip");
     ip.args(["-j", "link", "show", "eth0"]);
-    let links: Value = common::finish(ip).json();
+    let links: Value = crate::common::finish(ip).json();
     links[0]["xdp"]["prog"]["id"].as_u64()
 }
 
@@ -179,7 +177,7 @@ fn it_survives_the_terminal_under_nohup() {
     let Some(lab) = lab("cli-nohup", 1) else { return };
     let name = unique("nohup");
     let mut nohup = lab.server().command("nohup");
-    nohup.arg(common::EQUIC).stderr(std::process::Stdio::null());
+    nohup.arg(crate::common::EQUIC).stderr(std::process::Stdio::null());
     let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
     let gateway = Running::start(nohup, &args);
     gateway.event("ready");
@@ -194,7 +192,7 @@ fn an_interface_that_goes_away_ends_it() {
     let (mut gateway, _) = start(lab.server(), &unique("gone"), &["--once"]);
     let mut ip = lab.server().command("ip");
     ip.args(["link", "delete", "eth0"]);
-    common::finish(ip).ok();
+    crate::common::finish(ip).ok();
     assert_eq!(gateway.event("detached")["interface"]["name"], "eth0");
     gateway.event("left");
     assert!(gateway.wait().success());

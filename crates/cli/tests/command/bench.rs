@@ -1,10 +1,8 @@
 //! `equic lab bench`: every arm is measured, against its own baseline, and nothing is left behind.
 
-mod common;
-
 use std::process::Command;
 
-use common::{EQUIC, finish, root};
+use crate::common::{EQUIC, finish, root};
 use serde_json::Value;
 
 fn number(value: &Value) -> f64 {

@@ -1,14 +1,12 @@
 //! Metrics, as a real Prometheus scrapes them, with the board and the alerts of docs/grafana; and the
 //! HTTP side against clients that mean harm.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{
+use crate::common::{
     EQUIC, PATIENCE, ROOT, Running, equic, equic_in, eventually, finish, lab, unique, v4,
 };
 use equic_lab::Namespace;

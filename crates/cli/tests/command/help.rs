@@ -1,8 +1,6 @@
 //! What a person sees first.
 
-mod common;
-
-use common::{EQUIC, equic};
+use crate::common::{EQUIC, equic};
 
 /// Every command there is, found by walking the help.
 fn commands() -> Vec<Vec<String>> {

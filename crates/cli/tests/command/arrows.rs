@@ -1,12 +1,10 @@
 //! Which room may lead into which: nothing points back. And what is shipped is not built with features
 //! that are for simulations.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use common::ROOT;
+use crate::common::ROOT;
 use serde_json::Value;
 
 /// The crates of the workspace, and what each may depend on. Dev-dependencies count: a test that

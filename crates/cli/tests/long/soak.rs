@@ -1,8 +1,6 @@
 //! A short soak: everything happens at least once, and nothing of it stays.
 
-mod common;
-
-use common::{EQUIC, root};
+use crate::common::{EQUIC, root};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -14,6 +12,7 @@ fn a_short_soak_finds_nothing() {
     if !root("a_short_soak_finds_nothing") {
         return;
     }
+    let _alone = crate::alone();
     let mut command = Command::new(EQUIC);
     // Fewer sources than by default: tests run in machines that have other things to do.
     command.args(["lab", "soak", "--json", "--duration", DURATION, "--sources", "100000"]);

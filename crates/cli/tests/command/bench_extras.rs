@@ -1,13 +1,11 @@
 //! What `equic bench run` keeps of attempts that do not count: profiles, and that nothing is left of it.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::scene::{Scene, liar, ours};
-use common::{EQUIC, ROOT, eventually, finish, finish_within, root};
+use crate::common::scene::{Scene, liar, ours};
+use crate::common::{EQUIC, ROOT, eventually, finish, finish_within, root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};

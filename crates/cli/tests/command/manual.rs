@@ -1,12 +1,10 @@
 //! Man pages, completions, and the guide's list of reasons: they say what the command does.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{ROOT, equic, finish};
+use crate::common::{ROOT, equic, finish};
 
 /// The names of all commands that help lists, as their man pages are called.
 fn listed(path: &[&str], names: &mut BTreeSet<String>) {

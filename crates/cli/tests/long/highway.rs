@@ -1,12 +1,10 @@
 //! `equic reproduce highway`, as small as it gets: what it writes, how it is gone on with, and that
 //! nothing is left behind.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{EQUIC, ROOT, eventually, finish, root};
+use crate::common::{EQUIC, ROOT, eventually, finish, root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

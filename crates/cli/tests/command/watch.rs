@@ -1,14 +1,12 @@
 //! The dashboard on a real terminal: the built command under a pseudo-terminal, a live gateway, a
 //! real flood.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{EQUIC, PATIENCE, Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{EQUIC, PATIENCE, Running, equic, equic_in, eventually, lab, unique, v4};
 use equic_lab::{Lab, Namespace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -314,8 +312,8 @@ fn the_terminal_is_given_back_whatever_ends_it() {
 
 #[test]
 fn a_gateway_that_goes_is_waited_for() {
-    let Some(lab) = lab("cli-gone", 1) else { return };
-    let name = &unique("gone");
+    let Some(lab) = lab("cli-watch-gone", 1) else { return };
+    let name = &unique("watch-gone");
     let mut first = gateway(lab.server(), name);
     let mut watch = Session::start(name, (100, 24), &[], false);
     watch.shows(&[name.as_str(), "up "]);
