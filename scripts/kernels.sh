@@ -82,7 +82,7 @@ with_libraries() {
 
 echo "kernels: building the tests"
 # shellcheck disable=SC2086 # no profile is no argument
-built=$(cargo test $profile -p equic-gateway "${tests[@]/#/--test=}" --no-run 2>&1) || fail "$built"
+built=$(cargo test $profile --workspace "${tests[@]/#/--test=}" --no-run 2>&1) || fail "$built"
 root=$(mktemp -d "$cache/root.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,sbin,tests}
