@@ -19,7 +19,7 @@ PATH=$PATH:/usr/local/go/bin
 cargo build --profile "$profile" --workspace --lib --example quinn
 make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
-# Its own workspace, and its own target folder by examples/.cargo/config.toml.
+# A workspace of its own, with the endpoints of interop/, and its target folder by examples/.cargo/config.toml.
 (cd examples && cargo build --locked)
 
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
