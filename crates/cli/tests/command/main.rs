@@ -22,6 +22,7 @@ mod help;
 mod manual;
 mod metrics;
 mod qlog;
+mod scripts;
 mod serve;
 mod usage;
 mod watch;

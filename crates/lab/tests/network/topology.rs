@@ -1,10 +1,9 @@
 //! Who reaches whom, with which addresses, and how programs and code run inside.
 
-mod common;
-
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use crate::common;
 use equic_lab::{Lab, LabError, pin_command};
 
 fn bound(namespace: &equic_lab::Namespace, address: &str) -> UdpSocket {

@@ -1,7 +1,7 @@
 //! Any legal value, written and read again, is the same; any beginning of its encoding is an error.
 
-mod support;
-
+use crate::support::strategies::*;
+use crate::support::{check, laws};
 use equic_wire::frame::{
     AckFrequency, ConnectionClose, Crypto, DatagramFrame, Frame, FrameErrorKind, FrameType, Frames,
     NewConnectionId, NewToken, ResetStream, StopSending, Stream, StreamLimit, UnknownFrame,
@@ -17,8 +17,6 @@ use equic_wire::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::num::NonZeroUsize;
-use support::strategies::*;
-use support::{check, laws};
 
 /// Reads back, takes as many bytes as it says, and no beginning of it reads.
 fn law_of_frame(frame: &Frame<'_>) {

@@ -1,7 +1,7 @@
 //! Transport parameters: any legal set comes back, and what is not legal is refused.
 
-mod support;
-
+use crate::support::strategies::*;
+use crate::support::{check, hex, laws};
 use equic_wire::packet::Versions;
 use equic_wire::params::{
     AckDelayExponent, ActiveConnectionIdLimit, MaxAckDelay, MaxUdpPayloadSize, ParameterError,
@@ -11,8 +11,6 @@ use equic_wire::params::{
 use equic_wire::{ConnectionId, ResetToken, Side, TransportErrorCode, VarInt, Version, Writer};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
-use support::strategies::*;
-use support::{check, hex, laws};
 
 fn written(parameters: &TransportParameters<'_>) -> Vec<u8> {
     let mut buffer = vec![0; parameters.encoded_len()];

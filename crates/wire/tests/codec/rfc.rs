@@ -1,7 +1,6 @@
 //! The examples of RFC 9000 appendix A, RFC 9001 appendix A and RFC 9369 appendix A.
 
-mod support;
-
+use crate::support::hex;
 use equic_wire::frame::{Frame, Frames};
 use equic_wire::packet::{
     Datagram, HeaderMask, LongHeader, LongKind, LongPacket, Packet, ParseOptions, Retry,
@@ -11,15 +10,14 @@ use equic_wire::{
     ConnectionId, KnownVersion, PacketNumber, PacketNumberLen, Reader, TruncatedPacketNumber,
     VarInt, VarIntLen, Writer,
 };
-use support::hex;
 
 const TAG_LEN: usize = 16;
 
 /// The vectors of a version, by name.
 fn vector(version: KnownVersion, name: &str) -> Vec<u8> {
     let text = match version {
-        KnownVersion::V1 => include_str!("vectors/v1.txt"),
-        KnownVersion::V2 => include_str!("vectors/v2.txt"),
+        KnownVersion::V1 => include_str!("../vectors/v1.txt"),
+        KnownVersion::V2 => include_str!("../vectors/v2.txt"),
         _ => panic!("no document has vectors of {version:?}"),
     };
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

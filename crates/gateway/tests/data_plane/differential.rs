@@ -3,14 +3,13 @@
 //!
 //! `EQUIC_CASES` is the number of sequences; `EQUIC_SEED` starts with the sequence of this seed.
 
-mod packets;
-
+use crate::packets;
+use crate::packets::program::Program;
+use crate::packets::random::{Random, cases, seed};
+use crate::packets::script::{Script, Step, hexdump};
+use crate::packets::subject::Subject;
 use equic_gateway::model::Model;
 use equic_gateway::reason::Reason;
-use packets::program::Program;
-use packets::random::{Random, cases, seed};
-use packets::script::{Script, Step, hexdump};
-use packets::subject::Subject;
 use std::collections::BTreeSet;
 
 const STEPS: usize = 120;

@@ -1,7 +1,5 @@
 //! Floods arrive as ordered, from the sources ordered, and never leave a lab.
 
-mod common;
-
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
@@ -9,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common;
 use equic_lab::flood::{
     DatagramPool, Flood, FloodError, FloodReport, InitialFactory, Limits, Origin, Payload,
     RawSender, frame,

@@ -1,14 +1,11 @@
 //! `report.html`: whatever names and reasons say, it is text; and all that is to be in it is.
 
-#[path = "common/fixture.rs"]
-mod fixture;
-
 use std::collections::BTreeMap;
 
+use crate::fixture::Fixture;
 use equic_bench::result::read::{Run, Unreadable};
 use equic_bench::result::{html, summarise};
 use equic_bench::{Effective, End, Failure, Figures, Key, Noise, Record};
-use fixture::Fixture;
 use serde_json::json;
 
 /// Every start of a tag, comment or declaration, by its name.

@@ -1,17 +1,14 @@
 //! From a made-up run's samples to figures and files.
 
-#[path = "common/fixture.rs"]
-mod fixture;
-
 use std::collections::BTreeMap;
 use std::fs;
 
+use crate::fixture::{Fixture, HOSTILE};
 use equic_bench::result::read::Run;
 use equic_bench::result::summary::{Row, Summary};
 use equic_bench::result::{self, ResultError, summarise, tables};
 use equic_bench::{End, Failure, Figures, Key, Noise, Record};
 use equic_report::table::Style;
-use fixture::{Fixture, HOSTILE};
 
 fn key(client: &str, server: &str, protocol: &str) -> Key {
     Key {

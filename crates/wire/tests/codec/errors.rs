@@ -1,12 +1,10 @@
 //! What does not parse, and what to close the connection with; and what is allowed where.
 
-mod support;
-
+use crate::support::hex;
 use equic_wire::TransportErrorCode as Code;
 use equic_wire::frame::{Frame, FrameErrorKind, FrameType, Frames};
 use equic_wire::packet::{Datagram, LongInvariant, Packet, PacketError, PacketType, ParseOptions};
 use equic_wire::{Side, VarInt, Version};
-use support::hex;
 
 #[test]
 fn frames_that_do_not_parse() {

@@ -1,10 +1,9 @@
 //! The packet filter the gateway is compared with does what its rules say, and nothing else.
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use crate::common;
 use equic_lab::nftables::Rules;
 
 const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

@@ -1,16 +1,15 @@
 //! What one packet at a time does not show: CPUs that charge the same bucket at the same time, and
 //! headers outside the frame's linear part.
 
-mod packets;
-
+use crate::packets;
+use crate::packets::frame::udp;
+use crate::packets::program::{Program, test_run};
+use crate::packets::quic;
+use crate::packets::script::{START, Script, case};
 use equic_gateway::abi;
 use equic_gateway::model::{Rate, Service};
 use equic_gateway::reason::Reason;
 use libbpf_rs::libbpf_sys;
-use packets::frame::udp;
-use packets::program::{Program, test_run};
-use packets::quic;
-use packets::script::{START, Script, case};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -2,14 +2,13 @@
 //!
 //! The rows are in `packets/rows`; here they are played and counted.
 
-mod packets;
-
+use crate::packets;
+use crate::packets::program::Program;
+use crate::packets::rows;
+use crate::packets::script::{Expected, Script};
+use crate::packets::subject::Subject;
 use equic_gateway::model::Model;
 use equic_gateway::reason::Reason;
-use packets::program::Program;
-use packets::rows;
-use packets::script::{Expected, Script};
-use packets::subject::Subject;
 use std::collections::BTreeSet;
 
 fn check_all(name: &str, subject: &mut dyn Subject) {

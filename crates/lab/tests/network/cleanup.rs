@@ -1,11 +1,10 @@
 //! Nothing of a lab stays behind, whatever ends its owner.
 
-mod common;
-
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 
+use crate::common;
 use equic_lab::{Lab, cleanup_on_signals, spawn};
 
 /// Set in the process that plays the owner.
@@ -92,7 +91,7 @@ fn owner() {
 
 fn start_owner() -> (Child, String, u32) {
     let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "owner", "--nocapture"])
+        .args(["--exact", "cleanup::owner", "--nocapture"])
         .env(OWNER, "1")
         .stdout(Stdio::piped())
         .spawn()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
+use crate::common;
 use equic_lab::measure::{BpfRuns, BpfStatistics, Calls, SyscallCounter, all_calls};
 
 /// A program whose calls are known: 1000 reads and writes of dd, and files that are not there.
@@ -13,7 +14,7 @@ const PROGRAM: &str =
 fn root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "run the tests as root");
+        assert!(!common::ci::in_ci(), "run the tests as root");
         eprintln!("\n*** SKIPPED {test}: it needs root ***\n");
     }
     root

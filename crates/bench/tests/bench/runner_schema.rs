@@ -2,11 +2,8 @@
 //! `fillInteropTable`, `fillMeasurementTable`, `makeColumnHeaders`, `makeRowHeader`, `setButtonState`) and
 //! its interop.py writes (`_export_results`).
 
-#[path = "common/fixture.rs"]
-mod fixture;
-
+use crate::fixture::Fixture;
 use equic_bench::result;
-use fixture::Fixture;
 use serde_json::{Value, json};
 
 /// What keeps the page from showing it.

@@ -2,15 +2,13 @@
 //!
 //! `EQUIC_CASES` is the number of inputs, `EQUIC_SEED` the seed.
 
-mod support;
-
+use crate::support::{cases, hex, laws, seed};
 use equic_wire::Side;
 use equic_wire::frame::Frames;
 use equic_wire::params::TransportParameters;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
-use support::{cases, hex, laws, seed};
 
 /// Valid frames to start from: each a whole payload.
 const PAYLOADS: [&str; 9] = [
@@ -98,7 +96,7 @@ fn parameters() {
 
 #[test]
 fn datagrams() {
-    let packets = [include_str!("vectors/v1.txt"), include_str!("vectors/v2.txt")]
+    let packets = [include_str!("../vectors/v1.txt"), include_str!("../vectors/v2.txt")]
         .iter()
         .flat_map(|vectors| vectors.lines())
         .filter_map(|line| line.split_once(' '))

@@ -1,16 +1,13 @@
 //! Two results: what is called better or worse, and what is not.
 
-#[path = "common/fixture.rs"]
-mod fixture;
-
 use std::collections::BTreeMap;
 
+use crate::fixture::Fixture;
 use equic_bench::result::compare::{Compared, Comparison, Rule, Verdict, compare, load};
 use equic_bench::result::read::Run;
 use equic_bench::result::{self, Summary, comparison, summarise};
 use equic_bench::{End, Failure, Figures, Key, Noise, Record};
 use equic_report::table::Style;
-use fixture::Fixture;
 
 /// A run of one cell: a value for each round; none is a failure.
 fn run(name: &str, unit: &str, values: &[Option<f64>], start: f64) -> Vec<Record> {

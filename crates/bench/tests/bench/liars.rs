@@ -209,6 +209,11 @@ fn a_client_that_leaves_a_child() {
 }
 
 #[test]
+fn an_answer_that_is_heard_after_its_end() {
+    measured(Scene::new().download("late"));
+}
+
+#[test]
 fn a_client_that_crashes() {
     let outcome = Scene::new().download("crashes");
     is(failed(outcome), Failure::Crashed, "the client ended (signal: 11");

@@ -1,13 +1,11 @@
 //! What other implementations make of the same bytes.
 
-mod support;
-
+use crate::support::check;
+use crate::support::strategies::{bytes, connection_id, stream_count, varint};
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::params::TransportParameters;
 use equic_wire::{ConnectionId, KnownVersion, Reader, Side, VarInt, Writer};
 use octets::{Octets, OctetsMut};
-use support::check;
-use support::strategies::{bytes, connection_id, stream_count, varint};
 
 #[test]
 fn variable_length_integers_as_octets_has_them() {
