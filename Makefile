@@ -5,9 +5,9 @@ BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint fmt root header clean bench-gateway bench-wire bench-reading bench-operations test-kernels soak setup-examples examples test-examples \
-
-	reproduce-gateway reproduce-gateway-quick
+.PHONY: help setup build demo test test-fresh lint fmt root header clean bench-gateway bench-wire bench-reading \
+	bench-operations test-kernels soak setup-examples setup-fresh examples test-examples reproduce-gateway \
+	reproduce-gateway-quick
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,9 +22,12 @@ setup-interop:
 setup-examples:
 	@scripts/setup.sh examples
 
+setup-fresh:
+	@scripts/setup.sh fresh
+
 build: ## target/release/equic, libequic.so, libequic.a, equic_kern.o
 	@scripts/setup.sh build
-	@$(CARGO) build --release --workspace --quiet
+	@$(CARGO) build --release --workspace
 
 root:
 	@if [ "$$(id -u)" != 0 ]; then \
@@ -35,8 +38,13 @@ root:
 demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (about a minute)
 	@target/release/equic demo --out out/demo
 
+# SUITES: only these of them, by name, such as "rust kernels"
+SUITES ?=
 test: root setup-examples build ## everything that is checked before a change lands
-	@scripts/test.sh
+	@scripts/test.sh $(SUITES)
+
+test-fresh: root setup-fresh ## all of it from a clone with empty caches, on a busy machine, twice (RUNS=n)
+	@scripts/test-fresh.sh
 
 test-kernels: root setup ## the program on Debian's kernels in QEMU; part of `make test`
 	@scripts/kernels.sh

@@ -55,7 +55,7 @@ go_program() {
 
 build() {
 	case $1 in
-	equic) cargo build --quiet --release -p equic-cli ;;
+	equic) cargo build --release --workspace --bin equic ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
 	tcp | sendfile) crates+=(-p bench-tcp) ;;
 	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;
@@ -95,7 +95,7 @@ build_all() {
 	# All at once, so that what they share is built once. Its own workspace, and its target folder by
 	# bench/.cargo/config.toml.
 	if [ ${#crates[@]} != 0 ]; then
-		(cd bench && cargo build --quiet --release --locked "${crates[@]}")
+		(cd bench && cargo build --release --locked "${crates[@]}")
 	fi
 	# Beside the program, which looks for it there; of the last build if there were several.
 	if [[ " ${crates[*]} " == *" bench-msquic "* ]]; then

@@ -15,12 +15,12 @@ mkdir -p "$out"
 # Where Go's own packages put it; sudo may not look there.
 PATH=$PATH:/usr/local/go/bin
 
-cargo build --quiet --profile "$profile" -p libequic
-cargo build --quiet --profile "$profile" -p equic-gateway --example quinn
+# With the whole workspace's features, which the build of it has had: nothing is compiled again for these.
+cargo build --profile "$profile" --workspace --lib --example quinn
 make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
-# Its own workspace, and its own target folder by examples/.cargo/config.toml.
-(cd examples && cargo build --quiet --locked)
+# A workspace of its own, with the endpoints of interop/, and its target folder by examples/.cargo/config.toml.
+(cd examples && cargo build --locked)
 
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
@@ -45,8 +45,8 @@ fi
 
 unformatted=$(gofmt -l bindings/go examples/quic-go)
 [ -z "$unformatted" ] || { echo "examples: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
-(cd examples && cargo fmt --all --check && cargo clippy --quiet --locked --all-targets -- -D warnings)
-cargo clippy --quiet --profile "$profile" -p equic-cli --test servers -- -D warnings
+(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
+cargo clippy --profile "$profile" --workspace --test servers -- -D warnings
 
 # The bindings, each in a network namespace that goes with it.
 echo "examples: Go binding"
@@ -55,4 +55,4 @@ echo "examples: Python binding"
 (cd bindings/python/tests && unshare --net sh -c 'ip link set lo up && exec "$0" -m unittest --quiet' "$venv/bin/python")
 echo "examples: servers against clients"
 # They share two cores with their clients: side by side they would only wait for each other.
-cargo test --quiet --profile "$profile" -p equic-cli --test servers -- --test-threads 2
+cargo test --profile "$profile" --workspace --test servers -- --quiet --test-threads 2

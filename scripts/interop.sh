@@ -15,10 +15,10 @@ mkdir -p "$out"
 # Where Go's own packages put it; sudo may not look there.
 PATH=$PATH:/usr/local/go/bin
 
-cargo build --quiet --release -p equic-cli
+cargo build --release --workspace --bin equic
 
-# Its own workspace, and its target folder by interop/.cargo/config.toml.
-(cd interop && cargo build --quiet --locked)
+# A workspace of its own, shared with the servers of examples/: whoever built those has built these.
+(cd examples && cargo build --locked)
 (cd interop/quic-go && go vet ./... && go build -o "$out/interop-quic-go" .)
 
 # Shared with scripts/examples.sh, whose requirements are the same; made again when they change.
@@ -40,7 +40,7 @@ build) ;;
 quick)
 	unformatted=$(gofmt -l interop/quic-go)
 	[ -z "$unformatted" ] || { echo "interop: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
-	(cd interop && cargo fmt --all --check && cargo clippy --quiet --locked --all-targets -- -D warnings)
+	(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 	target/release/equic interop --impl equic,quinn,quic-go,aioquic --with equic --strict \
 		--only handshake,transfer,retry,resumption,http3,ipv6 --out out/interop-quick "$@"
 	;;

@@ -16,6 +16,8 @@ fi
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64)
 tests=(tables differential fuzzed live)
+# The program that each is in.
+declare -A programs=([tables]=data_plane [differential]=data_plane [fuzzed]=data_plane [live]=live)
 # How many cases of the randomised ones, and which tests (all that have one of these in their name).
 # Every load takes the emulated verifier some seconds, so not all of them.
 declare -A cases=([tables]=0 [differential]=60 [fuzzed]=5000 [live]=0)
@@ -82,7 +84,7 @@ with_libraries() {
 
 echo "kernels: building the tests"
 # shellcheck disable=SC2086 # no profile is no argument
-built=$(cargo test $profile -p equic-gateway "${tests[@]/#/--test=}" --no-run 2>&1) || fail "$built"
+built=$(cargo test $profile --workspace --test=data_plane --test=live --no-run 2>&1) || fail "$built"
 root=$(mktemp -d "$cache/root.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,sbin,tests}
@@ -92,12 +94,14 @@ if ldd "$root/bin/busybox" >/dev/null 2>&1; then
 	fail "busybox is not static: run 'make setup'"
 fi
 with_libraries "$(command -v ip)" "$root/sbin/ip"
+for program in data_plane live; do
+	binary=$(sed -En "s#.*Executable tests/$program(/main)?\.rs \((.*)\)#\2#p" <<<"$built")
+	[ -x "$binary" ] || fail "no test binary $program in: $built"
+	with_libraries "$binary" "$root/tests/$program"
+	strip "$root/tests/$program"
+done
 for name in "${tests[@]}"; do
-	binary=$(sed -n "s|.*Executable tests/$name.rs (\(.*\))|\1|p" <<<"$built")
-	[ -x "$binary" ] || fail "no test binary $name in: $built"
-	with_libraries "$binary" "$root/tests/$name"
-	strip "$root/tests/$name"
-	echo "$name ${cases[$name]} ${filters[$name]}"
+	echo "$name ${programs[$name]} ${cases[$name]} ${filters[$name]}"
 done >"$root/tests/list"
 printf 'LIMIT=%s\nexport EQUIC_SEED=%s\n' "$limit" "${EQUIC_SEED:-$RANDOM}" >"$root/tests/environment"
 

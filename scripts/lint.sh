@@ -25,9 +25,9 @@ fi
 cargo fmt --all --check
 # shellcheck disable=SC2086
 "$clang_format" --dry-run --Werror $c_files
-cargo clippy --release --workspace --all-targets --quiet -- -D warnings
-cargo clippy --release -p equic-wire -p equic-transport --features null-crypto --all-targets --quiet -- -D warnings
-RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --lib --no-deps --quiet
+cargo clippy --release --workspace --all-targets -- -D warnings
+cargo clippy --release -p equic-wire -p equic-transport --features null-crypto --all-targets -- -D warnings
+RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --lib --no-deps
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done

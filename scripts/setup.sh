@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs what the build, the tests and the demo need from Debian; silent when nothing is missing.
-# Usage: scripts/setup.sh [build|all|examples|interop]     build: what `cargo build` needs; all: tests and
-# demo too; examples: what servers on other stacks need besides (Go is only looked for); interop: what
-# `make interop` needs besides, a browser
+# Usage: scripts/setup.sh [build|all|examples|interop|fresh]     build: what `cargo build` needs; all: tests
+# and demo too; examples: what servers on other stacks need besides (Go is only looked for); interop: what
+# `make interop` needs besides, a browser; fresh: what `make test-fresh` needs besides, load
 set -eu
 
 what=${1:-all}
@@ -78,6 +78,9 @@ if [ "$what" = examples ] || [ "$what" = interop ]; then
 fi
 if [ "$what" = interop ]; then
 	packages="$packages chromium"
+fi
+if [ "$what" = fresh ]; then
+	packages="$packages git stress-ng"
 fi
 missing=
 for package in $packages; do

@@ -1,28 +1,43 @@
 #!/bin/bash
-# What `make test` runs, in order; each suite prints its own closing lines.
+# What `make test` runs: every suite, whatever becomes of those before it, and how each went at the end.
+# Usage: scripts/test.sh [SUITE ...]     by name; all of them unless some are named
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-echo "== lint"
-scripts/lint.sh
-echo "== Rust: unit, packet tables, differential, end to end"
-# One test at a time where network namespaces and XDP programs are shared by the machine; the
-# suites that need it say so themselves by a lock, so cargo's default threads are fine.
-# All of it even when some of it fails: one run says everything that is wrong.
-cargo test --release --workspace --quiet --no-fail-fast
-# Not of the workspace's build, which is what is shipped (docs/transport.md).
-echo "== Rust: connections without protection, for simulations"
-cargo test --release --quiet -p equic-wire --features null-crypto --lib
-cargo test --release --quiet -p equic-transport --features null-crypto --lib null
-cargo test --release --quiet -p equic-transport --features null-crypto --test null_peer
-echo "== C library: example, tests, ASan, valgrind"
-make --no-print-directory -C crates/capi test
-echo "== packaging: install, Debian package, service"
-scripts/packaging.sh
-echo "== Debian's kernels"
-scripts/kernels.sh
-echo "== other people's servers: quinn, s2n-quic, quiche, quic-go, aioquic"
-scripts/examples.sh test
-echo "== interoperability: quinn, quic-go, aioquic, as clients and as servers"
-scripts/interop.sh quick
-echo "== done"
+# A name and a command for each. What is compiled for tests is compiled with the whole workspace: a part of it
+# alone has other features of what it depends on, and all of that would be compiled again.
+suites=(
+	lint scripts/lint.sh
+	# Unit tests, packet tables, differential, end to end. Network namespaces and XDP programs are shared by
+	# the machine: tests that need them for themselves have a lock. All of it even when some of it fails.
+	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
+	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
+	# (docs/transport.md).
+	null-crypto 'cargo test --release -p equic-wire --features null-crypto --lib -- --quiet
+		cargo test --release -p equic-transport --features null-crypto --lib -- --quiet null
+		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet'
+	# Example, tests, ASan, valgrind.
+	c-library 'make --no-print-directory -C crates/capi test'
+	# What is installed, the Debian package, the service.
+	packaging scripts/packaging.sh
+	# The program on Debian's kernels in QEMU.
+	kernels scripts/kernels.sh
+	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic.
+	examples 'scripts/examples.sh test'
+	# Ours with quinn, quic-go and aioquic, as clients and as servers.
+	interop 'scripts/interop.sh quick'
+)
+
+wanted=()
+if [ $# = 0 ]; then
+	wanted=("${suites[@]}")
+fi
+for name in "$@"; do
+	found=
+	for ((at = 0; at < ${#suites[@]}; at += 2)); do
+		[ "${suites[at]}" != "$name" ] || found=${suites[at + 1]}
+	done
+	[ -n "$found" ] || { echo "test: no suite is called $name" >&2; exit 2; }
+	wanted+=("$name" "$found")
+done
+exec scripts/suites.sh "${wanted[@]}"

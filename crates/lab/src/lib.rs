@@ -12,6 +12,9 @@
 //! * [`nftables`]: a packet filter to compare the gateway with.
 //! * [`relay`]: a bad network in user space, between a server and its clients on any machine.
 
+#[cfg(test)]
+#[path = "../../gateway/tests/support/ci.rs"]
+mod ci;
 mod cleanup;
 mod construct;
 mod error;

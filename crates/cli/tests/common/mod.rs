@@ -1,6 +1,8 @@
 //! What the tests of the command share: running it, waiting for what it says, labs and root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+#[path = "../../../gateway/tests/support/ci.rs"]
+pub mod ci;
 pub mod scene;
 
 use std::io::{BufRead as _, BufReader};
@@ -179,7 +181,7 @@ pub fn root(test: &str) -> bool {
         return true;
     }
     let message = format!("{test} needs root, to load XDP programs and to make network namespaces");
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{message}");
+    assert!(!ci::in_ci(), "{message}");
     eprintln!("SKIPPED: {message}");
     false
 }

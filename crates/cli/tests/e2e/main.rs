@@ -8,7 +8,7 @@
 //! [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
 //! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
-//! take turns ([`attack::turn`]). They need root; without it they say so, and fail where `CI=true`.
+//! take turns ([`attack::turn`]). They need root; without it they say so, and fail where `CI` is set.
 
 mod attack;
 mod bans;

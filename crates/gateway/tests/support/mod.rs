@@ -1,6 +1,8 @@
 //! Namespaces, children and packets for the tests.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+mod ci;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{ChildStdout, Command, Stdio};
@@ -21,10 +23,7 @@ pub fn root() -> bool {
     if unsafe { libc::geteuid() } == 0 {
         return true;
     }
-    assert!(
-        std::env::var("CI").as_deref() != Ok("true"),
-        "in CI nothing may be skipped: run as root"
-    );
+    assert!(!ci::in_ci(), "in CI nothing may be skipped: run as root");
     eprintln!("SKIPPED: this test loads XDP programs and needs root");
     false
 }

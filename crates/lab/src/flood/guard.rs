@@ -94,6 +94,7 @@ pub(super) fn check_interface(interface: &Interface) -> Result<(), FloodError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ci;
 
     const INIT: Identity = (4, 1);
     const HOME: Identity = (4, 9);
@@ -147,7 +148,7 @@ mod tests {
                 assert!(!ground.shows_init_only && ground.shows_everywhere, "{ground:?}")
             }
             None => {
-                assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root");
+                assert!(!ci::in_ci(), "needs root");
                 eprintln!(
                     "\n*** SKIPPED the_kernel_tells_the_init_namespace: run the tests as root ***\n"
                 );

@@ -1,6 +1,6 @@
 //! The tables: what goes in, and what is expected, row by row in the order of docs/policy.md.
 //!
-//! Every row is played to the model and to the real program by `tests/tables.rs`.
+//! Every row is played to the model and to the real program by `tests/data_plane/tables.rs`.
 
 mod coalesced;
 mod fragments;

@@ -1,0 +1,233 @@
+//! Two results: what is called better or worse, and what is not.
+
+use std::collections::BTreeMap;
+
+use crate::fixture::Fixture;
+use equic_bench::result::compare::{Compared, Comparison, Rule, Verdict, compare, load};
+use equic_bench::result::read::Run;
+use equic_bench::result::{self, Summary, comparison, summarise};
+use equic_bench::{End, Failure, Figures, Key, Noise, Record};
+use equic_report::table::Style;
+
+/// A run of one cell: a value for each round; none is a failure.
+fn run(name: &str, unit: &str, values: &[Option<f64>], start: f64) -> Vec<Record> {
+    let end = |value: &Option<f64>| match value {
+        Some(value) => End::Measured {
+            figures: Box::new(Figures {
+                value: *value,
+                unit: unit.to_owned(),
+                bytes: 1_000_000_000,
+                count: 1,
+                server_cpu_seconds: 1.0,
+                client_cpu_seconds: 1.0,
+                ..Figures::default()
+            }),
+        },
+        None => End::Failed { failure: Failure::Stalled, why: "stalled".to_owned() },
+    };
+    let key = Key {
+        workload: "download".to_owned(),
+        protocol: "perf".to_owned(),
+        path: "veth".to_owned(),
+        client: name.to_owned(),
+        server: name.to_owned(),
+        point: BTreeMap::new(),
+    };
+    values
+        .iter()
+        .enumerate()
+        .map(|(round, value)| Record {
+            key: key.clone(),
+            round: i64::try_from(round).unwrap(),
+            sequence: 0,
+            attempt: 1,
+            started: start + 10.0 * round as f64,
+            wall_seconds: 1.0,
+            end: end(value),
+            noise: Noise::default(),
+            logs: None,
+        })
+        .collect()
+}
+
+fn summary(records: Vec<Record>) -> Summary {
+    summarise(&Run { records, ..Run::default() })
+}
+
+fn made(fixture: &Fixture) -> Summary {
+    summary(fixture.records())
+}
+
+fn small(seed: u64) -> Fixture {
+    let start = 1_795_250_000.0 + 1e6 * seed as f64;
+    Fixture { small: true, start, ..Fixture::new(20, seed) }
+}
+
+fn cell<'a>(comparison: &'a Comparison, client: &str, server: &str) -> &'a Compared {
+    let found =
+        comparison.cells.iter().find(|cell| cell.key.client == client && cell.key.server == server);
+    found.expect("a cell")
+}
+
+/// `n` values around `middle`, all different, evenly from -5 to 5 %.
+fn around(middle: f64, n: u32) -> Vec<Option<f64>> {
+    (0..n)
+        .map(|i| Some(middle * (0.95 + 0.1 * f64::from((i * 7 + 3) % n) / f64::from(n - 1))))
+        .collect()
+}
+
+fn verdict(old: &[Option<f64>], new: &[Option<f64>], unit: &str) -> Compared {
+    let (old, new) = (run("a", unit, old, 0.0), run("a", unit, new, 1e6));
+    compare(&summary(old), &summary(new), None, Rule::default()).cells.remove(0)
+}
+
+#[test]
+fn what_is_the_same_is_seldom_called_different() {
+    let (mut called, mut all) = (0, 0);
+    for seed in 1..=3 {
+        let compared =
+            compare(&made(&small(seed)), &made(&small(seed + 100)), None, Rule::default());
+        assert!(!compared.paired);
+        called += compared.count(Verdict::Worse) + compared.count(Verdict::Better);
+        all += compared.cells.len();
+    }
+    // 5 % of 51, and less for the least effect; three standard errors are 9 %.
+    assert!(called <= all * 14 / 100, "{called} of {all}");
+    // With itself nothing is.
+    let one = made(&small(1));
+    let compared = compare(&one, &one, None, Rule::default());
+    assert!(compared.paired && compared.notes.is_empty());
+    assert_eq!(compared.count(Verdict::Worse) + compared.count(Verdict::Better), 0);
+}
+
+#[test]
+fn a_regression_is_found_where_it_is() {
+    let factors = BTreeMap::from([("quinn".to_owned(), 0.93)]);
+    let slower = Fixture { factors, ..small(2) };
+    let (usual, slower) = (made(&small(1)), made(&slower));
+    let compared = compare(&usual, &slower, None, Rule::default());
+    let quinn = cell(&compared, "quinn", "quinn");
+    assert_eq!(quinn.verdict, Verdict::Worse, "{quinn:?}");
+    let ratio = quinn.ratio.unwrap();
+    assert!((ratio.value - 0.93).abs() < 0.03, "{ratio:?}");
+    assert!(ratio.interval.low < 0.93 && ratio.interval.high < 1.0, "{ratio:?}");
+    // Both ends together: 1 / 0.93.
+    assert!((quinn.cpu.unwrap() - 1.075).abs() < 0.03, "{quinn:?}");
+    let back = compare(&slower, &usual, None, Rule::default());
+    assert_eq!(cell(&back, "quinn", "quinn").verdict, Verdict::Better);
+    // Also when all cells together may be wrong no more often than one.
+    let corrected = Rule { corrected: true, ..Rule::default() };
+    let compared = compare(&usual, &slower, None, corrected);
+    assert_eq!(cell(&compared, "quinn", "quinn").verdict, Verdict::Worse);
+    assert!(compared.count(Verdict::Worse) < 10);
+    let text: String =
+        comparison(&compared).iter().map(|table| table.render(Style::plain())).collect();
+    assert!(text.contains("worse") && text.contains("inconclusive"), "{text}");
+}
+
+#[test]
+fn both_the_test_and_the_effect_have_to_say_so() {
+    // Half a percent, beyond all doubt.
+    let same = |value: f64, n: u32| -> Vec<Option<f64>> {
+        (0..n).map(|i| Some(value + 1e-6 * f64::from(i))).collect()
+    };
+    let little = verdict(&same(1000.0, 20), &same(995.0, 20), "bit/s");
+    assert!(little.p.unwrap() < 1e-6);
+    assert_eq!(little.verdict, Verdict::Inconclusive, "{little:?}");
+    assert_eq!(verdict(&same(1000.0, 20), &same(989.0, 20), "bit/s").verdict, Verdict::Worse);
+    // A tenth, of three figures: chance does that.
+    let few = verdict(&around(1000.0, 3), &around(900.0, 3), "bit/s");
+    assert!(few.p.unwrap() > 0.05);
+    assert_eq!(few.verdict, Verdict::Inconclusive);
+    // Of latencies and memory less is better.
+    for unit in ["s", "B"] {
+        let more = verdict(&around(1.0, 20), &around(1.2, 20), unit);
+        assert_eq!(more.verdict, Verdict::Worse, "{unit}");
+        let less = verdict(&around(1.2, 20), &around(1.0, 20), unit);
+        assert_eq!(less.verdict, Verdict::Better, "{unit}");
+    }
+}
+
+#[test]
+fn who_fails_more_is_worse_whatever_the_figures_say() {
+    let whole = around(1000.0, 20);
+    let mut half = around(2000.0, 20);
+    half.iter_mut().take(10).for_each(|value| *value = None);
+    let worse = verdict(&whole, &half, "bit/s");
+    assert_eq!(worse.verdict, Verdict::Worse);
+    assert_eq!(worse.why, "0 of 20 failed, now 10 of 20");
+    assert_eq!(verdict(&half, &whole, "bit/s").verdict, Verdict::Better);
+    // Once in twenty may be chance, and is said.
+    let mut once = whole.clone();
+    once[3] = None;
+    let chance = verdict(&whole, &once, "bit/s");
+    assert_eq!(chance.verdict, Verdict::Inconclusive);
+    assert_eq!(chance.why, "0 of 20 failed, now 1 of 20");
+    // Nothing is left: worse, of how few rounds ever.
+    assert_eq!(verdict(&around(1.0, 2), &[None, None], "bit/s").verdict, Verdict::Worse);
+    let never = verdict(&[None, None], &[None, None], "bit/s");
+    assert_eq!((never.verdict, never.p, never.ratio), (Verdict::Incomparable, None, None));
+}
+
+#[test]
+fn rounds_of_one_run_are_pairs() {
+    // The machine drifts by half; in each round one is 3 % slower.
+    let drift = |round: u32| 1000.0 * (1.0 + 0.5 * f64::from(round) / 19.0);
+    let small = |round: u32| 1.0 + 0.002 * f64::from(round * 7 % 20) / 20.0;
+    let old: Vec<Option<f64>> = (0..20).map(|round| Some(drift(round))).collect();
+    let new: Vec<Option<f64>> =
+        (0..20).map(|round| Some(0.97 * drift(round) * small(round))).collect();
+    let records = [run("old", "bit/s", &old, 0.0), run("new", "bit/s", &new, 5.0)].concat();
+    let both = summary(records);
+    let renamed = ("old".to_owned(), "new".to_owned());
+    let compared = compare(&both, &both, Some(&renamed), Rule::default());
+    assert!(compared.paired);
+    let [one] = &compared.cells[..] else { panic!("{:?}", compared.cells) };
+    assert_eq!(one.verdict, Verdict::Worse, "{one:?}");
+    assert!((one.ratio.unwrap().value - 0.971).abs() < 0.001);
+    // Unpaired the drift hides it.
+    assert!(one.p.unwrap() < 0.001 && one.mann_whitney_p.unwrap() > 0.05, "{one:?}");
+    let apart = verdict(&old, &new, "bit/s");
+    assert_eq!(apart.verdict, Verdict::Inconclusive);
+    // Nobody of that name: no cells.
+    let nobody = ("x".to_owned(), "y".to_owned());
+    assert!(compare(&both, &both, Some(&nobody), Rule::default()).cells.is_empty());
+}
+
+#[test]
+fn cells_of_one_result_are_said_to_be_alone() {
+    let old = summary(
+        [run("a", "bit/s", &around(1.0, 5), 0.0), run("b", "bit/s", &around(1.0, 5), 0.0)].concat(),
+    );
+    let new = summary(
+        [run("a", "bit/s", &around(1.0, 5), 1e6), run("c", "s", &around(1.0, 5), 1e6)].concat(),
+    );
+    let compared = compare(&old, &new, None, Rule::default());
+    assert_eq!(compared.cells.len(), 3);
+    assert_eq!(cell(&compared, "b", "b").why, "only in the old result");
+    assert_eq!(cell(&compared, "c", "c").verdict, Verdict::Incomparable);
+    assert_eq!(compared.notes.len(), 1, "{:?}", compared.notes);
+    // Another unit is another figure.
+    let changed = verdict(&around(1.0, 5), &around(1.0, 5), "s");
+    assert_eq!(changed.unit, "s");
+    let (old, new) = (run("a", "bit/s", &around(1.0, 5), 0.0), run("a", "s", &around(1.0, 5), 0.0));
+    let compared = compare(&summary(old), &summary(new), None, Rule::default());
+    assert_eq!(compared.cells[0].verdict, Verdict::Incomparable);
+}
+
+#[test]
+fn folders_and_files_are_the_same_result() {
+    let dir = tempfile::tempdir().unwrap();
+    small(1).write(dir.path());
+    let written = result::write(dir.path()).unwrap();
+    for path in
+        [dir.path().to_owned(), dir.path().join("result.json"), dir.path().join("samples.jsonl")]
+    {
+        assert!(load(&path).unwrap() == written, "{}", path.display());
+    }
+    let other = dir.path().join("other.json");
+    std::fs::write(&other, r#"{"start_time": 1, "measurements": []}"#).unwrap();
+    let error = load(&other).unwrap_err().to_string();
+    assert!(error.contains("other.json") && error.contains("equic bench"), "{error}");
+    assert!(load(&dir.path().join("absent")).is_err());
+}

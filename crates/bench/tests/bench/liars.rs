@@ -1,0 +1,278 @@
+//! Implementations that do not do what they say (`liar.sh`): each has to end as the right outcome, and
+//! none of them may stay behind.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use equic_bench::cell::{self, Job, Stage, Taken, Trouble};
+use equic_bench::extras::Extras;
+use equic_bench::site::{Host, Site};
+use equic_bench::sweep::Point;
+use equic_bench::{Failure, Implementation, Places, Size, Workload};
+
+type Outcome = Result<Taken, Trouble>;
+
+/// The folder of a cell.
+struct Scene(tempfile::TempDir);
+
+impl Scene {
+    fn new() -> Scene {
+        Scene(tempfile::tempdir().unwrap())
+    }
+
+    fn run(&self, how: &str, workload: Workload) -> Outcome {
+        self.run_sized(how, workload, 1000)
+    }
+
+    fn run_sized(&self, how: &str, workload: Workload, bytes: u64) -> Outcome {
+        self.run_command(liar(how), workload, bytes, &Point::new(), &AtomicBool::new(false))
+    }
+
+    fn run_command(
+        &self,
+        command: Vec<String>,
+        workload: Workload,
+        bytes: u64,
+        point: &Point,
+        stop: &AtomicBool,
+    ) -> Outcome {
+        let size = Size {
+            bytes,
+            streams: 10,
+            seconds: 0.5,
+            handshakes: 2,
+            requests: 2,
+            connections: 100,
+            parallel: 2,
+            // What an honest one needs is milliseconds.
+            grace: 3.0,
+        };
+        let places = Places { dir: "/".into(), built: "/".into(), equic: "/".into() };
+        let certificates = self.0.path();
+        let site = || Site { host: Host::Here(None), cpus: &[0], places: &places, certificates };
+        let logs = self.0.path().join("logs");
+        let stage = Stage {
+            server: site(),
+            client: site(),
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+            relay: None,
+            size,
+            stop,
+            logs: Some(&logs),
+            count_calls: false,
+            extras: Extras::default(),
+        };
+        let who = Implementation { name: "liar".to_owned(), command, ..Implementation::default() };
+        let (server, client) = (&who, &who);
+        cell::run(&stage, &Job { server, client, workload, protocol: "perf", point, round: 0 })
+    }
+
+    fn log(&self, file: &str) -> String {
+        fs::read_to_string(self.0.path().join("logs").join(file)).unwrap()
+    }
+
+    fn download(&self, how: &str) -> Outcome {
+        let outcome = self.run(how, Workload::Download);
+        for role in ["server", "client", "child"] {
+            self.is_gone(role);
+        }
+        outcome
+    }
+
+    /// Nobody who noted its number is there any more.
+    fn is_gone(&self, role: &str) {
+        let Ok(pid) = fs::read_to_string(self.0.path().join(format!("{role}.pid"))) else { return };
+        let path = format!("/proc/{}/stat", pid.trim());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // A grandchild is waited for by somebody else, who may take a moment: dead is dead.
+        while fs::read_to_string(&path).is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(Instant::now() < deadline, "the {role} is left behind");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn liar(how: &str) -> Vec<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/liar.sh");
+    ["/bin/bash", script, how].map(str::to_owned).to_vec()
+}
+
+fn measured(outcome: Outcome) -> Taken {
+    outcome.unwrap_or_else(|trouble| panic!("{trouble:?}"))
+}
+
+fn failed(outcome: Outcome) -> (Failure, String) {
+    match outcome {
+        Err(Trouble::Failed(failure, why)) => (failure, why),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is((failure, why): (Failure, String), wanted: Failure, what: &str) {
+    assert_eq!(failure, wanted, "{why}");
+    assert!(why.contains(what), "{why}");
+}
+
+#[test]
+fn an_honest_one_is_measured() {
+    let scene = Scene::new();
+    let Taken { figures, answer, server_idle_memory, server_held_memory, .. } =
+        measured(scene.download("honest"));
+    assert_eq!((figures.value, figures.unit.as_str()), (8.0 * 1000.0 / 0.01, "bit/s"));
+    assert!(figures.process_seconds >= 0.02, "{figures:?}");
+    assert_eq!(answer.effective.implementation, "liar 1");
+    assert_eq!(figures.server_effective.unwrap().receive_buffer, 7);
+    assert!(figures.server_cpu_seconds > 0.0 && figures.client_cpu_seconds > 0.0);
+    assert!(figures.server_peak_rss > 1 << 20 && server_idle_memory > 0);
+    assert_eq!(server_held_memory, None);
+    assert!(figures.server_udp_drops.is_some() && figures.softnet_drops.is_some());
+    assert!(scene.log("output.txt").contains("--download 1000"));
+    assert!(scene.log("server/log.txt").contains("ready 127.0.0.1:9"));
+    assert!(scene.log("client/log.txt").contains(r#""seconds":0.01"#));
+}
+
+#[test]
+fn a_point_is_told_by_options_and_by_the_environment() {
+    let scene = Scene::new();
+    let point = [("rcvbuf", "4096"), ("gso", "off"), ("offload", "off")];
+    let point = point.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let never = AtomicBool::new(false);
+    let run =
+        |point: &Point| scene.run_command(liar("honest"), Workload::Download, 1000, point, &never);
+    measured(run(&point));
+    for role in ["server", "client"] {
+        let said = scene.log(&format!("{role}/log.txt"));
+        assert!(said.contains("told --rcvbuf 4096\ntold --gso off\n"), "{said}");
+    }
+    let aes = Point::from([("aes".to_owned(), "off".to_owned())]);
+    assert!(matches!(run(&aes), Err(Trouble::Unsupported(why)) if why.contains("AES")));
+}
+
+#[test]
+fn idle_connections_are_weighed() {
+    let taken = measured(Scene::new().run("holds", Workload::Idle));
+    // 10 MB for 100 connections; the shell keeps a second copy while it assigns.
+    assert!((90e3..250e3).contains(&taken.figures.value), "{taken:?}");
+    assert!(taken.server_held_memory > Some(taken.server_idle_memory), "{taken:?}");
+}
+
+#[test]
+fn too_few_bytes() {
+    let outcome = Scene::new().download("truncates");
+    is(failed(outcome), Failure::Truncated, "999 bytes in 1 completions, instead of 1000");
+}
+
+#[test]
+fn bytes_that_never_came() {
+    // Whatever else goes over the loopback interface meanwhile is not as much.
+    let outcome = Scene::new().run_sized("boasts", Workload::Download, 1 << 40);
+    is(failed(outcome), Failure::Lied, "came by its interfaces");
+}
+
+#[test]
+fn a_time_that_cannot_be() {
+    is(failed(Scene::new().download("dawdles")), Failure::Lied, "5 s in a process of 0.");
+}
+
+#[test]
+fn other_bytes() {
+    is(failed(Scene::new().download("corrupts")), Failure::Corrupted, "corrupted at byte 7");
+}
+
+#[test]
+fn garbage() {
+    is(failed(Scene::new().download("garbage")), Failure::Lied, "the client's answer is none");
+}
+
+#[test]
+fn nothing_at_all() {
+    is(failed(Scene::new().download("silent")), Failure::Lied, "without an answer");
+}
+
+#[test]
+fn an_endless_answer() {
+    is(failed(Scene::new().download("endless")), Failure::Stalled, "stalled");
+}
+
+#[test]
+fn a_client_that_hangs() {
+    let begun = Instant::now();
+    is(failed(Scene::new().download("hangs")), Failure::Stalled, "stalled");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_client_that_leaves_a_child() {
+    measured(Scene::new().download("leaves"));
+}
+
+#[test]
+fn an_answer_that_is_heard_after_its_end() {
+    measured(Scene::new().download("late"));
+}
+
+#[test]
+fn a_client_that_crashes() {
+    let outcome = Scene::new().download("crashes");
+    is(failed(outcome), Failure::Crashed, "the client ended (signal: 11");
+}
+
+#[test]
+fn a_client_that_fails_after_its_answer() {
+    let why = "the client ended (exit status: 1): it was a lie";
+    is(failed(Scene::new().download("fails")), Failure::Crashed, why);
+}
+
+#[test]
+fn who_does_not_do_it_says_so() {
+    for (how, said) in [
+        ("unsupported", "the client says so"),
+        ("unsupported-server", "the server says so"),
+        ("unplugs", "the client says so: this wants a cipher I do not have"),
+    ] {
+        let outcome = Scene::new().download(how);
+        assert_eq!(outcome.unwrap_err(), Trouble::Unsupported(said.to_owned()));
+    }
+}
+
+#[test]
+fn a_server_that_dies() {
+    let why = "the server ended (exit status: 3): out of electricity";
+    is(failed(Scene::new().download("dying-server")), Failure::Crashed, why);
+}
+
+#[test]
+fn a_server_that_is_never_ready() {
+    let outcome = Scene::new().download("never-ready");
+    is(failed(outcome), Failure::Start, "the server says \"in a minute\"");
+}
+
+#[test]
+fn a_program_that_is_not_there() {
+    let command = vec!["/nonexistent/program".to_owned()];
+    let (none, never) = (Point::new(), AtomicBool::new(false));
+    let outcome = Scene::new().run_command(command, Workload::Download, 1000, &none, &never);
+    is(failed(outcome), Failure::Start, "cannot be started");
+}
+
+#[test]
+fn an_interrupted_cell_leaves_nothing() {
+    let scene = Scene::new();
+    let stop = AtomicBool::new(false);
+    let client = scene.0.path().join("client.pid");
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !Path::new(&client).exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        scene.run_command(liar("hangs"), Workload::Download, 1000, &Point::new(), &stop)
+    });
+    is(failed(outcome), Failure::Interrupted, "interrupted");
+    for role in ["server", "client", "child"] {
+        scene.is_gone(role);
+    }
+}

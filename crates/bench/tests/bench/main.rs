@@ -1,0 +1,10 @@
+//! Programs that do not do what they say, and results: written, read, compared, shown.
+
+mod compare;
+#[path = "../common/fixture.rs"]
+mod fixture;
+mod liars;
+mod page;
+mod result;
+mod runner_schema;
+mod tumi8;

@@ -1,0 +1,235 @@
+//! From a made-up run's samples to figures and files.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::fixture::{Fixture, HOSTILE};
+use equic_bench::result::read::Run;
+use equic_bench::result::summary::{Row, Summary};
+use equic_bench::result::{self, ResultError, summarise, tables};
+use equic_bench::{End, Failure, Figures, Key, Noise, Record};
+use equic_report::table::Style;
+
+fn key(client: &str, server: &str, protocol: &str) -> Key {
+    Key {
+        workload: "download".to_owned(),
+        protocol: protocol.to_owned(),
+        path: "veth".to_owned(),
+        client: client.to_owned(),
+        server: server.to_owned(),
+        point: BTreeMap::new(),
+    }
+}
+
+fn measured(gbit: f64) -> End {
+    End::Measured {
+        figures: Box::new(Figures {
+            value: gbit * 1e9,
+            unit: "bit/s".to_owned(),
+            bytes: 2_000_000_000,
+            count: 1,
+            seconds: 16.0 / gbit,
+            server_cpu_seconds: 3.0,
+            client_cpu_seconds: 1.0,
+            ..Figures::default()
+        }),
+    }
+}
+
+fn record(key: Key, round: i64, attempt: u32, end: End) -> Record {
+    Record {
+        key,
+        round,
+        sequence: 0,
+        attempt,
+        started: 1000.0 + 10.0 * round as f64,
+        wall_seconds: 5.0,
+        end,
+        noise: Noise::default(),
+        logs: None,
+    }
+}
+
+fn lines(records: &[Record]) -> String {
+    records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect()
+}
+
+fn summary(records: &[Record]) -> Summary {
+    summarise(&Run::parse(lines(records).as_bytes()))
+}
+
+fn row<'a>(summary: &'a Summary, client: &str, server: &str) -> &'a Row {
+    let found =
+        summary.rows.iter().find(|row| row.key.client == client && row.key.server == server);
+    found.expect("a row")
+}
+
+#[test]
+fn medians_ratios_and_cpu_time_of_known_records() {
+    let mut records = Vec::new();
+    // A machine that gets slower: only within rounds quinn is half of TCP each time.
+    for (round, speed) in [8.0, 4.0, 2.0].into_iter().enumerate() {
+        let round = round as i64;
+        records.push(record(key("tcp", "tcp", "perf-tcp"), round, 1, measured(speed)));
+        records.push(record(key("quinn", "equic", "perf"), round, 1, measured(speed / 2.0)));
+    }
+    let summary = summary(&records);
+    let quinn = row(&summary, "quinn", "equic");
+    let value = quinn.value.unwrap();
+    assert_eq!((value.n, value.median, value.min, value.max), (3, 2e9, 1e9, 4e9));
+    // Deviations from 2 are 1, 0 and 2.
+    assert_eq!(value.mad, 1e9);
+    assert!(value.interval.low >= 1e9 && value.interval.high <= 4e9);
+    let ratio = quinn.to_tcp.unwrap();
+    assert_eq!((ratio.median, ratio.mad), (0.5, 0.0));
+    assert_eq!(quinn.tcp.as_deref(), Some("tcp>tcp"));
+    assert_eq!(row(&summary, "tcp", "tcp").to_tcp, None);
+    // 3 and 1 seconds for 2 GB.
+    assert_eq!(quinn.server_cpu.unwrap().median, 1.5);
+    assert_eq!(quinn.client_cpu.unwrap().median, 0.5);
+    assert_eq!((summary.started, summary.ended), (1000.0, 1025.0));
+}
+
+#[test]
+fn what_is_no_quic_is_not_the_fastest_quic() {
+    let records = [("sendfile", 30.0), ("perf-tcp", 9.0), ("perf", 3.0), ("h3", 4.0)]
+        .map(|(protocol, speed)| record(key("a", protocol, protocol), 0, 1, measured(speed)));
+    let page = equic_bench::result::html::page(&summary(&records));
+    let (_, overview) = page.split_once("fastest QUIC download").unwrap();
+    assert!(overview.starts_with("</dt><dd>4.00 Gbit/s<small>a → h3, veth"), "{overview}");
+    let (_, tcp) = overview.split_once("fastest TCP + TLS").unwrap();
+    assert!(tcp.starts_with("</dt><dd>9.00 Gbit/s"), "{tcp}");
+}
+
+#[test]
+fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
+    let noisy = || End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
+    let one = || key("a", "a", "perf");
+    let records = [
+        record(one(), -1, 1, measured(100.0)),
+        record(one(), 0, 2, measured(2.0)),
+        record(one(), 0, 1, noisy()),
+        record(one(), 1, 1, measured(7.0)),
+        record(one(), 1, 2, noisy()),
+        // The same attempt once more, by a run that was resumed: as it was last.
+        record(one(), 2, 1, noisy()),
+        record(one(), 2, 1, measured(4.0)),
+    ];
+    let summary = summary(&records);
+    let row = row(&summary, "a", "a");
+    assert_eq!((row.rounds, row.measured, row.attempts, row.failed()), (3, 2, 5, 1));
+    assert_eq!(row.value.unwrap().median, 3e9);
+    assert_eq!(row.faults[0].rounds, [1]);
+}
+
+#[test]
+fn what_is_no_figure_is_a_row_that_says_so() {
+    let why = |bytes: u32| format!("{bytes} of 1000 bytes");
+    let truncated = |bytes| End::Failed { failure: Failure::Truncated, why: why(bytes) };
+    let mut zero = measured(1.0);
+    let End::Measured { figures } = &mut zero else { panic!() };
+    figures.value = 0.0;
+    let mut seconds = measured(1.0);
+    let End::Measured { figures } = &mut seconds else { panic!() };
+    figures.unit = "s".to_owned();
+    let records = [
+        record(key("a", "b", "perf"), 0, 1, truncated(10)),
+        record(key("a", "b", "perf"), 1, 1, truncated(11)),
+        record(key("b", "a", "perf"), 0, 1, End::Unsupported { why: "server".to_owned() }),
+        record(key("c", "c", "perf"), 0, 1, measured(1.0)),
+        record(key("c", "c", "perf"), 1, 1, zero),
+        record(key("c", "c", "perf"), 2, 1, seconds),
+    ];
+    let summary = summary(&records);
+    let failed = row(&summary, "a", "b");
+    // The same trouble with other numbers is one line.
+    assert_eq!(failed.faults.len(), 1);
+    assert_eq!((failed.faults[0].why.clone(), failed.faults[0].rounds.len()), (why(10), 2));
+    assert_eq!((failed.value, failed.measured, failed.rounds), (None, 0, 2));
+    let unsupported = row(&summary, "b", "a");
+    assert_eq!(unsupported.unsupported.as_deref(), Some("server"));
+    let lied = row(&summary, "c", "c");
+    assert_eq!((lied.measured, lied.failed(), lied.value.unwrap().n), (1, 2, 1));
+    assert_eq!(lied.faults[0].failure, Failure::Lied);
+    let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
+    for expected in ["truncated", "does not", "1.00 (1/3)", "10 of 1000 bytes"] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_file_cut_off_anywhere_still_says_what_its_lines_say() {
+    let records: Vec<Record> =
+        (0..3).map(|round| record(key("a", "a", "perf"), round, 1, measured(1.0))).collect();
+    let whole = lines(&records);
+    for end in 0..=whole.len() {
+        let run = Run::parse(&whole.as_bytes()[..end]);
+        let complete = whole[..end].matches('\n').count();
+        let last = whole[..end].rsplit('\n').next().unwrap();
+        // A last line that lacks only its end is a record.
+        let closed = serde_json::from_str::<Record>(last).is_ok();
+        assert_eq!(run.records.len(), complete + usize::from(closed), "{end}");
+        assert_eq!(run.cut, !last.is_empty() && !closed, "{end}");
+        assert!(run.unreadable.is_empty(), "{end}");
+    }
+    let broken = whole.replacen("\"round\":1", "\"round\":\"x", 1);
+    let run = Run::parse(broken.as_bytes());
+    assert_eq!((run.records.len(), run.unreadable.len(), run.unreadable[0].line), (2, 1, 2));
+}
+
+#[test]
+fn two_modes_are_flagged() {
+    let of = |client: &str, round: i64, gbit: f64| {
+        record(key(client, "x", "perf"), round, 1, measured(gbit))
+    };
+    let mut records = Vec::new();
+    for round in 0..20 {
+        let small = f64::from(round as i32 * 7 % 20) * 0.01;
+        records.push(of("two", round, if round % 2 == 0 { 3.0 } else { 6.0 } + small));
+        records.push(of("one", round, 5.0 + small));
+    }
+    let summary = summary(&records);
+    let modes = row(&summary, "two", "x").modes.unwrap();
+    assert!(modes.p < 0.01, "{modes:?}");
+    assert_eq!((modes.low_count, modes.high_count), (10, 10));
+    assert_eq!(row(&summary, "one", "x").modes, None);
+}
+
+#[test]
+fn files_come_out_of_a_folder_again_and_again() {
+    let dir = tempfile::tempdir().unwrap();
+    Fixture::new(4, 1).write(dir.path());
+    let samples = fs::read(dir.path().join("samples.jsonl")).unwrap();
+    let summary = result::write(dir.path()).unwrap();
+    let names = ["result.json", "samples.csv", "summary.csv", "report.html"];
+    let read = || names.map(|name| fs::read(dir.path().join(name)).unwrap());
+    let first = read();
+    assert!(result::write(dir.path()).unwrap() == summary, "the same samples say something else");
+    assert!(read() == first, "the same samples gave other files");
+    assert_eq!(fs::read(dir.path().join("samples.jsonl")).unwrap(), samples);
+    assert_eq!(summary.implementations["quinn"].url, "https://example.org/quinn");
+    assert_eq!(summary.implementations["quinn"].version, "quinn 1.2.3");
+    assert_eq!(summary.plan["cells"], serde_json::Value::Null);
+    assert_eq!(summary.profiles.len(), 7);
+    let rows = String::from_utf8(first[2].clone()).unwrap().lines().count();
+    assert_eq!(rows, summary.rows.len() + 1);
+    let csv = String::from_utf8(first[1].clone()).unwrap();
+    assert!(csv.starts_with("workload,protocol,path,point,client,server,round,"), "{csv:.80}");
+    // A terminal is not driven by what programs say.
+    let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
+    assert!(!text.contains('\u{1b}') && text.contains("alert(1)"), "{HOSTILE}");
+}
+
+#[test]
+fn a_folder_without_samples_is_an_error_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = result::write(dir.path()).unwrap_err();
+    assert!(matches!(error, ResultError::Read { .. }), "{error}");
+    assert!(error.to_string().contains("samples.jsonl"), "{error}");
+    fs::write(dir.path().join("samples.jsonl"), "not json\n").unwrap();
+    let error = result::write(dir.path()).unwrap_err();
+    assert!(error.to_string().contains("line 1"), "{error}");
+    fs::write(dir.path().join("samples.jsonl"), "").unwrap();
+    assert!(result::write(dir.path()).is_err());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,134 @@
+//! Which room may lead into which: nothing points back. What is shipped is not built with features that are
+//! for simulations, and is what the tests test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use crate::common::ROOT;
+use serde_json::Value;
+
+/// The crates of the workspace, and what each may depend on. Dev-dependencies count: a test that
+/// needs a room further out belongs there.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("equic-wire", &[]),
+    ("equic-transport", &["equic-wire", "equic-report"]),
+    ("equic-gateway", &["equic-wire"]),
+    ("libequic", &["equic-gateway"]),
+    ("equic-endpoint", &["equic-wire", "equic-transport"]),
+    ("equic-report", &[]),
+    ("equic-lab", &["equic-wire", "equic-gateway", "equic-endpoint", "equic-report"]),
+    ("equic-interop", &["equic-wire", "equic-lab"]),
+    ("equic-bench", &["equic-lab", "equic-report"]),
+    ("equic-bench-contract", &[]),
+    (
+        "equic-cli",
+        &[
+            "equic-gateway",
+            "equic-endpoint",
+            "equic-report",
+            "equic-lab",
+            "equic-interop",
+            "equic-bench",
+            "equic-bench-contract",
+            "equic-transport",
+            "equic-wire",
+            "libequic",
+        ],
+    ),
+];
+
+/// The packages of the workspace, as their manifests are; it needs nothing that is not in the tree.
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(ROOT)
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    metadata["packages"].as_array().expect("there are packages").clone()
+}
+
+/// Dependencies between packages of the workspace: who, on whom, and what the manifest says of it.
+fn inner_dependencies(packages: &[Value]) -> impl Iterator<Item = (&str, &str, &Value)> {
+    let name = |value: &'_ Value| value["name"].as_str().expect("it has a name").to_owned();
+    let names: Vec<String> = packages.iter().map(name).collect();
+    packages.iter().flat_map(move |package| {
+        let needs = package["dependencies"].as_array().expect("a package has dependencies");
+        let of = package["name"].as_str().expect("it has a name");
+        let ours =
+            needs.iter().filter_map(move |needed| Some((of, needed["name"].as_str()?, needed)));
+        let names = names.clone();
+        ours.filter(move |(_, needed, _)| names.iter().any(|name| name == needed))
+    })
+}
+
+#[test]
+fn nothing_points_back() {
+    let packages = packages();
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+    for package in &packages {
+        let name = package["name"].as_str().expect("a package has a name");
+        assert!(allowed.contains_key(name), "{name} is a new room: say here what it may depend on");
+    }
+    for (name, needed, _) in inner_dependencies(&packages) {
+        assert!(needed == name || allowed[name].contains(&needed), "{name} points at {needed}");
+    }
+}
+
+/// What `cargo tree` says: each crate that is compiled for this machine, and the features it has there. It is
+/// said of crates that a build has downloaded; those that only other systems need are not asked for.
+fn tree(args: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--prefix", "none", "--no-dedupe", "--format", "{p} [{f}]"])
+        .args(args)
+        .current_dir(ROOT)
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("cargo writes UTF-8");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Packets without protection (docs/transport.md) are for simulations. The command, the C library and
+/// the endpoint have no code for them, however their own features are set, and on whatever system.
+#[test]
+fn nothing_that_is_shipped_can_do_without_protection() {
+    let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
+    let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
+    for package in ["equic-cli", "libequic", "equic-endpoint"] {
+        for more in [&[][..], &["--all-features"]] {
+            let tree = shipped(&[&["--package", package], more].concat());
+            assert!(tree.iter().any(|line| line.starts_with("equic-wire ")), "{tree:#?}");
+            assert!(!has_it(&tree), "{package}: {tree:#?}");
+        }
+    }
+    // Where it is wanted it is seen.
+    let tree = shipped(&["--package", "equic-transport", "--features", "null-crypto"]);
+    let wire = |line: &String| line.starts_with("equic-wire ") && line.contains("null-crypto");
+    assert!(tree.iter().any(wire), "{tree:#?}");
+    // `make build`, and with it the package, builds the workspace as it is: no member may have it on.
+    let tree = shipped(&["--workspace"]);
+    assert!(!has_it(&tree), "{tree:#?}");
+    // That was this system's graph. Only our own crates can turn the feature on, and what one of them
+    // wants of another it wants on every system.
+    let packages = packages();
+    assert!(inner_dependencies(&packages).count() > 10);
+    for (name, needed, how) in inner_dependencies(&packages) {
+        assert!(how["target"].is_null(), "{name} needs {needed} only where {}", how["target"]);
+    }
+}
+
+/// Tests compile the crates of the build again if one of their own dependencies asks for more features of
+/// what these depend on: minutes, and what is tested is not what is shipped.
+#[test]
+fn what_is_tested_is_compiled_as_what_is_shipped() {
+    let build = tree(&["--workspace", "--edges", "normal,build"]);
+    let tests = tree(&["--workspace", "--edges", "normal,build,dev"]);
+    let twice: Vec<&String> = build.difference(&tests).collect();
+    assert!(
+        twice.is_empty(),
+        "tests have other features of these: let crates/cli/Cargo.toml ask for them, too: {twice:#?}"
+    );
+    assert!(build.len() > 100 && tests.len() > build.len());
+}

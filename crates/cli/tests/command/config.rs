@@ -1,0 +1,85 @@
+//! The example configuration: it loads, has every key, and tells the defaults right.
+
+use crate::common::EXAMPLE;
+use equic_gateway::{BanConfig, Config, GatewayConfig, ServiceConfig, SocketConfig};
+use serde_json::Value;
+
+fn keys(value: &Value) -> Vec<String> {
+    value.as_object().expect("a table").keys().cloned().collect()
+}
+
+#[test]
+fn every_key_is_in_the_example() {
+    let text = std::fs::read_to_string(EXAMPLE).unwrap();
+    let config = Config::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let service = ServiceConfig {
+        group: Some("g".to_owned()),
+        users: vec!["u".to_owned()],
+        ..ServiceConfig::default()
+    };
+    let ban = BanConfig { state: Some("f".into()), ..BanConfig::default() };
+    let mut top = serde_json::to_value(Config::default()).unwrap();
+    // Tables, all of which are there.
+    let tables = top.as_object_mut().unwrap();
+    assert!(tables.remove("gateway").is_some() && tables.remove("service").is_some());
+    assert!(text.contains("\n[ban]\n"));
+    let some = || Some("s".to_owned());
+    let socket = SocketConfig { owner: some(), group: some(), ..SocketConfig::default() };
+    let gateway = GatewayConfig {
+        pin: some(),
+        socket: Some(SocketConfig::default()),
+        ..GatewayConfig::default()
+    };
+    let of_gateway = keys(&serde_json::to_value(gateway).unwrap());
+    assert!(of_gateway.contains(&"socket".to_owned()) && text.contains("[gateway.socket]"));
+    let all = [
+        of_gateway.into_iter().filter(|key| key != "socket").collect(),
+        keys(&serde_json::to_value(socket).unwrap()),
+        keys(&serde_json::to_value(service).unwrap()),
+        keys(&serde_json::to_value(ban).unwrap()),
+        keys(&serde_json::to_value(top).unwrap()),
+    ];
+    for key in all.concat() {
+        assert!(
+            text.lines().any(|line| line.starts_with(&format!("{key} = "))),
+            "{key} is not there"
+        );
+    }
+    assert!(config.services.len() == 2 && !config.deny.is_empty() && !config.allow.is_empty());
+}
+
+#[test]
+fn what_is_called_a_default_is_one() {
+    let config = Config::read(EXAMPLE.as_ref()).unwrap();
+    // What the comments call examples.
+    let socket = SocketConfig {
+        owner: Some("root".to_owned()),
+        group: Some("www-data".to_owned()),
+        ..SocketConfig::default()
+    };
+    let gateway = GatewayConfig {
+        interfaces: vec!["eth0".to_owned()],
+        pin: Some("/sys/fs/bpf/equic/equic".to_owned()),
+        socket: Some(socket),
+        ..GatewayConfig::default()
+    };
+    assert_eq!(config.gateway, gateway);
+    let state = Some("/var/lib/equic/bans.json".into());
+    assert_eq!(config.ban, Some(BanConfig { state, ..BanConfig::default() }));
+    let [web, alt] = config.services.as_slice() else { panic!("two services") };
+    let example = |name: &str, service: &ServiceConfig| ServiceConfig {
+        name: name.to_owned(),
+        listen: service.listen.clone(),
+        max_connections: 100,
+        group: Some("public".to_owned()),
+        ..ServiceConfig::default()
+    };
+    let rates = ServiceConfig {
+        new_per_source: "20/s burst 40".parse().unwrap(),
+        new_per_service: "5000/s".parse().unwrap(),
+        users: vec!["www-data".to_owned()],
+        ..example("web", web)
+    };
+    assert_eq!(*web, rates);
+    assert_eq!(*alt, example("web-alt", alt));
+}

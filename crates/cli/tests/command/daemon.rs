@@ -1,0 +1,450 @@
+//! A gateway that is left running: list files, reload, logs, and what happens to its interfaces and
+//! disks.
+
+#[path = "../e2e/foreign.rs"]
+mod foreign;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::common::{EQUIC, Out, Running, equic, equic_in, eventually, finish, lab, unique};
+use equic_lab::Namespace;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// A gateway with a configuration file, in the lab's server.
+struct Daemon {
+    folder: tempfile::TempDir,
+    name: String,
+}
+
+impl Daemon {
+    fn new(name: &str) -> Daemon {
+        Daemon { folder: tempfile::tempdir().expect("a folder"), name: unique(name) }
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.path(file), text).expect("it can be written");
+    }
+
+    /// `gateway` is what stands in that table beside the name.
+    fn configure(&self, top: &str, gateway: &str, service: &str) {
+        let name = &self.name;
+        let text = format!(
+            "{top}\n[gateway]\nname = \"{name}\"\n{gateway}\n\
+             [[service]]\nname = \"web\"\nlisten = [\"443\"]\n{service}\n"
+        );
+        self.write("equic.toml", &text);
+    }
+
+    fn run(&self, host: &Namespace, rest: &[&str]) -> Running {
+        self.run_with(host.command(EQUIC), rest)
+    }
+
+    fn run_with(&self, command: Command, rest: &[&str]) -> Running {
+        let config = self.path("equic.toml");
+        let args = ["gateway", "run", "--json", "--config", config.to_str().expect("a path")];
+        let gateway = Running::start(command, &[&args[..], rest].concat());
+        gateway.event("ready");
+        gateway
+    }
+
+    fn equic(&self, args: &[&str]) -> Out {
+        equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
+    }
+
+    fn status(&self) -> Value {
+        self.equic(&["status", "--json"]).json()
+    }
+
+    /// What is said of an interface: `attached`, `missing`, ...
+    fn interface(&self, name: &str) -> Value {
+        let report = self.status()["report"].clone();
+        let all = report["interfaces"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|one| one["name"] == name).unwrap_or_default()["state"].clone()
+    }
+
+    fn await_interface(&self, name: &str, state: &str) {
+        eventually(&format!("{name} is {state}"), || (self.interface(name) == state).then_some(()));
+    }
+
+    /// What is not as it should be, by what it is about.
+    fn condition(&self, about: &str) -> Option<String> {
+        let report = self.status()["report"].clone();
+        let all = report["conditions"].as_array()?.clone();
+        let found = all.into_iter().find(|one| one["about"] == about)?;
+        found["message"].as_str().map(str::to_owned)
+    }
+
+    fn entries(&self) -> Vec<(String, String, String)> {
+        let lists = self.equic(&["lists", "--json"]).json();
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let entries = lists["entries"].as_array().expect("entries").iter();
+        entries.map(|e| (text(&e["prefix"]), text(&e["action"]), text(&e["origin"]))).collect()
+    }
+}
+
+fn ip(host: &Namespace, args: &str) {
+    let mut ip = host.command("ip");
+    ip.args(args.split_whitespace());
+    finish(ip).ok();
+}
+
+fn listed(prefix: &str, action: &str, origin: &str) -> (String, String, String) {
+    (prefix.to_owned(), action.to_owned(), origin.to_owned())
+}
+
+fn text_of(path: &Path) -> &str {
+    path.to_str().expect("a path")
+}
+
+#[test]
+fn list_files_by_command() {
+    let Some(lab) = lab("cli-files", 1) else { return };
+    let daemon = Daemon::new("files");
+    daemon.configure("", "interfaces = [\"eth0\"]\nacl_entries = 100010", "");
+    let _gateway = daemon.run(lab.server(), &[]);
+    let many = |range: std::ops::Range<u32>| {
+        range.fold(String::from("# many\n"), |mut text, index| {
+            let _ = writeln!(text, "{}", std::net::Ipv4Addr::from(0x0a00_0000 + index * 2));
+            text
+        })
+    };
+    let file = daemon.path("deny");
+    let load = || daemon.equic(&["deny", "--file", text_of(&file)]);
+    daemon.write("deny", &many(0..100_000));
+    assert_eq!(load().ok(), "100000 added, 0 removed, 0 kept\n");
+    // What an operator says of one address stays, whatever the file says.
+    daemon.equic(&["allow", "10.0.0.2", "192.0.2.7"]).ok();
+    daemon.write("deny", &many(1..100_005));
+    let out = load().ok();
+    assert_eq!(
+        out,
+        "5 added, 1 removed, 99998 kept, 1 left as they were listed by a command or the \
+         configuration\n"
+    );
+    // Too many: nothing happens, and the key is named.
+    daemon.write("deny", &many(0..100_100));
+    let out = load();
+    assert!(out.code == Some(1) && out.stderr.contains("`acl_entries` of 10010"), "{out:?}");
+    assert_eq!(daemon.entries().len(), 100_005);
+    // Every bad line is named, and nothing happens.
+    daemon.write("deny", "192.0.2.1\nnonsense\n192.0.2.3/24\n");
+    let out = load();
+    for part in ["nothing was changed", "deny:2:1: `nonsense`", "deny:3:1: `192.0.2.3/24`"] {
+        assert!(out.code == Some(1) && out.stderr.contains(part), "{part}: {out:?}");
+    }
+    daemon.write("deny", "192.0.2.1 # only\n192.0.2.1\n");
+    assert_eq!(load().ok(), "1 added, 100003 removed, 0 kept\n");
+    assert_eq!(
+        daemon.entries(),
+        [
+            listed("10.0.0.2/32", "allow", "command"),
+            listed("192.0.2.1/32", "deny", "file"),
+            listed("192.0.2.7/32", "allow", "command"),
+        ]
+    );
+    // One list does not touch the other.
+    daemon.write("allow", "192.0.2.9\n");
+    daemon.equic(&["allow", "--file", text_of(&daemon.path("allow"))]).ok();
+    assert_eq!(daemon.entries().len(), 4);
+}
+
+#[test]
+fn a_reload_is_everything_or_nothing() {
+    let Some(lab) = lab("cli-reload", 1) else { return };
+    let server = lab.server();
+    ip(server, "link add eth1 type veth peer name peer1");
+    let daemon = Daemon::new("reload");
+    let top = "deny = [\"192.0.2.1\"]\ndeny_files = [\"deny\"]";
+    daemon.write("deny", "198.51.100.1\n198.51.100.2\n");
+    daemon.configure(top, "interfaces = [\"eth0\"]", "max_connections = 5");
+    // SIGHUP is ignored at first, as under nohup: with a configuration it is listened to.
+    let mut nohup = server.command("nohup");
+    nohup.arg(EQUIC).stderr(Stdio::null());
+    let gateway = daemon.run_with(nohup, &[]);
+    daemon.equic(&["deny", "203.0.113.1"]).ok();
+    daemon.equic(&["set", "max_connections=6"]).ok();
+    let program = daemon.status()["program_id"].clone();
+
+    daemon.write("deny", "198.51.100.2\n198.51.100.3\n");
+    daemon.configure(
+        top,
+        "interfaces = [\"eth0\", \"eth1\"]\ndry_run = true\nlease = \"2s\"",
+        "max_connections = 7\nnew_per_source = \"20/s burst 40\"",
+    );
+    let text = daemon.equic(&["reload"]).ok();
+    assert!(text.contains("lists: 1 added, 1 removed, 2 kept"), "{text}");
+    let status = daemon.status();
+    let service = &status["services"][0];
+    assert_eq!(service["max_connections"], 7, "the file's word, not the command's");
+    assert_eq!(service["new_per_source"], "20/s burst 40");
+    assert_eq!((&status["dry_run"], &status["lease"]), (&true.into(), &"2s".into()));
+    assert_eq!(status["program_id"], program);
+    daemon.await_interface("eth1", "attached");
+    let entries = daemon.entries();
+    assert_eq!(
+        entries,
+        [
+            listed("192.0.2.1/32", "deny", "config"),
+            listed("198.51.100.2/32", "deny", "config"),
+            listed("198.51.100.3/32", "deny", "config"),
+            listed("203.0.113.1/32", "deny", "command"),
+        ]
+    );
+
+    // Listeners move without a restart.
+    let file = std::fs::read_to_string(daemon.path("equic.toml")).unwrap();
+    daemon.write("equic.toml", &file.replace("[\"443\"]", "[\"192.0.2.1:443\", \"8443\"]"));
+    daemon.equic(&["reload"]).ok();
+    let listen = daemon.status()["services"][0]["listen"].clone();
+    assert_eq!(listen, serde_json::json!(["8443", "192.0.2.1:443"]));
+
+    // Mistakes keep all of the old, and all are told; here and in `status`.
+    daemon.write("deny", "nonsense\n");
+    let refused = |text: &str, parts: &[&str]| {
+        daemon.write("equic.toml", text);
+        let out = daemon.equic(&["reload"]);
+        let condition = daemon.condition("reload").unwrap_or_default();
+        for part in parts {
+            assert!(out.code == Some(1) && out.stderr.contains(part), "{part}: {out:?}");
+            assert!(condition.contains(part), "{part}: {condition}");
+        }
+        assert_eq!(daemon.entries(), entries);
+        assert_eq!(daemon.status()["services"][0]["max_connections"], 7);
+    };
+    refused(&file.replace("max_connections", "max_conn"), &["equic.toml:", "web.max_conn: there"]);
+    refused(&file.replace("dry_run", "dry").replace("= 7", "= -7"), &["gateway.dry", "-7"]);
+    refused(&file.replace("= 7", "= 8"), &["deny:1:1: `nonsense`"]);
+    daemon.write("deny", "");
+    refused(
+        &file.replace("lease", "sources = 100\nacl_entries = 5\nlease").replace("= 7", "= 8"),
+        &["needs a restart: gateway.sources", "needs a restart: gateway.acl_entries"],
+    );
+    refused(&file.replace("\"web\"", "\"new\""), &["service.web (removed)", "service.new (new)"]);
+    let other = "[[service]]\nname = \"two\"\nlisten = [\"443\"]\n";
+    refused(&format!("{file}{other}"), &["any IPv4, port 443 is taken already"]);
+
+    // And when it holds again, it is well again.
+    daemon.write("deny", "198.51.100.2\n198.51.100.3\n");
+    daemon.write("equic.toml", &file.replace("\"eth0\", ", ""));
+    gateway.signal(Signal::SIGHUP);
+    eventually("it is well", || daemon.condition("reload").is_none().then_some(()));
+    eventually("off eth0", || (daemon.status()["interfaces"].as_array()?.len() == 1).then_some(()));
+    let reload = daemon.status()["report"]["reload"].clone();
+    assert_eq!(reload["ok"], true, "{reload}");
+    assert!(gateway.terminate().success());
+}
+
+#[test]
+fn without_a_file_there_is_nothing_to_reload() {
+    let Some(lab) = lab("cli-nofile", 1) else { return };
+    let name = unique("nofile");
+    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
+    let gateway = Running::start(lab.server().command(EQUIC), &args);
+    gateway.event("ready");
+    let out = eventually("its report is there", || {
+        let out = equic(&["gateway", "reload", "--gateway", &name]);
+        (!out.stderr.contains("is not run by")).then_some(out)
+    });
+    assert!(out.code == Some(1) && out.stderr.contains("without a configuration file"), "{out:?}");
+    gateway.signal(Signal::SIGHUP);
+    assert_eq!(gateway.event("left")["why"], "SIGHUP");
+}
+
+#[test]
+fn a_file_can_be_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("equic.toml");
+    let check = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        equic(&["gateway", "check", text_of(&path)])
+    };
+    let good = "deny = [\"192.0.2.1\"]\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n";
+    let said = check(good).ok();
+    assert!(said.contains("1 services, 1 prefixes denied, 0 allowed, bans off"), "{said}");
+    let out = check(&good.replace("listen", "lisen").replace("deny =", "denny ="));
+    assert_eq!(out.code, Some(1), "{out:?}");
+    for part in [
+        "equic.toml:1:1: denny: there is no such key; did you mean `deny`",
+        "4:1: service.web.lisen",
+    ] {
+        assert!(out.stderr.contains(part), "{part}: {out:?}");
+    }
+    let out = equic(&["gateway", "check", "--json", text_of(&path)]);
+    let json: Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!(out.code, Some(1));
+    assert_eq!((&json["schema"], &json["ok"]), (&"equic.gateway.check/1".into(), &false.into()));
+    assert_eq!(json["problems"].as_array().unwrap().len(), 3, "{json}");
+    assert!(check(&format!("deny_files = [\"gone\"]\n{good}")).stderr.contains("cannot read"));
+    // What it says of the example is that its files... it names none.
+    equic(&["gateway", "check", crate::common::EXAMPLE]).ok();
+}
+
+#[test]
+fn what_happens_is_logged() {
+    let Some(lab) = lab("cli-log", 1) else { return };
+    let daemon = Daemon::new("log");
+    daemon.configure("", "interfaces = [\"eth0\"]", "max_connections = 5");
+    let log = daemon.path("log");
+    let mut command = lab.server().command(EQUIC);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let gateway = daemon.run_with(command, &["--log", "json"]);
+    daemon.equic(&["set", "max_connections=9", "dry_run=on"]).ok();
+    daemon.equic(&["deny", "192.0.2.1"]).ok();
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let logged = |event: &str, key: &str, value: Value| {
+        eventually(&format!("{event} with {key} {value}"), || {
+            let found = lines();
+            found.into_iter().find(|line| line["event"] == event && line[key] == value)
+        })
+    };
+    let set = logged("set", "key", "web.max_connections".into());
+    assert_eq!(
+        (&set["old"], &set["new"], &set["by"]),
+        (&5.into(), &9.into(), &"another process".into())
+    );
+    logged("set", "key", "gateway.dry_run".into());
+    assert_eq!(logged("list", "prefix", "192.0.2.1/32".into())["what"], "denied");
+    daemon.equic(&["forget", "192.0.2.1"]).ok();
+    logged("list", "what", "forgotten".into());
+    let server = ["serve", "--gateway", &daemon.name, "--listen", "[::]:443", "--json"];
+    let server = Running::start(lab.server().command(EQUIC), &server);
+    server.event("ready");
+    logged("server_joined", "pid", server.pid().into());
+    let pid = server.pid();
+    server.terminate();
+    logged("server_left", "pid", pid.into());
+    daemon.equic(&["reload"]).ok();
+    logged("reload", "ok", true.into());
+    assert_eq!(logged("set", "by", "reload".into())["level"], "info");
+    daemon.configure("", "interfaces = [\"eth0\"]\nsources = 99", "max_connections = 5");
+    assert_eq!(daemon.equic(&["reload"]).code, Some(1));
+    assert_eq!(logged("reload", "ok", false.into())["level"], "warning");
+    logged("condition", "about", "reload".into());
+    assert!(gateway.terminate().success());
+    let left = logged("left", "why", "SIGTERM".into());
+    assert_eq!(left["schema"], "equic.gateway.log/1");
+    let time = left["time"].as_str().unwrap();
+    assert!(time.ends_with('Z') && time.contains('T'), "{time}");
+    assert_eq!(lines()[0]["event"], "ready");
+}
+
+#[test]
+fn interfaces_come_and_go() {
+    let Some(lab) = lab("cli-comego", 1) else { return };
+    let server = lab.server();
+    let daemon = Daemon::new("comego");
+    daemon.configure("", "interfaces = [\"eth0\", \"eth1\"]\nwait = true", "");
+    // One is not there yet, and one is somebody else's.
+    let foreign = foreign::attach(server, "eth0");
+    let mut gateway = daemon.run(server, &[]);
+    daemon.await_interface("eth1", "missing");
+    daemon.await_interface("eth0", "taken");
+    let condition = daemon.condition("interface eth0").unwrap();
+    assert!(condition.contains("somebody_elses") && condition.contains(&foreign.to_string()));
+    let text = daemon.equic(&["status"]).ok();
+    assert!(text.contains("NOT WELL: interface eth1: not protected: there is no such"), "{text}");
+    ip(server, "link set dev eth0 xdp off");
+    daemon.await_interface("eth0", "attached");
+    ip(server, "link add eth1 type veth peer name peer1");
+    daemon.await_interface("eth1", "attached");
+    assert_eq!(daemon.status()["report"]["conditions"], serde_json::json!([]));
+
+    // All of them vanish: it waits, and goes on when one is back.
+    ip(server, "link delete eth1");
+    ip(server, "link delete eth0");
+    daemon.await_interface("eth1", "missing");
+    daemon.await_interface("eth0", "missing");
+    assert_eq!(gateway.event("detached")["why"], "interface gone");
+    ip(server, "link add eth1 type veth peer name peer1");
+    daemon.await_interface("eth1", "attached");
+    assert_eq!(daemon.status()["interfaces"].as_array().map(Vec::len), Some(1));
+
+    // What does not take the program off: down and up, another MTU, another name.
+    for change in ["set eth1 down", "set eth1 up", "set eth1 mtu 9000", "set peer1 mtu 9000"] {
+        ip(server, &format!("link {change}"));
+    }
+    ip(server, "link set eth1 down");
+    ip(server, "link set eth1 name wan0");
+    eventually("the new name is told", || daemon.condition("interface eth1"));
+    assert!(daemon.condition("interface eth1").unwrap().contains("is called wan0 now"));
+    assert_eq!(daemon.interface("eth1"), "attached");
+    ip(server, "link set wan0 name eth1");
+    eventually("its name is told", || daemon.condition("interface eth1").is_none().then_some(()));
+
+    // An operator's word is not undone, until the configuration is read again.
+    daemon.write("equic.toml", &std::fs::read_to_string(daemon.path("equic.toml")).unwrap());
+    ip(server, "link add eth0 type veth peer name peer0");
+    daemon.await_interface("eth0", "attached");
+    let detach = |rest: &[&str]| {
+        equic_in(server, &[&["gateway", "detach", &daemon.name], rest].concat()).ok();
+    };
+    detach(&["-i", "eth1"]);
+    daemon.await_interface("eth1", "detached");
+    daemon.equic(&["reload"]).ok();
+    daemon.await_interface("eth1", "attached");
+    detach(&[]);
+    assert!(gateway.event("left")["why"].as_str().unwrap().contains("by another process"));
+    assert!(gateway.wait().success());
+}
+
+/// A file system of a few kilobytes, unmounted when dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(at: PathBuf) -> Disk {
+        std::fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=16k", "tmpfs", text_of(&at)]);
+        finish(mount).ok();
+        Disk(at)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_state_and_no_end() {
+    let Some(lab) = lab("cli-disk", 1) else { return };
+    let daemon = Daemon::new("disk");
+    let disk = Disk::new(daemon.path("disk"));
+    std::fs::write(disk.0.join("filler"), vec![0; 16 << 10]).unwrap();
+    let ban = |state: &str| {
+        let interfaces = "interfaces = [\"eth0\"]";
+        daemon.configure("", &format!("{interfaces}\n[ban]\n{state}"), "");
+    };
+    ban("");
+    let mut command = lab.server().command(EQUIC);
+    command.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let gateway = daemon.run_with(command, &["--log", "text"]);
+    let told = eventually("the log cannot be written", || daemon.condition("output"));
+    assert!(told.contains("cannot write the log: No space left on device"), "{told}");
+    ban("state = \"disk/bans.json\"");
+    daemon.equic(&["reload"]).ok();
+    let told = eventually("the disk is full", || daemon.condition("ban state"));
+    assert!(told.contains("bans.json: No space left on device"), "{told}");
+    std::fs::remove_file(disk.0.join("filler")).unwrap();
+    eventually("it is well", || daemon.condition("ban state").is_none().then_some(()));
+    assert!(disk.0.join("bans.json").exists() && !disk.0.join("bans.json.new").exists());
+    assert!(gateway.terminate().success());
+
+    // What is in the file is nonsense: that is told, and bans begin anew.
+    std::fs::write(disk.0.join("bans.json"), "nonsense").unwrap();
+    let gateway = daemon.run(lab.server(), &[]);
+    let told = eventually("the file is nonsense", || daemon.condition("ban state"));
+    assert!(told.contains("cannot read"), "{told}");
+    assert!(gateway.terminate().success());
+}

@@ -1,0 +1,236 @@
+//! A gateway from the first attachment to the last, through the command alone.
+
+use crate::common::{Running, equic, equic_in, eventually, lab, unique, v4};
+use equic_lab::Namespace;
+use serde_json::Value;
+
+fn start(host: &Namespace, name: &str, rest: &[&str]) -> (Running, Value) {
+    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", name, "--json"];
+    let gateway = Running::start(host.command(crate::common::EQUIC), &[&args[..], rest].concat());
+    let ready = gateway.event("ready");
+    (gateway, ready)
+}
+
+fn status(name: &str) -> Value {
+    equic(&["gateway", "status", "--json", "--gateway", name]).json()
+}
+
+/// The id of the XDP program on the host's interface, as `ip` tells it.
+fn attached(host: &Namespace) -> Option<u64> {
+    let mut ip = host.command("ip");
+    ip.args(["-j", "link", "show", "eth0"]);
+    let links: Value = crate::common::finish(ip).json();
+    links[0]["xdp"]["prog"]["id"].as_u64()
+}
+
+fn verdicts(status: &Value, reason: &str) -> u64 {
+    let rows = status["services"][0]["verdicts"].as_array().unwrap();
+    rows.iter()
+        .filter(|row| row["reason"] == reason)
+        .filter_map(|row| row["packets"].as_u64())
+        .sum()
+}
+
+#[test]
+fn run_steer_and_detach() {
+    let Some(lab) = lab("cli-gateway", 1) else { return };
+    let (server, client) = (lab.server(), lab.client(0));
+    let name = &unique("steer");
+    let (mut gateway, ready) = start(server, name, &["--max-connections", "7"]);
+    assert_eq!(ready["schema"], "equic.gateway.run/1");
+    assert_eq!(ready["interfaces"][0]["interface"], "eth0");
+    assert_eq!(attached(server), ready["program_id"].as_u64());
+
+    let seen = status(name);
+    assert_eq!(seen["schema"], "equic.gateway.status/1");
+    assert_eq!(seen["services"][0]["max_connections"], 7);
+    assert_eq!(seen["owner"]["pid"], gateway.pid());
+    let list = equic(&["gateway", "status", "--list"]).ok();
+    assert!(list.contains(name.as_str()), "{list}");
+
+    // A setting that is wrong keeps the one before it from being applied.
+    let target = ["--gateway", name.as_str()];
+    let set = |settings: &[&str]| equic(&[&["gateway", "set"], settings, &target[..]].concat());
+    assert_eq!(set(&["quic.max_connections=9", "web.policy=strict"]).code, Some(1));
+    assert_eq!(set(&["max_connections=9", "policy=soft"]).code, Some(2));
+    assert_eq!(status(name)["services"][0]["max_connections"], 7);
+    let changes = set(&["max_connections=9", "policy=strict", "lease=2s", "--json"]).json();
+    assert_eq!(changes["schema"], "equic.gateway.set/1");
+    assert_eq!(changes["changes"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        (&changes["changes"][0]["old"], &changes["changes"][0]["new"]),
+        (&"7".into(), &"9".into())
+    );
+    let seen = status(name);
+    assert_eq!((&seen["services"][0]["policy"], &seen["lease"]), (&"strict".into(), &"2s".into()));
+
+    // Garbage that looks like packets of a connection: it passes, until its sender is denied.
+    let target_address = format!("{}:443", v4(server));
+    let garbage = [
+        "lab",
+        "flood",
+        "garbage",
+        "--target",
+        &target_address,
+        "--packets",
+        "50",
+        "--duration",
+        "10s",
+        "--json",
+    ];
+    let sent = equic_in(client, &garbage).json_lines();
+    assert_eq!(sent.last().unwrap()["report"]["sent"], 50);
+    eventually("50 packets are seen", || {
+        (verdicts(&status(name), "established") == 50).then_some(())
+    });
+    let source = v4(client).to_string();
+    let denied = equic(&[&["gateway", "deny", &source, "--for", "10m"], &target[..]].concat()).ok();
+    assert_eq!(denied, format!("denied: {source}/32 for 10m\n"));
+    equic_in(client, &garbage).ok();
+    eventually("50 packets are denied", || (verdicts(&status(name), "denied") == 50).then_some(()));
+    let lists = equic(&[&["gateway", "lists", "--json"], &target[..]].concat()).json();
+    let entry = &lists["entries"][0];
+    assert_eq!(
+        (&entry["prefix"], &entry["action"]),
+        (&format!("{source}/32").into(), &"deny".into()),
+        "{lists}"
+    );
+    assert!((1..=600).contains(&entry["expires_in"]["secs"].as_u64().unwrap()), "{lists}");
+
+    let sources =
+        equic(&[&["gateway", "sources", "--json", "--by", "drops"], &target[..]].concat()).json();
+    let row = &sources["sources"][0];
+    assert_eq!(
+        (&row["source"], &row["packets"], &row["drops"]),
+        (&source.clone().into(), &100.into(), &50.into()),
+        "{sources}"
+    );
+    let table = equic(&[&["gateway", "sources"], &target[..]].concat()).ok();
+    assert!(table.contains(&source) && table.contains("denied"), "{table}");
+
+    // The running gateway's own state, in a copy.
+    let explain = |rest: &[&str]| {
+        equic(&[&["gateway", "explain", "--json", "--src", &source], rest, &target[..]].concat())
+            .json()
+    };
+    assert_eq!(explain(&["--short"])["reason"], "denied");
+    assert_eq!(verdicts(&status(name), "denied"), 50, "asking changed the gateway");
+
+    let forget = || equic(&[&["gateway", "forget", &source], &target[..]].concat());
+    assert_eq!(forget().ok(), format!("forgotten: {source}/32\n"));
+    let again = forget();
+    assert!(again.code == Some(1) && again.stderr.contains("on neither list"), "{again:?}");
+    assert_eq!(explain(&["--short"])["reason"], "established");
+
+    let detached = equic(&["gateway", "detach", name, "--json"]).json();
+    assert_eq!(detached["interfaces"].as_array().unwrap().len(), 1);
+    let left = gateway.event("left");
+    assert!(left["why"].as_str().unwrap().contains("detached"), "{left}");
+    assert!(gateway.wait().success());
+    assert_eq!(attached(server), None);
+}
+
+#[test]
+fn a_signal_takes_it_off_and_a_second_one_is_refused() {
+    let Some(lab) = lab("cli-second", 1) else { return };
+    let server = lab.server();
+    let name = &unique("first");
+    let (gateway, ready) = start(server, name, &[]);
+    let second = equic_in(server, &["gateway", "run", "-i", "eth0", "-p", "444"]);
+    assert_eq!(second.code, Some(1), "{second:?}");
+    for part in [
+        "interface `eth0` already has an XDP program",
+        "`equic_gateway`",
+        "equic gateway detach eth0",
+    ] {
+        assert!(second.stderr.contains(part), "{second:?}");
+    }
+    let busy = equic_in(server, &["serve", "--listen", "[::1]:0", "--attach", "eth0"]);
+    assert!(busy.code == Some(1) && busy.stderr.contains("already has an XDP program"), "{busy:?}");
+    assert_eq!(attached(server), ready["program_id"].as_u64());
+    assert!(gateway.terminate().success());
+    assert_eq!(attached(server), None);
+}
+
+#[test]
+fn nothing_stays_when_one_of_several_interfaces_is_missing() {
+    let Some(lab) = lab("cli-partly", 1) else { return };
+    let server = lab.server();
+    let args = ["gateway", "run", "-i", "eth0", "-i", "eth1", "-p", "443"];
+    let out = equic_in(server, &args);
+    assert_eq!(out.code, Some(1), "{out:?}");
+    assert!(out.stderr.contains("no network interface `eth1`"), "{out:?}");
+    assert_eq!(attached(server), None);
+}
+
+#[test]
+fn killing_it_takes_it_off() {
+    let Some(lab) = lab("cli-killed", 1) else { return };
+    let (mut gateway, _) = start(lab.server(), &unique("killed"), &[]);
+    gateway.signal(nix::sys::signal::Signal::SIGKILL);
+    gateway.wait();
+    eventually("the interface is free", || attached(lab.server()).is_none().then_some(()));
+}
+
+#[test]
+fn it_survives_the_terminal_under_nohup() {
+    let Some(lab) = lab("cli-nohup", 1) else { return };
+    let name = unique("nohup");
+    let mut nohup = lab.server().command("nohup");
+    nohup.arg(crate::common::EQUIC).stderr(std::process::Stdio::null());
+    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
+    let gateway = Running::start(nohup, &args);
+    gateway.event("ready");
+    gateway.signal(nix::sys::signal::Signal::SIGHUP);
+    gateway.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(gateway.event("left")["why"], "SIGTERM");
+}
+
+#[test]
+fn an_interface_that_goes_away_ends_it() {
+    let Some(lab) = lab("cli-gone", 1) else { return };
+    let (mut gateway, _) = start(lab.server(), &unique("gone"), &["--once"]);
+    let mut ip = lab.server().command("ip");
+    ip.args(["link", "delete", "eth0"]);
+    crate::common::finish(ip).ok();
+    assert_eq!(gateway.event("detached")["interface"]["name"], "eth0");
+    gateway.event("left");
+    assert!(gateway.wait().success());
+}
+
+#[test]
+fn a_dry_run_drops_nothing_and_its_events_say_so() {
+    let Some(lab) = lab("cli-dry", 1) else { return };
+    let (server, client) = (lab.server(), lab.client(0));
+    let name = &unique("dry");
+    let (gateway, _) = start(server, name, &["--dry-run", "--events"]);
+    let target = format!("{}:443", v4(server));
+    // Too small for a short header packet.
+    let flood = [
+        "lab",
+        "flood",
+        "garbage",
+        "--target",
+        &target,
+        "--size",
+        "20",
+        "--packets",
+        "10",
+        "--duration",
+        "10s",
+    ];
+    equic_in(client, &flood).ok();
+    let drop = gateway.event("drop");
+    let packet = &drop["packet"];
+    assert_eq!(
+        (&packet["reason"], &packet["dropped"]),
+        (&"tiny_short".into(), &false.into()),
+        "{drop}"
+    );
+    eventually("all are counted", || (verdicts(&status(name), "tiny_short") == 10).then_some(()));
+    let seen = status(name);
+    assert_eq!((&seen["dry_run"], &seen["services"][0]["dropped"]), (&true.into(), &0.into()));
+    let text = equic(&["gateway", "status", "--gateway", name]).ok();
+    assert!(text.contains("dry run: nothing is dropped"), "{text}");
+    assert!(gateway.terminate().success());
+}

@@ -1,0 +1,28 @@
+//! The command as a user runs it, a file for each part of it; [`arrows`] looks at how the workspace
+//! is built. Whole experiments are in `tests/long`, the gateway with servers and attacks in `tests/e2e`.
+//!
+//! One program for all of them, as each is linked to everything that the command is. Tests run side by
+//! side: names of labs and gateways, ports and folders are each test's own.
+
+mod arrows;
+mod bench;
+mod bench_endpoint;
+mod bench_extras;
+mod bench_results;
+mod bench_run;
+mod bench_transport;
+mod bench_trouble;
+#[path = "../common/mod.rs"]
+mod common;
+mod config;
+mod daemon;
+mod explain;
+mod gateway;
+mod help;
+mod manual;
+mod metrics;
+mod qlog;
+mod scripts;
+mod serve;
+mod usage;
+mod watch;

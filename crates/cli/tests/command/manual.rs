@@ -1,0 +1,135 @@
+//! Man pages, completions, and the guide's list of reasons: they say what the command does.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{ROOT, equic, finish};
+
+/// The names of all commands that help lists, as their man pages are called.
+fn listed(path: &[&str], names: &mut BTreeSet<String>) {
+    names.insert([&["equic"], path].concat().join("-"));
+    let help = equic(&[path, &["--help"]].concat()).ok();
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let name = line.strip_prefix("  ").and_then(|line| line.split(' ').next());
+        if let Some(name) = name.filter(|name| !name.is_empty() && *name != "help") {
+            listed(&[path, &[name]].concat(), names);
+        }
+    }
+}
+
+/// Runs another program on a file; what it said, if it found fault.
+fn complaint(program: &str, args: &[&str], file: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(args).arg(file).stdin(Stdio::null());
+    let out = finish(command);
+    (out.code != Some(0) || !out.stderr.is_empty()).then(|| format!("{program} {args:?}: {out:?}"))
+}
+
+#[test]
+fn every_command_has_a_page_that_groff_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    equic(&["man", "--out", folder.path().to_str().unwrap()]).ok();
+    let mut wanted = BTreeSet::new();
+    listed(&[], &mut wanted);
+    assert!(wanted.contains("equic-gateway-run"), "{wanted:?}");
+    let written: BTreeSet<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(written, wanted.iter().map(|name| format!("{name}.1")).collect());
+    for name in written {
+        let fault = complaint("groff", &["-ww", "-man", "-Tutf8", "-z"], &folder.path().join(name));
+        assert_eq!(fault, None);
+    }
+}
+
+#[test]
+fn a_page_says_what_help_says() {
+    let page = equic(&["man", "gateway", "run"]).ok();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("page.1");
+    std::fs::write(&file, &page).unwrap();
+    // -c: without escape sequences.
+    let mut command = Command::new("groff");
+    command.args(["-man", "-Tascii", "-P-c", "-P-b", "-P-u", "-rLL=2000n"]).arg(&file);
+    let text = finish(command).ok();
+    let help = equic(&["gateway", "run", "--help"]).ok();
+    let options = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
+    for option in options.map(|word| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-'))
+    {
+        assert!(text.contains(option), "{option} is not in the page:\n{text}");
+    }
+    // Examples stay lines.
+    let example = help.lines().find(|line| line.starts_with("  equic gateway run --c")).unwrap();
+    assert!(text.lines().any(|line| line.trim() == example.trim()), "{example}:\n{text}");
+    assert!(text.contains("equic-gateway(1)"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_a_page_is_said() {
+    let unknown = equic(&["man", "gateway", "nope"]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert!(unknown.stderr.contains("equic gateway nope"), "{unknown:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let failed = equic(&["man", "--out", missing.to_str().unwrap()]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("mkdir -p"), "{failed:?}");
+}
+
+#[test]
+fn shells_take_their_completions() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shell, args) in [("bash", "-n"), ("zsh", "-n"), ("fish", "-n")] {
+        let file = folder.path().join(shell);
+        let script = equic(&["completions", shell]).ok();
+        assert!(script.contains("max-connections"), "{shell}: {script}");
+        std::fs::write(&file, script).unwrap();
+        assert_eq!(complaint(shell, &[args], &file), None);
+    }
+}
+
+#[test]
+fn bash_completes_a_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("equic");
+    std::fs::write(&file, equic(&["completions", "bash"]).ok()).unwrap();
+    let mut command = Command::new("bash");
+    command.args(["--norc", "-c"]).arg(
+        "source \"$0\"; COMP_WORDS=(equic gateway sta); COMP_CWORD=2
+        _equic equic sta gateway; echo \"${COMPREPLY[@]}\"",
+    );
+    command.arg(&file);
+    assert_eq!(finish(command).ok(), "status\n");
+}
+
+#[test]
+fn the_guide_has_every_reason_as_the_command_tells_it() {
+    let guide = std::fs::read_to_string(format!("{ROOT}/docs/guide.md")).unwrap();
+    let (_, table) = guide.split_once("## What each reason means").unwrap();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let told = equic(&["gateway", "reasons", "--json"]).json();
+    let told = told["reasons"].as_array().unwrap();
+    assert_eq!(rows.len(), told.len());
+    for (row, reason) in rows.iter().zip(told) {
+        let verdict = if reason["drops"].as_bool().unwrap() { "drop" } else { "pass" };
+        let name = format!("`{}`", reason["reason"].as_str().unwrap());
+        assert_eq!(row[..3], [&name, verdict, reason["meaning"].as_str().unwrap()]);
+        assert!(row[3].len() > 6, "{name}: what to do?");
+    }
+}
+
+#[test]
+fn the_packaged_configuration_lacks_but_an_interface() {
+    let packaged = std::fs::read_to_string(format!("{ROOT}/packaging/equic.toml")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("equic.toml");
+    std::fs::write(&file, packaged.replace("# interfaces", "interfaces")).unwrap();
+    equic(&["gateway", "check", file.to_str().unwrap()]).ok();
+}

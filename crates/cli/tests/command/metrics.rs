@@ -1,0 +1,444 @@
+//! Metrics, as a real Prometheus scrapes them, with the board and the alerts of docs/grafana; and the
+//! HTTP side against clients that mean harm.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::common::{
+    EQUIC, PATIENCE, ROOT, Running, equic, equic_in, eventually, finish, lab, unique, v4,
+};
+use equic_lab::Namespace;
+use serde_json::{Value, json};
+
+/// In the server's namespace every port is free.
+const PROMETHEUS: &str = "127.0.0.1:9090";
+const OF_RUN: &str = "127.0.0.1:9433";
+const OF_EXPORTER: &str = "127.0.0.1:9434";
+
+/// An answer of an HTTP server.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+/// Sends a request as it is and reads until the server closes.
+fn exchange(address: SocketAddr, request: &[u8]) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Ok(Answer { status, head: head.to_lowercase(), body: body.to_owned() })
+}
+
+fn get_at(address: SocketAddr, path: &str) -> std::io::Result<Answer> {
+    // With HTTP/1.0 nothing comes in chunks.
+    exchange(address, format!("GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").as_bytes())
+}
+
+/// The same on a host of a lab.
+fn get(host: &Namespace, address: &str, path: &str) -> std::io::Result<Answer> {
+    let address: SocketAddr = address.parse().expect("an address");
+    host.run(|| get_at(address, path)).expect("the namespace is there")
+}
+
+/// Ends with the value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A Prometheus on a host.
+struct Prometheus<'a> {
+    host: &'a Namespace,
+    _process: Process,
+}
+
+impl<'a> Prometheus<'a> {
+    fn start(host: &'a Namespace, directory: &Path, config: &str) -> Prometheus<'a> {
+        let file = directory.join("prometheus.yml");
+        std::fs::write(&file, config).expect("it can be written");
+        let mut command = host.command("prometheus");
+        command
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+            .arg(format!("--web.listen-address={PROMETHEUS}"))
+            .arg("--log.level=error")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let process = equic_lab::spawn(command).expect("prometheus is installed (make setup)");
+        let prometheus = Prometheus { host, _process: Process(process) };
+        eventually("prometheus is ready", || {
+            get(host, PROMETHEUS, "/-/ready").ok().filter(|answer| answer.status == 200)
+        });
+        prometheus
+    }
+
+    fn api(&self, path: &str) -> Value {
+        let answer = get(self.host, PROMETHEUS, path).expect("prometheus answers");
+        let value: Value = serde_json::from_str(&answer.body)
+            .unwrap_or_else(|error| panic!("{path}: {error}: {answer:?}"));
+        assert_eq!(value["status"], "success", "{path}: {value}");
+        value["data"].clone()
+    }
+
+    /// The result of an instant query: it must evaluate.
+    fn query(&self, expression: &str) -> Vec<Value> {
+        let encoded: String =
+            expression.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
+        let data = self.api(&format!("/api/v1/query?query={encoded}"));
+        data["result"].as_array().expect("a vector").clone()
+    }
+
+    /// The values of the series, as numbers.
+    fn values(&self, expression: &str) -> Vec<f64> {
+        let number =
+            |row: &Value| row["value"][1].as_str().expect("a value").parse().expect("a number");
+        self.query(expression).iter().map(number).collect()
+    }
+}
+
+/// Counting what programs cost, while it lives (bpf(2), BPF_ENABLE_STATS).
+fn count_run_time() -> std::os::fd::OwnedFd {
+    use std::os::fd::FromRawFd as _;
+    // SAFETY: no pointers; gives a new descriptor or a negative number.
+    let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+    assert!(fd >= 0, "bpf_enable_stats: {}", std::io::Error::last_os_error());
+    // SAFETY: a new descriptor that nobody else owns.
+    unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }
+}
+
+fn flood(kind: &str, target: &str, rest: &[&'static str]) -> Vec<String> {
+    let args = ["lab", "flood", kind, "--target", target, "--json"];
+    args.iter().chain(rest).map(|arg| (*arg).to_owned()).collect()
+}
+
+fn strs(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
+/// Every expression of the board, with the title of its panel.
+fn board() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(format!("{ROOT}/docs/grafana/equic-gateway.json")).unwrap();
+    let board: Value = serde_json::from_str(&text).expect("the board is JSON");
+    let mut expressions = Vec::new();
+    for panel in board["panels"].as_array().expect("panels") {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(!panel["description"].as_str().expect("a description").is_empty(), "{title}");
+        assert!(!panel["fieldConfig"]["defaults"]["unit"].as_str().expect("a unit").is_empty());
+        for target in panel["targets"].as_array().expect("targets") {
+            let expression = target["expr"].as_str().expect("an expression");
+            expressions.push((title.to_owned(), expression.to_owned()));
+            for with_source in [&panel["datasource"], &target["datasource"]] {
+                assert_eq!(with_source["uid"], "${datasource}", "{title}");
+            }
+        }
+    }
+    assert!(expressions.len() > 20, "{expressions:?}");
+    expressions
+}
+
+#[test]
+fn prometheus_scrapes_board_and_alerts_work() {
+    let Some(lab) = lab("cli-metrics", 2) else { return };
+    let (server, name) = (lab.server(), &unique("metrics"));
+    let _counting = count_run_time();
+    let gateway = Running::start(
+        server.command(EQUIC),
+        &[
+            "gateway",
+            "run",
+            "-i",
+            "eth0",
+            "-p",
+            "443",
+            "--name",
+            name,
+            "--json",
+            "--metrics",
+            OF_RUN,
+            "--new-per-source",
+            "5/s burst 10",
+            "--max-connections",
+            "7",
+        ],
+    );
+    assert_eq!(gateway.event("metrics")["address"], OF_RUN);
+    let exporter = Running::start(
+        server.command(EQUIC),
+        &["gateway", "metrics", "--gateway", name, "--listen", OF_EXPORTER, "--json"],
+    );
+    let ready = exporter.event("metrics");
+    assert_eq!(
+        (&ready["schema"], &ready["address"]),
+        (&json!("equic.gateway.metrics/1"), &json!(OF_EXPORTER))
+    );
+    let feeding = Running::start(
+        server.command(EQUIC),
+        &["serve", "--json", "--gateway", name, "--listen", "[::]:443"],
+    );
+    feeding.event("ready");
+
+    let directory = tempfile::tempdir().unwrap();
+    let prometheus = Prometheus::start(
+        server,
+        directory.path(),
+        &format!(
+            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
+             rule_files: ['{ROOT}/docs/grafana/alerts.yml']\n\
+             scrape_configs:\n\
+             - job_name: equic\n\
+             \x20 static_configs: [{{ targets: ['{OF_RUN}', '{OF_EXPORTER}'] }}]\n"
+        ),
+    );
+    eventually("both targets are up", || {
+        let targets = prometheus.api("/api/v1/targets");
+        let targets = targets["activeTargets"].as_array()?;
+        let up = targets.iter().filter(|target| target["health"] == "up").count();
+        (targets.len() == 2 && up == 2).then_some(())
+    });
+    assert_eq!(prometheus.values("equic_up"), [1.0, 1.0]);
+
+    // So many packets, and no more: the counters say the same to the packet.
+    let target = format!("{}:443", v4(server));
+    let garbage = flood("garbage", &target, &["--packets", "70", "--duration", "20s"]);
+    equic_in(lab.client(1), &strs(&garbage)).ok();
+    let initials =
+        flood("initial", &target, &["--packets", "400", "--pps", "1000", "--duration", "20s"]);
+    equic_in(lab.client(0), &strs(&initials)).ok();
+    let status = eventually("all have been judged", || {
+        let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
+        (status["services"][0]["packets"].as_u64()? >= 470).then_some(status)
+    });
+    for verdict in status["services"][0]["verdicts"].as_array().unwrap() {
+        let (reason, packets) =
+            (verdict["reason"].as_str().unwrap(), verdict["packets"].as_u64().unwrap() as f64);
+        eventually(&format!("{reason}: {packets} packets in prometheus, twice"), || {
+            let counter = format!("equic_packets_total{{reason=\"{reason}\"}}");
+            (prometheus.values(&counter) == [packets, packets]).then_some(())
+        });
+        let bytes = verdict["bytes"].as_u64().unwrap() as f64;
+        let of_run = format!("{{reason=\"{reason}\",instance=\"{OF_RUN}\"}}");
+        assert_eq!(prometheus.values(&format!("equic_bytes_total{of_run}")), [bytes]);
+        let dropped = prometheus.values(&format!("equic_dropped_packets_total{of_run}"));
+        let expected = verdict["dropped"].as_u64().unwrap() as f64;
+        assert_eq!(dropped, if expected > 0.0 { vec![expected] } else { vec![] }, "{reason}");
+    }
+    let of_exporter =
+        |metric: &str| prometheus.values(&format!("{metric}{{instance=\"{OF_EXPORTER}\"}}"));
+    assert_eq!(of_exporter("equic_service_connections_limit"), [7.0]);
+    assert_eq!(prometheus.values("equic_service_rate_limit{limit='new_per_source'}"), [5.0, 5.0]);
+    assert_eq!(
+        prometheus.values("equic_interface_attached{interface='eth0',mode='native'}"),
+        [1.0, 1.0]
+    );
+    assert_eq!(prometheus.values("equic_servers{state='counting'}"), [1.0, 1.0]);
+    assert_eq!(prometheus.values("equic_table_entries{table='sources'}"), [2.0, 2.0]);
+
+    equic(&["gateway", "deny", "198.51.100.0/24", "--gateway", name]).ok();
+    eventually("a list entry", || {
+        (prometheus.values("sum by (instance) (equic_list_entries{list='deny'})") == [1.0, 1.0])
+            .then_some(())
+    });
+    the_board_has_data(&lab, &prometheus, &target);
+    the_alerts_evaluate(&prometheus);
+    an_exporter_outlives_the_gateway(&prometheus, gateway, &lab, name);
+}
+
+/// Under an attack, so that there are drops and new connections.
+fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
+    let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);
+    let _flood = Running::start(lab.client(0).command(EQUIC), &strs(&flood));
+    for (title, expression) in board() {
+        let expression = expression
+            .replace("$instance", ".*")
+            .replace("$service", ".*")
+            .replace("$__rate_interval", "10s");
+        assert!(!expression.contains('$'), "{title}: {expression}");
+        eventually(&format!("data for {title}: {expression}"), || {
+            let values = prometheus.values(&expression);
+            (!values.is_empty() && values.iter().all(|value| value.is_finite())).then_some(())
+        });
+    }
+    eventually("drops a second", || {
+        let rate = prometheus.values("sum(rate(equic_dropped_packets_total[10s]))");
+        rate.first().filter(|rate| **rate > 10.0).copied()
+    });
+}
+
+fn the_alerts_evaluate(prometheus: &Prometheus<'_>) {
+    let rules = eventually("every rule was evaluated", || {
+        let groups = prometheus.api("/api/v1/rules");
+        let rules = groups["groups"][0]["rules"].as_array()?.clone();
+        let done = |rule: &Value| rule["health"] != "unknown";
+        (!rules.is_empty() && rules.iter().all(done)).then_some(rules)
+    });
+    for rule in rules {
+        assert_eq!(rule["health"], "ok", "{rule}");
+        let quiet = !["EquicAttack"].contains(&rule["name"].as_str().unwrap());
+        assert!(!quiet || rule["state"] == "inactive", "{rule}");
+    }
+}
+
+fn an_exporter_outlives_the_gateway(
+    prometheus: &Prometheus<'_>,
+    gateway: Running,
+    lab: &equic_lab::Lab,
+    name: &str,
+) {
+    let up = format!("equic_up{{instance=\"{OF_EXPORTER}\"}}");
+    gateway.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(gateway);
+    eventually("no gateway", || (prometheus.values(&up) == [0.0]).then_some(()));
+    let health = || get(lab.server(), OF_EXPORTER, "/healthz").unwrap().status;
+    assert_eq!(health(), 503);
+    let again = Running::start(
+        lab.server().command(EQUIC),
+        &["gateway", "run", "-i", "eth0", "-p", "443", "--name", name, "--json"],
+    );
+    again.event("ready");
+    eventually("a gateway again", || (prometheus.values(&up) == [1.0]).then_some(()));
+    assert_eq!(health(), 200);
+    assert_eq!(prometheus.values(&format!("{up} and on () sum(equic_packets_total) >= 0")), [1.0]);
+}
+
+/// What promtool says to a file or to standard input.
+fn promtool(args: &[&str], input: &str) {
+    let mut command = Command::new("promtool");
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("promtool is installed (make setup)");
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
+    let out = child.wait_with_output().expect("it ends");
+    let said = [out.stdout, out.stderr].concat();
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn the_alerts_hold_what_they_promise() {
+    let file = |name: &str| format!("{ROOT}/docs/grafana/{name}");
+    promtool(&["check", "rules", &file("alerts.yml")], "");
+    promtool(&["test", "rules", &file("alerts.test.yml")], "");
+}
+
+/// A gateway whose configuration says where to answer, and that place.
+fn configured(host: &Namespace, name: &str) -> (Running, String) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let text = format!(
+        "[gateway]\nname = \"{name}\"\ninterfaces = [\"eth0\"]\nmetrics = \"127.0.0.1:0\"\n\
+         [[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 2\n\
+         new_per_source = \"20/s\"\n[[service]]\nname = \"alt\"\nlisten = [\"444\"]\n"
+    );
+    std::fs::write(file.path(), text).expect("it can be written");
+    let path = file.path().to_str().expect("a path");
+    let gateway =
+        Running::start(host.command(EQUIC), &["gateway", "run", "--json", "--config", path]);
+    let address = gateway.event("metrics")["address"].as_str().expect("an address").to_owned();
+    (gateway, address)
+}
+
+#[test]
+fn promtool_finds_nothing_to_blame() {
+    let Some(lab) = lab("cli-promtool", 1) else { return };
+    let name = &unique("promtool");
+    let (_gateway, address) = configured(lab.server(), name);
+    let answer = get(lab.server(), &address, "/metrics").unwrap();
+    assert!(
+        answer.status == 200 && answer.head.contains("text/plain; version=0.0.4"),
+        "{answer:?}"
+    );
+    promtool(&["check", "metrics"], &answer.body);
+    let once = equic(&["gateway", "metrics", "--once", "--gateway", name]).ok();
+    promtool(&["check", "metrics"], &once);
+    // Every reason of every service from the start, so that the first packet is an increase.
+    let series =
+        |text: &str| text.lines().filter(|l| l.starts_with("equic_packets_total{")).count();
+    let reasons = equic_gateway::Reason::all().len();
+    assert_eq!((series(&answer.body), series(&once)), (2 * reasons, 2 * reasons));
+    assert!(
+        once.contains("equic_packets_total{service=\"alt\",reason=\"quota\",verdict=\"drop\"} 0\n")
+    );
+}
+
+#[test]
+fn clients_that_mean_harm_keep_nobody_out() {
+    let Some(lab) = lab("cli-hostile", 1) else { return };
+    let (_gateway, address) = configured(lab.server(), &unique("hostile"));
+    let address: SocketAddr = address.parse().unwrap();
+    let host = lab.server();
+    let ask = |request: &[u8]| host.run(|| exchange(address, request)).unwrap();
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        ("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        ("GET /metrics?name[]=up HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        ("GET /../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        ("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 405),
+        ("DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        ("\u{16}\u{3}\u{1} this is not HTTP\r\n\r\n", 400),
+    ] {
+        let answer = ask(request.as_bytes()).unwrap();
+        assert_eq!(answer.status, status, "{request}: {answer:?}");
+    }
+    let head = ask(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(head.status == 200 && head.body.is_empty(), "{head:?}");
+    assert!(ask(b"PUT / HTTP/1.1\r\n\r\n").unwrap().head.contains("allow: get, head"));
+    // A head without an end is cut off.
+    let endless = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'a'; 100_000]].concat();
+    let refused = ask(&endless);
+    assert!(refused.as_ref().is_ok_and(|a| a.status == 431) || refused.is_err(), "{refused:?}");
+
+    // Many who hold on and say nothing, or little.
+    let held: Vec<TcpStream> = host
+        .run(|| {
+            let hold = |index: usize| {
+                let mut stream = TcpStream::connect(address).expect("a connection");
+                // May be cut off at any time by those that come later.
+                let _ = stream.write_all(&b"GET /metrics HTTP/1.1\r\nHo"[..index % 25]);
+                stream
+            };
+            (0..200).map(hold).collect()
+        })
+        .unwrap();
+    let answer = ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(answer.status == 200 && answer.body.contains("equic_up 1"), "{answer:?}");
+    // And they do not stay.
+    for mut stream in held {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let ended = stream.read(&mut [0; 512]);
+        let reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(reset), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
+    let Some(lab) = lab("cli-taken", 1) else { return };
+    let taken = lab
+        .server()
+        .run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"))
+        .expect("the namespace is there");
+    let address = taken.local_addr().unwrap().to_string();
+    let name = &unique("taken");
+    let run = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", name, "--metrics", &address];
+    for args in [&run[..], &["gateway", "metrics", "--gateway", name, "--listen", &address]] {
+        let out = equic_in(lab.server(), args);
+        assert_eq!(out.code, Some(1), "{out:?}");
+        assert!(out.stderr.contains(&format!("cannot answer on {address}")), "{out:?}");
+        assert!(out.stderr.contains("another process listens there"), "{out:?}");
+    }
+    let mut ip = lab.server().command("ip");
+    ip.args(["link", "show", "eth0"]);
+    assert!(!finish(ip).ok().contains("xdp"));
+    let out = equic(&["gateway", "metrics", "--listen", "localhost"]);
+    assert!(out.code == Some(2) && out.stderr.contains("--listen"), "{out:?}");
+}

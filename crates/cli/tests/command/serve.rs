@@ -1,0 +1,287 @@
+//! `serve` and `get`, alone and with a gateway.
+
+use std::process::Command;
+
+use crate::common::{EQUIC, Running, equic, equic_in, eventually, lab, unique, v4};
+use serde_json::Value;
+
+fn serve(command: Command, rest: &[&str]) -> (Running, Value) {
+    let server = Running::start(command, &[&["serve", "--json"], rest].concat());
+    let ready = server.event("ready");
+    (server, ready)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+#[test]
+fn files_are_served_and_fetched() {
+    let directory = tempfile::tempdir().unwrap();
+    let body = "what is in the file\n".repeat(1000);
+    std::fs::write(directory.path().join("page.txt"), &body).unwrap();
+    let root = directory.path().to_str().unwrap();
+    let listen = ["--listen", "127.0.0.1:0", "--root", root, "--log"];
+    let (server, ready) = serve(Command::new(EQUIC), &listen);
+    assert_eq!((text(&ready, "schema"), &ready["gateway"]), ("equic.serve/1", &Value::Null));
+    let pin = ["--pin", text(&ready, "fingerprint")];
+    let url = |path: &str| format!("https://{}{path}", text(&ready, "address"));
+    let get = |rest: &[&str]| equic(&[&["get"], &pin[..], rest].concat());
+
+    assert_eq!(get(&[&url("/page.txt")]).ok(), body);
+    assert_eq!(get(&[&url("/page.txt"), &url("/health")]).ok(), format!("{body}ok\n"));
+    // This server takes no early data, which changes nothing.
+    let early = get(&["--0rtt", "--json", &url("/page.txt"), &url("/health")]).ok();
+    let early: Vec<Value> = early.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [page, health] = &early[..] else { panic!("{early:?}") };
+    assert_eq!((text(page, "url"), &page["early"]), (&*url("/page.txt"), &false.into()));
+    assert_eq!((text(health, "url"), &health["early"]), (&*url("/health"), &false.into()));
+    let file = directory.path().join("copy");
+    let fetched = get(&[&url("/page.txt"), "--json", "-o", file.to_str().unwrap()]).json();
+    assert_eq!((text(&fetched, "schema"), &fetched["bytes"]), ("equic.get/1", &body.len().into()));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), body);
+    let discarded = get(&[&url("/bytes/123456"), "--discard"]);
+    assert!(discarded.stdout.is_empty() && discarded.stderr.contains("123 kB"), "{discarded:?}");
+
+    let missing = get(&[&url("/missing"), &url("/health")]);
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(missing.stderr.contains("404") && missing.stdout.ends_with("ok\n"), "{missing:?}");
+    let untrusted = equic(&["get", &url("/health")]);
+    assert!(untrusted.code == Some(1) && untrusted.stderr.contains("--insecure"), "{untrusted:?}");
+    let wrong = equic(&["get", "--pin", &"00".repeat(32), &url("/health")]);
+    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+
+    let logged = server.event("request");
+    assert_eq!((text(&logged, "path"), &logged["status"]), ("/page.txt", &200.into()));
+    server.signal(nix::sys::signal::Signal::SIGTERM);
+    let stopped = server.event("stopped");
+    assert_eq!((&stopped["requests"], &stopped["refused"]), (&9.into(), &0.into()), "{stopped}");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn early_requests_are_taken_where_that_is_wanted() {
+    let listen = ["--listen", "127.0.0.1:0", "--early-data", "--workers", "3"];
+    let (server, ready) = serve(Command::new(EQUIC), &listen);
+    let url = format!("https://{}/health", text(&ready, "address"));
+    let get = |rest: &[&str]| {
+        equic(
+            &[&["get", "--json", "--pin", text(&ready, "fingerprint")], rest, &[&url, &url]]
+                .concat(),
+        )
+    };
+    let early = |lines: String| -> Vec<Value> {
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["early"].clone()).collect()
+    };
+    assert_eq!(early(get(&["--0rtt"]).ok()), [false, true]);
+    assert_eq!(early(get(&[]).ok()), [false, false]);
+    assert!(server.terminate().success());
+}
+
+/// Many URLs at once over one connection, each into a file of its name.
+#[test]
+fn many_files_come_over_one_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, into) = (directory.path().join("root"), directory.path().join("into"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::create_dir(&into).unwrap();
+    let body = |number: usize| format!("file {number}\n").repeat(1 + number * 1000);
+    for number in 0..20 {
+        std::fs::write(root.join(format!("{number}.txt")), body(number)).unwrap();
+    }
+    let keys = directory.path().join("keys");
+    let [root, into_text, keys_text] =
+        [&root, &into, &keys].map(|path| path.to_str().unwrap().to_owned());
+    let listen = ["--listen", "127.0.0.1:0", "--root", &root, "--congestion", "bbr"];
+    let (server, ready) = serve(Command::new(EQUIC), &listen);
+    let url = |name: &str| format!("https://{}/{name}", text(&ready, "address"));
+    let urls: Vec<String> = (0..20).map(|number| url(&format!("{number}.txt"))).collect();
+    let pin = ["--pin", text(&ready, "fingerprint")];
+    let get = |rest: &[&str]| equic(&[&["get"], &pin[..], rest].concat());
+    let mut all = vec!["-o", &*into_text, "--keylog", &*keys_text, "--congestion", "newreno"];
+    all.extend(urls.iter().map(String::as_str));
+    get(&all).ok();
+    for number in 0..20 {
+        let name = into.join(format!("{number}.txt"));
+        assert_eq!(std::fs::read_to_string(name).unwrap(), body(number), "{number}");
+    }
+    let secrets = std::fs::read_to_string(&keys).unwrap();
+    let connections = secrets.lines().filter(|line| line.starts_with("CLIENT_TRAFFIC_SECRET_0 "));
+    assert_eq!(connections.count(), 1, "{secrets}");
+    let twice = get(&["-o", &into_text, &url("0.txt"), &url("other/0.txt")]);
+    assert!(twice.code == Some(2) && twice.stderr.contains("one file"), "{twice:?}");
+    let nowhere = equic(&["serve", "--keylog", "/nonexistent/keys"]);
+    assert!(nowhere.code == Some(1) && nowhere.stderr.contains("/nonexistent/keys"), "{nowhere:?}");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_certificate_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = ["--listen", "[::1]:0", "--cert-dir", directory.path().to_str().unwrap()];
+    let (server, first) = serve(Command::new(EQUIC), &keep);
+    assert!(server.terminate().success());
+    let (server, again) = serve(Command::new(EQUIC), &keep);
+    assert_eq!(text(&first, "fingerprint"), text(&again, "fingerprint"));
+    assert!(server.terminate().success());
+    let pem = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let files = ["--listen", "[::1]:0", "--cert", &pem("cert.pem"), "--key", &pem("key.pem")];
+    let (server, files) = serve(Command::new(EQUIC), &files);
+    assert_eq!(text(&first, "fingerprint"), text(&files, "fingerprint"));
+    let url = format!("https://localhost:{}/health", files["port"]);
+    let connect = text(&files, "address").to_owned();
+    let by_ca = equic(&["get", "--ca", &pem("cert.pem"), "--connect", &connect, &url]);
+    assert_eq!(by_ca.ok(), "ok\n");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn the_application_can_have_quotas_too() {
+    let quota = ["--listen", "127.0.0.1:0", "--user-quota", "2", "--user-at-limit", "refuse"];
+    let (server, ready) = serve(Command::new(EQUIC), &quota);
+    let url = format!("https://{}/health", text(&ready, "address"));
+    let load = [
+        "lab",
+        "load",
+        "parallel",
+        &url,
+        "--insecure",
+        "--connections",
+        "4",
+        "--count",
+        "12",
+        "--duration",
+        "20s",
+        "--json",
+    ];
+    let loaded = equic(&load).json_lines();
+    let summary = &loaded.last().unwrap()["summary"];
+    assert_eq!(summary["ok"], 2, "{summary}");
+    assert!(summary["refused"].as_u64().unwrap() > 0, "{summary}");
+    server.signal(nix::sys::signal::Signal::SIGINT);
+    let stopped = server.event("stopped");
+    assert!(stopped["user_quota"]["over_quota"].as_u64().unwrap() > 0, "{stopped}");
+}
+
+#[test]
+fn a_server_attaches_its_own_gateway() {
+    let Some(lab) = lab("cli-own", 1) else { return };
+    let name = &unique("own");
+    let own = ["--listen", "[::]:0", "--attach", "eth0", "--name", name, "--max-connections", "3"];
+    let (server, ready) = serve(lab.server().command(EQUIC), &own);
+    assert_eq!(ready["gateway"]["attached"][0]["interface"], "eth0");
+    let url = format!("https://{}:{}/health", v4(lab.server()), ready["port"]);
+    let load = [
+        "lab",
+        "load",
+        "parallel",
+        &url,
+        "--insecure",
+        "--connections",
+        "8",
+        "--timeout",
+        "500ms",
+        "--duration",
+        "3s",
+        "--json",
+    ];
+    let loaded = equic_in(lab.client(0), &load).json_lines();
+    let summary = &loaded.last().unwrap()["summary"];
+    assert_eq!(summary["ok"], 3, "{summary}");
+    let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
+    let verdicts = status["services"][0]["verdicts"].as_array().unwrap();
+    assert!(verdicts.iter().any(|row| row["reason"] == "quota"), "{status}");
+    assert!(server.terminate().success());
+    assert!(!equic(&["gateway", "status", "--list"]).ok().contains(name.as_str()));
+}
+
+#[test]
+fn a_server_feeds_the_gateway_that_runs_and_may_die() {
+    let Some(lab) = lab("cli-feed", 1) else { return };
+    let name = &unique("feed");
+    let run = [
+        "gateway",
+        "run",
+        "-i",
+        "eth0",
+        "-p",
+        "443",
+        "--name",
+        name,
+        "--max-connections",
+        "2",
+        "--json",
+    ];
+    let gateway = Running::start(lab.server().command(EQUIC), &run);
+    gateway.event("ready");
+    let elsewhere = equic_in(lab.server(), &["serve", "--listen", "[::]:444", "--gateway", name]);
+    assert_eq!(elsewhere.code, Some(1), "{elsewhere:?}");
+    assert!(elsewhere.stderr.contains("has no service on [::]:444"), "{elsewhere:?}");
+
+    let (mut server, ready) =
+        serve(lab.server().command(EQUIC), &["--listen", "[::]:443", "--gateway", name]);
+    assert_eq!(text(&ready["gateway"], "service"), "quic");
+    let url = format!("https://{}/health", v4(lab.server()));
+    let hold = [
+        "lab",
+        "load",
+        "parallel",
+        &url,
+        "--insecure",
+        "--connections",
+        "2",
+        "--timeout",
+        "5s",
+        "--json",
+    ];
+    let clients = Running::start(lab.client(0).command(EQUIC), &hold);
+    let source = v4(lab.client(0)).to_string();
+    let connections = || {
+        let sources = equic(&["gateway", "sources", "--json", "--gateway", name]).json();
+        let rows = sources["sources"].as_array().unwrap().clone();
+        rows.iter()
+            .find(|row| row["source"] == source.as_str())
+            .map_or(0, |row| row["connections"].as_u64().unwrap())
+    };
+    eventually("two connections count", || (connections() == 2).then_some(()));
+    let ask = ["gateway", "explain", "--json", "--src", &source, "--gateway", name];
+    let verdict = equic(&ask).json();
+    assert_eq!(
+        (&verdict["reason"], &verdict["connections"]),
+        (&"quota".into(), &2.into()),
+        "{verdict}"
+    );
+
+    server.signal(nix::sys::signal::Signal::SIGKILL);
+    server.wait();
+    eventually("the dead server's connections do not count", || (connections() == 0).then_some(()));
+    assert_eq!(equic(&ask).json()["reason"], "new");
+    drop(clients);
+    assert!(gateway.terminate().success());
+}
+
+#[test]
+fn labs_come_and_go() {
+    if !crate::common::root("labs_come_and_go") {
+        return;
+    }
+    let name = format!("cli-up-{}", std::process::id());
+    let keeper =
+        Running::start(Command::new(EQUIC), &["lab", "up", &name, "--clients", "1", "--json"]);
+    let up = keeper.event("up");
+    let id = text(&up["lab"], "id").to_owned();
+    let list = equic(&["lab", "list", "--json"]).json();
+    let labs = list["labs"].as_array().unwrap();
+    assert!(
+        labs.iter().any(|lab| lab["lab"]["id"] == id.as_str() && lab["alive"] == true),
+        "{list}"
+    );
+    let inside = equic(&["lab", "exec", &format!("{name}/c0"), "--", "ip", "-br", "address"]).ok();
+    assert!(inside.contains("eth0"), "{inside}");
+    let code = equic(&["lab", "exec", &format!("{name}/server"), "--", "sh", "-c", "exit 7"]);
+    assert_eq!(code.code, Some(7));
+    assert!(equic(&["lab", "down", &name]).ok().contains(&id));
+    keeper.event("down");
+    assert!(!equic(&["lab", "list"]).ok().contains(&id));
+}

@@ -1,0 +1,193 @@
+//! Bad input: the exit code, and what is said.
+
+use crate::common::{EXAMPLE, equic, root, unique};
+
+const USAGE: i32 = 2;
+const FAILED: i32 = 1;
+
+/// Arguments, exit code, and what standard error says.
+type Case<'a> = (&'a [&'a str], i32, &'a str);
+
+fn check(cases: &[Case<'_>]) {
+    let mut wrong = Vec::new();
+    for (args, code, part) in cases {
+        let out = equic(args);
+        let right = out.code == Some(*code)
+            && out.stderr.starts_with("equic: ")
+            && out.stderr.contains(part)
+            && out.stdout.is_empty();
+        if !right {
+            wrong.push(format!("{args:?}: {code} and `{part}` expected, this came: {out:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn wrong_usage() {
+    let run = |rest: &[&'static str]| [&["gateway", "run", "-i", "lo"], rest].concat();
+    let explain = |rest: &[&'static str]| {
+        [&["gateway", "explain", "--config", EXAMPLE, "--src", "192.0.2.9"], rest].concat()
+    };
+    check(&[
+        (&["frobnicate"], USAGE, "unrecognized subcommand 'frobnicate'"),
+        (&["gateway", "statsu"], USAGE, "'status'"),
+        (&["gateway", "run"], USAGE, "--interface <IF>"),
+        (&["gateway", "run", "-p", "443"], USAGE, "--interface <IF>"),
+        (&run(&[]), USAGE, "--port <PORT>"),
+        (&run(&["-p", "0"]), USAGE, "a port from 1 to 65535"),
+        (&run(&["-p", "70000"]), USAGE, "not a port"),
+        (&run(&["-p", "eth0"]), USAGE, "192.0.2.1:443"),
+        (&run(&["-p", "443", "--mode", "fast"]), USAGE, "`auto`, `native` or `generic`"),
+        (&run(&["-p", "443", "--policy", "soft"]), USAGE, "`new` or `strict`"),
+        (&run(&["-p", "443", "--max-connections", "many"]), USAGE, "--max-connections"),
+        (&run(&["-p", "443", "--new-per-source", "20"]), USAGE, "20/s burst 40"),
+        (&run(&["-p", "443", "--handshake-timeout", "5"]), USAGE, "250ms"),
+        (&run(&["-p", "443", "--handshake-timeout", "1h"]), USAGE, "out of range"),
+        (&run(&["-p", "443", "-p", "443"]), USAGE, "taken already"),
+        (&run(&["-i", "lo", "-p", "443"]), USAGE, "named twice"),
+        (&run(&["-p", "443", "--name", "a b"]), USAGE, "not a name"),
+        (&run(&["--config", EXAMPLE, "--max-connections", "5"]), USAGE, "cannot be used with"),
+        (&run(&["--config", EXAMPLE, "-p", "443"]), USAGE, "cannot be used with"),
+        (&["gateway", "sources", "--by", "name"], USAGE, "connections"),
+        (&["gateway", "deny"], USAGE, "<PREFIX>"),
+        (&["gateway", "deny", "192.0.2"], USAGE, "192.0.2.0/24"),
+        (&["gateway", "deny", "192.0.2.1/24"], USAGE, "write 192.0.2.0/24 or 192.0.2.1"),
+        (&["gateway", "allow", "192.0.2.1", "--for", "10"], USAGE, "10m"),
+        (&["gateway", "allow", "192.0.2.1", "--for", "0s"], USAGE, "forget"),
+        (&["gateway", "forget", "example.com"], USAGE, "an address or prefix"),
+        (&["gateway", "set"], USAGE, "<KEY=VALUE>"),
+        (&["gateway", "set", "policy"], USAGE, "KEY=VALUE"),
+        (&["gateway", "set", "max_conections=5"], USAGE, "did you mean max_connections"),
+        (&["gateway", "set", "max_connections=5", "policy=x"], USAGE, "`new` or `strict`"),
+        (&["gateway", "set", "lease=1ms"], USAGE, "out of range"),
+        (&["gateway", "explain", "--config", EXAMPLE], USAGE, "--src"),
+        (&explain(&["--short", "--initial"]), USAGE, "cannot be used with"),
+        (&explain(&["--quic-version", "3"]), USAGE, "not a QUIC version"),
+        (&explain(&["--dcid", "0"]), USAGE, "odd number"),
+        (&explain(&["--scid", "xy"]), USAGE, "not hex digits"),
+        (&explain(&["--size", "70000"]), USAGE, "--size"),
+        (&explain(&["--vlan", "4096"]), USAGE, "--vlan"),
+        (&explain(&["--dst", "2001:db8::1"]), USAGE, "not of one family"),
+        (&explain(&["--pcap", "x.pcap"]), USAGE, "cannot be used with"),
+        (&["gateway", "explain", "--hex", "00", "--summary"], USAGE, "--pcap"),
+        (&["serve", "--listen", "localhost"], USAGE, "--listen"),
+        (&["serve", "--cert", "c.pem"], USAGE, "--key"),
+        (&["serve", "--max-connections", "5"], USAGE, "--attach"),
+        (&["serve", "--mode", "native"], USAGE, "--attach"),
+        (&["serve", "--gateway", "x", "--attach", "lo"], USAGE, "cannot be used with"),
+        (&["serve", "--gateway", "--user-quota", "5"], USAGE, "cannot be used with"),
+        (&["get"], USAGE, "<URL>"),
+        (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several URLs"),
+        (&["get", "https://a/", "--insecure", "--ca", "x"], USAGE, "cannot be used with"),
+        (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hex digits"),
+        (&["lab", "flood", "initial", "--target", "10.77.0.1:443"], USAGE, "--duration"),
+        (&["lab", "exec", "server"], USAGE, "<CMD>"),
+        (&["lab", "up", "x", "--client-prefix", "10.0.0.0/8"], USAGE, "0=10.77.200.0/24"),
+    ]);
+}
+
+#[test]
+fn what_cannot_be_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let text = file("text.txt", b"this is not what you are looking for, whatever it is\n");
+    let unknown =
+        file("unknown.toml", b"[[service]]\nname = \"a\"\nlisten = [\"443\"]\nmax_conns = 5\n");
+    let range = file(
+        "range.toml",
+        b"[gateway]\nlease = \"1ms\"\n\n[[service]]\nname = \"a\"\nlisten = [\"443\"]\n",
+    );
+    let empty = file("empty.toml", b"");
+    let nowhere = file("nowhere.toml", b"[[service]]\nname = \"a\"\nlisten = [\"443\"]\n");
+    let missing = directory.path().join("missing").to_str().unwrap().to_owned();
+    for (path, part) in [
+        (&missing, "missing: No such file"),
+        (&text, "text.txt:1:"),
+        (&unknown, "unknown.toml:4:1: service.a.max_conns: there is no such key"),
+        (&range, "range.toml:2:9: gateway.lease: 1ms is out of range"),
+        (&empty, "[[service]]"),
+    ] {
+        let args = ["gateway", "explain", "--src", "192.0.2.9", "--config", path.as_str()];
+        check(&[(&args, FAILED, part)]);
+    }
+    check(&[
+        (&["gateway", "run", "--config", &nowhere], USAGE, "give -i INTERFACE"),
+        (&["serve", "--root", &missing, "--listen", "[::1]:0"], FAILED, "cannot serve files from"),
+        (&["serve", "--listen", "192.0.2.1:4433"], FAILED, "cannot listen on 192.0.2.1:4433"),
+        (&["serve", "--cert", &text, "--key", &text], FAILED, "no certificate in"),
+        (&["get", "http://localhost/"], FAILED, "must begin with https://"),
+        (&["get", "https://localhost:1/", "--timeout", "1ms"], FAILED, "https://localhost:1"),
+        (&["get", "https://localhost:1/", "--ca", &missing], FAILED, "cannot read"),
+        (&["lab", "down", "no-such-lab"], FAILED, "no lab `no-such-lab`"),
+        (&["lab", "exec", "no-such-host", "--", "true"], FAILED, "no host `no-such-host`"),
+        (
+            &["lab", "flood", "garbage", "--target", "10.77.0.1:443", "--duration", "1s"],
+            FAILED,
+            "refused: this thread",
+        ),
+        (
+            &["lab", "load", "well", "https://[::1]:1/", "--clients", "0"],
+            FAILED,
+            "at least one of: clients",
+        ),
+    ]);
+}
+
+#[test]
+fn what_root_cannot_do_either() {
+    if !root("what_root_cannot_do_either") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text.o");
+    std::fs::write(&text, "not ELF").unwrap();
+    let text = text.to_str().unwrap();
+    let selector = unique("nobody");
+    check(&[
+        (
+            &["gateway", "run", "-i", "nosuchif0", "-p", "443"],
+            FAILED,
+            "no network interface `nosuchif0`",
+        ),
+        (
+            &["gateway", "run", "-i", "lo", "-p", "443", "--object", text],
+            FAILED,
+            "is not the gateway's program",
+        ),
+        (
+            &["gateway", "run", "-i", "lo", "-p", "443", "--object", crate::common::EQUIC],
+            FAILED,
+            "is not the gateway's program",
+        ),
+        (
+            &["gateway", "run", "-i", "lo", "-p", "443", "--object", "/missing.o"],
+            FAILED,
+            "/missing.o",
+        ),
+        (&["gateway", "status", "--gateway", &selector], FAILED, "no gateway"),
+        (&["gateway", "deny", "192.0.2.1", "--gateway", &selector], FAILED, "no gateway"),
+        (&["gateway", "set", "policy=new", "--gateway", &selector], FAILED, "no gateway"),
+        (&["gateway", "detach", &selector], FAILED, "no gateway"),
+        (&["serve", "--listen", "[::1]:0", "--gateway", &selector], FAILED, "no gateway"),
+        (
+            &["serve", "--listen", "[::1]:0", "--attach", "nosuchif0"],
+            FAILED,
+            "no network interface `nosuchif0`",
+        ),
+        (
+            &["gateway", "explain", "--config", EXAMPLE, "--pcap", "/missing.pcap"],
+            FAILED,
+            "cannot open /missing.pcap",
+        ),
+        (
+            &["gateway", "explain", "--config", EXAMPLE, "--pcap", EXAMPLE],
+            FAILED,
+            "neither pcap nor pcapng",
+        ),
+    ]);
+}

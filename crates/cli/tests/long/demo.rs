@@ -1,0 +1,171 @@
+//! The demo as a whole: what it writes, and that it leaves nothing behind, however it ends.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::common::{EQUIC, eventually, finish, root, unique};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Marks every process of one demo: parts inherit it.
+const MARK: &str = "EQUIC_DEMO_TEST";
+
+fn demo(mark: &str, out: &Path) -> Command {
+    let mut command = Command::new(EQUIC);
+    command.env(MARK, mark).args(["demo", "--quick", "--json", "--out"]).arg(out);
+    command
+}
+
+/// Processes of the demo with this mark: id and command line.
+fn processes(mark: &str) -> Vec<(i32, String)> {
+    let wanted = format!("{MARK}={mark}");
+    let all = std::fs::read_dir("/proc").unwrap();
+    let pids = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| {
+        // Whoever has ended meanwhile has no files.
+        let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).ok();
+        let environment = read("environ")?;
+        let marked = environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
+        let line = String::from_utf8_lossy(&read("cmdline")?).replace('\0', " ");
+        marked.then_some((pid, line))
+    })
+    .collect()
+}
+
+/// Ids of the labs that a process with this id owns.
+fn labs_of(owner: u32) -> Vec<String> {
+    let labs = equic_lab::Lab::list().unwrap();
+    labs.into_iter().filter(|lab| lab.pid == owner).map(|lab| lab.id).collect()
+}
+
+fn assert_nothing_left(mark: &str, lab: &str) {
+    // A part that was killed may still be on its way out.
+    eventually("every process has ended", || processes(mark).is_empty().then_some(()));
+    let prefix = format!("eqlab-{lab}-");
+    let names = std::fs::read_dir("/run/netns").map_or_else(
+        |_| Vec::new(),
+        |all| all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect(),
+    );
+    assert!(!names.iter().any(|name| name.starts_with(&prefix)), "{names:?}");
+    assert!(!Path::new(&format!("/run/equic-lab/{lab}.json")).exists());
+    let gateways = equic_gateway::Control::find().unwrap();
+    assert!(!gateways.iter().any(|gateway| gateway.name == lab), "{gateways:?}");
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn dropped(arm: &Value, place: &str) -> f64 {
+    let drops = arm["drops"].as_array().unwrap();
+    drops.iter().filter(|row| row["place"] == place).map(|row| number(&row["count"])).sum()
+}
+
+#[test]
+fn the_demo_shows_what_it_should_and_leaves_nothing() {
+    if !root("the_demo_shows_what_it_should_and_leaves_nothing") {
+        return;
+    }
+    let _alone = crate::alone();
+    let (mark, out) = (unique("whole"), tempfile::tempdir().unwrap());
+    let report = finish(demo(&mark, out.path())).json();
+    assert_eq!(report["schema"], "equic.demo/1");
+    let written = std::fs::read_to_string(out.path().join("demo.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), report);
+    assert!(std::fs::read_to_string(out.path().join("demo.svg")).unwrap().contains("<svg"));
+    assert!(std::fs::read(out.path().join("demo.png")).unwrap().starts_with(b"\x89PNG"));
+
+    let data = &report["data"];
+    let arms = data["arms"].as_array().unwrap();
+    let names: Vec<&str> = arms.iter().map(|arm| arm["arm"].as_str().unwrap()).collect();
+    assert_eq!(names, ["alone", "unprotected", "user_space", "gateway"]);
+    let plan = &data["plan"];
+    for arm in arms {
+        let legitimate = &arm["legitimate"];
+        let kinds = ["ok", "refused", "timeouts", "errors"];
+        let kinds: f64 = kinds.iter().map(|kind| number(&legitimate[kind])).sum();
+        assert_eq!(kinds, number(&legitimate["requests"]), "{legitimate}");
+    }
+    for arm in [&arms[0], &arms[3]] {
+        assert!(number(&arm["legitimate"]["requests_per_s"]) > 0.0, "{arm}");
+        assert!(number(&arm["legitimate"]["ok"]) > 0.0, "{arm}");
+    }
+    assert!(arms[0]["attack"].is_null() && arms[0]["gateway"].is_null());
+    for arm in &arms[..3] {
+        assert_eq!(dropped(arm, "kernel"), 0.0, "{arm}");
+    }
+    assert!(dropped(&arms[2], "server") > 0.0, "{}", arms[2]);
+    assert!(dropped(&arms[3], "kernel") > 0.0, "{}", arms[3]);
+    let attack = &arms[3]["attack"];
+    let quota = number(&plan["max_connections"]) * number(&plan["attackers"]);
+    let peak = number(&attack["peak_connections"]);
+    assert!(peak > 0.0 && peak <= quota, "{peak} connections, quota {quota}");
+    let conclusion = data["conclusion"].as_str().unwrap();
+    assert!(conclusion.ends_with('.') && conclusion.contains("requests/s"), "{conclusion}");
+    assert_nothing_left(&mark, arms[3]["gateway"]["name"].as_str().unwrap());
+}
+
+/// A demo that is on, and the id of its lab.
+fn begun(mark: &str, out: &Path) -> (Child, String) {
+    let mut command = demo(mark, out);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let lab = eventually("its lab", || labs_of(child.id()).pop());
+    (child, lab)
+}
+
+/// Waits until the demo has this part.
+fn part(mark: &str, words: &str) -> Pid {
+    let found = eventually(words, || {
+        processes(mark).into_iter().find(|(_, line)| line.contains(words)).map(|(pid, _)| pid)
+    });
+    Pid::from_raw(found)
+}
+
+#[test]
+fn ctrl_c_ends_everything() {
+    if !root("ctrl_c_ends_everything") {
+        return;
+    }
+    let _alone = crate::alone();
+    let (mark, out) = (unique("interrupted"), tempfile::tempdir().unwrap());
+    let (child, lab) = begun(&mark, out.path());
+    part(&mark, " lab load well ");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(Signal::SIGINT as i32), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.is_empty(), "{stderr}");
+    assert_nothing_left(&mark, &lab);
+}
+
+#[test]
+fn a_part_that_dies_is_named() {
+    if !root("a_part_that_dies_is_named") {
+        return;
+    }
+    let _alone = crate::alone();
+    let (mark, out) = (unique("dead"), tempfile::tempdir().unwrap());
+    let (child, lab) = begun(&mark, out.path());
+    part(&mark, " lab load well ");
+    kill(part(&mark, " serve "), Signal::SIGKILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let expected = "equic: the server ended unexpectedly (signal: 9 (SIGKILL)); it said nothing";
+    assert!(stderr.contains(expected), "{stderr}");
+    assert_nothing_left(&mark, &lab);
+}
+
+#[test]
+fn wrong_figures_are_refused_at_once() {
+    for args in [&["--flood", "1"][..], &["--seconds", "2"], &["--connections", "0"]] {
+        let mut command = Command::new(EQUIC);
+        command.arg("demo").args(args);
+        let out = finish(command);
+        assert_eq!(out.code, Some(2), "{out:?}");
+        assert!(out.stderr.contains(args[0]), "{out:?}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Nothing of a lab stays behind, whatever ends its owner.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+
+use crate::common;
+use equic_lab::{Lab, cleanup_on_signals, spawn};
+
+/// Set in the process that plays the owner.
+const OWNER: &str = "EQUIC_LAB_TEST_OWNER";
+
+fn sleeper(lab: &Lab) -> Child {
+    let mut command = lab.client(0).command("sleep");
+    command.arg("600");
+    spawn(command).unwrap()
+}
+
+/// Not zombie, not gone.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap().starts_with(['Z', 'X']))
+}
+
+#[test]
+fn dropping_removes_everything() {
+    let Some(lab) = common::lab("t-drop", 2) else { return };
+    let id = lab.id().to_owned();
+    assert_eq!(common::namespaces_of(&id).len(), 4);
+    let mut child = sleeper(&lab);
+    drop(lab);
+    common::assert_gone(&id);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn closing_reports_and_ends_what_ignores_sigterm() {
+    let Some(lab) = common::lab("t-close", 1) else { return };
+    let id = lab.id().to_owned();
+    let mut command = lab.server().command("/bin/sh");
+    command
+        .args(["-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
+        .stdout(Stdio::piped());
+    let mut child = spawn(command).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    lab.close().unwrap();
+    common::assert_gone(&id);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_panic_removes_everything() {
+    let Some(lab) = common::lab("t-panic", 1) else { return };
+    let id = lab.id().to_owned();
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _owned = lab;
+        panic!("expected");
+    }));
+    assert!(result.is_err());
+    common::assert_gone(&id);
+}
+
+#[test]
+fn a_refused_lab_leaves_nothing() {
+    if common::lab("t-root", 1).is_none() {
+        return;
+    }
+    let error = Lab::builder("t-refuse").clients(0).build().unwrap_err();
+    assert!(error.to_string().contains("0 clients"), "{error}");
+    assert!(!Lab::list().unwrap().iter().any(|record| record.id.starts_with("t-refuse-")));
+}
+
+/// The owner in the tests below: builds a lab, tells its id and a child's pid, and waits.
+#[test]
+fn owner() {
+    if std::env::var_os(OWNER).is_none() {
+        return;
+    }
+    cleanup_on_signals().unwrap();
+    cleanup_on_signals().unwrap();
+    let lab = Lab::builder("t-owner").clients(2).build().unwrap();
+    let mut child = sleeper(&lab);
+    println!("\nlab {} {}", lab.id(), child.id());
+    let _ = child.wait();
+    // The signal ends this process, not the end of the test.
+    loop {
+        std::thread::park();
+    }
+}
+
+fn start_owner() -> (Child, String, u32) {
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "cleanup::owner", "--nocapture"])
+        .env(OWNER, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(owner.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .find(|line| line.starts_with("lab "))
+        .expect("the owner tells about its lab");
+    let words: Vec<&str> = told.split(' ').collect();
+    (owner, words[1].to_owned(), words[2].parse().unwrap())
+}
+
+fn send(owner: &Child, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(owner.id().cast_signed()), signal).unwrap();
+}
+
+#[test]
+fn signals_remove_everything() {
+    if common::lab("t-root", 1).is_none() {
+        return;
+    }
+    use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let (mut owner, id, child) = start_owner();
+        assert_eq!(common::namespaces_of(&id).len(), 4);
+        send(&owner, signal);
+        assert_eq!(owner.wait().unwrap().signal(), Some(signal as i32), "ends as the signal does");
+        common::assert_gone(&id);
+        assert!(!runs(child));
+    }
+}
+
+#[test]
+fn sweep_removes_labs_of_the_dead_only() {
+    let Some(mine) = common::lab("t-mine", 1) else { return };
+    let (mut owner, id, child) = start_owner();
+    let stranger = format!("eqlabstranger-{}", std::process::id());
+    let ip = |args: &[&str]| assert!(Command::new("ip").args(args).status().unwrap().success());
+    ip(&["netns", "add", &stranger]);
+
+    let sweep = Lab::sweep().unwrap();
+    assert!(sweep.alive.contains(&id) && !sweep.removed.contains(&id), "{sweep:?}");
+    assert_eq!(common::namespaces_of(&id).len(), 4);
+
+    send(&owner, nix::sys::signal::Signal::SIGKILL);
+    common::eventually("the child dies with its owner", || !runs(child));
+    // The owner is a zombie until we wait for it: dead all the same.
+    let sweep = Lab::sweep().unwrap();
+    owner.wait().unwrap();
+    assert!(sweep.removed.contains(&id), "{sweep:?}");
+    assert!(sweep.alive.iter().any(|alive| alive == mine.id()), "{sweep:?}");
+    common::assert_gone(&id);
+    assert_eq!(common::namespaces_of(mine.id()).len(), 3);
+    assert!(std::path::Path::new("/run/netns").join(&stranger).exists());
+    ip(&["netns", "del", &stranger]);
+    assert!(!Lab::sweep().unwrap().removed.contains(&id), "twice is once");
+}
+
+/// A record decides what is deleted, so one that names other namespaces is refused.
+#[test]
+fn sweep_refuses_forged_records() {
+    let Some(lab) = common::lab("t-forge", 1) else { return };
+    let mut record = lab.record().clone();
+    record.id = format!("t-forged-{}", std::process::id());
+    record.start_ticks += 1;
+    let path = format!("/run/equic-lab/{}.json", record.id);
+    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+    let sweep = Lab::sweep().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(sweep.failed.iter().any(|e| e.to_string().contains(&record.id)), "{sweep:?}");
+    assert_eq!(common::namespaces_of(lab.id()).len(), 3);
+}

@@ -1,0 +1,125 @@
+//! Measurements against tools that measure the same.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+
+use crate::common;
+use equic_lab::measure::{BpfRuns, BpfStatistics, Calls, SyscallCounter, all_calls};
+
+/// A program whose calls are known: 1000 reads and writes of dd, and files that are not there.
+const PROGRAM: &str =
+    "dd if=/dev/zero of=/dev/null bs=1 count=1000 status=none; cat /nonexistent/a /nonexistent/b";
+
+fn root(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        assert!(!common::ci::in_ci(), "run the tests as root");
+        eprintln!("\n*** SKIPPED {test}: it needs root ***\n");
+    }
+    root
+}
+
+/// A shell that becomes `program` once it has read a line; while it waits it can be watched.
+fn waiting(program: &str) -> Child {
+    let mut shell = Command::new("/bin/sh");
+    bare(&mut shell);
+    shell.args(["-c", &format!("read -r go; exec {program}")]).stdin(Stdio::piped());
+    shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Without what makes the loader look in more places, once for the shell and once for the program.
+fn bare(command: &mut Command) {
+    command.env_clear().env("PATH", "/usr/bin:/bin");
+}
+
+fn counted(program: &str) -> BTreeMap<String, Calls> {
+    let mut child = waiting(program);
+    let counter = SyscallCounter::start(child.id()).unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.wait().unwrap();
+    counter.read().unwrap()
+}
+
+/// What strace(1) counts: calls and errors by name.
+fn traced(program: &str) -> BTreeMap<String, (u64, u64)> {
+    let mut strace = Command::new("strace");
+    bare(&mut strace);
+    strace.args(["-f", "-c", "-S", "name", "-U", "name,calls,errors", "-o", "/dev/stdout"]);
+    strace.args(program.split(' ')).stderr(Stdio::null());
+    let output = strace.output().expect("strace runs: `make setup` installs it");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let rows = text.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let calls = words.get(1)?.parse().ok()?;
+        Some((words[0].to_owned(), (calls, words.get(2).map_or(0, |word| word.parse().unwrap()))))
+    });
+    rows.filter(|(name, _)| name != "total").collect()
+}
+
+#[test]
+fn system_calls_are_those_that_strace_counts() {
+    if !root("system_calls_are_those_that_strace_counts") {
+        return;
+    }
+    for (program, calls, errors) in [
+        ("dd if=/dev/zero of=/dev/null bs=1 count=1000 status=none", &["read", "write"][..], 0),
+        ("cat /nonexistent/a /nonexistent/b", &["openat", "write"], 2),
+    ] {
+        let (ours, theirs) = (counted(program), traced(program));
+        assert!(theirs.values().map(|(calls, _)| calls).sum::<u64>() > 20, "{theirs:?}");
+        for call in calls {
+            let own = ours.get(*call).copied().unwrap_or_default();
+            let (count, failed) = theirs[*call];
+            // The shell's read of the line is one that was under way: not more, if it was seen whole.
+            let surplus = own.calls - count;
+            assert!(surplus <= u64::from(*call == "read") * 8, "{call}: {own:?}, strace {count}");
+            assert_eq!(own.errors, failed, "{call}: {own:?}");
+        }
+        assert!(ours.values().map(|calls| calls.errors).sum::<u64>() >= errors);
+        let all = all_calls(&ours);
+        assert!(all.cpu_seconds > 0.0 && all.calls >= theirs.values().map(|row| row.0).sum());
+    }
+}
+
+#[test]
+fn other_processes_are_not_counted_and_waiting_is_no_work() {
+    if !root("other_processes_are_not_counted_and_waiting_is_no_work") {
+        return;
+    }
+    let noise = counted("sleep 0.3");
+    let slept = noise["clock_nanosleep"];
+    assert_eq!((slept.calls, slept.errors), (1, 0));
+    assert!(slept.waiting_seconds > 0.25 && slept.cpu_seconds < slept.waiting_seconds, "{slept:?}");
+    let mut idle = waiting("true");
+    let counter = SyscallCounter::start(idle.id()).unwrap();
+    assert!(Command::new("/bin/sh").args(["-c", PROGRAM]).stderr(Stdio::null()).status().is_ok());
+    let seen = counter.read().unwrap();
+    assert_eq!(seen.get("write"), None, "{seen:?}");
+    drop(idle.stdin.take());
+    idle.wait().unwrap();
+}
+
+#[test]
+fn runs_of_a_bpf_program_are_counted() {
+    if !root("runs_of_a_bpf_program_are_counted") {
+        return;
+    }
+    let _on = BpfStatistics::enable().unwrap();
+    let config = equic_gateway::Config::for_port(443);
+    let gateway =
+        equic_gateway::Gateway::load(&config, equic_gateway::ObjectSource::Embedded).unwrap();
+    let before = BpfRuns::of(gateway.program_id()).unwrap();
+    gateway.test_run_repeat(&[0; 64], None, 500).unwrap();
+    let runs = BpfRuns::of(gateway.program_id()).unwrap().since(before);
+    // Test runs count when the kernel runs them as packets are run; none is counted twice.
+    assert!(runs.count <= 500, "{runs:?}");
+    assert_eq!(runs.mean_ns().is_some(), runs.count > 0);
+    let id = gateway.program_id();
+    drop(gateway);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while BpfRuns::of(id).is_ok() {
+        assert!(std::time::Instant::now() < deadline, "the program stays");
+        std::thread::yield_now();
+    }
+}

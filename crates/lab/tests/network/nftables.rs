@@ -1,0 +1,60 @@
+//! The packet filter the gateway is compared with does what its rules say, and nothing else.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use crate::common;
+use equic_lab::nftables::Rules;
+
+const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const INITIAL: u8 = 0xc3;
+const SHORT: u8 = 0x43;
+
+#[test]
+fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
+    let Some(lab) = common::lab("t-nft", 2) else { return };
+    let rules = Rules {
+        port: 4433,
+        initials_per_second: 1,
+        burst: 5,
+        deny: vec![format!("{}/32", lab.client(1).ipv4).parse().unwrap()],
+    };
+    let filter = rules.apply(lab.server()).unwrap();
+    let server = lab.server().socket_address(ANY4, 4433);
+    let sink = lab.server().udp_socket(server).unwrap();
+    sink.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let elsewhere = lab.server().udp_socket(lab.server().socket_address(ANY4, 53)).unwrap();
+    elsewhere.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let send = |client: usize, port: u16, byte: u8, count: usize| {
+        let from = lab.client(client).udp_socket((ANY4, 0).into()).unwrap();
+        for _ in 0..count {
+            from.send_to(&[byte; 1200], (server.ip(), port)).unwrap();
+        }
+    };
+
+    send(1, 4433, SHORT, 10);
+    send(0, 4433, INITIAL, 100);
+    send(0, 53, INITIAL, 20);
+    // Packets do not overtake each other: when these are here, so is all that came through.
+    send(0, 4433, SHORT, 20);
+    let mut buffer = [0; 1500];
+    let (mut initials, mut short) = (0, 0);
+    while short < 20 {
+        let (_, from) = sink.recv_from(&mut buffer).unwrap();
+        assert_eq!(from.ip(), IpAddr::from(lab.client(0).ipv4), "the denied source is heard of");
+        match buffer[0] {
+            INITIAL => initials += 1,
+            _ => short += 1,
+        }
+    }
+    // A second may pass between two of them on a busy machine.
+    assert!((5..50).contains(&initials), "{initials} of 100 Initials came through");
+    for _ in 0..20 {
+        elsewhere.recv_from(&mut buffer).unwrap();
+    }
+    assert_eq!(filter.dropped().unwrap(), 10 + 100 - initials);
+
+    drop(filter);
+    send(1, 4433, INITIAL, 1);
+    assert_eq!(sink.recv_from(&mut buffer).unwrap().1.ip(), IpAddr::from(lab.client(1).ipv4));
+}

@@ -1,0 +1,218 @@
+//! What does not parse, and what to close the connection with; and what is allowed where.
+
+use crate::support::hex;
+use equic_wire::TransportErrorCode as Code;
+use equic_wire::frame::{Frame, FrameErrorKind, FrameType, Frames};
+use equic_wire::packet::{Datagram, LongInvariant, Packet, PacketError, PacketType, ParseOptions};
+use equic_wire::{Side, VarInt, Version};
+
+#[test]
+fn frames_that_do_not_parse() {
+    use FrameErrorKind::*;
+    let rows = [
+        ("4001", TypeNotShortest, Code::PROTOCOL_VIOLATION),
+        ("80000000", TypeNotShortest, Code::PROTOCOL_VIOLATION),
+        ("40", Truncated, Code::FRAME_ENCODING_ERROR),
+        // ACK: the first range, a gap, and a range that go below zero.
+        ("0205000006", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
+        ("02050001040000", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
+        ("02050001000303", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
+        ("020500010000ff", Truncated, Code::FRAME_ENCODING_ERROR),
+        // As many ranges as there are numbers, and none of them there.
+        ("020500ffffffffffffffff00", Truncated, Code::FRAME_ENCODING_ERROR),
+        ("03050000000000", Truncated, Code::FRAME_ENCODING_ERROR),
+        ("06ffffffffffffffff0100", OffsetTooLarge, Code::FRAME_ENCODING_ERROR),
+        ("0605ffffffffffffffff", Truncated, Code::FRAME_ENCODING_ERROR),
+        ("0700", EmptyToken, Code::FRAME_ENCODING_ERROR),
+        ("0c04ffffffffffffffff00", OffsetTooLarge, Code::FRAME_ENCODING_ERROR),
+        ("0e04ffffffffffffffff0100", OffsetTooLarge, Code::FRAME_ENCODING_ERROR),
+        ("12d000000000000001", StreamCountTooLarge, Code::FRAME_ENCODING_ERROR),
+        ("13d000000000000001", StreamCountTooLarge, Code::FRAME_ENCODING_ERROR),
+        ("16d000000000000001", StreamCountTooLarge, Code::FRAME_ENCODING_ERROR),
+        ("17d000000000000001", StreamCountTooLarge, Code::FRAME_ENCODING_ERROR),
+        ("18010000", ConnectionIdLength, Code::FRAME_ENCODING_ERROR),
+        ("18010015", ConnectionIdLength, Code::FRAME_ENCODING_ERROR),
+        ("18010201aa00112233445566778899aabbccddeeff", RetirePriorTo, Code::FRAME_ENCODING_ERROR),
+        ("1a01020304050607", Truncated, Code::FRAME_ENCODING_ERROR),
+        ("1c000005", Truncated, Code::FRAME_ENCODING_ERROR),
+        ("3102", Truncated, Code::FRAME_ENCODING_ERROR),
+    ];
+    for (bytes, kind, code) in rows {
+        // Behind a frame that does parse.
+        let payload = [vec![1], hex(bytes)].concat();
+        let mut frames = Frames::new(&payload).expect("it is not empty");
+        assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
+        let error = frames.next().expect("there is more").expect_err(bytes);
+        assert_eq!((error.kind, error.code()), (kind, code), "{bytes}: {error}");
+        assert_eq!(frames.next(), None);
+    }
+    let error = Frames::new(&[]).expect_err("no frame");
+    assert_eq!((error.kind, error.code()), (NoFrames, Code::PROTOCOL_VIOLATION));
+}
+
+#[test]
+fn legal_edges() {
+    // 2^60 streams, data up to 2^62-1, packet numbers down to 0.
+    for bytes in ["12d000000000000000", "0e04fffffffffffffffe01aa", "0205000005", "02050001020100"]
+    {
+        let payload = hex(bytes);
+        let mut frames = Frames::new(&payload).expect("it is not empty");
+        assert!(matches!(frames.next(), Some(Ok(_))), "{bytes}");
+        assert_eq!(frames.next(), None, "{bytes}");
+    }
+}
+
+#[test]
+fn padding_is_counted_in_one_piece() {
+    for len in 1..70 {
+        let payload = [vec![0; len], vec![1], vec![0; len], vec![1]].concat();
+        let frames: Vec<_> = Frames::new(&payload).unwrap().map(Result::unwrap).collect();
+        let padding = Frame::Padding(len.try_into().unwrap());
+        assert_eq!(frames, [padding, Frame::Ping, padding, Frame::Ping]);
+    }
+}
+
+#[test]
+fn an_unknown_type_is_for_the_extension() {
+    // PING, an extension's frame (type 0x3e7a, one integer), PING.
+    let payload = hex("017e7a4a0101");
+    let mut frames = Frames::new(&payload).unwrap();
+    assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
+    let Some(Ok(Frame::Unknown(unknown))) = frames.next() else { panic!("not unknown") };
+    assert_eq!((unknown.frame_type.0.get(), unknown.rest), (0x3e7a, &payload[3..]));
+    assert_eq!(unknown.error().code(), Code::FRAME_ENCODING_ERROR);
+    assert_eq!(frames.next(), None, "nobody knows where it ends");
+    frames.resume(&unknown.rest[2..]);
+    assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
+    assert_eq!(frames.next(), None);
+}
+
+/// RFC 9000 table 3, and the extensions' sections.
+#[test]
+fn what_is_allowed_where() {
+    // (types, packets, [ack-eliciting, in flight, probing, flow controlled])
+    let rows: [(&[u64], &str, &str); 18] = [
+        (&[0x00], "IH01", "_fp_"),
+        (&[0x01], "IH01", "af__"),
+        (&[0x02, 0x03], "IH_1", "____"),
+        (&[0x04, 0x05], "__01", "af__"),
+        (&[0x06], "IH_1", "af__"),
+        (&[0x07], "___1", "af__"),
+        (&[8, 9, 10, 11, 12, 13, 14, 15], "__01", "af_c"),
+        (&[0x10, 0x11, 0x12, 0x13], "__01", "af__"),
+        (&[0x14, 0x15, 0x16, 0x17], "__01", "af__"),
+        (&[0x18], "__01", "afp_"),
+        (&[0x19], "___1", "af__"),
+        (&[0x1a], "__01", "afp_"),
+        (&[0x1b], "___1", "afp_"),
+        (&[0x1c], "IH01", "____"),
+        (&[0x1d], "__01", "____"),
+        (&[0x1e], "___1", "af__"),
+        (&[0x30, 0x31], "__01", "af__"),
+        (&[0x1f, 0xaf], "___1", "af__"),
+    ];
+    let packets =
+        [PacketType::Initial, PacketType::Handshake, PacketType::ZeroRtt, PacketType::OneRtt];
+    let mut known = 0;
+    for (numbers, allowed, marks) in rows {
+        for number in numbers {
+            known += 1;
+            let frame_type = FrameType(VarInt::new(*number).unwrap());
+            assert!(frame_type.is_known());
+            for (packet, mark) in packets.into_iter().zip(allowed.chars()) {
+                assert_eq!(frame_type.allowed_in(packet), Some(mark != '_'), "{frame_type:?}");
+            }
+            let mark = |is: bool, mark: char| if is { mark } else { '_' };
+            let of_type = [
+                mark(frame_type.is_ack_eliciting(), 'a'),
+                mark(frame_type.is_in_flight(), 'f'),
+                mark(frame_type.is_probing(), 'p'),
+                mark(frame_type.is_flow_controlled(), 'c'),
+            ];
+            assert!(of_type.into_iter().eq(marks.chars()), "{frame_type:?}: {of_type:?}");
+            let server_only = matches!(number, 0x07 | 0x1e);
+            assert_eq!(frame_type.may_be_sent_by(Side::Client), !server_only);
+            assert!(frame_type.may_be_sent_by(Side::Server));
+        }
+    }
+    let all = (0..0x1_0000).filter(|n| FrameType(VarInt::from_u32(*n)).is_known()).count();
+    assert_eq!(all, known, "each known type is in a row");
+    let extension = FrameType(VarInt::from_u32(0x3e75));
+    assert!(extension.is_ack_eliciting() && extension.is_in_flight());
+    assert_eq!(extension.allowed_in(PacketType::Initial), None);
+}
+
+#[test]
+fn a_frame_in_the_wrong_place_is_a_protocol_violation() {
+    let error = Frame::Ping.check_allowed(PacketType::Initial, Side::Client);
+    assert_eq!(error, Ok(()));
+    let error = Frame::MaxData(VarInt::ZERO).check_allowed(PacketType::Handshake, Side::Client);
+    let error = error.unwrap_err();
+    assert_eq!(error.kind, FrameErrorKind::WrongPacketType);
+    assert_eq!(error.code(), Code::PROTOCOL_VIOLATION);
+    let error = Frame::HandshakeDone.check_allowed(PacketType::OneRtt, Side::Client).unwrap_err();
+    assert_eq!((error.kind, error.code()), (FrameErrorKind::WrongSender, Code::PROTOCOL_VIOLATION));
+}
+
+#[test]
+fn packets_that_do_not_parse() {
+    let rows = [
+        ("8000000001", PacketError::Truncated),
+        ("800000000100004000", PacketError::FixedBit),
+        ("c00000000115", PacketError::Truncated),
+        ("00112233445566778899aabbccddeeff0011223344", PacketError::FixedBit),
+        ("40112233445566778899aabbccddeeff00112233", PacketError::TooShortToSample),
+        ("c0000000010000004013", PacketError::Truncated),
+        ("f00000000100001122", PacketError::Truncated),
+        ("f00000000100000102030405060708090a0b0c0d0e0f10", PacketError::EmptyRetryToken),
+        ("80000000000000000000", PacketError::VersionList),
+    ];
+    for (bytes, error) in rows {
+        let bytes = hex(bytes);
+        let read = Datagram::new(&bytes, ParseOptions::default()).next();
+        assert_eq!(read, Some(Err(error)), "{bytes:02x?}");
+    }
+    let long_id = [hex("c00000000115"), vec![1; 21], vec![0; 40]].concat();
+    let read = Datagram::new(&long_id, ParseOptions::default()).next();
+    assert_eq!(read, Some(Err(PacketError::ConnectionIdTooLong)));
+    // Another version may have such an ID.
+    let other = [hex("c00a1a2a3a15"), vec![1; 21], vec![0; 40]].concat();
+    let read = Datagram::new(&other, ParseOptions::default()).next();
+    let Some(Ok(Packet::UnknownVersion(LongInvariant { version, dcid, .. }))) = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!((version, dcid.len()), (Version(0x0a1a_2a3a), 21));
+    assert!(version.is_reserved() && Version::reserved(0x1234_5678).is_reserved());
+    assert_eq!(version, Version::reserved(version.0));
+}
+
+#[test]
+fn what_is_behind_a_packet_too_short_to_open_is_still_read() {
+    let short = hex("e00000000100000401020304");
+    let good = [hex("e0000000010000"), vec![20], vec![9; 20]].concat();
+    let one_rtt = [vec![0x40], vec![8; 30]].concat();
+    let datagram = [good.clone(), short, good, one_rtt].concat();
+    let packets: Vec<_> = Datagram::new(&datagram, ParseOptions::default()).collect();
+    assert!(
+        matches!(
+            packets[..],
+            [
+                Ok(Packet::Long(_)),
+                Err(PacketError::TooShortToSample),
+                Ok(Packet::Long(_)),
+                Ok(Packet::Short(_))
+            ]
+        ),
+        "{packets:?}"
+    );
+}
+
+#[test]
+fn error_codes() {
+    assert_eq!(Code::crypto(40).0.get(), 0x128);
+    assert_eq!(Code::crypto(40).tls_alert(), Some(40));
+    assert_eq!(Code::crypto(40).name(), Some("CRYPTO_ERROR"));
+    assert_eq!(Code::NO_VIABLE_PATH.to_string(), "NO_VIABLE_PATH");
+    assert_eq!(Code(VarInt::from_u32(0x200)).name(), None);
+    assert_eq!(Code(VarInt::from_u32(0x200)).tls_alert(), None);
+}
