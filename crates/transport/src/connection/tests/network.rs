@@ -25,6 +25,8 @@ pub struct Faults {
     pub jitter: Duration,
     /// Bytes a second; none: without limit.
     pub rate: Option<u64>,
+    /// The queue of a limited path, as time; what would wait longer is dropped.
+    pub queue: Duration,
     /// Larger datagrams vanish.
     pub mtu: u16,
     /// From this moment on the path takes no larger ones than these, without a word.
@@ -46,6 +48,7 @@ impl Faults {
             forged: 0.0,
             jitter: Duration::ZERO,
             rate: None,
+            queue: QUEUE,
             mtu: 1500,
             black_hole: None,
             delay: DELAY,
@@ -78,6 +81,7 @@ impl Faults {
             forged: often(0.1),
             jitter: Duration::from_millis(often(60.0) as u64),
             rate: None,
+            queue: QUEUE,
             mtu: if seed.is_multiple_of(3) { 1250 } else { 1500 },
         }
     }
@@ -90,7 +94,7 @@ type Meddle = Box<dyn FnMut(bool, &[u8]) -> Vec<(bool, Vec<u8>)>>;
 type Prepare = Box<dyn FnOnce(&mut Connection)>;
 
 const DELAY: Duration = Duration::from_millis(10);
-/// The queue of a limited path, as time.
+/// The usual queue of a limited path.
 const QUEUE: Duration = Duration::from_millis(60);
 
 /// Where the two are in the beginning.
@@ -400,6 +404,15 @@ impl Network {
         }
     }
 
+    /// Runs for so long.
+    pub fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.transmit();
+            self.step(end);
+        }
+    }
+
     /// Runs so many steps with a stream's worth of data, whatever comes of it.
     pub fn run_some(&mut self, steps: usize) {
         let end = self.now + Duration::from_secs(120);
@@ -622,7 +635,7 @@ impl Network {
         if let Some(rate) = self.faults.rate {
             let free = &mut self.free_at[usize::from(to_server)];
             let start = (*free).max(self.now);
-            if start.since(self.now) > QUEUE {
+            if start.since(self.now) > self.faults.queue {
                 return None;
             }
             *free = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
