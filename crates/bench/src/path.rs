@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use equic_lab::relay::{Chance, Config, Link};
+use equic_lab::relay::Config;
+use equic_net::{Chance, Link, Queue};
 
 use crate::BenchError;
 use crate::sweep::{bytes, rate};
@@ -118,7 +119,10 @@ impl Impairment {
                 "rate" => link.rate = Some(rate(value).ok_or_else(number)?),
                 "queue" => {
                     let packets = bytes(value).and_then(|packets| usize::try_from(packets).ok());
-                    link.queue = packets.ok_or_else(number)?;
+                    link.queue = match packets.ok_or_else(number)? {
+                        0 => Queue::Unlimited,
+                        packets => Queue::Packets(packets),
+                    };
                 }
                 "seed" => seed = value.parse().map_err(|_| number())?,
                 _ => {
@@ -156,7 +160,7 @@ fn duration(text: &str) -> Option<Duration> {
 /// `1%`, `0.5%`.
 fn chance(text: &str) -> Option<Chance> {
     let percent = plain(text.strip_suffix('%')?)?;
-    (percent <= 100.0).then_some(Chance { percent, burst: 0 })
+    (percent <= 100.0).then_some(Chance::percent(percent))
 }
 
 fn plain(digits: &str) -> Option<f64> {
@@ -200,7 +204,7 @@ mod tests {
             (Duration::from_millis(20), Duration::from_millis(3))
         );
         assert_eq!((link.drop.percent, link.reorder.percent), (1.5, 2.0));
-        assert_eq!((link.rate, link.queue), (Some(100_000_000), 50));
+        assert_eq!((link.rate, link.queue), (Some(100_000_000), Queue::Packets(50)));
         assert_ne!(impairment.relay(server, 1).seed, 9);
         assert_eq!(impairment.relay(server, 1).seed, impairment.relay(server, 1).seed);
     }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use equic_lab::relay::{Chance, Link, Rebind, RebindTo};
+use equic_lab::relay::{Rebind, RebindTo};
+use equic_net::{Chance, Link, Queue};
 
 use crate::registry::Role;
 
@@ -242,11 +243,12 @@ impl Case {
             Size::Small => 40_000_000,
         };
         let percent = |percent| Chance { percent, burst: 3 };
-        let mut link = Link { delay: 15 * MS, rate: Some(rate), queue: 25, ..Link::default() };
-        if size == Size::Small {
+        let queue = Queue::Packets(match size {
+            Size::Runner => 25,
             // As long a queue in milliseconds.
-            link.queue = 100;
-        }
+            Size::Small => 100,
+        });
+        let mut link = Link { delay: 15 * MS, rate: Some(rate), queue, ..Link::default() };
         match self {
             Case::LongRtt => link.delay = 750 * MS,
             Case::HandshakeLoss => link.drop = percent(30.0),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
-use equic_lab::relay::Fate;
+use equic_net::Fate;
 
 use crate::trace::{ClientHello, Content, Handshake};
 

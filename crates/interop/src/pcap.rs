@@ -28,7 +28,7 @@ pub(crate) fn write(
     let mut packets: Vec<(Duration, Vec<u8>)> = Vec::new();
     for record in records {
         let own = (side == Side::Client) == (record.way == Way::ToServer);
-        if !own && !record.fate.arrived() {
+        if !own && !record.fate.is_intact() {
             continue;
         }
         let at = if own { record.sent } else { record.arrived };

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use equic_gateway::parse_duration;
 use equic_lab::relay::observe::WayCounts;
-use equic_lab::relay::{Chance, Config, Link, Rebind, RebindTo, Relay};
+use equic_lab::relay::{Config, Rebind, RebindTo, Relay};
+use equic_net::{Chance, Link, Queue};
 use equic_report::number;
 use serde_json::json;
 
@@ -29,7 +30,7 @@ pub struct Args {
     /// Bits per second; no limit if not given
     #[arg(long, value_name = "N")]
     rate: Option<u64>,
-    /// Datagrams that wait for the rate
+    /// Datagrams that wait for the rate; 0: no limit
     #[arg(long, value_name = "N", default_value = "100", requires = "rate")]
     queue: usize,
     /// Percent that are lost
@@ -69,13 +70,13 @@ pub fn run(args: &Args) -> Done {
     let link = Link {
         delay: args.delay,
         rate: args.rate,
-        queue: args.queue,
+        queue: if args.queue == 0 { Queue::Unlimited } else { Queue::Packets(args.queue) },
         drop: chance(args.loss),
         corrupt: chance(args.corrupt),
         duplicate: chance(args.duplicate),
         reorder: chance(args.reorder),
         reorder_by: 2 * args.delay + Duration::from_millis(1),
-        drop_list: Vec::new(),
+        ..Link::default()
     };
     let rebind = match (args.rebind_port, args.rebind_addr) {
         (Some(every), _) => Some((every, RebindTo::Port)),

@@ -11,19 +11,21 @@ use serde_json::Value;
 /// needs a room further out belongs there.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
-    ("equic-transport", &["equic-wire", "equic-report"]),
+    ("equic-net", &[]),
+    ("equic-transport", &["equic-wire", "equic-net", "equic-report"]),
     ("equic-gateway", &["equic-wire"]),
     ("libequic", &["equic-gateway"]),
     ("equic-endpoint", &["equic-wire", "equic-transport"]),
     ("equic-report", &[]),
-    ("equic-lab", &["equic-wire", "equic-gateway", "equic-endpoint", "equic-report"]),
-    ("equic-interop", &["equic-wire", "equic-lab"]),
-    ("equic-bench", &["equic-lab", "equic-report"]),
+    ("equic-lab", &["equic-wire", "equic-net", "equic-gateway", "equic-endpoint", "equic-report"]),
+    ("equic-interop", &["equic-wire", "equic-net", "equic-lab"]),
+    ("equic-bench", &["equic-net", "equic-lab", "equic-report"]),
     ("equic-bench-contract", &[]),
     (
         "equic-cli",
         &[
             "equic-gateway",
+            "equic-net",
             "equic-endpoint",
             "equic-report",
             "equic-lab",

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use equic_lab::relay::{Fate, Observed, Record, Way};
+use equic_lab::relay::{Observed, Record, Way};
+use equic_net::Fate;
 use equic_wire::frame::Frame;
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{KnownVersion, Reader, Version};
@@ -166,7 +167,7 @@ impl Reading<'_> {
             let mut seen = Seen {
                 way: record.way,
                 sent: record.sent,
-                arrived: record.fate.arrived().then_some(record.arrived),
+                arrived: record.fate.is_intact().then_some(record.arrived),
                 client: (record.client, record.front),
                 seen_as: record.seen_as,
                 datagram: number,

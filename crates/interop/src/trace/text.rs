@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use equic_lab::relay::{Fate, Way};
+use equic_lab::relay::Way;
+use equic_net::Fate;
 use equic_wire::frame::{ConnectionClose, Frame};
 
 use super::{Seen, Trace};

@@ -11,11 +11,14 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::link::Lane;
 use super::observe::Observer;
 use super::socket::{BUFFER, Socket};
-use super::{Config, Fate, RebindTo, Record, RelayError, Report, Way};
+use equic_net::{Fate, Link, Port, Verdict};
 
+use super::{Config, RebindTo, Record, RelayError, Report, Way};
+
+/// IPv4 and UDP headers, which a rate counts too, in bytes.
+const HEADERS: usize = 28;
 /// How soon the thread sees that it is to end.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bound of the sockets towards the server, moves included: descriptors are few.
@@ -59,13 +62,20 @@ pub(super) struct Engine {
     bindings: Vec<Binding>,
     clients: BTreeMap<Client, Mapping>,
     under_way: BinaryHeap<Reverse<UnderWay>>,
-    to_server: Lane,
-    to_client: Lane,
+    to_server: Port,
+    to_client: Port,
     observer: Observer,
     report: Report,
     kept: usize,
     number: u64,
     start: Instant,
+}
+
+/// One direction of the relay's link.
+fn port(link: &Link, seed: u64, way: Way) -> Port {
+    // The two directions have nothing to do with each other.
+    let seed = seed.rotate_left(1) ^ u64::from(way == Way::ToClient);
+    Port::new(Link { overhead: link.overhead + HEADERS, ..link.clone() }, seed)
 }
 
 impl Engine {
@@ -76,8 +86,8 @@ impl Engine {
             bindings: Vec::new(),
             clients: BTreeMap::new(),
             under_way: BinaryHeap::new(),
-            to_server: Lane::new(config.to_server.clone(), config.seed, Way::ToServer),
-            to_client: Lane::new(config.to_client.clone(), config.seed, Way::ToClient),
+            to_server: port(&config.to_server, config.seed, Way::ToServer),
+            to_client: port(&config.to_client, config.seed, Way::ToClient),
             observer: Observer::default(),
             report: Report::default(),
             kept: 0,
@@ -147,7 +157,7 @@ impl Engine {
         };
         self.settle_move(client, now, &content);
         let seen_as = self.bindings.get(binding).map_or(client.0, |b| b.socket.local);
-        let verdict = self.to_server.judge(now, content.len());
+        let verdict = self.to_server.send(now, content.len());
         let to = self.config.server;
         self.enter(Way::ToServer, client, seen_as, (binding, to), ecn, content, now, verdict);
         Ok(())
@@ -157,9 +167,9 @@ impl Engine {
         let now = self.start.elapsed();
         let Some(binding) = self.bindings.get(number) else { return };
         let (client, seen_as) = (binding.client, binding.socket.local);
-        let mut verdict = self.to_client.judge(now, content.len());
+        let mut verdict = self.to_client.send(now, content.len());
         if self.clients.get(&client).is_none_or(|mapping| mapping.binding != number) {
-            verdict.fate = Fate::OldBinding;
+            verdict.fate = Fate::Unreachable;
         }
         let through = (client.1, client.0);
         self.enter(Way::ToClient, client, seen_as, through, ecn, content, now, verdict);
@@ -176,27 +186,21 @@ impl Engine {
         ecn: u8,
         content: Vec<u8>,
         now: Duration,
-        mut verdict: super::link::Verdict,
+        mut verdict: Verdict,
     ) {
-        let lost = matches!(verdict.fate, Fate::Dropped | Fate::QueueFull | Fate::OldBinding);
-        if !lost && self.under_way.len() >= MAX_UNDER_WAY {
+        if verdict.fate.arrived() && self.under_way.len() >= MAX_UNDER_WAY {
             verdict.fate = Fate::QueueFull;
         }
         self.observer.saw(way, client.0, verdict.fate, ecn, &content);
-        let mut copies = 0;
-        if verdict.fate.arrived() || verdict.fate == Fate::Corrupted {
-            copies = if verdict.fate == Fate::Duplicated { 2 } else { 1 };
-        }
-        for _ in 0..copies {
+        let arrivals = [Some(verdict.arrival), verdict.copy].into_iter().flatten();
+        for at in arrivals.filter(|_| verdict.fate.arrived()) {
             let mut content = content.clone();
-            if let Some((byte, flip)) =
-                verdict.corrupt.and_then(|(at, flip)| Some((content.get_mut(at)?, flip)))
-            {
-                *byte ^= flip;
+            if let Some(corruption) = verdict.corruption {
+                corruption.apply(&mut content);
             }
             self.number += 1;
             self.under_way.push(Reverse(UnderWay {
-                at: verdict.at,
+                at,
                 number: self.number,
                 through,
                 way_to_server: way == Way::ToServer,
@@ -209,7 +213,7 @@ impl Engine {
             self.kept += content.len();
             self.report.records.push(Record {
                 sent: now,
-                arrived: verdict.at,
+                arrived: verdict.arrival,
                 way,
                 client: client.0,
                 front: client.1,

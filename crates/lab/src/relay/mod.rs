@@ -6,11 +6,10 @@
 //! reorders, delays and serialises datagrams by a seed, and [`Rebind`] gives a client another port or
 //! address towards the server. ECN marks go through as they came, in both directions.
 //!
-//! `link`: what befalls a datagram, a pure function of seed and order. `engine`: sockets and time.
+//! [`Link`] is `equic-net`'s: a pure function of seed and order. `engine`: sockets and time.
 //! [`observe`]: what the datagrams say of themselves; [`Record`]: every one of them, for who asks.
 
 mod engine;
-mod link;
 pub mod observe;
 mod socket;
 
@@ -23,6 +22,7 @@ use std::time::Duration;
 
 pub use observe::{Counts, Observed};
 
+use equic_net::{Fate, Link};
 use serde::Serialize;
 
 /// What a relay does.
@@ -43,38 +43,6 @@ pub struct Config {
     /// How many bytes of datagrams to keep for the [`Report`]; 0: none. What comes beyond is relayed
     /// and counted, but not kept.
     pub keep: usize,
-}
-
-/// One direction. The default lets everything through at once.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Link {
-    /// How long a datagram is under way.
-    pub delay: Duration,
-    /// Bits per second, counted with IP and UDP headers; none: no limit.
-    pub rate: Option<u64>,
-    /// How many datagrams wait for a limited rate; more are dropped. 0: no limit.
-    pub queue: usize,
-    /// What is lost.
-    pub drop: Chance,
-    /// What arrives with a byte changed.
-    pub corrupt: Chance,
-    /// What arrives twice.
-    pub duplicate: Chance,
-    /// What is overtaken, by being `reorder_by` late.
-    pub reorder: Chance,
-    /// How late.
-    pub reorder_by: Duration,
-    /// These are lost, too: 1 is the first datagram of this direction.
-    pub drop_list: Vec<u64>,
-}
-
-/// How often something happens.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Chance {
-    /// From 0 to 100.
-    pub percent: f64,
-    /// At most so many in a row; 0: no limit. With a limit a handshake cannot be stopped for good.
-    pub burst: u32,
 }
 
 /// A client's move.
@@ -107,33 +75,6 @@ pub enum Way {
     ToServer,
     /// From the server.
     ToClient,
-}
-
-/// What befell a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Fate {
-    /// It arrived.
-    Delivered,
-    /// It arrived twice.
-    Duplicated,
-    /// It arrived late, behind others.
-    Reordered,
-    /// It arrived with a byte changed.
-    Corrupted,
-    /// It was lost on the link.
-    Dropped,
-    /// It found the queue full.
-    QueueFull,
-    /// It was sent to where the client was before it moved.
-    OldBinding,
-}
-
-impl Fate {
-    /// Whether it arrived as it was sent.
-    pub const fn arrived(self) -> bool {
-        matches!(self, Fate::Delivered | Fate::Duplicated | Fate::Reordered)
-    }
 }
 
 /// A datagram that came by.
@@ -187,6 +128,9 @@ pub enum RelayError {
     /// What was asked for makes no sense.
     #[error("no relay like that: {0}")]
     Config(&'static str),
+    /// There is no such link.
+    #[error("no relay like that: {0}")]
+    Link(#[from] equic_net::LinkError),
 }
 
 /// A relay at work, in a thread of its own. Dropping it ends it.
@@ -264,13 +208,8 @@ impl Config {
             return Err(RelayError::Config("it does not translate between IPv4 and IPv6"));
         }
         let links = [&self.to_server, &self.to_client];
-        for chance in links.iter().flat_map(|l| [l.drop, l.corrupt, l.duplicate, l.reorder]) {
-            if !(0.0..=100.0).contains(&chance.percent) {
-                return Err(RelayError::Config("a percentage goes from 0 to 100"));
-            }
-        }
-        if links.iter().any(|link| link.rate == Some(0)) {
-            return Err(RelayError::Config("at 0 bits per second nothing arrives"));
+        for link in links {
+            link.check()?;
         }
         let Some(rebind) = self.rebind else { return Ok(()) };
         let loopback = match self.server.ip() {

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use equic_net::Fate;
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use serde::Serialize;
 
-use super::{Fate, Way};
+use super::Way;
 
 /// A bound of the versions and clients that are told apart: who sends may choose them freely.
 const MAX_KINDS: usize = 4096;
@@ -137,7 +138,7 @@ impl Observer {
             .entry(client)
             .or_insert_with(|| Unvalidated { validated: !initial, ..Unvalidated::default() });
         match way {
-            Way::ToServer if !fate.arrived() && fate != Fate::Corrupted => {}
+            Way::ToServer if !fate.arrived() => {}
             Way::ToServer => {
                 entry.received += if fate == Fate::Duplicated { 2 * len } else { len };
                 entry.validated |= handshake;
@@ -204,6 +205,7 @@ const fn name(fate: Fate) -> &'static str {
         Fate::Corrupted => "corrupted",
         Fate::Dropped => "dropped",
         Fate::QueueFull => "queue_full",
-        Fate::OldBinding => "old_binding",
+        Fate::TooLarge => "too_large",
+        Fate::Unreachable => "unreachable",
     }
 }

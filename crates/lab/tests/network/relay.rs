@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use equic_lab::relay::{Chance, Config, Fate, Link, Rebind, RebindTo, Relay, Report, Way};
+use equic_lab::relay::{Config, Rebind, RebindTo, Relay, Report, Way};
+use equic_net::{Chance, Fate, Link};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -75,7 +76,7 @@ fn run(link: Link, seed: u64, count: u32) -> (Report, Vec<Vec<u8>>) {
 
 #[test]
 fn the_seed_decides_and_the_report_says_what() {
-    let chance = |percent| Chance { percent, burst: 0 };
+    let chance = Chance::percent;
     let link = Link {
         drop: chance(20.0),
         corrupt: chance(10.0),
@@ -92,7 +93,7 @@ fn the_seed_decides_and_the_report_says_what() {
     assert!(count(Fate::Dropped) > 0 && count(Fate::Corrupted) > 0 && count(Fate::Duplicated) > 0);
     let intact: BTreeSet<Vec<u8>> =
         (0..200u32).map(|number| number.to_be_bytes().to_vec()).collect();
-    let arrived = report.records.iter().filter(|record| record.fate.arrived());
+    let arrived = report.records.iter().filter(|record| record.fate.is_intact());
     for record in arrived {
         assert!(came.contains(&record.payload), "{:?}", record.payload);
     }
@@ -133,7 +134,7 @@ fn a_client_moves_and_its_old_place_is_deaf() {
         assert_eq!(receive(&client).0, b"new");
         let report = relay.stop().expect("a report");
         assert_eq!(report.counts.rebindings, 1);
-        let old = report.records.iter().filter(|record| record.fate == Fate::OldBinding).count();
+        let old = report.records.iter().filter(|record| record.fate == Fate::Unreachable).count();
         assert_eq!(old, 1);
     }
 }

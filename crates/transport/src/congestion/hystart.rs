@@ -103,7 +103,8 @@ impl HyStart {
         self.last_round_min = self.round_min.take();
         self.samples = 0;
         let Some(conservative) = &mut self.conservative else { return false };
+        // RFC 9406 s.4.2: the part of a round in which it began counts as one.
         conservative.rounds += 1;
-        conservative.rounds > CSS_ROUNDS
+        conservative.rounds >= CSS_ROUNDS
     }
 }

@@ -6,6 +6,7 @@
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
 //! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), over the samples of `rate.rs`;
+//! * `usage.rs`: whether the window is used at all (RFC 9002 s.7.8);
 //! * `pacer.rs`: spreads what a window allows over a round trip (RFC 9002 s.7.7).
 
 mod bbr;
@@ -16,6 +17,7 @@ mod pacer;
 mod rate;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,6 +32,7 @@ pub use hystart::{HyStart, SlowStart};
 pub use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
 pub use rate::{DeliveryRate, RateSample};
+pub use usage::WindowUsage;
 
 /// What newly acknowledged packets tell.
 #[derive(Debug, Clone, Copy)]

@@ -15,8 +15,9 @@ pub struct NewReno {
     recovery_start: Option<Timestamp>,
     /// Nothing sent since then was acknowledged yet.
     recovering: bool,
-    /// Bytes acknowledged since the window last grew in congestion avoidance.
-    acked: u64,
+    /// What is left of the growth in congestion avoidance, in bytes times the window: less than a byte.
+    /// A reduction leaves it and what was grown before: RFC 9002 B.5 grows with each acknowledgement.
+    rest: u64,
     /// Window and threshold before the last reaction.
     before: Option<(u64, Option<u64>)>,
 }
@@ -30,7 +31,7 @@ impl NewReno {
             threshold: None,
             recovery_start: None,
             recovering: false,
-            acked: 0,
+            rest: 0,
             before: None,
         }
     }
@@ -52,12 +53,10 @@ impl Controller for NewReno {
         }
         match self.threshold {
             Some(threshold) if self.window >= threshold => {
-                // RFC 9002 s.7.3.3: one datagram a window.
-                self.acked += sample.acked;
-                if self.acked >= self.window {
-                    self.acked -= self.window;
-                    self.window += self.datagram;
-                }
+                // RFC 9002 s.7.3.3, B.5: one datagram a window, in parts as they are acknowledged.
+                let grown = self.datagram * sample.acked + self.rest;
+                self.rest = grown % self.window;
+                self.window += grown / self.window;
             }
             _ => self.window += sample.acked,
         }
@@ -71,7 +70,6 @@ impl Controller for NewReno {
         (self.recovery_start, self.recovering) = (Some(now), true);
         self.window = (self.window / REDUCTION).max(self.minimum());
         self.threshold = Some(self.window);
-        self.acked = 0;
     }
 
     fn on_spurious_loss(&mut self, _now: Timestamp) {
@@ -84,7 +82,7 @@ impl Controller for NewReno {
 
     fn on_persistent_congestion(&mut self, _now: Timestamp) {
         self.window = self.minimum();
-        (self.recovery_start, self.before, self.acked) = (None, None, 0);
+        (self.recovery_start, self.before) = (None, None);
     }
 
     fn on_datagram_size(&mut self, size: u16) {

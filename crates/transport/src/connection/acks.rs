@@ -104,10 +104,12 @@ impl Connection {
         let rate = path.rates.on_acked(now, marks, path.rtt.min());
         let largest = packets.iter().find(|(_, packet)| packet.content.path == key);
         let largest_sent = largest.map_or(now, |(_, packet)| packet.time_sent);
+        // RFC 9002 s.7.8. Not what the rate sample says of itself: its bubble lasts until all that was
+        // in flight is delivered, a whole flight beyond the moment at which the window is full again.
+        let app_limited = !path.usage.was_used_since(largest_sent);
         if congested {
             self.congestion_event(now, key, largest_sent, Signal::Ecn);
         }
-        let app_limited = rate.is_some_and(|rate| rate.app_limited);
         let input = (key, bytes, in_flight, app_limited);
         self.operate(Operation::CongestionAcked, input, |connection, _| {
             let Some(path) = connection.paths.get_mut(key) else { return };
@@ -191,7 +193,7 @@ impl Connection {
                 path.landed(packet.size.into());
             }
             if !packet.mtu_probe {
-                path.mtu.on_acked(packet.size);
+                path.mtu.on_acked(packet.size, packet.time_sent);
             }
         }
         if packet.mtu_probe {
@@ -287,7 +289,7 @@ impl Connection {
         if packet.mtu_probe {
             return;
         }
-        if path.mtu.on_lost(size) {
+        if path.mtu.on_lost(now, size, packet.time_sent) {
             path.controller.on_datagram_size(path.mtu.current());
         }
         if packet.content.marked {

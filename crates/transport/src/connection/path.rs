@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 
 use crate::Timestamp;
-use crate::congestion::{Controller, DeliveryRate, Pacer, initial_window};
+use crate::congestion::{Controller, DeliveryRate, Pacer, WindowUsage, initial_window};
 use crate::operation::Words;
 use crate::path::{BASE_SIZE, EcnValidation, MtuDiscovery};
 use crate::recovery::RttEstimator;
@@ -166,6 +166,7 @@ pub(super) struct Path {
     pub controller: Box<dyn Controller>,
     pub pacer: Pacer,
     pub rates: DeliveryRate,
+    pub usage: WindowUsage,
     /// Bytes in flight, of all spaces.
     pub in_flight: u64,
     pub mtu: MtuDiscovery,
@@ -204,6 +205,7 @@ impl Path {
             controller: config.congestion.start(BASE_SIZE, seed),
             pacer: Pacer::new(now, initial_window(BASE_SIZE)),
             rates: DeliveryRate::default(),
+            usage: WindowUsage::default(),
             in_flight: 0,
             mtu: MtuDiscovery::new(config.max_datagram_size),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },

@@ -89,7 +89,7 @@ impl Connection {
         }
         let last = wanted.iter().flatten().last().copied();
         let Some(last) = last else {
-            self.note_app_limited(allowance);
+            self.note_app_limited(now, allowance);
             return None;
         };
         let size = allowance.size.min(buffer.len());
@@ -144,6 +144,8 @@ impl Connection {
         let (mtu, credit) = (path.mtu.current().min(largest), path.credit());
         let validated = path.validated;
         if !path.may_send() {
+            // Not for want of a window that it waits.
+            self.paths.get_or_active_mut(key).usage.on_underused(now);
             return None;
         }
         let size = self.operate(Operation::DatagramSize, key, |_, _| mtu);
@@ -158,7 +160,11 @@ impl Connection {
         let in_flight = self.paths.get_or_active(key).in_flight;
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
         let until = if room { self.pace(now, key, mtu) } else { None };
-        self.paths.get_or_active_mut(key).paced_until = until;
+        let path = self.paths.get_or_active_mut(key);
+        path.paced_until = until;
+        if !room {
+            path.usage.on_full(now);
+        }
         let in_flight = room && until.is_none();
         let passive = key != self.path().key;
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
@@ -264,12 +270,14 @@ impl Connection {
     }
 
     /// There is room and nothing to fill it with: what is in flight says nothing of the path.
-    fn note_app_limited(&mut self, allowance: Allowance) {
+    fn note_app_limited(&mut self, now: Timestamp, allowance: Allowance) {
         if !allowance.in_flight {
             return;
         }
         let key = allowance.path;
-        let in_flight = self.paths.get_or_active(key).in_flight;
+        let path = self.paths.get_or_active_mut(key);
+        path.usage.on_underused(now);
+        let in_flight = path.in_flight;
         self.operate(Operation::AppLimited, (key, in_flight), |connection, (key, in_flight)| {
             connection.paths.get_or_active_mut(key).rates.on_app_limited(in_flight);
         });

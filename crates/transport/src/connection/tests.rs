@@ -1,6 +1,7 @@
 //! Two connections in one thread and virtual time, over a network that does what networks do.
 
 mod attacker;
+mod behaviour;
 mod datagrams;
 mod early;
 mod frequency;

@@ -11,9 +11,12 @@ use super::OneRttKeys;
 use crate::testing::hex;
 
 pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
-    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
-    let certificate = CertificateDer::from(made.cert.der().to_vec());
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    // Ed25519: signatures of ECDSA are of one length or another, and with them datagrams.
+    let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()]).unwrap();
+    parameters.serial_number = Some(1.into());
+    let certificate = CertificateDer::from(parameters.self_signed(&signer).unwrap());
+    let key = PrivateKeyDer::try_from(signer.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();

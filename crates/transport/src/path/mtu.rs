@@ -16,8 +16,13 @@ const CLOSE_ENOUGH: u16 = 20;
 /// RFC 8899 s.5.1.1, PMTU_RAISE_TIMER.
 const RAISE_AFTER: Duration = Duration::from_secs(600);
 
-/// Datagrams larger than the base, lost in a row without one delivered, that make a black hole.
-const BLACK_HOLE: u8 = 6;
+/// Round trips in each of which large datagrams were lost, with none delivered since the first, that
+/// make a black hole. One is not enough: a queue that overflows takes many of one flight, and all of them
+/// if the path fails for a moment.
+const BLACK_HOLE_ROUNDS: u8 = 3;
+
+/// So many datagrams at least, in all these rounds: with few in each, chance may have taken them.
+const BLACK_HOLE_LOSSES: u8 = 6;
 
 /// Searches how large datagrams on a path may be.
 #[derive(Debug, Clone)]
@@ -32,8 +37,30 @@ pub struct MtuDiscovery {
     probes_lost: u8,
     /// When to search again.
     raise_at: Option<Timestamp>,
-    /// Large datagrams lost in a row.
-    lost_in_row: u8,
+    /// The latest sent of the datagrams larger than the base that arrived: when, and its size.
+    arrived: Option<(Timestamp, u16)>,
+    suspicion: Option<Suspicion>,
+}
+
+/// Large datagrams were lost, and none as large that was sent since the first of them has arrived.
+#[derive(Debug, Clone, Copy)]
+struct Suspicion {
+    /// The least of their sizes.
+    size: u16,
+    /// When the first of them was sent.
+    since: Timestamp,
+    /// When the first loss of the last round was noticed; what is sent later is of another.
+    noticed: Timestamp,
+    rounds: u8,
+    losses: u8,
+    /// A smaller one sent since then arrived: it is not that nothing at all gets through.
+    smaller_arrived: bool,
+}
+
+impl Suspicion {
+    fn is_proof(&self) -> bool {
+        self.rounds >= BLACK_HOLE_ROUNDS && self.losses >= BLACK_HOLE_LOSSES && self.smaller_arrived
+    }
 }
 
 impl MtuDiscovery {
@@ -47,7 +74,8 @@ impl MtuDiscovery {
             probe: None,
             probes_lost: 0,
             raise_at: None,
-            lost_in_row: 0,
+            arrived: None,
+            suspicion: None,
         }
     }
 
@@ -89,7 +117,7 @@ impl MtuDiscovery {
     /// The probe arrived: whether the size grew.
     pub fn on_probe_acked(&mut self) -> bool {
         let Some(size) = self.probe.take() else { return false };
-        (self.probes_lost, self.lost_in_row) = (0, 0);
+        (self.probes_lost, self.suspicion) = (0, None);
         let grew = size > self.current;
         self.current = self.current.max(size.min(self.max));
         grew
@@ -106,21 +134,43 @@ impl MtuDiscovery {
         }
     }
 
-    /// A datagram of this size, no probe, arrived.
-    pub fn on_acked(&mut self, size: u16) {
-        if size > BASE_SIZE {
-            self.lost_in_row = 0;
+    /// A datagram of this size, sent then and no probe, arrived.
+    pub fn on_acked(&mut self, size: u16, sent: Timestamp) {
+        if size > BASE_SIZE && self.arrived.is_none_or(|(latest, _)| sent >= latest) {
+            self.arrived = Some((sent, size));
+        }
+        match &mut self.suspicion {
+            Some(suspicion) if sent < suspicion.since => {}
+            Some(suspicion) if size < suspicion.size => suspicion.smaller_arrived = true,
+            _ => self.suspicion = None,
         }
     }
 
-    /// A datagram of this size, no probe, was lost: whether the path turned out to be a black hole for
-    /// large ones, and the size fell back to the base (RFC 8899 s.4.3).
-    pub fn on_lost(&mut self, size: u16) -> bool {
+    /// A datagram of this size, sent then and no probe, was lost: whether the path turned out to be a
+    /// black hole for large ones, and the size fell back to the base (RFC 8899 s.4.3).
+    pub fn on_lost(&mut self, now: Timestamp, size: u16, sent: Timestamp) -> bool {
         if size <= BASE_SIZE || self.current == BASE_SIZE {
             return false;
         }
-        self.lost_in_row += 1;
-        if self.lost_in_row < BLACK_HOLE {
+        if self.arrived.is_some_and(|(later, other)| later >= sent && other >= size) {
+            // The path took as much then: this one met a full queue, or bad luck.
+            return false;
+        }
+        let suspicion = self.suspicion.get_or_insert(Suspicion {
+            size,
+            since: sent,
+            noticed: now,
+            rounds: 1,
+            losses: 0,
+            smaller_arrived: false,
+        });
+        if sent > suspicion.noticed {
+            suspicion.rounds = suspicion.rounds.saturating_add(1);
+            suspicion.noticed = now;
+        }
+        suspicion.losses = suspicion.losses.saturating_add(1);
+        suspicion.size = suspicion.size.min(size);
+        if !suspicion.is_proof() {
             return false;
         }
         let failed = self.current;
@@ -134,6 +184,10 @@ mod tests {
     use super::*;
 
     const START: Timestamp = Timestamp::START;
+
+    const fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
 
     /// Searches on a path that takes `fits` bytes; the size found and the probes it took.
     fn search(discovery: &mut MtuDiscovery, fits: u16, now: Timestamp) -> (u16, u32) {
@@ -185,18 +239,61 @@ mod tests {
     fn a_black_hole_is_left() {
         let mut discovery = MtuDiscovery::new(1472);
         search(&mut discovery, 1500, START);
-        for _ in 0..BLACK_HOLE - 1 {
-            assert!(!discovery.on_lost(1472));
-        }
-        discovery.on_acked(1472);
-        for _ in 0..BLACK_HOLE - 1 {
-            assert!(!discovery.on_lost(1472));
-        }
-        assert!(!discovery.on_lost(BASE_SIZE), "small ones say nothing");
-        assert!(discovery.on_lost(1472));
+        // Rounds of three datagrams: sent at once, given up by what a smaller one tells.
+        let lose = |discovery: &mut MtuDiscovery, round: u64| {
+            let (sent, now) = (at(100 * round), at(100 * round + 50));
+            discovery.on_acked(400, sent);
+            assert!(!discovery.on_lost(now, BASE_SIZE, sent), "small ones say nothing");
+            (0..3).any(|_| discovery.on_lost(now, 1472, sent))
+        };
+        assert!((0..2).all(|round| !lose(&mut discovery, round)));
+        discovery.on_acked(1472, at(150));
+        assert!((2..4).all(|round| !lose(&mut discovery, round)), "one has arrived since");
+        discovery.on_acked(1300, at(350));
+        assert!(lose(&mut discovery, 4), "a smaller one says nothing of these");
         assert_eq!(discovery.current(), BASE_SIZE);
         let (found, _) = search(&mut discovery, 1300, START);
         assert!((1281..=1300).contains(&found), "{found}");
+    }
+
+    /// A queue overflows: much of a flight is lost, and what is between arrives.
+    #[test]
+    fn an_overflowing_queue_is_no_black_hole() {
+        let mut discovery = MtuDiscovery::new(1472);
+        search(&mut discovery, 1500, START);
+        for round in 0..50 {
+            let sent = at(100 * round);
+            // The end of the flight arrives, and tells of all before it.
+            discovery.on_acked(1472, sent);
+            for _ in 0..200 {
+                assert!(!discovery.on_lost(at(100 * round + 50), 1472, sent));
+            }
+        }
+    }
+
+    /// The path fails for a while, and takes a whole flight, however large.
+    #[test]
+    fn a_lost_flight_is_no_black_hole() {
+        let mut discovery = MtuDiscovery::new(1472);
+        search(&mut discovery, 1500, START);
+        for flight in 0..50 {
+            let (sent, now) = (at(1000 * flight), at(1000 * flight + 500));
+            discovery.on_acked(BASE_SIZE, now);
+            for _ in 0..200 {
+                assert!(!discovery.on_lost(now, 1472, sent));
+            }
+            discovery.on_acked(1472, now);
+        }
+    }
+
+    /// Nothing at all gets through for long: that says nothing of sizes.
+    #[test]
+    fn silence_is_no_black_hole() {
+        let mut discovery = MtuDiscovery::new(1472);
+        search(&mut discovery, 1500, START);
+        for round in 0..50 {
+            assert!(!discovery.on_lost(at(100 * round + 50), 1472, at(100 * round)));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_net::{BlackHole, Chance, Link, Port, Queue, Stall};
 use equic_wire::packet::{Datagram, LongKind, Packet, ParseOptions};
 use equic_wire::{ConnectionId, Direction};
 use rand::rngs::StdRng;
@@ -25,6 +26,8 @@ pub struct Faults {
     pub jitter: Duration,
     /// Bytes a second; none: without limit.
     pub rate: Option<u64>,
+    /// The queue of a limited path, as time; what would wait longer is dropped.
+    pub queue: Duration,
     /// Larger datagrams vanish.
     pub mtu: u16,
     /// From this moment on the path takes no larger ones than these, without a word.
@@ -46,11 +49,31 @@ impl Faults {
             forged: 0.0,
             jitter: Duration::ZERO,
             rate: None,
+            queue: QUEUE,
             mtu: 1500,
             black_hole: None,
             delay: DELAY,
             spike: 0.0,
             rebind: None,
+        }
+    }
+
+    /// One direction of a path with these faults.
+    fn link(&self) -> Link {
+        let chance = |share: f64| Chance::percent(100.0 * share);
+        let ms = Duration::from_millis;
+        Link {
+            delay: self.delay,
+            jitter: self.jitter,
+            rate: self.rate.map(|bytes| 8 * bytes),
+            queue: Queue::Time(self.queue),
+            mtu: Some(self.mtu.into()),
+            black_hole: self.black_hole.map(|(from, mtu)| BlackHole { from, mtu: mtu.into() }),
+            drop: chance(self.loss),
+            duplicate: chance(self.duplication),
+            corrupt: chance(self.corruption),
+            stall: Stall { percent: 100.0 * self.spike, least: ms(100), most: ms(900) },
+            ..Link::default()
         }
     }
 
@@ -78,6 +101,7 @@ impl Faults {
             forged: often(0.1),
             jitter: Duration::from_millis(often(60.0) as u64),
             rate: None,
+            queue: QUEUE,
             mtu: if seed.is_multiple_of(3) { 1250 } else { 1500 },
         }
     }
@@ -90,7 +114,7 @@ type Meddle = Box<dyn FnMut(bool, &[u8]) -> Vec<(bool, Vec<u8>)>>;
 type Prepare = Box<dyn FnOnce(&mut Connection)>;
 
 const DELAY: Duration = Duration::from_millis(10);
-/// The queue of a limited path, as time.
+/// The usual queue of a limited path.
 const QUEUE: Duration = Duration::from_millis(60);
 
 /// Where the two are in the beginning.
@@ -112,7 +136,8 @@ pub struct Network {
     now: Timestamp,
     order: u64,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    free_at: [Timestamp; 2],
+    /// To the client, and to the server.
+    ports: [Port; 2],
     pub client: Connection,
     server: Option<Connection>,
     pub server_config: Arc<dyn Serve>,
@@ -135,8 +160,6 @@ pub struct Network {
     pub new_servers: bool,
     /// What was told, but for streams: of the client, of the server.
     pub events: [Vec<Event>; 2],
-    /// Nothing arrives before.
-    halted_until: Timestamp,
     rebound_at: Timestamp,
     /// Steps in a row in which a timer was due and time stood still.
     stuck: u32,
@@ -198,7 +221,7 @@ impl Network {
             now: start,
             order: 0,
             in_flight: BTreeMap::new(),
-            free_at: [start; 2],
+            ports: [1, 2].map(|way| Port::new(faults.link(), seed.rotate_left(2) ^ way)),
             client,
             server: None,
             server_config,
@@ -213,7 +236,6 @@ impl Network {
             meddle: None,
             new_servers: false,
             events: [Vec::new(), Vec::new()],
-            halted_until: start,
             rebound_at: start,
             stuck: 0,
             trace: Vec::new(),
@@ -397,6 +419,15 @@ impl Network {
             self.client.ping();
             self.transmit();
             self.step(end.min(self.now + Duration::from_millis(50)));
+        }
+    }
+
+    /// Runs for so long.
+    pub fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.transmit();
+            self.step(end);
         }
     }
 
@@ -585,54 +616,27 @@ impl Network {
         if self.only_first && to_server && self.trace.iter().filter(|(_, to, _)| *to).count() > 1 {
             return;
         }
-        if bytes.len() > self.mtu() || self.rng.random_bool(self.faults.loss) {
+        let now = self.now.since(Timestamp::START);
+        let verdict = self.ports[usize::from(to_server)].send(now, bytes.len());
+        if !verdict.fate.arrived() {
             return;
         }
-        let mut copies = vec![bytes];
-        if self.rng.random_bool(self.faults.duplication) {
-            copies.push(copies[0].clone());
-        }
+        let mut copies = vec![(verdict.arrival, bytes.clone())];
+        copies.extend(verdict.copy.map(|arrival| (arrival, bytes.clone())));
         if self.rng.random_bool(self.faults.forged) {
-            let mut forged = copies[0].clone();
+            let mut forged = bytes;
             let from = self.rng.random_range(0..forged.len());
             forged[from..].fill_with(|| self.rng.random());
-            copies.push(forged);
+            copies.push((verdict.arrival, forged));
         }
         // Not of the first packet: a server would be made for an ID of chance.
-        if self.server.is_some() && self.rng.random_bool(self.faults.corruption) {
-            let at = self.rng.random_range(0..copies[0].len());
-            copies[0][at] ^= 1 << self.rng.random_range(0..8);
+        if let Some(corruption) = verdict.corruption.filter(|_| self.server.is_some()) {
+            corruption.apply(&mut copies[0].1);
         }
-        for bytes in copies {
-            let Some(at) = self.arrival(to_server, bytes.len()) else { continue };
+        for (arrival, bytes) in copies {
             self.order += 1;
             let packet = InFlight { to_server, from, to: sent.destination, ecn: sent.ecn, bytes };
-            self.in_flight.insert((at, self.order), packet);
+            self.in_flight.insert((Timestamp::START + arrival, self.order), packet);
         }
-    }
-
-    fn mtu(&self) -> usize {
-        let time = self.now.since(Timestamp::START);
-        let hole = self.faults.black_hole.filter(|(from, _)| time >= *from).map(|(_, mtu)| mtu);
-        hole.unwrap_or(self.faults.mtu).min(self.faults.mtu).into()
-    }
-
-    fn arrival(&mut self, to_server: bool, bytes: usize) -> Option<Timestamp> {
-        let mut at = self.now;
-        if let Some(rate) = self.faults.rate {
-            let free = &mut self.free_at[usize::from(to_server)];
-            let start = (*free).max(self.now);
-            if start.since(self.now) > QUEUE {
-                return None;
-            }
-            *free = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
-            at = *free;
-        }
-        let jitter = self.faults.jitter.as_millis() as u64;
-        let late = if jitter > 0 { self.rng.random_range(0..=jitter) } else { 0 };
-        if self.rng.random_bool(self.faults.spike) && self.halted_until < self.now {
-            self.halted_until = self.now + Duration::from_millis(self.rng.random_range(100..900));
-        }
-        Some((at + self.faults.delay + Duration::from_millis(late)).max(self.halted_until))
     }
 }

@@ -291,19 +291,22 @@ fn an_unknown_frame_without_a_hook_ends_the_connection() {
 fn replaced_operations_are_replaced() {
     // Acknowledgements wait for a hundred packets and 20 ms, and the sender does not mind.
     let acks = |policy: Option<&'static [u64]>| {
-        let mut network = Network::new(6, Faults::none());
-        if let Some(policy) = policy {
-            replace(&mut network.client, Operation::AckPolicy, always(policy));
-        }
+        // Packets come one by one, and nobody asks for fewer acknowledgements of them.
+        let faults = Faults { rate: Some(10_000_000 / 8), ..Faults::none() };
+        let mut network = Network::with(6, faults, |config| config.ack_frequency = false);
         let calls = Calls::default();
-        let seen = calls.clone();
-        network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
+        watch_all(&mut network.client, &calls);
+        network.on_server = Some(Box::new(move |server| {
+            if let Some(policy) = policy {
+                replace(server, Operation::AckPolicy, always(policy));
+            }
+        }));
         network.connect();
-        echo(&mut network, 400_000);
+        send_one_way(&mut network, 400_000);
         calls.lock().unwrap()[&Operation::ProcessAck].len()
     };
     let (usual, rare) = (acks(None), acks(Some(&[100, 20_000_000, 0])));
-    assert!(rare * 2 < usual, "{rare} of {usual}");
+    assert!(rare * 4 < usual, "{rare} of {usual}");
 
     // A window of three datagrams.
     let mut network = Network::new(6, Faults::none());

@@ -1,0 +1,233 @@
+//! One direction of a link in use: what befalls each packet, and when it arrives.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Serialize;
+
+use crate::{Chance, Link, Queue};
+
+/// What befell a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It arrived.
+    Delivered,
+    /// It arrived twice.
+    Duplicated,
+    /// It arrived late, behind others.
+    Reordered,
+    /// It arrived with a byte changed.
+    Corrupted,
+    /// It was lost on the link.
+    Dropped,
+    /// It found the queue full.
+    QueueFull,
+    /// It was larger than the link takes.
+    TooLarge,
+    /// It was sent to where nobody is, or is no more: said by who delivers, a [`Port`] knows no addresses.
+    Unreachable,
+}
+
+impl Fate {
+    /// Whether the packet arrived, and as it was sent.
+    pub const fn is_intact(self) -> bool {
+        matches!(self, Fate::Delivered | Fate::Duplicated | Fate::Reordered)
+    }
+
+    /// Whether the packet arrived, changed or not.
+    pub const fn arrived(self) -> bool {
+        self.is_intact() || matches!(self, Fate::Corrupted)
+    }
+}
+
+/// One byte that was changed on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// Which byte of the packet, from 0.
+    pub position: usize,
+    /// By what it is XORed; never 0.
+    pub flip: u8,
+}
+
+impl Corruption {
+    /// Changes that byte of the packet.
+    pub fn apply(self, packet: &mut [u8]) {
+        if let Some(byte) = packet.get_mut(self.position) {
+            *byte ^= self.flip;
+        }
+    }
+}
+
+/// What befalls a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// By name.
+    pub fate: Fate,
+    /// When the packet arrives, if it does; else when it was sent.
+    pub arrival: Duration,
+    /// When its copy arrives, of one that arrives twice.
+    pub copy: Option<Duration>,
+    /// What is changed, of one that is corrupted.
+    pub corruption: Option<Corruption>,
+}
+
+/// One direction of a [`Link`] in use.
+#[derive(Debug)]
+pub struct Port {
+    link: Link,
+    rng: Xoshiro256PlusPlus,
+    /// How many packets were sent.
+    number: u64,
+    dropped: u32,
+    corrupted: u32,
+    duplicated: u32,
+    reordered: u32,
+    /// When the last packet has left, for a limited rate.
+    free_at: Duration,
+    /// When each packet that waits will have left, and its bytes.
+    queue: VecDeque<(Duration, usize)>,
+    queued_bytes: usize,
+    /// Nothing arrives before.
+    stalled_until: Duration,
+}
+
+/// The random numbers of one packet. They are always drawn, whether the link has use for them or not:
+/// a link that also corrupts loses the same packets as one that only loses.
+struct Draws {
+    drop: f64,
+    corrupt: f64,
+    duplicate: f64,
+    reorder: f64,
+    stall: f64,
+    stall_length: f64,
+    jitter: [f64; 2],
+    position: u64,
+    flip: u8,
+}
+
+impl Draws {
+    fn new(rng: &mut Xoshiro256PlusPlus) -> Draws {
+        let mut percent = || rng.random_range(0.0..100.0);
+        let [drop, corrupt, duplicate, reorder, stall] = std::array::from_fn(|_| percent());
+        Draws {
+            drop,
+            corrupt,
+            duplicate,
+            reorder,
+            stall,
+            stall_length: rng.random(),
+            jitter: [rng.random(), rng.random()],
+            position: rng.random(),
+            flip: rng.random_range(1..=u8::MAX),
+        }
+    }
+}
+
+impl Port {
+    /// A direction at rest. Two directions of one link want different seeds.
+    pub fn new(link: Link, seed: u64) -> Port {
+        Port {
+            link,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            number: 0,
+            dropped: 0,
+            corrupted: 0,
+            duplicated: 0,
+            reordered: 0,
+            free_at: Duration::ZERO,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            stalled_until: Duration::ZERO,
+        }
+    }
+
+    /// What befalls a packet of `len` bytes that is sent `now`, the time since the start. Packets are
+    /// sent in the order of time.
+    pub fn send(&mut self, now: Duration, len: usize) -> Verdict {
+        self.number += 1;
+        let draws = Draws::new(&mut self.rng);
+        self.stall(now, &draws);
+        let lost = |fate| Verdict { fate, arrival: now, copy: None, corruption: None };
+        if self.mtu(now).is_some_and(|mtu| len > mtu) {
+            return lost(Fate::TooLarge);
+        }
+        let chosen = happens(self.link.drop, draws.drop, &mut self.dropped);
+        if chosen || self.link.drop_list.contains(&self.number) {
+            return lost(Fate::Dropped);
+        }
+        let Some(left) = self.serialise(now, len) else { return lost(Fate::QueueFull) };
+        let verdict = |fate, arrival| Verdict { fate, arrival, copy: None, corruption: None };
+        let arrival = self.arrival(left, draws.jitter[0]);
+        if happens(self.link.corrupt, draws.corrupt, &mut self.corrupted) && len > 0 {
+            let position = usize::try_from(draws.position % len as u64).unwrap_or(0);
+            let corruption = Some(Corruption { position, flip: draws.flip });
+            return Verdict { corruption, ..verdict(Fate::Corrupted, arrival) };
+        }
+        if happens(self.link.duplicate, draws.duplicate, &mut self.duplicated) {
+            let copy = Some(self.arrival(left, draws.jitter[1]));
+            return Verdict { copy, ..verdict(Fate::Duplicated, arrival) };
+        }
+        if happens(self.link.reorder, draws.reorder, &mut self.reordered) {
+            return verdict(Fate::Reordered, arrival + self.link.reorder_by);
+        }
+        verdict(Fate::Delivered, arrival)
+    }
+
+    fn mtu(&self, now: Duration) -> Option<usize> {
+        let hole = self.link.black_hole.filter(|hole| hole.from <= now).map(|hole| hole.mtu);
+        [hole, self.link.mtu].into_iter().flatten().min()
+    }
+
+    fn stall(&mut self, now: Duration, draws: &Draws) {
+        let stall = self.link.stall;
+        if draws.stall < stall.percent && self.stalled_until <= now {
+            let length =
+                stall.least + stall.most.saturating_sub(stall.least).mul_f64(draws.stall_length);
+            self.stalled_until = now + length;
+        }
+    }
+
+    fn arrival(&self, left: Duration, jitter: f64) -> Duration {
+        (left + self.link.delay + self.link.jitter.mul_f64(jitter)).max(self.stalled_until)
+    }
+
+    /// When the last bit has left; `None` if the queue is full.
+    fn serialise(&mut self, now: Duration, len: usize) -> Option<Duration> {
+        let Some(rate) = self.link.rate else { return Some(now) };
+        while let Some((_, bytes)) = self.queue.pop_front_if(|(left, _)| *left <= now) {
+            self.queued_bytes -= bytes;
+        }
+        let bytes = len + self.link.overhead;
+        let full = match self.link.queue {
+            Queue::Unlimited => false,
+            Queue::Packets(most) => self.queue.len() >= most,
+            Queue::Bytes(most) => self.queued_bytes + bytes > most,
+            Queue::Time(most) => self.free_at.saturating_sub(now) > most,
+        };
+        if full {
+            return None;
+        }
+        let takes = (bytes as u64).saturating_mul(8_000_000_000) / rate;
+        self.free_at = self.free_at.max(now) + Duration::from_nanos(takes);
+        self.queue.push_back((self.free_at, bytes));
+        self.queued_bytes += bytes;
+        Some(self.free_at)
+    }
+}
+
+/// Whether it happens this time, after it has happened `in_a_row` times.
+fn happens(chance: Chance, drawn: f64, in_a_row: &mut u32) -> bool {
+    let enough = chance.burst > 0 && *in_a_row >= chance.burst;
+    if drawn < chance.percent && !enough {
+        *in_a_row += 1;
+        return true;
+    }
+    *in_a_row = 0;
+    false
+}
+
+#[cfg(test)]
+mod tests;

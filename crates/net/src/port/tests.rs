@@ -1,0 +1,229 @@
+//! Links, one property at a time, and what holds for any link.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{BlackHole, Stall};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// So many packets of 1,200 bytes, all at once.
+fn verdicts(link: &Link, seed: u64, count: usize) -> Vec<Verdict> {
+    let mut port = Port::new(link.clone(), seed);
+    (0..count).map(|_| port.send(Duration::ZERO, 1200)).collect()
+}
+
+fn count(verdicts: &[Verdict], fate: Fate) -> usize {
+    verdicts.iter().filter(|verdict| verdict.fate == fate).count()
+}
+
+#[test]
+fn the_seed_decides() {
+    let half = Chance::percent(50.0);
+    let link = Link { drop: half, corrupt: half, jitter: 5 * MS, ..Link::default() };
+    assert_eq!(verdicts(&link, 7, 1000), verdicts(&link, 7, 1000));
+    assert_ne!(verdicts(&link, 7, 1000), verdicts(&link, 8, 1000));
+}
+
+/// The numbers themselves: whoever replays a seed of last year wants the same run.
+#[test]
+fn the_draws_stay_as_they_are() {
+    let link = Link { drop: Chance::percent(50.0), ..Link::default() };
+    let lost: String = verdicts(&link, 1, 32)
+        .iter()
+        .map(|verdict| if verdict.fate == Fate::Dropped { 'x' } else { '.' })
+        .collect();
+    assert_eq!(lost, "..x.x.xxx.xxx..x.xxx.x.xx..xxxxx");
+}
+
+#[test]
+fn one_property_does_not_change_what_another_does() {
+    let link = Link { drop: Chance::percent(20.0), ..Link::default() };
+    let more = Link {
+        corrupt: Chance::percent(30.0),
+        duplicate: Chance::percent(30.0),
+        reorder: Chance::percent(30.0),
+        jitter: 9 * MS,
+        ..link.clone()
+    };
+    let lost = |link| -> Vec<bool> {
+        verdicts(link, 3, 1000).iter().map(|verdict| verdict.fate == Fate::Dropped).collect()
+    };
+    assert_eq!(lost(&link), lost(&more));
+}
+
+#[test]
+fn shares_are_as_asked_for() {
+    let thirty = Chance::percent(30.0);
+    for (link, fate) in [
+        (Link { drop: thirty, ..Link::default() }, Fate::Dropped),
+        (Link { corrupt: thirty, ..Link::default() }, Fate::Corrupted),
+        (Link { duplicate: thirty, ..Link::default() }, Fate::Duplicated),
+        (Link { reorder: thirty, reorder_by: MS, ..Link::default() }, Fate::Reordered),
+    ] {
+        let found = count(&verdicts(&link, 3, 10_000), fate);
+        assert!((2800..3200).contains(&found), "{found} {fate:?}");
+    }
+}
+
+#[test]
+fn corruption_changes_one_byte() {
+    let link = Link { corrupt: Chance::percent(100.0), ..Link::default() };
+    for verdict in verdicts(&link, 3, 1000) {
+        let corruption = verdict.corruption.expect("all are corrupted");
+        let mut packet = [0; 1200];
+        corruption.apply(&mut packet);
+        assert_eq!(packet.iter().filter(|byte| **byte != 0).count(), 1);
+    }
+    // There is no byte to change in a packet of none.
+    let mut port = Port::new(link, 1);
+    assert_eq!(port.send(Duration::ZERO, 0).fate, Fate::Delivered);
+}
+
+#[test]
+fn a_burst_ends() {
+    let link = Link { drop: Chance { percent: 100.0, burst: 3 }, ..Link::default() };
+    let lost: Vec<bool> =
+        verdicts(&link, 1, 8).iter().map(|verdict| verdict.fate == Fate::Dropped).collect();
+    assert_eq!(lost, [true, true, true, false, true, true, true, false]);
+}
+
+#[test]
+fn the_list_is_dropped() {
+    let link = Link { drop_list: vec![2, 4], ..Link::default() };
+    let lost: Vec<bool> =
+        verdicts(&link, 1, 5).iter().map(|verdict| verdict.fate == Fate::Dropped).collect();
+    assert_eq!(lost, [false, true, false, true, false]);
+}
+
+#[test]
+fn a_rate_takes_its_time_and_counts_headers() {
+    // 1,250 bytes with headers: 1 ms at 10 Mb/s.
+    let link = Link {
+        rate: Some(10_000_000),
+        delay: 5 * MS,
+        overhead: 28,
+        queue: Queue::Packets(2),
+        ..Link::default()
+    };
+    let mut port = Port::new(link, 1);
+    assert_eq!(port.send(Duration::ZERO, 1222).arrival, 6 * MS);
+    assert_eq!(port.send(Duration::ZERO, 1222).arrival, 7 * MS);
+    assert_eq!(port.send(Duration::ZERO, 1222).fate, Fate::QueueFull);
+    // After a millisecond the first has left.
+    assert_eq!(port.send(MS, 1222).arrival, 8 * MS);
+    assert_eq!(port.send(100 * MS, 1222).arrival, 106 * MS);
+}
+
+#[test]
+fn a_queue_is_limited_by_packets_bytes_or_time() {
+    for (queue, fit) in [
+        (Queue::Packets(7), 7),
+        (Queue::Bytes(5 * 1250), 5),
+        (Queue::Bytes(5 * 1250 - 1), 4),
+        // The fourth would begin after 3 ms, the fifth after 4.
+        (Queue::Time(3 * MS), 4),
+        (Queue::Unlimited, 20),
+    ] {
+        let link = Link { rate: Some(10_000_000), overhead: 50, queue, ..Link::default() };
+        let arrived = count(&verdicts(&link, 1, 20), Fate::Delivered);
+        assert_eq!(arrived, fit, "{queue:?}");
+    }
+}
+
+#[test]
+fn jitter_reorders_and_stays_within_its_bound() {
+    let link = Link { delay: 10 * MS, jitter: 4 * MS, ..Link::default() };
+    let arrivals: Vec<Duration> =
+        verdicts(&link, 5, 1000).iter().map(|verdict| verdict.arrival).collect();
+    assert!(arrivals.iter().all(|at| (10 * MS..=14 * MS).contains(at)));
+    assert!(arrivals.windows(2).any(|pair| pair[1] < pair[0]));
+}
+
+#[test]
+fn large_packets_vanish_in_a_black_hole() {
+    let black_hole = Some(BlackHole { from: 10 * MS, mtu: 1300 });
+    let mut port = Port::new(Link { mtu: Some(1500), black_hole, ..Link::default() }, 1);
+    assert_eq!(port.send(Duration::ZERO, 1501).fate, Fate::TooLarge);
+    assert_eq!(port.send(Duration::ZERO, 1500).fate, Fate::Delivered);
+    assert_eq!(port.send(10 * MS, 1301).fate, Fate::TooLarge);
+    assert_eq!(port.send(10 * MS, 1300).fate, Fate::Delivered);
+}
+
+#[test]
+fn in_a_stall_nothing_arrives() {
+    let stall = Stall { percent: 100.0, least: 30 * MS, most: 30 * MS };
+    let mut port = Port::new(Link { stall, delay: MS, ..Link::default() }, 1);
+    assert_eq!(port.send(Duration::ZERO, 100).arrival, 30 * MS);
+    assert_eq!(port.send(20 * MS, 100).arrival, 30 * MS);
+    // The next one begins with the first packet behind it.
+    assert_eq!(port.send(31 * MS, 100).arrival, 61 * MS);
+}
+
+fn chance() -> impl Strategy<Value = Chance> {
+    (0.0..=100.0, 0..4u32).prop_map(|(percent, burst)| Chance { percent, burst })
+}
+
+fn queue() -> impl Strategy<Value = Queue> {
+    prop_oneof![
+        Just(Queue::Unlimited),
+        (0..50usize).prop_map(Queue::Packets),
+        (0..50_000usize).prop_map(Queue::Bytes),
+        (0..50u32).prop_map(|time| Queue::Time(time * MS)),
+    ]
+}
+
+prop_compose! {
+    fn link()(
+        (delay, jitter, late) in (0..50u32, 0..20u32, 0..20u32),
+        rate in proptest::option::of(1_000..1_000_000_000u64),
+        queue in queue(),
+        overhead in 0..60usize,
+        (drop, corrupt, duplicate, reorder) in (chance(), chance(), chance(), chance()),
+        (percent, most) in (0.0..=100.0, 0..100u32),
+    ) -> Link {
+        Link {
+            delay: delay * MS,
+            jitter: jitter * MS,
+            rate,
+            overhead,
+            queue,
+            drop,
+            corrupt,
+            duplicate,
+            reorder,
+            reorder_by: late * MS,
+            stall: Stall { percent, least: Duration::ZERO, most: most * MS },
+            ..Link::default()
+        }
+    }
+}
+
+proptest! {
+    /// No link delivers before the packet was sent and crossed, or more than the rate lets through.
+    #[test]
+    fn a_link_is_no_faster_than_it_is(
+        link in link(),
+        seed: u64,
+        packets in proptest::collection::vec((0..3_000_000u64, 0..1500usize), 1..60),
+    ) {
+        prop_assert_eq!(link.check(), Ok(()));
+        let mut port = Port::new(link.clone(), seed);
+        let (mut now, mut busy) = (Duration::ZERO, Duration::ZERO);
+        for (gap, len) in packets {
+            now += Duration::from_nanos(gap);
+            let verdict = port.send(now, len);
+            if !verdict.fate.arrived() {
+                prop_assert_eq!((verdict.arrival, verdict.copy), (now, None));
+                continue;
+            }
+            let bytes = (len + link.overhead) as u64;
+            let takes = link.rate.map_or(0, |rate| bytes * 8_000_000_000 / rate);
+            busy = busy.max(now) + Duration::from_nanos(takes);
+            prop_assert!(verdict.arrival >= busy + link.delay);
+            prop_assert!(verdict.copy.is_none_or(|copy| copy >= busy + link.delay));
+            prop_assert_eq!(verdict.copy.is_some(), verdict.fate == Fate::Duplicated);
+            prop_assert_eq!(verdict.corruption.is_some(), verdict.fate == Fate::Corrupted);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! How a connection behaves toward its path: windows, drops, datagram sizes. The figures are printed:
+//! `cargo test -p equic-transport --lib behaviour -- --nocapture`.
+
+use super::*;
+
+/// A path that loses nothing but by a full queue: so many megabits a second, so long one way, and a queue
+/// of so many bandwidth-delay products.
+fn path(megabits: u64, one_way: Duration, queue: f64) -> Faults {
+    let rate = Some(megabits * 125_000);
+    Faults { rate, delay: one_way, queue: (one_way * 2).mul_f64(queue), ..Faults::none() }
+}
+
+/// A network in which flow control holds nobody back.
+fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
+    Network::with(seed, faults, |config| {
+        config.congestion = algorithm;
+        let (streams, window) = (&mut config.streams, 64 << 20);
+        (streams.stream_window, streams.max_stream_window) = (window, window);
+        (streams.connection_window, streams.max_connection_window) = (window, window);
+        streams.send_buffer = window;
+    })
+}
+
+fn window(network: &Network) -> u64 {
+    network.client.path().controller.window()
+}
+
+/// RFC 9002 s.7.8: the first flight of data fills the window, whatever there was to send before it. With
+/// the handshake, 100 KB take three round trips to grow to, then the time to send the rest.
+#[test]
+fn the_first_full_flight_lets_the_window_grow() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        let mut network = unhindered(1, path(10, 50 * MS, 1.0), algorithm);
+        network.run_until(Duration::from_secs(5), |client, _| client.progress.complete);
+        send_one_way(&mut network, 100_000);
+        let took = network.now().since(Timestamp::START);
+        eprintln!("{algorithm}: 100 KB at 10 Mb/s and 100 ms with the handshake: {took:?}");
+        assert!(took < 490 * MS, "{algorithm}: {took:?}");
+    }
+}
+
+/// After a pause as well.
+#[test]
+fn a_full_flight_after_a_pause_lets_the_window_grow() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        let mut network = unhindered(1, path(10, 50 * MS, 1.0), algorithm);
+        network.connect();
+        let first = window(&network);
+        network.wait(Duration::from_secs(5));
+        assert_eq!(window(&network), first, "{algorithm}");
+        let start = network.now();
+        send_one_way(&mut network, 100_000);
+        let took = network.now().since(start);
+        eprintln!("{algorithm}: 100 KB after a pause: {took:?}");
+        assert!(took < 390 * MS, "{algorithm}: {took:?}");
+    }
+}
+
+/// What never fills the window does not let it grow, though the pacer holds a part of it back for a
+/// while.
+#[test]
+fn bursts_that_do_not_fill_the_window_leave_it() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        let faults = Faults { delay: 50 * MS, ..Faults::none() };
+        let mut network = unhindered(1, faults, algorithm);
+        network.connect();
+        send_one_way(&mut network, 400_000);
+        network.wait(Duration::from_secs(1));
+        let grown = window(&network);
+        let burst = grown as usize / 2;
+        assert!(burst > 20 * 1472, "more than leaves at once: {burst}");
+        for _ in 0..10 {
+            send_one_way(&mut network, burst);
+            network.wait(Duration::from_secs(1));
+        }
+        assert_eq!(window(&network), grown, "{algorithm}");
+    }
+}
+
+/// A queue that overflows takes six datagrams and more at once, and is no black hole (RFC 8899 s.4.3).
+#[test]
+fn a_full_queue_is_no_black_hole() {
+    let fast = if cfg!(debug_assertions) { 200 } else { 1000 };
+    let cells = [(10, MS), (100, 5 * MS), (fast, 5 * MS)];
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+        for (megabits, one_way) in cells {
+            for queue in [0.5, 1.0, 2.0] {
+                let mut network = unhindered(1, path(megabits, one_way, queue), algorithm);
+                network.connect();
+                let product = megabits * 125 * 2 * one_way.as_millis() as u64;
+                send_one_way(&mut network, (8 * product).max(500_000) as usize);
+                let (lost, mtu) =
+                    (network.client.stats().packets_lost, network.client.path().mtu.current());
+                let cell = format!("{algorithm}, {megabits} Mb/s, {one_way:?}, {queue} BDP");
+                eprintln!("{cell}: {lost} lost, datagrams of {mtu}");
+                assert_eq!(mtu, 1472, "{cell}: {lost} lost");
+            }
+        }
+    }
+}
+
+/// A true one is left within a few probe timeouts.
+#[test]
+fn a_black_hole_is_left_in_bounded_time() {
+    let begins = Duration::from_millis(500);
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+        for one_way in [5 * MS, 50 * MS] {
+            let hole = Some((begins, 1300));
+            let faults = Faults { black_hole: hole, ..path(10, one_way, 1.0) };
+            let mut network = unhindered(1, faults, algorithm);
+            network.connect();
+            let id = network.client.open(Direction::Unidirectional).unwrap();
+            let (mut from, mut buffer) = (None, [0; 4096]);
+            network.run_until(Duration::from_secs(60), |client, server| {
+                let _ = client.write(id, &[7; 4096]);
+                from = from.or_else(|| server.accept(Direction::Unidirectional));
+                while from.is_some_and(|id| {
+                    matches!(server.read(id, &mut buffer), Ok(ReadOutcome::Bytes(1..)))
+                }) {}
+                client.now.since(Timestamp::START) > begins && client.path().mtu.current() < 1472
+            });
+            let took = network.now().since(Timestamp::START) - begins;
+            let timeouts = network.client.stats().probe_timeouts;
+            eprintln!("{algorithm}, {one_way:?}: left after {took:?}, {timeouts} probe timeouts");
+            assert!(took < 40 * one_way + 500 * MS, "{algorithm}, {one_way:?}: {took:?}");
+        }
+    }
+}
+
+/// NewReno over a path that loses one packet of a hundred keeps near what is known of it: a datagram a
+/// round trip times the root of 3 / 2 p (Mathis et al., 1997). Whether what was grown outlasts a reduction
+/// is `reno_keeps_what_it_has_grown_at_a_reduction`'s; here is the figure.
+#[test]
+fn reno_on_a_path_with_loss() {
+    let megabytes = if cfg!(debug_assertions) { 4 } else { 10 };
+    let (seeds, loss, round_trip) = (8, 0.01, 0.1);
+    let mut total = Duration::ZERO;
+    for seed in 1..=seeds {
+        let faults = Faults { delay: 50 * MS, loss, ..Faults::none() };
+        let mut network = unhindered(seed, faults, Algorithm::NewReno);
+        network.connect();
+        send_one_way(&mut network, megabytes * 1_000_000);
+        total += network.now().since(Timestamp::START);
+    }
+    let mean = (total / seeds as u32).as_secs_f64();
+    let rate = 1472.0 / round_trip * (1.5 / loss).sqrt();
+    let known = megabytes as f64 * 1e6 / rate;
+    eprintln!(
+        "newreno: {megabytes} MB with 1 % lost: {mean:.1} s, the mean of {seeds}; {known:.1} s"
+    );
+    assert!((0.75 * known..1.25 * known).contains(&mean), "{mean:.1} s, not about {known:.1}");
+}
+
+/// HyStart++ leaves slow start before a deep queue overflows (RFC 9406 s.4.2): a round more is a quarter
+/// more of a window, and hundreds of packets lost.
+#[test]
+fn hystart_leaves_before_a_deep_queue_overflows() {
+    for (megabits, one_way) in [(20, 25 * MS), (50, 10 * MS), (100, 10 * MS)] {
+        let mut network = unhindered(1, path(megabits, one_way, 8.0), Algorithm::Cubic);
+        network.connect();
+        send_one_way(&mut network, 15_000_000);
+        let lost = network.client.stats().packets_lost;
+        eprintln!("cubic, {megabits} Mb/s, {one_way:?}, 8 BDP: {lost} packets lost");
+        assert!(lost < 100, "{megabits} Mb/s, {one_way:?}: {lost}");
+    }
+}
