@@ -21,7 +21,7 @@ echo "== packaging: install, Debian package, service"
 scripts/packaging.sh
 echo "== Debian's kernels"
 scripts/kernels.sh
-echo "== other people's servers: quinn, s2n-quic, quiche, quic-go, aioquic"
+echo "== other people's servers: quinn, s2n-quic, quiche, quic-go, aioquic, ngtcp2"
 scripts/examples.sh test
 echo "== interoperability: quinn, quic-go, aioquic, as clients and as servers"
 scripts/interop.sh quick
