@@ -53,7 +53,7 @@ DURATION ?= 10m
 soak: root setup build ## churn, floods, fuzzing, and is everything as before? DURATION=10m
 	@scripts/soak.sh $(DURATION)
 
-examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic with a quota (docs/servers.md)
+examples: setup-examples ## servers on s2n-quic, quiche, quic-go, aioquic, ngtcp2 with a quota (docs/servers.md)
 	@scripts/examples.sh build
 
 # QUICK=1: a handful of cases. INTEROP: more arguments for `equic interop`, such as --only retry,v2

@@ -28,6 +28,15 @@ export EQUIC_LIBRARY=$prefix/lib/libequic.so
 (cd bindings/go && go vet ./...)
 (cd examples/quic-go && go vet ./... && go build -o "$out/serve-quic-go" .)
 
+words=$(pkg-config --cflags --libs equic libngtcp2 libngtcp2_crypto_gnutls gnutls)
+for api in handles paper; do
+	program=$out/serve-ngtcp2
+	[ $api = handles ] || program=$program-$api
+	# shellcheck disable=SC2086 # a list of words
+	cc -std=c11 -O2 -g -Wall -Wextra -Werror examples/ngtcp2/server.c examples/ngtcp2/$api.c \
+		-o "$program" $words -Wl,-rpath,"$prefix/lib"
+done
+
 # Made again when what it is made of changes.
 venv=$out/venv
 wanted=$(cat examples/aioquic/requirements.txt bindings/python/pyproject.toml bindings/python/equic/*.py | sha256sum)
@@ -42,6 +51,15 @@ if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 	echo "$wanted" >"$venv/made-of"
 fi
 [ "$what" = test ] || exit 0
+
+# pandas and matplotlib, for the lines of Python in docs/bench-results.md.
+plots=$out/plots
+if ! cmp -s examples/samples/requirements.txt "$plots/made-of"; then
+	rm -rf "$plots"
+	python3 -m venv "$plots"
+	"$plots/bin/pip" install --quiet --disable-pip-version-check -r examples/samples/requirements.txt
+	cp examples/samples/requirements.txt "$plots/made-of"
+fi
 
 unformatted=$(gofmt -l bindings/go examples/quic-go)
 [ -z "$unformatted" ] || { echo "examples: not formatted (gofmt -w): $unformatted" >&2; exit 1; }

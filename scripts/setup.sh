@@ -72,6 +72,8 @@ fi
 if [ "$what" = examples ] || [ "$what" = interop ]; then
 	# BoringSSL, and aioquic in a virtual environment. Debian's own Python has its venv apart.
 	packages="$packages cmake g++ python3"
+	# For examples/ngtcp2.
+	packages="$packages libngtcp2-dev libngtcp2-crypto-gnutls-dev libgnutls28-dev"
 	case "$(command -v python3 || echo /usr/bin/python3)" in
 	/usr/bin/*) packages="$packages python3-venv" ;;
 	esac

@@ -22,7 +22,7 @@ suites=(
 	packaging scripts/packaging.sh
 	# The program on Debian's kernels in QEMU.
 	kernels scripts/kernels.sh
-	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic.
+	# Other people's servers with a quota: quinn, s2n-quic, quiche, quic-go, aioquic, ngtcp2.
 	examples 'scripts/examples.sh test'
 	# Ours with quinn, quic-go and aioquic, as clients and as servers.
 	interop 'scripts/interop.sh quick'

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use equic_lab::relay::Relay;
+use equic_report::number;
 
 use crate::attend::{ENDING, attend, died, effective, end, ready, understand};
 use crate::calls::CallCounter;
@@ -88,7 +89,11 @@ impl Cell<'_> {
         job.workload.check(&stage.size, &answer).map_err(wrong)?;
         // Clocks of two machines may run a little differently.
         if answer.seconds > 1.01 * process_seconds {
-            let why = format!("{} s in a process of {process_seconds:.3} s", answer.seconds);
+            let why = format!(
+                "{} in a process of {}",
+                number::seconds(answer.seconds),
+                number::seconds(process_seconds)
+            );
             return failed(Failure::Lied, why);
         }
         if server.has_ended() {
@@ -227,7 +232,9 @@ impl Cell<'_> {
     fn keep_logs(&mut self, result: &Result<Taken, Trouble>) {
         let Some(folder) = self.stage.logs else { return };
         let came = match result {
-            Ok(taken) => format!("measured {} {}", taken.figures.value, taken.figures.unit),
+            Ok(Taken { figures, .. }) => {
+                format!("measured {}", number::measured(figures.value, &figures.unit))
+            }
             Err(Trouble::Unsupported(why)) => format!("unsupported: {why}"),
             Err(Trouble::Failed(failure, why)) => format!("failed ({failure:?}): {why}"),
         };

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use equic_report::number;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Cpus;
@@ -167,13 +168,14 @@ fn at_work(before: Cpus, after: Cpus) -> Vec<Finding> {
     }
     let steal = (after.steal - before.steal) / total;
     if steal > STEAL {
-        let found = format!("the hypervisor took {:.1} % of the CPUs for others", 100.0 * steal);
+        let found =
+            format!("the hypervisor took {} of the CPUs for others", number::percent(steal));
         findings.push(finding("steal", true, found, "a machine that is not shared"));
     }
     let used = after.processes + after.interrupts - before.processes - before.interrupts;
     let load = used / total;
     if load > LOAD {
-        let found = format!("other programs use {:.0} % of the CPUs", 100.0 * load);
+        let found = format!("other programs use {} of the CPUs", number::percent(load));
         findings.push(finding("load", true, found, "end what `top` shows"));
     }
     findings

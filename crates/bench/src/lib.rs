@@ -52,7 +52,7 @@ pub mod workload;
 pub use answer::{Answer, Effective};
 pub use error::BenchError;
 pub use path::NetPath;
-pub use record::{End, Failure, Figures, Key, Noise, Record};
+pub use record::{End, Failure, Figures, Key, Noise, RECORDS, Record, WhyNot};
 pub use registry::{Implementation, Places, Registry};
 pub use transport::{Outcome, Sample};
 pub use workload::{Size, Workload};

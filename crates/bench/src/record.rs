@@ -36,6 +36,9 @@ pub struct Key {
 /// One attempt at one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
+    /// [`RECORDS`]; empty in files of releases that did not write it.
+    #[serde(default)]
+    pub schema: String,
     /// What was measured.
     #[serde(flatten)]
     pub key: Key,
@@ -45,6 +48,13 @@ pub struct Record {
     pub sequence: u64,
     /// Attempt, counted from 1. A round's last attempt is the one that counts.
     pub attempt: u32,
+    /// Whether its figure is one of those that reports are made of; none: the release that wrote it did
+    /// not say so, and a round's last attempt counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<bool>,
+    /// Why it does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<WhyNot>,
     /// When it began: seconds since 1970-01-01 UTC.
     pub started: f64,
     /// How long it took in all, with the start and end of the processes, in seconds.
@@ -57,6 +67,61 @@ pub struct Record {
     /// Folder of its logs, relative to the result's; none: none were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
+}
+
+/// Why an attempt does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyNot {
+    /// It warmed up.
+    WarmUp,
+    /// It was made for a profile or for logs, not for a figure.
+    Extra,
+    /// The machine was too busy with others: it was thrown away, and the round is tried again.
+    Noisy,
+    /// It was stopped from outside, and is tried again when the run goes on.
+    Interrupted,
+    /// It went wrong, and is counted among the failures: see `failure`.
+    Failed,
+    /// An end says that it does not do that.
+    Unsupported,
+}
+
+impl Record {
+    /// Whether it was thrown away, for the round to be tried again: neither a figure nor a failure.
+    #[must_use]
+    pub fn is_thrown_away(&self) -> bool {
+        self.why_not == Some(WhyNot::Noisy)
+    }
+
+    /// Says whether it counts. `last`: the turn is over with it; `extra`: it was made for no figure.
+    pub(crate) fn judge(&mut self, last: bool, extra: bool) {
+        let why_not = match &self.end {
+            _ if extra => Some(WhyNot::Extra),
+            _ if self.round < 0 => Some(WhyNot::WarmUp),
+            End::Failed { failure: Failure::Interrupted, .. } => Some(WhyNot::Interrupted),
+            _ if !last => Some(WhyNot::Noisy),
+            End::Unsupported { .. } => Some(WhyNot::Unsupported),
+            End::Failed { .. } => Some(WhyNot::Failed),
+            // As reports see it.
+            End::Measured { figures } => (!figures.is_sound()).then_some(WhyNot::Failed),
+        };
+        (self.counts, self.why_not) = (Some(why_not.is_none()), why_not);
+    }
+}
+
+impl Figures {
+    /// What CPU time is divided by: 10^9 bytes, or completions.
+    #[must_use]
+    pub fn units(&self) -> f64 {
+        if self.unit == "bit/s" { self.bytes as f64 / 1e9 } else { self.count as f64 }
+    }
+
+    /// Whether it can be: finite, above zero, and something was done.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.value.is_finite() && self.value > 0.0 && self.units() > 0.0
+    }
 }
 
 /// What became of an attempt.
@@ -164,4 +229,117 @@ pub struct Noise {
     pub foreign: f64,
     /// Whether it was above the bounds of the run.
     pub too_much: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn record(end: End) -> Record {
+        let key = Key {
+            workload: "download".to_owned(),
+            protocol: "perf".to_owned(),
+            path: "veth".to_owned(),
+            client: "a".to_owned(),
+            server: "b".to_owned(),
+            point: BTreeMap::new(),
+        };
+        Record {
+            schema: RECORDS.to_owned(),
+            key,
+            round: 0,
+            sequence: 7,
+            attempt: 1,
+            counts: None,
+            why_not: None,
+            started: 1.5,
+            wall_seconds: 2.0,
+            end,
+            noise: Noise::default(),
+            logs: None,
+        }
+    }
+
+    fn measured(value: f64) -> End {
+        let unit = "bit/s".to_owned();
+        End::Measured { figures: Box::new(Figures { value, unit, bytes: 1, ..Figures::default() }) }
+    }
+
+    fn failed(failure: Failure) -> End {
+        End::Failed { failure, why: "why".to_owned() }
+    }
+
+    #[test]
+    fn a_line_says_whether_it_counts() {
+        let unsupported = || End::Unsupported { why: "why".to_owned() };
+        for (end, round, last, extra, why_not) in [
+            (measured(5.0), 0, true, false, None),
+            (measured(5.0), 0, false, false, Some(WhyNot::Noisy)),
+            (measured(5.0), -1, true, false, Some(WhyNot::WarmUp)),
+            (measured(5.0), -1, true, true, Some(WhyNot::Extra)),
+            (measured(-5.0), 0, true, false, Some(WhyNot::Failed)),
+            (failed(Failure::Noisy), 0, true, false, Some(WhyNot::Failed)),
+            (failed(Failure::Stalled), 0, false, false, Some(WhyNot::Noisy)),
+            (failed(Failure::Interrupted), 0, false, false, Some(WhyNot::Interrupted)),
+            (unsupported(), 0, true, false, Some(WhyNot::Unsupported)),
+        ] {
+            let mut record = Record { round, ..record(end) };
+            record.judge(last, extra);
+            assert_eq!((record.counts, record.why_not), (Some(why_not.is_none()), why_not));
+            assert_eq!(record.is_thrown_away(), why_not == Some(WhyNot::Noisy));
+            let line = serde_json::to_string(&record).unwrap();
+            assert!(line.starts_with(r#"{"schema":"equic.bench.samples/1","#), "{line}");
+            assert!(line.contains(&format!(r#""counts":{}"#, why_not.is_none())), "{line}");
+            assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn lines_of_earlier_releases_are_read() {
+        let mut line = serde_json::to_value(record(measured(5.0))).unwrap();
+        line.as_object_mut().unwrap().remove("schema");
+        let read: Record = serde_json::from_value(line).unwrap();
+        assert_eq!((&*read.schema, read.counts, read.why_not), ("", None, None));
+        assert!(!read.is_thrown_away());
+    }
+
+    /// Every field of a line is in the table of docs/bench-results.md, and nothing else is.
+    #[test]
+    fn the_docs_have_every_field() {
+        let figures = Figures {
+            handshake_seconds: Some(1.0),
+            server_udp_drops: Some(1),
+            client_udp_drops: Some(1),
+            softnet_drops: Some(1),
+            server_packets_per_send: Some(1.0),
+            client_packets_per_receive: Some(1.0),
+            client_effective: Some(Effective::default()),
+            server_effective: Some(Effective::default()),
+            ..Figures::default()
+        };
+        let mut measured = Record {
+            counts: Some(false),
+            why_not: Some(WhyNot::Noisy),
+            logs: Some("logs".to_owned()),
+            ..record(End::Measured { figures: Box::new(figures) })
+        };
+        measured.key.point.insert("rcvbuf".to_owned(), "1".to_owned());
+        let lines = [measured, record(failed(Failure::Stalled))];
+        let fields = lines.iter().flat_map(|line| match serde_json::to_value(line).unwrap() {
+            serde_json::Value::Object(line) => line.into_iter().map(|(name, _)| name),
+            other => panic!("{other}"),
+        });
+        let fields: BTreeSet<String> = fields.collect();
+        let docs = include_str!("../../../docs/bench-results.md");
+        let (_, rest) = docs.split_once("| field | what it is |\n|---|---|\n").unwrap();
+        let (table, _) = rest.split_once("\n\n").unwrap();
+        let named: BTreeSet<String> = table
+            .lines()
+            .flat_map(|row| row.split('|').nth(1).unwrap().split(','))
+            .map(|name| name.trim().trim_matches('`').to_owned())
+            .collect();
+        assert_eq!(named, fields);
+    }
 }

@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use equic_lab::Lab;
+use equic_report::number;
 
 use crate::cell::{self, Job, Stage, Taken, Trouble};
 use crate::extras::{Extras, Purpose};
 use crate::network::{Links, Network};
 use crate::pair::{Pair, refusal};
 use crate::plan::{Plan, Turn};
+use crate::record::RECORDS;
 use crate::result::profile;
 use crate::result::summary::Profiled;
 use crate::site::{Host, Site};
@@ -127,17 +129,22 @@ impl Runner<'_> {
             profile::append(self.folder, &profiled)?;
         }
         let result = result.map(|taken| taken.figures);
-        Ok(Record {
+        let mut record = Record {
+            schema: RECORDS.to_owned(),
             key: turn.key.clone(),
             round: turn.round,
             sequence: turn.sequence,
             attempt,
+            counts: None,
+            why_not: None,
             started,
             wall_seconds: begun.elapsed().as_secs_f64(),
             end: self.end(result, noise, attempt, turn.round >= 0),
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
-        })
+        };
+        record.judge(self.is_last(&record), turn.purpose != Purpose::Figures);
+        Ok(record)
     }
 
     /// What became of an attempt. The last of those that were all disturbed is no figure.
@@ -151,14 +158,7 @@ impl Runner<'_> {
         let over = attempt >= self.plan.options.attempts;
         match result {
             Ok(figures) if scored && over && noise.too_much => {
-                let why = format!(
-                    "others used {:.1} % of the CPUs and the hypervisor took {:.1} %; it was {} {}",
-                    100.0 * noise.foreign,
-                    100.0 * noise.steal,
-                    figures.value,
-                    figures.unit
-                );
-                End::Failed { failure: Failure::Noisy, why }
+                End::Failed { failure: Failure::Noisy, why: disturbed(noise, &figures) }
             }
             Ok(figures) => End::Measured { figures: Box::new(figures) },
             Err(Trouble::Unsupported(why)) => End::Unsupported { why },
@@ -248,6 +248,16 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Why an attempt that was measured is no figure.
+fn disturbed(noise: Noise, figures: &Figures) -> String {
+    format!(
+        "others used {} of the CPUs and the hypervisor took {}; it was {}",
+        number::percent(noise.foreign),
+        number::percent(noise.steal),
+        number::measured(figures.value, &figures.unit)
+    )
+}
+
 /// Of this machine, or of both of a testbed.
 fn readings(far: Option<&Testbed>) -> Vec<Reading> {
     match far {
@@ -326,5 +336,22 @@ impl Samples {
         self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(failed)?;
         self.records.push(record);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_disturbed_is_said_with_units() {
+        let noise = Noise { foreign: 0.123_456_789, steal: 0.0, too_much: true };
+        let figures =
+            |value, unit: &str| Figures { value, unit: unit.into(), ..Figures::default() };
+        assert_eq!(
+            disturbed(noise, &figures(3_577_256_564.361_710_5, "bit/s")),
+            "others used 12.3 % of the CPUs and the hypervisor took 0 %; it was 3.58 Gbit/s"
+        );
+        assert!(disturbed(noise, &figures(9913.472_11, "1/s")).ends_with("it was 9.91 k/s"));
     }
 }

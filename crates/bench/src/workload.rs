@@ -1,5 +1,6 @@
 //! What is measured: what a client is told, what its answer has to be, and the figure that comes of it.
 
+use equic_report::number;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::FirstByte;
@@ -243,7 +244,7 @@ impl Workload {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
         if !(seconds.is_finite() && seconds > 0.0) {
-            return lied(format!("{seconds} seconds cannot be"));
+            return lied(format!("it cannot have taken {}", number::measured(seconds, "s")));
         }
         // None: so many that they cannot have been.
         let (wanted_bytes, wanted) = match self {
@@ -279,7 +280,11 @@ impl Workload {
             _ if matches!(self.figure(), Figure::PerSecond | Figure::Seconds)
                 && seconds < 0.9 * size.seconds =>
             {
-                lied(format!("{seconds} seconds instead of {}", size.seconds))
+                lied(format!(
+                    "{} instead of {}",
+                    number::measured(seconds, "s"),
+                    number::measured(size.seconds, "s")
+                ))
             }
             Workload::Ttfb => match answer.first_byte_seconds {
                 Some(FirstByte { median, p95 })
@@ -287,9 +292,11 @@ impl Workload {
                 {
                     Ok(())
                 }
-                Some(FirstByte { median, p95 }) => {
-                    lied(format!("a first byte after {median} s, {p95} s at most for 95 %"))
-                }
+                Some(FirstByte { median, p95 }) => lied(format!(
+                    "a first byte after {}, {} at most for 95 %",
+                    number::measured(median, "s"),
+                    number::measured(p95, "s")
+                )),
                 None => lied("the client does not say when first bytes came".to_owned()),
             },
             _ => Ok(()),

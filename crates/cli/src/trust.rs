@@ -12,7 +12,7 @@ pub struct TrustArgs {
     /// Believe any certificate
     #[arg(long)]
     insecure: bool,
-    /// Believe the certificates in this PEM file
+    /// Believe the certificates in this PEM file: a CA's, or a server's own if that is no CA's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Believe the certificate with this SHA-256 fingerprint, as `equic serve` prints it

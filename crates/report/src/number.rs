@@ -44,6 +44,18 @@ pub fn bit_rate(bits_per_second: f64) -> String {
     si(bits_per_second, "bit/s")
 }
 
+/// A measured value in the unit that records and schemas name: `bit/s`, `1/s` (`1.23 k/s`), `s`, `B`, or
+/// another. What is not finite says so, as nobody should have written it.
+#[must_use]
+pub fn measured(value: f64, unit: &str) -> String {
+    match unit {
+        _ if !value.is_finite() => join(&value.to_string(), unit),
+        "1/s" => rate(value),
+        "s" => seconds(value),
+        _ => si(value, unit),
+    }
+}
+
 /// A duration given in seconds: `340 ns`, `4.50 ms`, `12.3 s`; from two minutes on `2 min 05 s`, from
 /// an hour on `1 h 05 min`.
 #[must_use]
@@ -204,6 +216,23 @@ mod tests {
         assert_eq!(bytes(12_345_678), "12.3 MB");
         assert_eq!(bytes(u64::MAX), "18447 PB");
         assert_eq!(bit_rate(9.87e9), "9.87 Gbit/s");
+    }
+
+    #[test]
+    fn measured_values_have_the_units_of_people() {
+        for (value, unit, expected) in [
+            (3_577_256_564.361_710_5, "bit/s", "3.58 Gbit/s"),
+            (9913.4, "1/s", "9.91 k/s"),
+            (0.004_5, "s", "4.50 ms"),
+            (125.0, "s", "2 min 05 s"),
+            (45_678.9, "B", "45.7 kB"),
+            (-3.0, "bit/s", "-3.00 bit/s"),
+            (f64::NAN, "bit/s", "NaN bit/s"),
+            (f64::INFINITY, "s", "inf s"),
+            (12.0, "", "12.0"),
+        ] {
+            assert_eq!(measured(value, unit), expected);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `samples.csv` and `summary.csv`: the same for a spreadsheet or a statistics program.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Serialize;
@@ -7,7 +8,7 @@ use serde::Serialize;
 use super::read::Run;
 use super::summary::{Row, Summary};
 use super::{ResultError, show};
-use crate::record::{End, Failure, Figures, Record};
+use crate::record::{End, Failure, Figures, Record, WhyNot};
 
 /// A line of `samples.csv`: an attempt. What was not measured is empty.
 #[derive(Serialize)]
@@ -21,6 +22,8 @@ struct Sample<'a> {
     round: i64,
     sequence: u64,
     attempt: u32,
+    counts: bool,
+    why_not: Option<WhyNot>,
     started_unix_s: f64,
     wall_s: f64,
     outcome: &'static str,
@@ -49,7 +52,8 @@ struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    fn new(record: &'a Record) -> Sample<'a> {
+    /// `ended`: it says how its round ended.
+    fn new(record: &'a Record, ended: bool) -> Sample<'a> {
         let (outcome, failure, why, figures): (_, _, &str, Option<&Figures>) = match &record.end {
             End::Measured { figures } => ("measured", None, "", Some(figures)),
             End::Unsupported { why } => ("unsupported", None, why, None),
@@ -66,6 +70,8 @@ impl<'a> Sample<'a> {
             round: record.round,
             sequence: record.sequence,
             attempt: record.attempt,
+            counts: ended && figures.is_some_and(Figures::is_sound),
+            why_not: record.why_not,
             started_unix_s: record.started,
             wall_s: record.wall_seconds,
             outcome,
@@ -179,7 +185,12 @@ fn harmless(text: &str) -> String {
 /// # Errors
 /// [`ResultError::Csv`].
 pub fn write(dir: &Path, run: &Run, summary: &Summary) -> Result<(), ResultError> {
-    equic_report::csv::write(dir.join("samples.csv"), run.records.iter().map(Sample::new))?;
+    let ended: HashSet<*const Record> = run.counted().into_iter().map(std::ptr::from_ref).collect();
+    let samples = run
+        .records
+        .iter()
+        .map(|record| Sample::new(record, ended.contains(&std::ptr::from_ref(record))));
+    equic_report::csv::write(dir.join("samples.csv"), samples)?;
     equic_report::csv::write(dir.join("summary.csv"), summary.rows.iter().map(Line::new))?;
     Ok(())
 }

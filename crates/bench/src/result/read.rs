@@ -108,12 +108,13 @@ impl Run {
         run
     }
 
-    /// The records that count: of each round the last attempt, warm-up left out. An attempt that is there
-    /// twice (a run that was resumed) counts as it was last.
+    /// The records that say how rounds ended: of each round the last attempt, without warm-up and what was
+    /// thrown away. An attempt that is there twice (a run that was resumed) counts as it was last.
     #[must_use]
     pub fn counted(&self) -> Vec<&Record> {
         let mut last: BTreeMap<_, &Record> = BTreeMap::new();
-        for record in self.records.iter().filter(|record| record.round >= 0) {
+        let ended = |record: &&Record| record.round >= 0 && !record.is_thrown_away();
+        for record in self.records.iter().filter(ended) {
             let place = last.entry((&record.key, record.round)).or_insert(record);
             if record.attempt >= place.attempt {
                 *place = record;

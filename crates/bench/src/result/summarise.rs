@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use equic_report::number;
 use equic_report::stats::modes::{DipTest, halves};
 use equic_report::stats::{RESAMPLES, Sample};
 use rand::SeedableRng as _;
@@ -90,13 +91,17 @@ impl Numbers {
             .collect();
         let unit = measured.first().map(|(_, figures)| figures.unit.clone()).unwrap_or_default();
         // Figures of different units are no sample: a broken runner must not look like a slow stack.
-        let (measured, other): (Vec<_>, Vec<_>) =
-            measured.into_iter().partition(|(_, figures)| figures.unit == unit && sound(figures));
+        let (measured, other): (Vec<_>, Vec<_>) = measured
+            .into_iter()
+            .partition(|(_, figures)| figures.unit == unit && figures.is_sound());
         let mut faults = faults(records);
         if let Some((first, figures)) = other.first() {
             faults.push(Fault {
                 failure: Failure::Lied,
-                why: format!("{} {:?} is no figure in {unit}", figures.value, figures.unit),
+                why: format!(
+                    "{} is no figure in {unit}",
+                    number::measured(figures.value, &figures.unit)
+                ),
                 rounds: other.iter().map(|(record, _)| record.round).collect(),
                 logs: first.logs.clone(),
             });
@@ -104,7 +109,7 @@ impl Numbers {
         let points: Vec<Point> = measured
             .iter()
             .map(|(record, figures)| {
-                let units = units(figures);
+                let units = figures.units();
                 Point {
                     round: record.round,
                     started: record.started,
@@ -207,16 +212,6 @@ pub fn estimate(sample: &Sample, rng: &mut SmallRng) -> Option<Estimate> {
         mean: sample.mean()?,
         deviation: sample.standard_deviation().unwrap_or(0.0),
     })
-}
-
-/// What CPU time is divided by: 10^9 bytes, or completions.
-fn units(figures: &Figures) -> f64 {
-    if figures.unit == "bit/s" { figures.bytes as f64 / 1e9 } else { figures.count as f64 }
-}
-
-/// Whether it can be: finite, above zero, and something was done.
-fn sound(figures: &Figures) -> bool {
-    figures.value.is_finite() && figures.value > 0.0 && units(figures) > 0.0
 }
 
 fn faults(records: &[&Record]) -> Vec<Fault> {

@@ -44,6 +44,9 @@ fn run(name: &str, unit: &str, values: &[Option<f64>], start: f64) -> Vec<Record
             started: start + 10.0 * round as f64,
             wall_seconds: 1.0,
             end: end(value),
+            schema: String::new(),
+            counts: None,
+            why_not: None,
             noise: Noise::default(),
             logs: None,
         })

@@ -58,6 +58,9 @@ fn foreign_text_is_never_markup() {
         started: 1.0,
         wall_seconds: 1.0,
         end,
+        schema: String::new(),
+        counts: None,
+        why_not: None,
         noise: Noise::default(),
         logs: Some(text()),
     };

@@ -7,7 +7,7 @@ use crate::fixture::{Fixture, HOSTILE};
 use equic_bench::result::read::Run;
 use equic_bench::result::summary::{Row, Summary};
 use equic_bench::result::{self, ResultError, summarise, tables};
-use equic_bench::{End, Failure, Figures, Key, Noise, Record};
+use equic_bench::{End, Failure, Figures, Key, Noise, Record, WhyNot};
 use equic_report::table::Style;
 
 fn key(client: &str, server: &str, protocol: &str) -> Key {
@@ -45,6 +45,9 @@ fn record(key: Key, round: i64, attempt: u32, end: End) -> Record {
         started: 1000.0 + 10.0 * round as f64,
         wall_seconds: 5.0,
         end,
+        schema: String::new(),
+        counts: None,
+        why_not: None,
         noise: Noise::default(),
         logs: None,
     }
@@ -120,6 +123,28 @@ fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
     assert_eq!((row.rounds, row.measured, row.attempts, row.failed()), (3, 2, 5, 1));
     assert_eq!(row.value.unwrap().median, 3e9);
     assert_eq!(row.faults[0].rounds, [1]);
+}
+
+/// The run was stopped before the round could be made again.
+#[test]
+fn what_was_thrown_away_is_in_no_figure_even_if_nothing_came_after_it() {
+    let said = |round, attempt, speed, why_not: Option<WhyNot>| Record {
+        counts: Some(why_not.is_none()),
+        why_not,
+        ..record(key("a", "a", "perf"), round, attempt, measured(speed))
+    };
+    let records = [
+        said(0, 1, 5.0, Some(WhyNot::Noisy)),
+        said(0, 2, 6.0, None),
+        said(1, 1, 6.0, None),
+        said(2, 1, 1.0, Some(WhyNot::Noisy)),
+    ];
+    let row = &summary(&records).rows[0];
+    assert_eq!((row.rounds, row.measured, row.attempts, row.failed()), (2, 2, 4, 0));
+    assert_eq!(row.value.unwrap().median, 6e9);
+    // A file of a release that did not say it: the last attempt counts, whatever it was.
+    let old = records.map(|record| Record { counts: None, why_not: None, ..record });
+    assert_eq!(summary(&old).rows[0].measured, 3);
 }
 
 #[test]

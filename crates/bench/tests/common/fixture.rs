@@ -287,6 +287,9 @@ fn record(key: &Key, round: i64, sequence: usize, attempt: u32, started: f64, en
         started,
         wall_seconds: 2.2,
         end,
+        schema: String::new(),
+        counts: None,
+        why_not: None,
         noise: Noise { steal: 0.004, foreign: 0.01, too_much: false },
         logs: Some(format!("logs/{}_{}/{}/{round}", key.server, key.client, key.workload)),
     }

@@ -149,7 +149,7 @@ async fn send(flood: Flood, journal: Journal) -> Done {
         }
     };
     let (result, journal) = ended.map_err(|error| Failure::because("the flood failed", error))?;
-    let report = result?;
+    let report = result.map_err(refused)?;
     let unsent = match &report.last_error {
         Some(error) => {
             format!("; {} not taken by the kernel: {error}", number::count(report.errors))
@@ -166,6 +166,19 @@ async fn send(flood: Flood, journal: Journal) -> Done {
         || json!({ "event": "done", "report": report }),
     );
     Ok(())
+}
+
+/// With the way to a lab, where that is what is missing.
+fn refused(error: FloodError) -> Failure {
+    let mend = match &error {
+        FloodError::InitNamespace | FloodError::NotInLab => {
+            "make a lab, `sudo equic lab up NAME`, which stays until Ctrl-C; then, elsewhere, put \
+             `sudo equic lab exec NAME/c0 --` before this command"
+        }
+        FloodError::ForeignDestination(_) => "`equic lab list` has the addresses of every lab",
+        _ => return error.into(),
+    };
+    Failure::from(error).mend(mend)
 }
 
 fn packets(per_second: f64) -> String {

@@ -135,6 +135,19 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
     assert_eq!((&first["attempt"], &first["outcome"]), (&json!(1), &json!("measured")));
     assert_eq!(first["noise"]["too_much"], true);
     assert_eq!((&second["attempt"], &second["failure"]), (&json!(2), &json!("noisy")));
+    let said = |sample: &Value| (sample["counts"].clone(), sample["why_not"].clone());
+    assert_eq!(said(warmup), (json!(false), json!("warm_up")));
+    assert_eq!(said(first), (json!(false), json!("noisy")));
+    assert_eq!(said(second), (json!(false), json!("failed")));
+    assert!(
+        samples.iter().all(|sample| sample["schema"] == "equic.bench.samples/1"),
+        "{samples:?}"
+    );
+    // Three digits and a unit, as everywhere.
+    let why = second["why"].as_str().unwrap();
+    let words: Vec<&str> = why.rsplit(' ').take(2).collect();
+    let [unit, figure] = words[..] else { panic!("{why}") };
+    assert!(unit.ends_with("bit/s") && figure.len() <= 4, "{why}");
 }
 
 #[test]

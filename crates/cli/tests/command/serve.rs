@@ -137,6 +137,51 @@ fn a_certificate_is_kept() {
 }
 
 #[test]
+fn where_nothing_listens_is_said_instead_of_waited_for() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    drop(socket);
+    // Longer than a test may take.
+    let out = equic(&["get", "--timeout", "1h", &format!("https://{address}/")]);
+    assert_eq!(out.code, Some(1), "{out:?}");
+    let said = format!("cannot connect to {address}: nothing listens on that port");
+    assert!(out.stderr.contains(&said) && out.stderr.lines().count() == 1, "{out:?}");
+}
+
+/// As `openssl req -x509` makes it. Each of the ways out that the message names is one.
+#[test]
+fn a_cas_certificate_as_a_servers_own_is_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let made = |name: &str, is_ca: rcgen::IsCa| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        parameters.is_ca = is_ca;
+        let certificate = parameters.self_signed(&key).unwrap();
+        std::fs::write(path(&format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        let (cert, key) = (path(&format!("{name}.pem")), path(&format!("{name}.key")));
+        serve(Command::new(EQUIC), &["--listen", "127.0.0.1:0", "--cert", &cert, "--key", &key])
+    };
+    let get = |ready: &Value, trust: [&str; 2]| {
+        let (connect, port) = (text(ready, "address"), ready["port"].to_string());
+        let url = format!("https://localhost:{port}/health");
+        equic(&[&["get", "--connect", connect], &trust[..], &[&url]].concat())
+    };
+    let (server, ready) = made("ca", rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
+    let out = get(&ready, ["--ca", &path("ca.pem")]);
+    assert_eq!(out.code, Some(1), "{out:?}");
+    for word in ["a CA's certificate", "--pin FINGERPRINT", "CA:FALSE"] {
+        assert!(out.stderr.contains(word), "{word}: {out:?}");
+    }
+    assert_eq!(get(&ready, ["--pin", text(&ready, "fingerprint")]).ok(), "ok\n");
+    assert!(server.terminate().success());
+    let (server, ready) = made("no-ca", rcgen::IsCa::ExplicitNoCa);
+    assert_eq!(get(&ready, ["--ca", &path("no-ca.pem")]).ok(), "ok\n");
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn the_application_can_have_quotas_too() {
     let quota = ["--listen", "127.0.0.1:0", "--user-quota", "2", "--user-at-limit", "refuse"];
     let (server, ready) = serve(Command::new(EQUIC), &quota);

@@ -131,6 +131,11 @@ fn what_cannot_be_done() {
             "refused: this thread",
         ),
         (
+            &["lab", "flood", "garbage", "--target", "10.77.0.1:443", "--duration", "1s"],
+            FAILED,
+            "`sudo equic lab up NAME`",
+        ),
+        (
             &["lab", "load", "well", "https://[::1]:1/", "--clients", "0"],
             FAILED,
             "at least one of: clients",

@@ -19,11 +19,15 @@ pub enum Example {
     Quiche,
     QuicGo,
     Aioquic,
+    /// By the handles of libequic.
+    Ngtcp2,
+    /// By the API of the paper.
+    Ngtcp2Paper,
 }
 
-use Example::{Aioquic, QuicGo, Quiche, Quinn, S2nQuic};
+use Example::{Aioquic, Ngtcp2, Ngtcp2Paper, QuicGo, Quiche, Quinn, S2nQuic};
 
-pub const ALL: [Example; 5] = [Quinn, S2nQuic, Quiche, QuicGo, Aioquic];
+pub const ALL: [Example; 7] = [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper];
 
 /// Where `scripts/examples.sh` leaves what it builds.
 const BUILT: &str = "target/servers";
@@ -43,6 +47,8 @@ impl Example {
             Quiche => "quiche",
             QuicGo => "quic-go",
             Aioquic => "aioquic",
+            Ngtcp2 => "ngtcp2",
+            Ngtcp2Paper => "paper",
         }
     }
 
@@ -54,22 +60,24 @@ impl Example {
             Quiche => "examples/quiche/src/main.rs",
             QuicGo => "examples/quic-go/main.go",
             Aioquic => "examples/aioquic/server.py",
+            Ngtcp2 => "examples/ngtcp2/handles.c",
+            Ngtcp2Paper => "examples/ngtcp2/paper.c",
         })
     }
 
     /// Whether it loads a gateway itself, with a limit that is written in it.
     pub fn own_gateway(self) -> bool {
-        self == Quinn
+        matches!(self, Quinn | Ngtcp2Paper)
     }
 
     /// Connections a source may hold.
     pub fn limit(self) -> usize {
-        if self.own_gateway() { 8 } else { 3 }
+        if self == Quinn { 8 } else { 3 }
     }
 
     /// Whether it echoes streams; otherwise it speaks HTTP/3.
     pub fn echoes(self) -> bool {
-        matches!(self, Quinn | S2nQuic)
+        matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper)
     }
 
     /// Starts it in the lab on port 443, and waits until it listens.
@@ -80,10 +88,16 @@ impl Example {
             Quiche => built("debug/serve-quiche"),
             QuicGo => built("serve-quic-go"),
             Aioquic => built("venv/bin/python"),
+            Ngtcp2 => built("serve-ngtcp2"),
+            Ngtcp2Paper => built("serve-ngtcp2-paper"),
         };
         let mut command = stage.lab.server().command(&program);
         match self {
             Quinn => command.args(["eth0", "443"]),
+            Ngtcp2Paper => {
+                command.envs([("EQUIC_LIMIT", "3"), ("EQUIC_POLICY", "new")]);
+                command.args(["443", "eth0"])
+            }
             Aioquic => command.arg(self.source()).args(["443", &stage.name]),
             _ => command.args(["443", &stage.name]),
         };

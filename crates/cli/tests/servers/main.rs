@@ -1,8 +1,8 @@
-//! Servers on other people's QUIC stacks, with a quota in the kernel: quinn, s2n-quic, quiche, quic-go
-//! and aioquic, each as its example has it, each against the client of another stack.
+//! Servers on other people's QUIC stacks, with a quota in the kernel: quinn, s2n-quic, quiche, quic-go,
+//! aioquic and ngtcp2, each as its example has it, each against the client of another stack.
 //!
 //! [`scenario`] is what every one of them has to show, [`example`] how each is started, [`client`] the
-//! clients, [`lines`] how much of each is about eQUIC. `scripts/examples.sh` builds the servers and
+//! clients, [`lines`] how much of each is about eQUIC; [`plots`] runs what docs show in Python. `scripts/examples.sh` builds the servers and
 //! runs this; plain `cargo test` does not.
 
 mod client;
@@ -10,6 +10,7 @@ mod client;
 mod common;
 mod example;
 mod lines;
+mod plots;
 mod scenario;
 #[allow(dead_code, reason = "shared with the tests end to end, which use all of it")]
 #[path = "../e2e/stage.rs"]

@@ -118,3 +118,43 @@ fn quic_go() {
 fn aioquic() {
     scenario(Example::Aioquic);
 }
+
+#[test]
+fn ngtcp2() {
+    scenario(Example::Ngtcp2);
+}
+
+/// By the paper's API, which does not say whether a connection is one too many: handshakes side by side
+/// are the gateway's alone to judge.
+#[test]
+fn ngtcp2_by_the_papers_api() {
+    let example = Example::Ngtcp2Paper;
+    let Some(mut stage) = Stage::new(example.name(), 2) else { return };
+    let server = example.start(&stage);
+    stage.name = stage.program_on("eth0").expect("it is attached").to_string();
+    let (clients, others) = (Clients::new(&stage, 0, example), Clients::new(&stage, 1, example));
+    let (here, there) = (address("10.77.1.1"), address("10.77.1.99"));
+    let limit = example.limit();
+
+    let mut open = fill(&clients, here, limit);
+    stage.await_connections(here, limit as u64);
+    assert_refused(&stage, &clients, here);
+    others.open(stage.host(1).v4()).assert_alive();
+    open.iter().for_each(Open::assert_alive);
+    open.pop().expect("some").close();
+    stage.await_connections(here, limit as u64 - 1);
+    open.push(clients.open(here));
+    stage.await_connections(here, limit as u64);
+    assert_refused(&stage, &clients, here);
+
+    // Who has moved counts where it was, and no longer when it is closed: nothing is left behind.
+    open[0].migrate(there);
+    stage.await_connections(here, limit as u64);
+    open.into_iter().for_each(Open::close);
+    stage.await_connections(here, 0);
+    stage.await_connections(there, 0);
+    fill(&clients, here, limit).iter().for_each(Open::assert_alive);
+
+    server.kill();
+    eventually("the interface is free", || stage.program_on("eth0").is_none().then_some(()));
+}

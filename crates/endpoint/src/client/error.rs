@@ -108,8 +108,15 @@ pub enum ClientError {
 
 fn mend(error: &ConnectionError) -> &'static str {
     match error {
+        // rustls, of RFC 5280 s.4.2.1.9: what may sign certificates is not a server's own.
+        ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
+            " (the server shows a CA's certificate as its own, as `openssl req -x509` makes them unless \
+             told otherwise; believe exactly this one: --pin FINGERPRINT, which `openssl x509 -in FILE \
+             -noout -fingerprint -sha256` prints; or make it anew with `-addext \
+             basicConstraints=critical,CA:FALSE`, and --ca FILE takes it)"
+        }
         ConnectionError::Transport { code, .. } if is_crypto(*code) => {
-            " (if the certificate is not trusted: --ca FILE, a fingerprint, or --insecure)"
+            " (if the certificate is not trusted: --ca FILE, --pin FINGERPRINT, or --insecure)"
         }
         ConnectionError::TimedOut => " (no answer: is a QUIC server listening there?)",
         _ => "",
@@ -133,6 +140,11 @@ pub enum Failure {
 }
 
 impl ClientError {
+    /// The network said that the server's address cannot be reached.
+    pub(super) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Handshake { source: ConnectionError::Unreachable(_), .. })
+    }
+
     /// Whether the server refused, fell silent, or something broke.
     pub fn failure(&self) -> Failure {
         match self {
@@ -152,6 +164,7 @@ impl ClientError {
 fn of_connection(error: &ConnectionError) -> Failure {
     match error {
         ConnectionError::TimedOut => Failure::Timeout,
+        ConnectionError::Unreachable(_) => Failure::Error("unreachable"),
         // RFC 9000 s.20.1.
         ConnectionError::ConnectionClosed { code, .. }
             if *code == TransportErrorCode::CONNECTION_REFUSED.0.get() =>

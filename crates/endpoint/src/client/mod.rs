@@ -27,6 +27,8 @@ use crate::{Congestion, h3_code, socket, tls};
 mod connection;
 mod error;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub use connection::{Connection, Response, Timing};
 pub use error::{ClientError, Failure};
@@ -64,6 +66,10 @@ pub struct ClientConfig {
     /// attacker can have them carried out more than once (RFC 8470 s.2). Sessions are in memory alone,
     /// for rustls does not write them down.
     pub early_data: bool,
+    /// Whether an attempt ends as soon as the network says that nothing listens there, or that no way
+    /// leads there (ICMP), before anything has come from the server; then the next address of the host
+    /// is tried. Otherwise it goes on until the time is over.
+    pub heed_unreachable: bool,
 }
 
 impl Default for ClientConfig {
@@ -82,6 +88,7 @@ impl Default for ClientConfig {
             qlog: None,
             trace: None,
             early_data: false,
+            heed_unreachable: true,
         }
     }
 }
@@ -155,6 +162,7 @@ impl Client {
         settings.trace.clone_from(&config.trace);
         // As with sessions: each connection is to cost the server the same.
         settings.keep_tokens = config.early_data;
+        settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::client(socket, settings)
             .map_err(|source| ClientError::Bind { address, source })?;
         Ok(Self { endpoint, config, quic, kept: Arc::default() })
@@ -183,13 +191,43 @@ impl Client {
         self.open(&target).await
     }
 
-    /// Opens a connection to where a target resolves.
+    /// Opens a connection to where a target resolves: to the first address that the network does not
+    /// say to be unreachable.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn open(&self, target: &Target) -> Result<Connection, ClientError> {
-        let peer = self.resolve(target).await?;
-        self.open_at(target, peer, self.deadline()).await
+        let peers = self.addresses(target).await?;
+        self.open_first(target, peers, false).await
+    }
+
+    /// The first of several addresses; all have the time of one. With `early` requests need not wait
+    /// for the handshake.
+    async fn open_first(
+        &self,
+        target: &Target,
+        peers: Vec<SocketAddr>,
+        early: bool,
+    ) -> Result<Connection, ClientError> {
+        let deadline = self.deadline();
+        let mut peers = peers.into_iter().peekable();
+        while let Some(peer) = peers.next() {
+            let attempt = if early {
+                self.open_early_at(target, peer, deadline).await
+            } else {
+                self.open_at(target, peer, deadline).await
+            };
+            match attempt {
+                Err(error) if error.is_unreachable() && peers.peek().is_some() => {
+                    tracing::debug!(%error, "the next address");
+                }
+                ended => return ended,
+            }
+        }
+        Err(ClientError::Resolve {
+            host: target.host().to_owned(),
+            reason: "no address".to_owned(),
+        })
     }
 
     pub(crate) async fn open_at(
@@ -225,14 +263,19 @@ impl Client {
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
     }
 
-    /// As [`open`](Self::open), but for requests that may be sent before the handshake is complete.
-    async fn open_early(&self, target: &Target) -> Result<Connection, ClientError> {
-        let (peer, start) = (self.resolve(target).await?, Instant::now());
+    /// As [`open_at`](Self::open_at), but for requests that may be sent before the handshake is complete.
+    async fn open_early_at(
+        &self,
+        target: &Target,
+        peer: SocketAddr,
+        deadline: Option<Instant>,
+    ) -> Result<Connection, ClientError> {
+        let start = Instant::now();
         match self.begin(target, peer)?.into_0rtt() {
             Ok(quic) => {
                 Connection::new(quic, target.clone(), peer, None, self.config.timeout).await
             }
-            Err(connecting) => self.finish(connecting, target, peer, start, self.deadline()).await,
+            Err(connecting) => self.finish(connecting, target, peer, start, deadline).await,
         }
     }
 
@@ -241,8 +284,15 @@ impl Client {
     /// # Errors
     /// A host that does not resolve, or only to addresses of the other family.
     pub async fn resolve(&self, target: &Target) -> Result<SocketAddr, ClientError> {
+        let mut peers = self.addresses(target).await?;
+        Ok(peers.swap_remove(0))
+    }
+
+    /// Where a target's packets may go: the addresses of families the socket can reach, in the
+    /// resolver's order (RFC 6724); at least one.
+    async fn addresses(&self, target: &Target) -> Result<Vec<SocketAddr>, ClientError> {
         if let Some(address) = self.config.connect_to {
-            return Ok(address);
+            return Ok(vec![address]);
         }
         let unresolved = |reason| ClientError::Resolve { host: target.host().to_owned(), reason };
         let local = self.endpoint.local_addr().map_err(|e| unresolved(e.to_string()))?;
@@ -251,11 +301,13 @@ impl Client {
             (IpAddr::V6(own), IpAddr::V4(_)) => own.is_unspecified(),
             (IpAddr::V4(_), IpAddr::V6(_)) => false,
         };
-        tokio::net::lookup_host((target.host(), target.port()))
-            .await
-            .map_err(|e| unresolved(e.to_string()))?
-            .find(reachable)
-            .ok_or_else(|| unresolved(format!("no address that {} can send to", local.ip())))
+        let found = tokio::net::lookup_host((target.host(), target.port())).await;
+        let peers: Vec<_> =
+            found.map_err(|e| unresolved(e.to_string()))?.filter(reachable).collect();
+        if peers.is_empty() {
+            return Err(unresolved(format!("no address that {} can send to", local.ip())));
+        }
+        Ok(peers)
     }
 
     /// GETs a URL, on the connection kept from the last time if it is still open.
@@ -268,11 +320,8 @@ impl Client {
         let connection = match kept.get(&target) {
             Some(connection) if connection.is_open() => connection.clone(),
             _ => {
-                let connection = if self.config.early_data {
-                    self.open_early(&target).await?
-                } else {
-                    self.open(&target).await?
-                };
+                let peers = self.addresses(&target).await?;
+                let connection = self.open_first(&target, peers, self.config.early_data).await?;
                 kept.insert(target.clone(), connection.clone());
                 connection
             }

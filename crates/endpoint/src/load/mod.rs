@@ -300,6 +300,8 @@ fn bind(load: &Load) -> Result<Vec<Client>, LoadError> {
         connect_to: load.connect_to,
         timeout: None,
         receive_offload: load.receive_offload,
+        // A server that is not there yet is waited for.
+        heed_unreachable: false,
         keep_alive: (load.hold != Hold::No).then_some(Duration::from_secs(5)),
         ..ClientConfig::default()
     };

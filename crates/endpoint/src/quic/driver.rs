@@ -17,6 +17,7 @@ use super::cell::Cell;
 use super::incoming::Incoming;
 use super::socket::{Inner, Passed, Socket};
 use super::udp::{Buffers, Udp};
+use super::unreachable::Waiting;
 
 /// Rounds of receiving, timing and sending before other tasks have their turn.
 const ROUNDS: usize = 16;
@@ -32,7 +33,7 @@ const TURNS: usize = 32;
 const CONNECTIONS: usize = 256;
 
 pub(super) struct Driver {
-    socket: Arc<Socket>,
+    pub(super) socket: Arc<Socket>,
     /// All of the endpoint, this one among them; which one a connection ID belongs to is its first
     /// byte. Alone: empty.
     siblings: Vec<Arc<Socket>>,
@@ -44,6 +45,8 @@ pub(super) struct Driver {
     response: Vec<u8>,
     sleep: Pin<Box<Sleep>>,
     armed: Option<Timestamp>,
+    /// Waits for ICMP errors, while any are wanted.
+    pub(super) errors: Option<Waiting>,
 }
 
 impl Driver {
@@ -60,6 +63,7 @@ impl Driver {
             response: Vec::new(),
             sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
             armed: None,
+            errors: None,
         }
     }
 
@@ -307,6 +311,7 @@ impl Future for Driver {
             };
             bytes += received.iter().flatten().sum::<usize>();
             let received = received.iter().any(Option::is_some);
+            let heeded = !inner.unanswered.is_empty() && this.heed_errors(cx, &udp, &mut inner);
             let passed = socket.take_touched(&mut this.work, cx.waker());
             let any_passed = !passed.is_empty();
             this.take_passed(passed, &udp, &mut inner);
@@ -323,7 +328,7 @@ impl Future for Driver {
                     Poll::Pending if received => continue,
                     Poll::Pending => {}
                 }
-            } else if received || any_passed || !this.work.is_empty() {
+            } else if received || heeded || any_passed || !this.work.is_empty() {
                 continue;
             }
             if this.arm(cx, &inner) {

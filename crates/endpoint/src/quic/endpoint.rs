@@ -45,6 +45,10 @@ pub struct Settings {
     pub give_tokens: bool,
     /// Whether a client keeps such tokens, for its next connection to the same server.
     pub keep_tokens: bool,
+    /// Whether a client's connection ends when the network says, before anything has come from the
+    /// server, that nothing listens there or that no way leads there (ICMP). Otherwise it goes on
+    /// trying: the server may be about to start.
+    pub heed_unreachable: bool,
 }
 
 impl Settings {
@@ -58,6 +62,7 @@ impl Settings {
             trace: None,
             give_tokens: true,
             keep_tokens: true,
+            heed_unreachable: false,
         }
     }
 }
@@ -175,6 +180,7 @@ impl Endpoint {
             tokens: Arc::new(Tokens::default()),
             gives_tokens: settings.give_tokens,
             keeps_tokens: settings.keep_tokens,
+            heeds_unreachable: settings.heed_unreachable,
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;
@@ -241,6 +247,9 @@ impl Endpoint {
         if let Some(token) = home.take(connection.version()) {
             // Of our own making is only that it is not too long, and nothing was sent yet.
             connection.set_token(token);
+        }
+        if self.0.shared.heeds_unreachable {
+            inner.heed_errors(handle);
         }
         let cell = socket.add(&mut inner, handle, connection);
         cell.lock().home = Some(home).filter(|_| socket.shared.keeps_tokens);
@@ -326,6 +335,8 @@ impl Endpoint {
         let mut inner = socket.lock();
         let before = std::mem::replace(&mut inner.udp, Arc::new(udp));
         inner.before = Some((before, socket.now() + KEPT));
+        // What the network says of packets from the old address is over.
+        inner.unanswered.clear();
         let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();
         drop(inner);
         let now = socket.now();

@@ -38,6 +38,9 @@ pub enum ConnectionError {
     /// Nothing came for too long.
     #[error("timed out")]
     TimedOut,
+    /// The network said, before anything had come from the peer, that it cannot be reached (ICMP).
+    #[error("{}", unreachable(*.0))]
+    Unreachable(io::ErrorKind),
     /// Our application closed it.
     #[error("closed")]
     LocallyClosed,
@@ -52,6 +55,15 @@ fn name(code: u64) -> String {
 
 fn colon(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}
+
+fn unreachable(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => "nothing listens on that port (ICMP: port unreachable)",
+        io::ErrorKind::HostUnreachable => "the host cannot be reached (ICMP: host unreachable)",
+        io::ErrorKind::PermissionDenied => "a firewall forbids it (ICMP: prohibited)",
+        _ => "there is no way to its network (ICMP: network unreachable)",
+    }
 }
 
 impl From<CloseReason> for ConnectionError {
@@ -77,6 +89,7 @@ impl From<ConnectionError> for io::Error {
     fn from(error: ConnectionError) -> io::Error {
         let kind = match &error {
             ConnectionError::TimedOut => io::ErrorKind::TimedOut,
+            ConnectionError::Unreachable(kind) => *kind,
             ConnectionError::Reset => io::ErrorKind::ConnectionReset,
             ConnectionError::ApplicationClosed { .. }
             | ConnectionError::ConnectionClosed { .. } => io::ErrorKind::ConnectionAborted,

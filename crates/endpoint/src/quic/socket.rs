@@ -44,6 +44,8 @@ pub(super) struct Shared {
     pub gives_tokens: bool,
     /// Whether those of servers are kept.
     pub keeps_tokens: bool,
+    /// See [`Settings::heed_unreachable`](super::Settings::heed_unreachable).
+    pub heeds_unreachable: bool,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.
@@ -64,6 +66,8 @@ pub(super) struct Inner {
     /// What was in its place before, and until when something may still come there.
     pub before: Option<(Arc<Udp>, Timestamp)>,
     pub timers: BTreeSet<(Timestamp, Handle)>,
+    /// Connections of clients of which no datagram has come, where ICMP errors about them are heeded.
+    pub unanswered: Vec<Handle>,
     /// The application has let go of the endpoint: the task ends with the last connection.
     pub released: bool,
     /// The task is gone.
@@ -99,6 +103,7 @@ impl Socket {
             udp: Arc::new(udp),
             before: None,
             timers: BTreeSet::new(),
+            unanswered: Vec::new(),
             released: false,
             dead: false,
         };

@@ -3,19 +3,33 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use equic_transport::connection::Arrival;
 use equic_transport::received::EcnCodepoint;
+use nix::libc;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
+
+use super::unreachable::Unreachable;
 
 /// The largest UDP payload.
 pub(super) const MAX_DATAGRAM: usize = 65_527;
 
 /// Without GRO a message is one datagram; more than this is beyond any path that is discovered.
 const PLAIN_BUFFER: usize = 9_216;
+
+/// What is kept of a datagram that an ICMP error quotes: more than the longest header's connection IDs.
+const QUOTED: usize = 600;
+
+/// Room for what comes beside an error, which is lost if it does not fit: some 200 bytes.
+const ANCILLARY: usize = 512;
 
 /// How many messages with GRO are received at once: 32 of them would take 2 MB.
 const OFFLOADED_BATCH: usize = 8;
@@ -26,6 +40,8 @@ pub(super) struct Udp {
     /// Of a server, and bound to no address of its own: answers have to say which one they come from.
     wildcard: bool,
     offloads: Offloads,
+    /// ICMP errors are wanted.
+    errors: AtomicBool,
 }
 
 /// Which offloads are used, where the kernel has them.
@@ -55,7 +71,7 @@ impl Udp {
             crate::socket::disable_receive_offload(&socket);
         }
         let socket = UdpSocket::from_std(socket)?;
-        Ok(Udp { socket, state, wildcard, offloads })
+        Ok(Udp { socket, state, wildcard, offloads, errors: AtomicBool::new(false) })
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -83,6 +99,11 @@ impl Udp {
             segment_size: several.then_some(outgoing.segment),
             src_ip: outgoing.source.filter(|_| self.wildcard),
         };
+        if self.errors.load(Ordering::Relaxed) {
+            // What was said about an earlier datagram would be the answer to this one, unsent; it waits
+            // for `read_error` all the same.
+            let _ = self.socket.take_error();
+        }
         let send = || self.state.send((&self.socket).into(), &transmit);
         self.socket.try_io(Interest::WRITABLE, send)
     }
@@ -110,6 +131,57 @@ impl Udp {
         }
     }
 
+    /// Asks the kernel for ICMP errors, or no longer, which drops those that wait.
+    pub fn report_errors(&self, wanted: bool) {
+        // Each family has its option; a socket of IPv6 alone, or of IPv4, refuses the other's.
+        let _ = setsockopt(&self.socket, sockopt::Ipv4RecvErr, &wanted);
+        let _ = setsockopt(&self.socket, sockopt::Ipv6RecvErr, &wanted);
+        let before = self.errors.swap(wanted, Ordering::Relaxed);
+        if before && !wanted {
+            // Lest it takes the place of the next datagram.
+            let _ = self.socket.take_error();
+        }
+    }
+
+    /// Waits until [`Udp::read_error`] may have something.
+    pub async fn errors_ready(&self) -> io::Result<()> {
+        self.socket.ready(Interest::ERROR).await.map(drop)
+    }
+
+    /// The next ICMP error that waits; none: one that says nothing of reachability.
+    ///
+    /// # Errors
+    /// None waits.
+    pub fn read_error(&self) -> io::Result<Option<Unreachable>> {
+        self.socket.try_io(Interest::ERROR, || {
+            let mut quoted = [0; QUOTED];
+            // Beside the error come the address and the marking that are asked for anyway.
+            let mut ancillary = vec![0; ANCILLARY];
+            let mut parts = [IoSliceMut::new(&mut quoted)];
+            let read = recvmsg::<SockaddrStorage>(
+                self.socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut ancillary),
+                MsgFlags::MSG_ERRQUEUE,
+            )?;
+            let kind = read.cmsgs()?.find_map(|message| match message {
+                ControlMessageOwned::Ipv4RecvErr(error, _)
+                | ControlMessageOwned::Ipv6RecvErr(error, _) => unreachable_kind(&error),
+                _ => None,
+            });
+            let to = read.address.and_then(|to| {
+                let v4 = to.as_sockaddr_in().map(|to| SocketAddr::V4((*to).into()));
+                v4.or_else(|| to.as_sockaddr_in6().map(|to| SocketAddr::V6((*to).into())))
+            });
+            let length = read.bytes;
+            let unreachable = |(kind, to)| {
+                let quoted = quoted.get(..length).unwrap_or_default().to_vec();
+                Unreachable { to, kind, quoted }
+            };
+            Ok(kind.zip(to).map(unreachable))
+        })
+    }
+
     pub fn buffers(&self) -> Buffers {
         let offloaded = self.offloads.receive && self.state.gro_segments() > 1;
         let (count, size) = if offloaded {
@@ -121,6 +193,24 @@ impl Udp {
         let bytes = vec![0; count * size];
         Buffers { bytes, size, metas: vec![RecvMeta::default(); count] }
     }
+}
+
+/// In which way a datagram could not be delivered, if that is what the error is about and it came by
+/// ICMP: a datagram that is too large is the business of path MTU discovery.
+fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
+    if ![libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin) {
+        return None;
+    }
+    let kind = io::Error::from_raw_os_error(error.ee_errno.cast_signed()).kind();
+    [
+        io::ErrorKind::ConnectionRefused,
+        io::ErrorKind::HostUnreachable,
+        io::ErrorKind::NetworkUnreachable,
+        // ICMPv6: administratively prohibited.
+        io::ErrorKind::PermissionDenied,
+    ]
+    .contains(&kind)
+    .then_some(kind)
 }
 
 /// Where messages are received into.

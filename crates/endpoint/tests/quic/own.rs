@@ -1,10 +1,13 @@
 //! Our client with our server.
 
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use equic_endpoint::quic::{Connection, ConnectionError, ReadError, ServerConfig, WriteError};
+use equic_endpoint::quic::{
+    Connection, ConnectionError, Endpoint, ReadError, ServerConfig, Settings, WriteError,
+};
 use equic_transport::connection::TransportConfig;
 use equic_transport::stream::StreamConfig;
 use equic_wire::VarInt;
@@ -276,6 +279,102 @@ async fn no_more_attempts_after_the_end() {
     });
     let connecting = client.connect(&config, address, NAME).unwrap();
     assert_eq!(soon("timed out", connecting).await.err(), Some(ConnectionError::TimedOut));
+}
+
+/// A client that believes what ICMP says of its first packets.
+fn heeding(bind: &str) -> Endpoint {
+    let socket = UdpSocket::bind(bind).unwrap();
+    Endpoint::client(socket, Settings { heed_unreachable: true, ..settings() }).unwrap()
+}
+
+/// Both families, alone and on one socket; attempts side by side, each with an error of its own.
+#[tokio::test]
+async fn where_nothing_listens_is_known_without_waiting() {
+    let identity = Identity::new();
+    let mut config = identity.client();
+    // It ends by what the network says, or never.
+    config.transport = Arc::new(TransportConfig {
+        max_idle_timeout: Duration::ZERO,
+        ..TransportConfig::clone(&transport())
+    });
+    for (bind, host) in [
+        ("127.0.0.1:0", "127.0.0.1"),
+        ("[::1]:0", "::1"),
+        ("[::]:0", "::1"),
+        ("[::]:0", "127.0.0.1"),
+    ] {
+        let client = heeding(bind);
+        let closed = closed_port(host);
+        let refused = ConnectionError::Unreachable(std::io::ErrorKind::ConnectionRefused);
+        let attempts: Vec<_> =
+            (0..5).map(|_| client.connect(&config, closed, NAME).unwrap()).collect();
+        for attempt in attempts {
+            let error = soon(&format!("{host} from {bind}"), attempt).await.err();
+            assert_eq!(error.as_ref(), Some(&refused), "{host} from {bind}");
+        }
+        // Nothing of them is left, and the socket is as good as before.
+        soon("idle", client.wait_idle()).await;
+        let server = Endpoint::bind((closed.ip(), 0).into(), 1, None).unwrap();
+        let server = Endpoint::server(server, settings(), server_config(&identity)).unwrap();
+        echo(server.clone());
+        let connection = connect(&client, &config, &server).await;
+        exchange(connection, body(100_000)).await;
+    }
+}
+
+/// The server is gone without a word, and the network says so with every packet: that is for QUIC's
+/// timers to judge, as anybody could say it.
+#[tokio::test]
+async fn who_has_answered_is_not_ended_by_icmp() {
+    let identity = Identity::new();
+    let config = server_config(&identity);
+    let (tell, address) = std::sync::mpsc::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 1, None).unwrap();
+            let server = Endpoint::server(sockets, settings(), config).unwrap();
+            tell.send(server.local_addr().unwrap()).unwrap();
+            echo(server);
+            let _ = stopped.await;
+        });
+        // The runtime ends here, and its socket with it.
+    });
+    let address = address.recv().unwrap();
+    let client = heeding("127.0.0.1:0");
+    let connecting = client.connect(&identity.client(), address, NAME).unwrap();
+    let connection = soon("connected", connecting).await.unwrap();
+    stop.send(()).unwrap();
+    thread.join().unwrap();
+    let (mut send, _receive) = connection.open_bi().await.unwrap();
+    send.write_all(b"anybody there?").await.unwrap();
+    // Each of these was answered by an error, before the next one was due.
+    soon("probes", async {
+        while connection.stats().probe_timeouts < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(connection.close_reason(), None);
+    // A new attempt at the same place is another matter, while the old one goes on.
+    let again = client.connect(&identity.client(), address, NAME).unwrap();
+    let refused = ConnectionError::Unreachable(std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(soon("refused", again).await.err(), Some(refused));
+    assert_eq!(connection.close_reason(), None);
+}
+
+/// A port that nobody has: it was ours a moment ago.
+fn closed_port(host: &str) -> std::net::SocketAddr {
+    UdpSocket::bind((host, 0)).unwrap().local_addr().unwrap()
+}
+
+fn server_config(identity: &Identity) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig {
+        tls: Arc::new(identity.server_tls()),
+        transport: transport(),
+        preferred_addresses: None,
+    })
 }
 
 #[tokio::test]

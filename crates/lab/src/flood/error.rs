@@ -10,8 +10,8 @@ use crate::LabError;
 pub enum FloodError {
     /// The calling thread is in the machine's own network.
     #[error(
-        "refused: this thread is in the init network namespace; floods run inside a lab only \
-         (Namespace::run, or a program started by Namespace::command)"
+        "refused: this thread is in the machine's own network (the init network namespace); floods run \
+         inside a lab only"
     )]
     InitNamespace,
     /// The calling thread is in some namespace, but no lab made it.

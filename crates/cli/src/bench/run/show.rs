@@ -39,9 +39,10 @@ impl Cell<'_> {
     }
 }
 
-/// All cells; a round's last attempt is the one that counts.
+/// All cells; a round's last attempt is the one that counts, unless the run was stopped before it could be
+/// made again.
 pub fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
-    let scored = records.iter().filter(|record| record.round >= 0);
+    let scored = records.iter().filter(|record| record.round >= 0 && !record.is_thrown_away());
     let last: BTreeMap<u64, &Record> = scored.map(|record| (record.sequence, record)).collect();
     let cell = |key: &'a Key| {
         let own: Vec<&Record> =
@@ -114,7 +115,7 @@ impl Progress {
             End::Measured { figures } => {
                 let again = record.noise.too_much && record.round >= 0;
                 let noisy = if again { ", disturbed: again" } else { "" };
-                format!("{}{noisy}", number::si(figures.value, &figures.unit))
+                format!("{}{noisy}", number::measured(figures.value, &figures.unit))
             }
             End::Unsupported { why } => format!("not done: {why}"),
             End::Failed { why, .. } => format!("failed: {why}"),

@@ -1,0 +1,41 @@
+//! What a client does about addresses where nothing listens.
+
+use super::*;
+use crate::{IdentitySource, Server, ServerConfig};
+
+fn closed() -> SocketAddr {
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn client() -> Client {
+    // By what the network says, or never.
+    let config = ClientConfig { trust: Trust::Insecure, ..ClientConfig::default() };
+    Client::new(ClientConfig { timeout: None, idle_timeout: Duration::ZERO, ..config }).unwrap()
+}
+
+#[tokio::test]
+async fn the_next_address_is_tried_where_nothing_listens() {
+    let identity = IdentitySource::SelfSigned { names: Vec::new(), directory: None };
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind(ServerConfig { identity, ..ServerConfig::new(listen) }).unwrap();
+    let open = server.local_addr();
+    tokio::spawn(server.run(std::future::pending()));
+    let (target, path) = Target::parse("https://localhost/health").unwrap();
+    for early in [false, true] {
+        let peers = vec![closed(), closed(), open, closed()];
+        let connection = client().open_first(&target, peers, early).await.unwrap();
+        assert_eq!(connection.peer(), open);
+        assert!(connection.get(&path).await.unwrap().status.is_success());
+    }
+}
+
+#[tokio::test]
+async fn when_nothing_listens_anywhere_the_last_says_so() {
+    let (target, _) = Target::parse("https://localhost/").unwrap();
+    let peers = vec![closed(), closed()];
+    let last = peers[1];
+    let error = client().open_first(&target, peers, false).await.err().unwrap();
+    assert_eq!(error.failure(), Failure::Error("unreachable"));
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("cannot connect to {last}: nothing listens")), "{text}");
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A server in C behind a gateway that runs already, by the handles of equic.h. What a server of
+ * your own needs is between the lines marked `eQUIC`; server.c is ngtcp2 as everybody uses it.
+ *
+ *     equic gateway run -i eth0 -p 4433 --max-connections 8
+ *     serve-ngtcp2 4433 eth0
+ */
+#include "server.h"
+#include <equic.h> /* eQUIC */
+#include <stdio.h>
+
+/* -- eQUIC: counted from the end of the handshake until closed, where the client is. */
+static equic_service *service;
+
+static int on_new_conn(const struct sockaddr *peer, socklen_t length, void **context)
+{
+	equic_connection *counted;
+	uint32_t flags = 0;
+
+	equic_opened(service, peer, length, &counted, NULL, &flags);
+	*context = counted;
+	return flags & EQUIC_OVER_LIMIT; /* it raced the ones that filled the quota */
+}
+
+static void on_conn_moved(void *context, const struct sockaddr *peer, socklen_t length)
+{
+	equic_connection_moved(context, peer, length, NULL, NULL);
+}
+
+static void on_conn_closed(void *context)
+{
+	equic_connection_closed(context);
+}
+/* -- */
+
+int main(int argc, char **argv)
+{
+	const struct server_callbacks callbacks = {on_new_conn, on_conn_moved, on_conn_closed};
+	equic_gateway *gateway; /* eQUIC */
+
+	if (argc != 3) {
+		fprintf(stderr, "usage: serve-ngtcp2 PORT GATEWAY\n");
+		return 2;
+	}
+	/* -- eQUIC: the gateway goes on without this server. */
+	if (equic_gateway_join(argv[2], "ngtcp2", &gateway) != EQUIC_OK ||
+	    equic_gateway_service(gateway, NULL, &service) != EQUIC_OK) {
+		fprintf(stderr, "serve-ngtcp2: %s\n", equic_last_error_message());
+		return 1;
+	}
+	/* -- */
+	return serve(argv[1], &callbacks);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A QUIC server in C that tells its application who comes and goes, as those on lsquic, picoquic or
+ * ngtcp2 do: by a structure of callbacks. It echoes every stream.
+ */
+#ifndef SERVER_H
+#define SERVER_H
+
+#include <sys/socket.h>
+
+struct server_callbacks {
+	/*
+	 * The handshake with a client is complete. What is left in *context is given to the other
+	 * two. Not 0: the connection is closed at once, and on_conn_closed called.
+	 */
+	int (*on_new_conn)(const struct sockaddr *peer, socklen_t length, void **context);
+	/* The client has another address, where it has shown that it receives; NULL: nobody cares.
+	 */
+	void (*on_conn_moved)(void *context, const struct sockaddr *peer, socklen_t length);
+	/* The connection is closed, by either side or because nothing came for too long. */
+	void (*on_conn_closed)(void *context);
+};
+
+/* Listens on a UDP port of all addresses. Returns only if it cannot. */
+int serve(const char *port, const struct server_callbacks *callbacks);
+
+#endif
