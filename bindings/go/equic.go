@@ -15,18 +15,24 @@
 // Everything may be called from any goroutine. What counts is memory shared with the kernel: no call
 // but those of [Gateway] makes a system call.
 //
-//   - equic.go: gateways; service.go: services and guards; error.go: errors.
+//   - equic.go: gateways; service.go: services and guards; event.go: what is told of a gateway that was
+//     joined; error.go: errors.
 package equic
 
 /*
 #cgo pkg-config: equic
 #include <equic.h>
+#include <stdint.h>
 #include <stdlib.h>
+
+enum equic_error equic_go_notify(const equic_gateway *gateway, uintptr_t tell);
 */
 import "C"
 
 import (
+	"log/slog"
 	"runtime"
+	"runtime/cgo"
 	"sync"
 	"time"
 	"unsafe"
@@ -40,6 +46,8 @@ const (
 	PolicyNew Policy = C.EQUIC_POLICY_NEW
 	// PolicyStrict drops every packet of a source with more than its limit.
 	PolicyStrict Policy = C.EQUIC_POLICY_STRICT
+	// PolicyUnderway is PolicyNew with handshakes under way counted too.
+	PolicyUnderway Policy = C.EQUIC_POLICY_UNDERWAY
 )
 
 // Mode is how the program is attached to an interface.
@@ -145,13 +153,33 @@ func OpenConfig(config string) (*Gateway, error) {
 // Join finds a gateway that another process runs, by interface, name or program id; with an empty
 // selector, the only one there is. name is what `equic gateway status` calls this process; empty:
 // its process id. Needs CAP_SYS_ADMIN.
+//
+// When that gateway ends, the next one is joined by itself, with every connection that is open. Both
+// are warnings of the default [slog.Logger]; [JoinWith] has them told to a function.
 func Join(selector, name string) (*Gateway, error) {
+	return JoinWith(selector, name, func(_ JoinEvent, message string) { slog.Warn(message) })
+}
+
+// JoinWith is [Join] with a function that is told, with a line for a log, what becomes of the gateway. It
+// is called from a thread of the library, and must not close the gateway.
+func JoinWith(selector, name string, tell func(JoinEvent, string)) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
 	which, who := texts.add(selector), texts.add(name)
-	return made(func(handle **C.equic_gateway) C.enum_equic_error {
+	gateway, err := made(func(handle **C.equic_gateway) C.enum_equic_error {
 		return C.equic_gateway_join(which, who, handle)
 	})
+	if err != nil {
+		return nil, err
+	}
+	err = gateway.with(func(handle *C.equic_gateway) C.enum_equic_error {
+		return C.equic_go_notify(handle, C.uintptr_t(cgo.NewHandle(tell)))
+	})
+	if err != nil {
+		gateway.Close()
+		return nil, err
+	}
+	return gateway, nil
 }
 
 func made(make func(**C.equic_gateway) C.enum_equic_error) (*Gateway, error) {

@@ -85,23 +85,23 @@ func serve(port, selector string) error {
 		if err != nil {
 			return err
 		}
-		go watch(service, connection) // eQUIC
-		go server.ServeQUICConn(connection)
+		serve := func() { server.ServeQUICConn(connection) }
+		go watch(service, connection, serve) // eQUIC
 	}
 }
 
-// -- eQUIC: counted from the end of the handshake until closed. quic-go does not tell of a migration,
-// so the address is looked at.
-func watch(service *equic.Service, connection *quic.Conn) {
+// -- eQUIC: counted from the end of the handshake until closed, and before it is served: what is over the
+// limit gets no answer. quic-go does not tell of a migration, so the address is looked at.
+func watch(service *equic.Service, connection *quic.Conn, serve func()) {
 	guard, err := service.Opened(connection.RemoteAddr())
+	context.AfterFunc(connection.Context(), func() { guard.Close() })
 	if err != nil || guard.OverLimit() {
 		connection.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "too many connections")
+	} else {
+		go serve()
 	}
-	context.AfterFunc(connection.Context(), func() { guard.Close() })
-	for range time.Tick(time.Second) {
-		if guard.Moved(connection.RemoteAddr()) != nil {
-			return // closed
-		}
+	for guard.Moved(connection.RemoteAddr()) == nil { // until it is closed
+		time.Sleep(time.Second)
 	}
 }
 

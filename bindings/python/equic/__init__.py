@@ -15,7 +15,7 @@ Everything may be called from any thread; after a fork, join again.
 * _gateway.py: gateways; _service.py: services and guards; _library.py: the C functions, errors.
 """
 
-from ._gateway import Gateway, Mode, Policy, join, load, load_config
+from ._gateway import Gateway, JoinEvent, Mode, Policy, connect, join, load, load_config
 from ._library import Code, Error, version
 from ._service import Address, Counts, Guard, Service
 
@@ -26,9 +26,11 @@ __all__ = [
     "Error",
     "Gateway",
     "Guard",
+    "JoinEvent",
     "Mode",
     "Policy",
     "Service",
+    "connect",
     "join",
     "load",
     "load_config",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import math
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from ctypes import byref, c_void_p, sizeof
 from types import TracebackType
 from typing import Any
 
-from ._library import Code, Error, Options, library, optional
+from ._library import Code, Error, JoinCallback, Options, library, optional
 from ._service import Service
 
 
@@ -19,6 +20,18 @@ class Policy(enum.IntEnum):
 
     NEW = 0
     STRICT = 1
+    UNDERWAY = 2
+
+
+class JoinEvent(enum.IntEnum):
+    """What becomes of a gateway that was joined."""
+
+    LOST = 1
+    """It has ended: no quota holds in the kernel until the next one is joined, by itself."""
+    UNREACHABLE = 2
+    """It has ended, and the next one cannot be joined; that is tried on."""
+    JOINED = 3
+    """The next one is joined, with every connection that is open."""
 
 
 class Mode(enum.IntEnum):
@@ -67,11 +80,49 @@ def load_config(text: str) -> Gateway:
     return _made(library.equic_gateway_open_config, text.encode())
 
 
-def join(selector: str | None = None, name: str | None = None) -> Gateway:
+def join(
+    selector: str | None = None,
+    name: str | None = None,
+    on_event: Callable[[JoinEvent, str], None] | None = None,
+) -> Gateway:
     """Joins a gateway that another process runs, chosen by interface, name or program id; None: the
     only one there is. `name` is what `equic gateway status` calls this process. Needs CAP_SYS_ADMIN.
+
+    When that gateway ends, the next one is joined by itself, with every connection that is open.
+    `on_event` is told of both with a line for a log, in a thread of the library's, where it must not
+    close the gateway; without it, they are warnings of the logger "equic".
     """
-    return _made(library.equic_gateway_join, optional(selector), optional(name))
+    return _followed(_made(library.equic_gateway_join, optional(selector), optional(name)), on_event)
+
+
+def connect(
+    path: str,
+    name: str | None = None,
+    on_event: Callable[[JoinEvent, str], None] | None = None,
+) -> Gateway:
+    """Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), which takes no
+    privileges. Otherwise as `join`; settings, lists and counters are out of reach."""
+    made = _made(library.equic_gateway_connect, path.encode(), optional(name))
+    return _followed(made, on_event)
+
+
+def _followed(gateway: Gateway, on_event: Callable[[JoinEvent, str], None] | None) -> Gateway:
+    def log(_: JoinEvent, message: str) -> None:
+        logging.getLogger("equic").warning("%s", message)
+
+    tell = on_event or log
+
+    def heard(event: int, message: bytes, _: object) -> None:
+        tell(JoinEvent(event), message.decode(errors="replace"))
+
+    callback = JoinCallback(heard)
+    gateway._call(library.equic_gateway_notify, callback, None)
+    # The library calls it for as long as anything of the gateway is held: it stays for good.
+    _callbacks.append(callback)
+    return gateway
+
+
+_callbacks: list[object] = []
 
 
 def _made(function: Callable[..., None], *arguments: object) -> Gateway:

@@ -34,6 +34,8 @@ class Code(enum.IntEnum):
     CLOSED = 20
     SYSTEM = 21
     INTERNAL = 22
+    REFUSED = 23
+    PIN = 24
 
 
 class Error(Exception):
@@ -73,6 +75,9 @@ class NativeCounts(ctypes.Structure):
     _fields_ = [("packets", c_uint64), ("bytes", c_uint64), ("dropped", c_uint64)]
 
 
+# equic_join_callback.
+JoinCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+
 # Every function used here: its result (None: nothing; "error": enum equic_error) and arguments.
 _handle = c_void_p
 _peer = (c_char_p, c_uint32)
@@ -83,6 +88,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "equic_gateway_open": ("error", (POINTER(Options), POINTER(_handle))),
     "equic_gateway_open_config": ("error", (c_char_p, POINTER(_handle))),
     "equic_gateway_join": ("error", (c_char_p, c_char_p, POINTER(_handle))),
+    "equic_gateway_connect": ("error", (c_char_p, c_char_p, POINTER(_handle))),
+    "equic_gateway_notify": ("error", (_handle, JoinCallback, c_void_p)),
     "equic_gateway_close": (None, (_handle,)),
     "equic_gateway_attach": ("error", (_handle, c_char_p, c_int)),
     "equic_gateway_detach": ("error", (_handle, c_char_p)),
@@ -141,4 +148,4 @@ def optional(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-__all__ = ["Code", "Error", "NativeCounts", "Options", "byref", "library", "optional", "version"]
+__all__ = ["Code", "Error", "JoinCallback", "NativeCounts", "Options", "byref", "library", "optional", "version"]

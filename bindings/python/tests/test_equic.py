@@ -1,14 +1,18 @@
 """The binding against a gateway on the loopback interface of a network namespace of its own."""
 
 import contextlib
+import multiprocessing
+import multiprocessing.connection
 import os
+import queue
 import socket
 import unittest
 from collections.abc import Iterator
 
 import equic
 
-NAME = f"python-{os.getpid()}"
+# The same in processes that this one starts.
+NAME = os.environ.setdefault("EQUIC_TEST_NAME", f"python-{os.getpid()}")
 
 
 class Case(unittest.TestCase):
@@ -81,6 +85,66 @@ class Program(Case):
             guard = joined.service("web").opened(("192.0.2.1", 1))
             self.assertEqual(joined.service().count(("192.0.2.1", 1)), 1)
         guard.close()
+
+
+def packet(kind: bytes) -> bytes:
+    """An Initial that a gateway takes for one, of a connection of its own."""
+    ids = b"\x08" + kind * 8 + b"\x08" + kind * 8
+    return (b"\xc0\x00\x00\x00\x01" + ids + b"\x00\x44\x96").ljust(1200, b"\x00")
+
+
+def owner(channel: multiprocessing.connection.Connection) -> None:
+    """A process with a gateway on the loopback interface, which counts what it is told to."""
+    with equic.load(name=NAME + "-other", service="web", listen="4434", max_connections=2) as own:
+        own.attach("lo", equic.Mode.GENERIC)
+        service = own.service()
+        channel.send("attached")
+        while reason := channel.recv():
+            channel.send(service.counter(reason).packets)
+
+
+class Restarts(unittest.TestCase):
+    def start(self) -> tuple[multiprocessing.Process, multiprocessing.connection.Connection]:
+        # Not by fork: this process has threads of the library.
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(target=owner, args=(there,))
+        process.start()
+        self.addCleanup(process.kill)
+        self.assertEqual(here.recv(), "attached")
+        return process, here
+
+    def refused(self, channel: multiprocessing.connection.Connection, kind: bytes) -> int:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(packet(kind), ("127.0.0.1", 4434))
+        channel.send("quota")
+        return channel.recv()
+
+    def test_the_next_gateway_is_joined(self) -> None:
+        first, channel = self.start()
+        events: queue.Queue[tuple[equic.JoinEvent, str]] = queue.Queue()
+        with equic.join(NAME + "-other", "joined", lambda *event: events.put(event)) as joined:
+            service = joined.service()
+            guards = [service.opened(("127.0.0.1", number)) for number in (1, 2)]
+            self.assertEqual(self.refused(channel, b"a"), 1)
+            first.kill()
+            first.join()
+            event, message = events.get(timeout=60)
+            self.assertEqual(event, equic.JoinEvent.LOST, message)
+            guards.pop().close()
+            second, channel = self.start()
+            event, message = events.get(timeout=60)
+            self.assertEqual(event, equic.JoinEvent.JOINED, message)
+            self.assertIn("1 open connections", message)
+            # In force again, with the right count: one more is let in, and the next is not.
+            self.assertEqual(self.refused(channel, b"b"), 0)
+            guards.append(service.opened(("127.0.0.1", 3)))
+            self.assertEqual(self.refused(channel, b"c"), 1)
+            joined.set("max_connections", "3")
+            self.assertEqual(self.refused(channel, b"d"), 1, "settings are the next one's")
+            second.kill()
+            for guard in guards:
+                guard.close()
 
 
 class Errors(Case):

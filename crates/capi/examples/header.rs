@@ -27,9 +27,11 @@ const TOP: &str = r#"/*
  *        equic_dec_counter(&equic, peer);   when that connection is closed
  *
  *    UDP port 443 on every address is protected, and a source may hold 5 connections at a time, as
- *    in the paper. At the limit, what would open one more is dropped (policy "new"). Other values:
- *    equic_set_port, equic_set_limit, equic_set_policy, or, where the program calls none of these,
- *    EQUIC_PORT, EQUIC_LIMIT, EQUIC_POLICY=new|strict in the environment.
+ *    in the paper. At the limit, what would open one more is dropped, and open connections go on;
+ *    handshakes under way count, since such a program does not close what is too much (policy
+ *    "underway"; equic_set_policy says what holds). Other values: equic_set_port, equic_set_limit,
+ *    equic_set_policy, or, where the program calls none of these, EQUIC_PORT, EQUIC_LIMIT,
+ *    EQUIC_POLICY=new|underway|strict in the environment.
  *
  * 2. Handles and error codes: equic_gateway, equic_service, equic_connection. Nothing is printed,
  *    nothing ends the process. equic_last_error_message() says what failed, why, and the mend.
@@ -56,14 +58,16 @@ const TOP: &str = r#"/*
  * Threads. Every function may be called from any thread at any time, also with the same handle;
  * only the call that ends a handle must be its last use. Error messages belong to the thread.
  * The library has two threads of its own, one that tells the kernel several times a second that
- * this process lives, one that cleans up (or watches the gateway's socket); they block all signals.
+ * this process lives, one that cleans up (or watches the gateway that was joined); they block all
+ * signals.
  *
  * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
  * in a child end the child, and leave the program where it is.
  *
- * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may drop its
- * privileges once it has its service, and one that never had any uses equic_gateway_connect.
+ * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may
+ * drop its privileges once it has its service (and then does not join the next gateway, if it found
+ * this one by equic_gateway_join), and one that never had any uses equic_gateway_connect.
  */"#;
 
 fn main() -> Result<(), cbindgen::Error> {
@@ -106,7 +110,8 @@ pub fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
         ..Config::default()
     };
     config.export.rename.insert("sockaddr".to_owned(), "struct sockaddr".to_owned());
-    config.export.include = vec!["equic_policy".to_owned(), "equic_mode".to_owned()];
+    config.export.include =
+        ["equic_policy", "equic_mode", "equic_join_event"].map(str::to_owned).to_vec();
     config.function.sort_by = Some(cbindgen::SortKey::None);
     Builder::new().with_crate(folder).with_config(config).generate()
 }

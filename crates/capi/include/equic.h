@@ -19,9 +19,11 @@
  *        equic_dec_counter(&equic, peer);   when that connection is closed
  *
  *    UDP port 443 on every address is protected, and a source may hold 5 connections at a time, as
- *    in the paper. At the limit, what would open one more is dropped (policy "new"). Other values:
- *    equic_set_port, equic_set_limit, equic_set_policy, or, where the program calls none of these,
- *    EQUIC_PORT, EQUIC_LIMIT, EQUIC_POLICY=new|strict in the environment.
+ *    in the paper. At the limit, what would open one more is dropped, and open connections go on;
+ *    handshakes under way count, since such a program does not close what is too much (policy
+ *    "underway"; equic_set_policy says what holds). Other values: equic_set_port, equic_set_limit,
+ *    equic_set_policy, or, where the program calls none of these, EQUIC_PORT, EQUIC_LIMIT,
+ *    EQUIC_POLICY=new|underway|strict in the environment.
  *
  * 2. Handles and error codes: equic_gateway, equic_service, equic_connection. Nothing is printed,
  *    nothing ends the process. equic_last_error_message() says what failed, why, and the mend.
@@ -48,14 +50,16 @@
  * Threads. Every function may be called from any thread at any time, also with the same handle;
  * only the call that ends a handle must be its last use. Error messages belong to the thread.
  * The library has two threads of its own, one that tells the kernel several times a second that
- * this process lives, one that cleans up (or watches the gateway's socket); they block all signals.
+ * this process lives, one that cleans up (or watches the gateway that was joined); they block all
+ * signals.
  *
  * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
  * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
  * in a child end the child, and leave the program where it is.
  *
- * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may drop its
- * privileges once it has its service, and one that never had any uses equic_gateway_connect.
+ * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may
+ * drop its privileges once it has its service (and then does not join the next gateway, if it found
+ * this one by equic_gateway_join), and one that never had any uses equic_gateway_connect.
  */
 
 #ifndef EQUIC_H
@@ -206,6 +210,11 @@ typedef enum equic_policy {
          * The paper's Algorithm 1: with more than the limit, every packet of the source is dropped.
          */
         EQUIC_POLICY_STRICT = 1,
+        /**
+         * As EQUIC_POLICY_NEW, and handshakes under way count too, until they are complete or have taken
+         * the service's handshake_timeout (10 s): for servers that cannot close what is too much.
+         */
+        EQUIC_POLICY_UNDERWAY = 2,
 } equic_policy;
 
 /**
@@ -229,6 +238,25 @@ typedef enum equic_mode {
          */
         EQUIC_MODE_GENERIC = 3,
 } equic_mode;
+
+/**
+ * What `equic_gateway_notify` tells.
+ */
+typedef enum equic_join_event {
+        /**
+         * The gateway has ended: no quota holds in the kernel until the next one is joined, which happens by
+         * itself.
+         */
+        EQUIC_JOIN_LOST = 1,
+        /**
+         * It has ended, and the next one cannot be joined; that is tried on.
+         */
+        EQUIC_JOIN_UNREACHABLE = 2,
+        /**
+         * The next one is joined.
+         */
+        EQUIC_JOIN_JOINED = 3,
+} equic_join_event;
 
 /**
  * One open connection, which counts for its source until `equic_connection_closed`.
@@ -332,6 +360,12 @@ typedef struct equic_options {
 } equic_options;
 
 /**
+ * Called with an enum equic_join_event, a line for a log (how long nobody listened, how many
+ * connections count again; valid during the call), and what was given to `equic_gateway_notify`.
+ */
+typedef void (*equic_join_callback)(int event, const char *message, void *context);
+
+/**
  * An interface the program is on.
  */
 typedef struct equic_attachment {
@@ -425,10 +459,20 @@ void equic_set_limit(struct equic_t *equic, uint32_t limit);
 
 /**
  * Sets what happens to a source at its limit (enum equic_policy). Without it: EQUIC_POLICY from the
- * environment ("new" or "strict"), or EQUIC_POLICY_NEW: established connections never suffer.
- * EQUIC_POLICY_STRICT is the paper's Algorithm 1. After `equic_load`, it takes effect at once.
+ * environment ("new", "underway" or "strict"), or EQUIC_POLICY_UNDERWAY. EQUIC_POLICY_STRICT is the
+ * paper's Algorithm 1. After `equic_load`, it takes effect at once.
+ *
+ * What holds, with each of them, for a source that opens many connections side by side. UNDERWAY: as
+ * many as its limit come through; the others never reach the server, and open connections do not
+ * suffer. It holds for servers that give handshakes up within 10 s, and a client that cheats (new
+ * connection IDs within an attempt) gets up to three for one. Whoever forges the address of another
+ * can hold its free places for 10 to 20 s with as many packets, but never harms what is open. NEW:
+ * handshakes under way do not count, so all that begin before the first ones are counted come
+ * through; a server has to close those for which `equic_inc_counter` returns 1. STRICT: all of them
+ * come through as well, and then nothing of the source does, until the server closes enough of them.
  */
-void equic_set_policy(struct equic_t *equic, int policy);
+void equic_set_policy(struct equic_t *equic,
+                      int policy);
 
 /**
  * Loads the program and attaches it to the interface: in the driver, or behind it where the driver
@@ -448,14 +492,27 @@ void equic_unload(struct equic_t *equic);
  * address), to be called when its handshake is complete. From any thread, without a system call.
  * An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
  * and ignored: a server goes on.
+ *
+ * Returns 1 if the source holds more connections than its limit now, else 0. The paper's function
+ * returns nothing, and its programs need not look; one that does closes the connection, and calls
+ * `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
  */
-void equic_inc_counter(struct equic_t *equic, const struct sockaddr *peer);
+int equic_inc_counter(struct equic_t *equic, const struct sockaddr *peer);
 
 /**
- * Counts one connection of `peer` less. A source without connections stays at none. Otherwise as
- * `equic_inc_counter`.
+ * Counts one connection of `peer` less. Otherwise as `equic_inc_counter`.
+ *
+ * `peer` is the address that `equic_inc_counter` was called with for this connection, not the one
+ * the client has now: a client may have migrated (RFC 9000 s.9), and which connection is meant only
+ * the address tells. With the wrong one the old address keeps a place that nobody uses, and the new
+ * one, if it has connections, one too few: so keep a copy of the address with the connection. (Or
+ * count a migrated client at its new address: `equic_inc_counter` for the new one, then
+ * `equic_dec_counter` for the old one. The handles of `equic_opened` do all that.)
+ *
+ * Returns 1 if there was a connection to take back. A source without one stays at none: returns 0,
+ * and says so on stderr, once.
  */
-void equic_dec_counter(struct equic_t *equic, const struct sockaddr *peer);
+int equic_dec_counter(struct equic_t *equic, const struct sockaddr *peer);
 
 /**
  * For `signal(SIGINT, equic_sigint_callback)`: takes the program off every interface and ends the
@@ -497,6 +554,11 @@ enum equic_error equic_gateway_open_file(const char *path, struct equic_gateway 
  * and the quota is over the sum. `selector` is an interface, a gateway's name or a program's id;
  * NULL: the only one there is. `name` is what `equic gateway status` calls this process; NULL: its
  * process id. Needs CAP_SYS_ADMIN to find the gateway; feeding it does not.
+ *
+ * When that gateway ends, the next one is joined by itself, with every connection that is open;
+ * services and connections stay valid. It is found by `selector` if that is an interface or a name,
+ * else by name and interface of the first one, and with CAP_SYS_ADMIN as that one was: a program
+ * that gives it up joins by a socket. `equic_gateway_notify` tells what happened.
  */
 enum equic_error equic_gateway_join(const char *selector,
                                     const char *name,
@@ -514,6 +576,16 @@ enum equic_error equic_gateway_join(const char *selector,
 enum equic_error equic_gateway_connect(const char *path,
                                        const char *name,
                                        struct equic_gateway **gateway);
+
+/**
+ * Has `callback` called, from a thread of the library, when a gateway that was joined has ended and
+ * when the next one is joined; in place of the callback before. It must not close the gateway, and is
+ * not called any more when `equic_gateway_close` and the release of its services and connections
+ * have returned. A gateway of this process's own has nothing to tell.
+ */
+enum equic_error equic_gateway_notify(const struct equic_gateway *gateway,
+                                      equic_join_callback callback,
+                                      void *context);
 
 /**
  * Ends a gateway: the program leaves its interfaces (one that was joined stays, and only this

@@ -1,13 +1,15 @@
 //! Gateways: one that this process loads, or one that another process runs and this one feeds.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ::equic_gateway::{Attached, Config, Control, Gateway, Ledger, Mode, ObjectSource, SocketHost};
+use ::equic_gateway::{
+    Attached, Config, Control, Gateway, JoinEvent, Ledger, Mode, ObjectSource, SocketHost,
+};
 
 use crate::arguments::{give, handle, optional_text, text};
-use crate::error::{Failure, Result, boundary, boundary_or, equic_error};
+use crate::error::{Failure, Result, boundary, boundary_or, c_text, equic_error};
 use crate::options::{equic_options, mode, to_config};
 use crate::service::equic_service;
 
@@ -29,7 +31,8 @@ pub(crate) struct Inner {
 
 pub(crate) enum Kind {
     Owned(Gateway),
-    Joined(Control, Ledger),
+    /// With a handle of the gateway the ledger was in when it was asked last.
+    Joined(Mutex<Control>, Ledger),
     /// At its socket, where it can be fed and nothing else.
     Connected(Ledger),
 }
@@ -40,10 +43,18 @@ impl Inner {
         Inner { _host: None, kind, interfaces: Vec::new(), mode: Mode::Auto }
     }
 
-    pub(crate) fn control(&self) -> Result<&Control> {
+    pub(crate) fn control(&self) -> Result<Control> {
         match &self.kind {
-            Kind::Owned(gateway) => Ok(gateway.control()),
-            Kind::Joined(control, _) => Ok(control),
+            Kind::Owned(gateway) => Ok(gateway.control().clone()),
+            Kind::Joined(control, ledger) => {
+                let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(program) = ledger.program_id().filter(|id| *id != control.program_id())
+                {
+                    // The ledger has moved on to the next gateway.
+                    *control = Control::open(Some(&program.to_string()))?;
+                }
+                Ok(control.clone())
+            }
             Kind::Connected(_) => Err(Failure::new(
                 equic_error::EQUIC_ERROR_NOT_OWNER,
                 "this process feeds the gateway through its socket, which takes no privileges and \
@@ -143,6 +154,11 @@ pub unsafe extern "C" fn equic_gateway_open_file(
 /// and the quota is over the sum. `selector` is an interface, a gateway's name or a program's id;
 /// NULL: the only one there is. `name` is what `equic gateway status` calls this process; NULL: its
 /// process id. Needs CAP_SYS_ADMIN to find the gateway; feeding it does not.
+///
+/// When that gateway ends, the next one is joined by itself, with every connection that is open;
+/// services and connections stay valid. It is found by `selector` if that is an interface or a name,
+/// else by name and interface of the first one, and with CAP_SYS_ADMIN as that one was: a program
+/// that gives it up joins by a socket. `equic_gateway_notify` tells what happened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_join(
     selector: *const c_char,
@@ -161,7 +177,7 @@ pub unsafe extern "C" fn equic_gateway_join(
         let control = Control::open(selector)?;
         let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
         let ledger = control.join(&name)?;
-        let inner = Inner::feeding(Kind::Joined(control, ledger));
+        let inner = Inner::feeding(Kind::Joined(Mutex::new(control), ledger));
         // SAFETY: as above.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
@@ -194,6 +210,69 @@ pub unsafe extern "C" fn equic_gateway_connect(
         let inner = Inner::feeding(Kind::Connected(ledger));
         // SAFETY: as above.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
+        Ok(())
+    })
+}
+
+/// What `equic_gateway_notify` tells.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum equic_join_event {
+    /// The gateway has ended: no quota holds in the kernel until the next one is joined, which happens by
+    /// itself.
+    EQUIC_JOIN_LOST = 1,
+    /// It has ended, and the next one cannot be joined; that is tried on.
+    EQUIC_JOIN_UNREACHABLE = 2,
+    /// The next one is joined.
+    EQUIC_JOIN_JOINED = 3,
+}
+
+/// Called with an enum equic_join_event, a line for a log (how long nobody listened, how many
+/// connections count again; valid during the call), and what was given to `equic_gateway_notify`.
+pub type equic_join_callback =
+    Option<unsafe extern "C" fn(event: c_int, message: *const c_char, context: *mut c_void)>;
+
+/// The context of a callback, which the caller promises to be for any thread.
+struct Context(*mut c_void);
+
+// SAFETY: the contract of `equic_gateway_notify`.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    fn pointer(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Has `callback` called, from a thread of the library, when a gateway that was joined has ended and
+/// when the next one is joined; in place of the callback before. It must not close the gateway, and is
+/// not called any more when `equic_gateway_close` and the release of its services and connections
+/// have returned. A gateway of this process's own has nothing to tell.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_gateway_notify(
+    gateway: *const equic_gateway,
+    callback: equic_join_callback,
+    context: *mut c_void,
+) -> equic_error {
+    boundary(|| {
+        // SAFETY: the contract of the API.
+        let gateway = unsafe { handle(gateway, "gateway") }?;
+        let callback = callback.ok_or_else(|| Failure::argument("`callback` is NULL"))?;
+        let context = Context(context);
+        if let Kind::Joined(_, ledger) | Kind::Connected(ledger) = &gateway.inner.kind {
+            ledger.notify(move |event| {
+                let number = match event {
+                    JoinEvent::Lost { .. } => equic_join_event::EQUIC_JOIN_LOST,
+                    JoinEvent::Joined { .. } => equic_join_event::EQUIC_JOIN_JOINED,
+                    _ => equic_join_event::EQUIC_JOIN_UNREACHABLE,
+                };
+                let message = c_text(&event.to_string());
+                // SAFETY: the caller's function, with what it was promised.
+                unsafe { callback(number as c_int, message.as_ptr(), context.pointer()) };
+            });
+        }
         Ok(())
     })
 }

@@ -20,6 +20,9 @@ pub enum equic_policy {
     EQUIC_POLICY_NEW = 0,
     /// The paper's Algorithm 1: with more than the limit, every packet of the source is dropped.
     EQUIC_POLICY_STRICT = 1,
+    /// As EQUIC_POLICY_NEW, and handshakes under way count too, until they are complete or have taken
+    /// the service's handshake_timeout (10 s): for servers that cannot close what is too much.
+    EQUIC_POLICY_UNDERWAY = 2,
 }
 
 /// How the program is attached to an interface.
@@ -228,11 +231,13 @@ where
 pub(crate) fn policy(number: c_int) -> Result<Policy> {
     const NEW: c_int = equic_policy::EQUIC_POLICY_NEW as c_int;
     const STRICT: c_int = equic_policy::EQUIC_POLICY_STRICT as c_int;
+    const UNDERWAY: c_int = equic_policy::EQUIC_POLICY_UNDERWAY as c_int;
     match number {
         NEW => Ok(Policy::New),
         STRICT => Ok(Policy::Strict),
+        UNDERWAY => Ok(Policy::Underway),
         other => Err(Failure::argument(format!(
-            "{other} is no policy: EQUIC_POLICY_NEW or EQUIC_POLICY_STRICT"
+            "{other} is no policy: EQUIC_POLICY_NEW, EQUIC_POLICY_UNDERWAY or EQUIC_POLICY_STRICT"
         ))),
     }
 }

@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 2u
+#define EQUIC_ABI_VERSION 3u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
@@ -75,7 +75,9 @@
 	  "the service refuses versions other than 1 and 2")                                       \
 	X(LATER_FRAGMENT, "later_fragment", 1,                                                     \
 	  "later IP fragment that the fragment policy refuses")                                    \
-	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")
+	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")                           \
+	X(QUOTA_UNDERWAY, "quota_underway", 1,                                                     \
+	  "policy underway: opens a connection, and handshakes under way take the places left")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, drops, meaning) EQUIC_REASON_##name,
@@ -87,6 +89,7 @@ enum equic_reason {
 enum equic_policy {
 	EQUIC_POLICY_NEW = 0,	 /* at the limit, refuse what opens a connection */
 	EQUIC_POLICY_STRICT = 1, /* over the limit, refuse everything (the paper's Algorithm 1) */
+	EQUIC_POLICY_UNDERWAY = 2, /* as NEW, and handshakes under way count too */
 };
 
 /* Later fragments of a datagram whose first fragment went to a protected service. */
@@ -165,6 +168,11 @@ struct equic_source_state {
 	__u64 let_in_ns; /* when an attempt of the source was last let in, at the latest */
 	__u32 last_reason;
 	__u32 refused; /* packets with a reason of load.counted_reasons; wraps */
+	/* Attempts under way (docs/policy.md s.7): number of the period (16 bits), attempts let in
+	 * during the one before (24 bits), and during this one (24 bits). */
+	__u64 attempts;
+	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last looked at */
+	__u32 reserved;
 };
 
 /* A connection ID; zero behind its length, so that two can be compared as three words. */
@@ -227,7 +235,7 @@ struct equic_acl_entry {
 struct equic_ledger_slot {
 	__u8 addr[16];
 	__u32 group;
-	__u32 reserved;
+	__u32 opened; /* not the slot's: see docs/policy.md s.7. Wraps */
 };
 
 /* The words that a search reads are one cache line. */
@@ -364,11 +372,11 @@ struct equic_explain {
 	__u32 packets; /* judged so far: tells whether the packet reached a service */
 	__u32 reason;
 	__u32 service;
-	__u32 count; /* connections of the source, where they were looked up */
+	__u32 count; /* connections of the source */
 	__u32 dropped;
 	__u32 version;
 	struct equic_source source;
-	__u32 reserved;
+	__u32 under_way; /* attempts of the source, where they were looked up */
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };
@@ -379,7 +387,7 @@ EQUIC_ASSERT_SIZE(equic_service, 120);
 EQUIC_ASSERT_SIZE(equic_listener, 20);
 EQUIC_ASSERT_SIZE(equic_ports, 131072);
 EQUIC_ASSERT_SIZE(equic_source, 20);
-EQUIC_ASSERT_SIZE(equic_source_state, 80);
+EQUIC_ASSERT_SIZE(equic_source_state, 96);
 EQUIC_ASSERT_SIZE(equic_handshake_key, 48);
 EQUIC_ASSERT_SIZE(equic_cid, 24);
 EQUIC_ASSERT_SIZE(equic_handshake, 88);

@@ -98,6 +98,20 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 	state->last_reason = reason;
 }
 
+/* What `equic gateway explain` and the tests read; pruned by the verifier otherwise. */
+static __noinline void explain_verdict(const struct packet *p, const struct equic_source *source,
+				       __u32 reason, bool dropped)
+{
+	explain.packets++;
+	explain.reason = reason;
+	explain.service = p->service;
+	explain.dropped = dropped;
+	explain.version = p->quic.version;
+	explain.source = *source;
+	explain.dcid = p->quic.dcid;
+	explain.scid = p->quic.scid;
+}
+
 /* Counts the verdict and turns it into an action. */
 INLINE int conclude(const struct packet *p, volatile struct equic_service *service,
 		    const struct equic_source *source, struct equic_source_state *state,
@@ -193,6 +207,8 @@ INLINE int to_service(struct packet *p, enum parsed parsed)
 		if (listed == LISTED_ALLOW && !(DROP_MASK >> (reason & 31) & 1))
 			reason = EQUIC_REASON_ALLOWED;
 	}
+	if (load.explain)
+		explain.count = connections_of(&source, service->group, p->now);
 	action = conclude(p, service, &source, state, reason & 31);
 	if (p->first_fragment && service->fragments != EQUIC_FRAGMENTS_PASS)
 		remember_fragment(p, action == XDP_DROP);

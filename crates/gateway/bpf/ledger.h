@@ -50,8 +50,19 @@ INLINE __u32 bucket_count(void *ledger, __u32 bucket, const struct wanted *want)
 	return 0;
 }
 
-/* What one process counts, if it is alive. */
-INLINE __u32 ledger_count(__u32 index, const struct wanted *want)
+/* Connections that were ever opened by the source and by those that share its cell
+ * (docs/policy.md s.7). */
+INLINE __u32 bucket_opened(void *ledger, const struct wanted *want)
+{
+	volatile struct equic_ledger_bucket *b;
+	__u32 key = want->first + 1;
+
+	b = bpf_map_lookup_elem(ledger, &key);
+	return b ? b->slot[want->tag >> 1 & (EQUIC_SLOTS - 1)].opened : 0;
+}
+
+/* What one process counts, if it is alive; in `opened`, if it is not NULL, what was ever opened. */
+INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 {
 	volatile struct equic_ledger_header *header;
 	__u32 key = index, zero = 0, count, second;
@@ -72,6 +83,9 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want)
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
+	/* Before the count: who completes in between counts twice for a moment, never not at all. */
+	if (opened)
+		*opened += bucket_opened(ledger, want);
 	count = bucket_count(ledger, want->first, want);
 	if (count)
 		return count;
@@ -84,6 +98,7 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want)
 struct ledger_sum {
 	struct wanted want;
 	__u32 count;
+	__u32 opened;
 };
 
 /* Returns 1 to stop. */
@@ -95,7 +110,20 @@ static long add_ledger(__u32 index, void *arg)
 	if (!owners)
 		return 1;
 	if (owners & 1)
-		sum->count += ledger_count(index, &sum->want);
+		sum->count += ledger_count(index, &sum->want, NULL);
+	return 0;
+}
+
+/* Returns 1 to stop. */
+static long add_ledger_and_opened(__u32 index, void *arg)
+{
+	struct ledger_sum *sum = arg;
+	__u32 owners = control.owner_mask >> (index & 31);
+
+	if (!owners)
+		return 1;
+	if (owners & 1)
+		sum->count += ledger_count(index, &sum->want, &sum->opened);
 	return 0;
 }
 
@@ -107,18 +135,39 @@ static __noinline __u32 all_ledgers(const struct wanted *want)
 	return sum.count;
 }
 
+INLINE void look_for(struct wanted *want, const struct equic_source *source, __u32 group, __u64 now)
+{
+	__u64 h;
+
+	want->now = now;
+	want->group = group;
+	__builtin_memcpy(want->addr, source->addr, sizeof(want->addr));
+	h = mix(mix(mix(load.seed ^ want->addr[0]) ^ want->addr[1]) ^ group);
+	want->tag = (__u32)(h >> 32) | 1;
+	want->first = (__u32)h & load.ledger_mask;
+}
+
 /* The source's connections in the quota group: the sum over all ledgers whose owner is alive. */
 INLINE __u32 connections(const struct equic_source *source, __u32 group, __u64 now)
 {
-	struct wanted want = {.now = now, .group = group};
-	__u64 h;
+	struct wanted want = {};
 
-	__builtin_memcpy(want.addr, source->addr, sizeof(want.addr));
-	h = mix(mix(mix(load.seed ^ want.addr[0]) ^ want.addr[1]) ^ group);
-	want.tag = (__u32)(h >> 32) | 1;
-	want.first = (__u32)h & load.ledger_mask;
+	look_for(&want, source, group, now);
 	/* One server is the rule: it is not worth a loop. */
-	return control.owner_mask == 1 ? ledger_count(0, &want) : all_ledgers(&want);
+	return control.owner_mask == 1 ? ledger_count(0, &want, NULL) : all_ledgers(&want);
+}
+
+/* The same, where its cost does not matter. Not static: the verifier looks at it once, and not with
+ * every state that leads here. */
+__noinline __u32 connections_of(const struct equic_source *source, __u32 group, __u64 now)
+{
+	struct ledger_sum sum = {};
+
+	if (!source)
+		return 0;
+	look_for(&sum.want, source, group, now);
+	bpf_loop(EQUIC_MAX_OWNERS, add_ledger, &sum, 0);
+	return sum.count;
 }
 
 #endif

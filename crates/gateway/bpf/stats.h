@@ -127,18 +127,4 @@ INLINE void tell(const struct packet *p, __u32 reason, bool dropped)
 	tell_event(p, tat, reason, dropped);
 }
 
-/* What `equic gateway explain` and the tests read; pruned by the verifier otherwise. */
-static __noinline void explain_verdict(const struct packet *p, const struct equic_source *source,
-				       __u32 reason, bool dropped)
-{
-	explain.packets++;
-	explain.reason = reason;
-	explain.service = p->service;
-	explain.dropped = dropped;
-	explain.version = p->quic.version;
-	explain.source = *source;
-	explain.dcid = p->quic.dcid;
-	explain.scid = p->quic.scid;
-}
-
 #endif

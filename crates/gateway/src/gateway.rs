@@ -294,6 +294,15 @@ impl Gateway {
     }
 }
 
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // Servers that joined look for the next one from now on, and not only when the process ends.
+        if self.pins.is_none() && self.control.is_owner(std::process::id()) {
+            self.control.disown();
+        }
+    }
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -57,8 +57,10 @@ pub struct Verdict {
     pub service_index: u32,
     /// The source's prefix.
     pub source: String,
-    /// Connections of the source, where the program looked them up; else 0.
+    /// Connections of the source, over all servers; 0 for later fragments, which no quota is about.
     pub connections: u32,
+    /// Handshakes of the source that are under way, where the policy counts them; else 0.
+    pub under_way: u32,
     /// The QUIC version of a long header; none for short headers and what is not QUIC.
     pub version: Option<u32>,
     /// Destination Connection ID, in hex, as far as the program read it.
@@ -161,6 +163,7 @@ impl Gateway {
             service_index: explain.service,
             source: source_text(explain.source.addr, &maps.load),
             connections: explain.count,
+            under_way: explain.under_way,
             version: (explain.version != 0).then_some(explain.version),
             dcid: hex(&explain.dcid),
             scid: hex(&explain.scid),

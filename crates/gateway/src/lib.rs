@@ -53,6 +53,7 @@ pub use error::{Error, Result};
 pub use gateway::{Attached, Gateway, LoadOptions};
 pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
+pub use ledger::event::JoinEvent;
 pub use ledger::{Guard, Ledger, Opened, Service};
 pub use object::{ObjectSource, embedded_object};
 pub use pinned::{TakenOver, remove_pinned};

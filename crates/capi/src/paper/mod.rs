@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libc::sockaddr;
 
 use crate::arguments::{peer_of_any_length, text};
-use crate::error::{Failure, Result, caught};
+use crate::error::{Failure, Result, caught, equic_error};
 use crate::options::policy;
 
 /// One network interface under protection: what the paper's listing declares on its stack. The
@@ -103,8 +103,17 @@ pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
 }
 
 /// Sets what happens to a source at its limit (enum equic_policy). Without it: EQUIC_POLICY from the
-/// environment ("new" or "strict"), or EQUIC_POLICY_NEW: established connections never suffer.
-/// EQUIC_POLICY_STRICT is the paper's Algorithm 1. After `equic_load`, it takes effect at once.
+/// environment ("new", "underway" or "strict"), or EQUIC_POLICY_UNDERWAY. EQUIC_POLICY_STRICT is the
+/// paper's Algorithm 1. After `equic_load`, it takes effect at once.
+///
+/// What holds, with each of them, for a source that opens many connections side by side. UNDERWAY: as
+/// many as its limit come through; the others never reach the server, and open connections do not
+/// suffer. It holds for servers that give handshakes up within 10 s, and a client that cheats (new
+/// connection IDs within an attempt) gets up to three for one. Whoever forges the address of another
+/// can hold its free places for 10 to 20 s with as many packets, but never harms what is open. NEW:
+/// handshakes under way do not count, so all that begin before the first ones are counted come
+/// through; a server has to close those for which `equic_inc_counter` returns 1. STRICT: all of them
+/// come through as well, and then nothing of the source does, until the server closes enough of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
     // SAFETY: the contract of the API.
@@ -148,41 +157,62 @@ pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
 /// address), to be called when its handshake is complete. From any thread, without a system call.
 /// An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
 /// and ignored: a server goes on.
+///
+/// Returns 1 if the source holds more connections than its limit now, else 0. The paper's function
+/// returns nothing, and its programs need not look; one that does closes the connection, and calls
+/// `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const sockaddr) {
+pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_inc_counter", &INC_SAID, || {
         // SAFETY: the contract of the API.
         let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
-        state.service()?.increment(peer);
-        Ok(())
-    });
+        Ok(state.service()?.increment(peer).over_limit)
+    })
 }
 
-/// Counts one connection of `peer` less. A source without connections stays at none. Otherwise as
-/// `equic_inc_counter`.
+/// Counts one connection of `peer` less. Otherwise as `equic_inc_counter`.
+///
+/// `peer` is the address that `equic_inc_counter` was called with for this connection, not the one
+/// the client has now: a client may have migrated (RFC 9000 s.9), and which connection is meant only
+/// the address tells. With the wrong one the old address keeps a place that nobody uses, and the new
+/// one, if it has connections, one too few: so keep a copy of the address with the connection. (Or
+/// count a migrated client at its new address: `equic_inc_counter` for the new one, then
+/// `equic_dec_counter` for the old one. The handles of `equic_opened` do all that.)
+///
+/// Returns 1 if there was a connection to take back. A source without one stays at none: returns 0,
+/// and says so on stderr, once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const sockaddr) {
+pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_dec_counter", &DEC_SAID, || {
         // SAFETY: the contract of the API.
         let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
-        // None: that source had no connection, which is fine.
-        let _ = state.service()?.decrement(peer);
-        Ok(())
-    });
+        if state.service()?.decrement(peer).is_some() {
+            return Ok(true);
+        }
+        let message = format!(
+            "{} holds no connection to take back: a client that migrated has to be named by the \
+             address it was counted with",
+            peer.ip().to_canonical()
+        );
+        Err(Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, message))
+    })
 }
 
 static INC_SAID: AtomicU32 = AtomicU32::new(0);
 static DEC_SAID: AtomicU32 = AtomicU32::new(0);
 
-/// Runs a step of the server's daily work; a failure is said once per kind, for a server must not
-/// fill its log at the pace of its clients.
-fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<()>) {
-    if let Err(failure) = caught(step) {
-        let bit = 1u32 << (failure.code as u32 % u32::BITS);
-        if said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            say(&format!("{function}: {}; ignored, and not said again", failure.message));
-        }
+/// Runs a step of the server's daily work: 1 or 0, and 0 for a failure. That is said once per kind, for
+/// a server must not fill its log at the pace of its clients.
+fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<bool>) -> c_int {
+    let failure = match caught(step) {
+        Ok(yes) => return yes.into(),
+        Err(failure) => failure,
+    };
+    let bit = 1u32 << (failure.code as u32 % u32::BITS);
+    if said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        say(&format!("{function}: {}; ignored, and not said again", failure.message));
     }
+    0
 }
 
 /// For `signal(SIGINT, equic_sigint_callback)`: takes the program off every interface and ends the

@@ -1,4 +1,6 @@
-//! Port, limit and policy of an `equic_t`: by function, else by environment, else as in the paper.
+//! Port, limit and policy of an `equic_t`: by function, else by environment, else by default. Port and limit
+//! are the paper's then, the policy is one that holds for servers that close nothing
+//! (docs/decisions/0023-handshakes-under-way.md).
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -39,9 +41,9 @@ impl Settings {
             )?;
             service.policy = choose(
                 self.policy,
-                Policy::New,
+                Policy::Underway,
                 "EQUIC_POLICY",
-                "a policy: `new` or `strict`",
+                "a policy: `new`, `underway` or `strict`",
                 &environment,
             )?;
         }
@@ -90,10 +92,16 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_paper_s() {
-        assert_eq!(with(&Settings::default(), &[]).unwrap(), ("443".to_owned(), 5, Policy::New));
+    fn defaults_need_no_setting() {
+        assert_eq!(
+            with(&Settings::default(), &[]).unwrap(),
+            ("443".to_owned(), 5, Policy::Underway)
+        );
         let empty = [("EQUIC_PORT", ""), ("EQUIC_LIMIT", ""), ("EQUIC_POLICY", "")];
-        assert_eq!(with(&Settings::default(), &empty).unwrap(), ("443".to_owned(), 5, Policy::New));
+        assert_eq!(
+            with(&Settings::default(), &empty).unwrap(),
+            ("443".to_owned(), 5, Policy::Underway)
+        );
     }
 
     #[test]

@@ -43,7 +43,7 @@ struct order {
 };
 
 /* A QUIC packet that says no more than a gateway reads. */
-static size_t write_packet(uint8_t *bytes, enum packet packet, uint8_t number)
+static size_t write_packet(uint8_t *bytes, enum packet packet, uint16_t number)
 {
 	static const uint8_t initial[] = {
 		0xc0, 0,    0, 0, 1,		 /* Initial, version 1 */
@@ -59,15 +59,15 @@ static size_t write_packet(uint8_t *bytes, enum packet packet, uint8_t number)
 		return 40;
 	}
 	memcpy(bytes, initial, sizeof(initial));
-	bytes[6] = number; /* a connection of its own: other IDs */
-	bytes[15] = number;
+	memcpy(bytes + 6, &number, sizeof(number)); /* a connection of its own: other IDs */
+	memcpy(bytes + 15, &number, sizeof(number));
 	return 1200;
 }
 
 static void send_all(const struct order *order)
 {
 	struct peer from = peer_of(order->from), to;
-	static uint8_t number;
+	static uint16_t number;
 	uint8_t bytes[1200];
 	int fd;
 

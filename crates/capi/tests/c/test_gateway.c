@@ -491,6 +491,112 @@ static void processes_share_a_gateway(void)
 	close(probe.here);
 }
 
+/* A process with a gateway on eth0. */
+static pid_t start_owner(void)
+{
+	char answer;
+	int ends[2];
+	pid_t owner;
+
+	CHECK(pipe(ends) == 0);
+	fflush(stdout);
+	owner = fork();
+	CHECK(owner >= 0);
+	if (owner == 0) {
+		struct opened opened = open_with(2);
+
+		CHECK_OK(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_AUTO));
+		alarm(120); /* should the test fail */
+		CHECK(write(ends[1], "r", 1) == 1);
+		for (;;)
+			pause();
+	}
+	close(ends[1]);
+	CHECK(read(ends[0], &answer, 1) == 1);
+	close(ends[0]);
+	return owner;
+}
+
+static void end_owner(pid_t owner)
+{
+	CHECK(kill(owner, SIGKILL) == 0);
+	CHECK(waitpid(owner, NULL, 0) == owner);
+}
+
+/* The library's thread writes here what it has to tell. */
+static void heard(int event, const char *message, void *context)
+{
+	char line[512];
+	int length = snprintf(line, sizeof(line), "%d %s", event, message);
+
+	if (length >= (int)sizeof(line))
+		length = sizeof(line) - 1;
+	/* Shorter than PIPE_BUF: in one piece, its NUL with it. */
+	if (write(*(int *)context, line, (size_t)length + 1) < 0)
+		abort();
+}
+
+static void await_event(int pipe, enum equic_join_event event, const char *says)
+{
+	char line[512], wanted[16];
+	size_t length = 0;
+
+	alarm(120);
+	do
+		CHECK(read(pipe, &line[length], 1) == 1);
+	while (line[length++]);
+	alarm(0);
+	snprintf(wanted, sizeof(wanted), "%d ", (int)event);
+	CHECK_INT(strncmp(line, wanted, strlen(wanted)), 0);
+	CHECK_HAS(line, says);
+}
+
+/* A gateway is killed and started again under a server that joined it. */
+static void the_next_gateway_is_joined(void)
+{
+	equic_connection *one, *two;
+	equic_gateway *gateway;
+	equic_service *service;
+	int here, ends[2];
+	pid_t owner;
+
+	network_make();
+	here = listen_here();
+	CHECK(pipe(ends) == 0);
+	owner = start_owner();
+	CHECK_OK(equic_gateway_join("eth0", "server", &gateway));
+	CHECK_ERROR(equic_gateway_notify(gateway, NULL, NULL), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "`callback` is NULL");
+	CHECK_OK(equic_gateway_notify(gateway, heard, &ends[1]));
+	CHECK_OK(equic_gateway_service(gateway, NULL, &service));
+	one = open_connection(service, "10.0.0.2", 1, 0);
+	two = open_connection(service, "10.0.0.2", 2, 0);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 0);
+
+	end_owner(owner);
+	await_event(ends[0], EQUIC_JOIN_LOST, "`c-test` has ended");
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3); /* that is what is told */
+	CHECK_INT(count_of(service, "10.0.0.2"), 2);
+
+	owner = start_owner();
+	await_event(ends[0], EQUIC_JOIN_JOINED, "2 open connections count there");
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 0);
+	equic_connection_closed(one);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3);
+	one = open_connection(service, "10.0.0.2", 2, 0);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 0);
+	/* Settings and lists are the next one's. */
+	CHECK_OK(equic_set(gateway, "max_connections", "3"));
+	CHECK_INT(equic_service_limit(service), 3);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3);
+	equic_connection_closed(one);
+	equic_connection_closed(two);
+	equic_service_release(service);
+	equic_gateway_close(gateway);
+	end_owner(owner);
+	close(here);
+}
+
 static void wrong_objects(void)
 {
 	equic_gateway *gateway;
@@ -630,6 +736,7 @@ static const struct test TESTS[] = {
 	{"settings_are_checked", settings_are_checked, true},
 	{"lists_and_counters", lists_and_counters, true},
 	{"processes_share_a_gateway", processes_share_a_gateway, true},
+	{"the_next_gateway_is_joined", the_next_gateway_is_joined, true},
 	{"wrong_objects", wrong_objects, true},
 	{"quota_example", quota_example, true},
 	{"no_gateway_at_the_socket", no_gateway_at_the_socket, false},

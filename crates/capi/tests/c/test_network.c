@@ -104,6 +104,8 @@ static void listing_twice(void)
 	}
 }
 
+#define UNSET -1
+
 static equic_t load_here(uint32_t limit, int policy)
 {
 	equic_t equic;
@@ -112,7 +114,8 @@ static equic_t load_here(uint32_t limit, int policy)
 	equic_get_interface(&equic, "eth0");
 	equic_read_object(&equic, "equic_kern.o");
 	equic_set_limit(&equic, limit);
-	equic_set_policy(&equic, policy);
+	if (policy != UNSET)
+		equic_set_policy(&equic, policy);
 	equic_load(&equic);
 	CHECK(equic.if_index > 0 && equic.prog_fd >= 0);
 	CHECK(program_on("eth0", NULL));
@@ -206,6 +209,85 @@ static void established_pass_at_the_limit(void)
 	dec(&equic, "10.0.0.2", 1);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 4), 4);
 	equic_unload(&equic);
+}
+
+/* As the listing has it, which sets no policy and looks at no result: of handshakes side by side no
+ * more begin than there are places, and who is in does not notice. */
+static void a_burst_takes_the_places_there_are(void)
+{
+	equic_t equic;
+	int here;
+
+	network_make();
+	here = listen_here();
+	equic = load_here(8, UNSET);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 8);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
+	/* They complete one after the other: each keeps its place. */
+	inc(&equic, "10.0.0.2", 3);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
+	inc(&equic, "10.0.0.2", 5);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 9), 9);
+	CHECK_INT(passed(here, "2001:db8:1::2", INITIAL, 99), 8);
+	/* Two leave, two come, however long the others stay. */
+	dec(&equic, "10.0.0.2", 2);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 2);
+	inc(&equic, "10.0.0.2", 2);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
+	/* One that opens and closes at once, again and again, is not held up. */
+	dec(&equic, "10.0.0.2", 8);
+	for (int i = 0; i < 30; i++) {
+		CHECK_INT(passed(here, "10.0.0.2", INITIAL, 1), 1);
+		inc(&equic, "10.0.0.2", 1);
+		dec(&equic, "10.0.0.2", 1);
+	}
+	equic_unload(&equic);
+}
+
+/* With the policy `new` all of a burst come through, and the result says which to close. */
+static void what_is_too_much_is_told(void)
+{
+	struct peer peer = peer_of("10.0.0.2"), elsewhere = peer_of("10.0.0.3");
+	equic_t equic;
+	int here;
+
+	network_make();
+	here = listen_here();
+	equic = load_here(8, EQUIC_POLICY_NEW);
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 64), 64);
+	for (int i = 1; i <= 64; i++)
+		CHECK_INT(equic_inc_counter(&equic, &peer.address.any), i > 8);
+	/* A migrated client is taken back where it was counted: nothing is at another address. */
+	CHECK_INT(equic_dec_counter(&equic, &elsewhere.address.any), 0);
+	for (int i = 1; i <= 64; i++)
+		CHECK_INT(equic_dec_counter(&equic, &peer.address.any), 1);
+	CHECK_INT(equic_dec_counter(&equic, &peer.address.any), 0);
+	CHECK_INT(equic_inc_counter(&equic, &peer.address.any), 0);
+	equic_unload(&equic);
+}
+
+static void take_back_from_nobody(const void *argument)
+{
+	equic_t equic;
+
+	(void)argument;
+	equic = load_here(8, UNSET);
+	dec(&equic, "10.0.0.3", 1000);
+	equic_unload(&equic);
+}
+
+static void a_wrong_address_is_said_once(void)
+{
+	struct outcome outcome;
+	const char *first;
+
+	network_make();
+	outcome = run_caught(take_back_from_nobody, NULL);
+	CHECK_INT(exit_code(outcome.status), 0);
+	first = strstr(outcome.said, "10.0.0.3 holds no connection to take back");
+	CHECK(first);
+	CHECK(!strstr(first + 1, "10.0.0.3"));
 }
 
 /* The listing sets nothing: the environment does. */
@@ -409,6 +491,9 @@ static const struct test TESTS[] = {
 	{"counters_v6", counters_v6, true},
 	{"counters_v4_mapped", counters_v4_mapped, true},
 	{"established_pass_at_the_limit", established_pass_at_the_limit, true},
+	{"a_burst_takes_the_places_there_are", a_burst_takes_the_places_there_are, true},
+	{"what_is_too_much_is_told", what_is_too_much_is_told, true},
+	{"a_wrong_address_is_said_once", a_wrong_address_is_said_once, true},
 	{"environment_sets_it_up", environment_sets_it_up, true},
 	{"children_do_not_hold_it", children_do_not_hold_it, true},
 	{"children_do_not_end_it", children_do_not_end_it, true},

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use equic_gateway::{Config, Control, ListAction, Reload};
+use equic_gateway::{Config, ConfigError, Control, ListAction, Reload};
+use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -24,10 +25,17 @@ pub struct Args {
 
 /// Checks a configuration file and the list files it names, and changes nothing.
 #[derive(clap::Args)]
+#[command(
+    after_help = "It warns of what holds and yet may not be what is meant: an interface that is not \
+on this machine, a quota that no server can feed."
+)]
 pub struct Check {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Fail on warnings, too
+    #[arg(long)]
+    strict: bool,
     /// JSON (schema equic.gateway.check/1)
     #[arg(long)]
     json: bool,
@@ -88,20 +96,24 @@ fn await_reload(control: &Control, number: u64) -> Option<Reload> {
 
 pub fn check(args: &Check) -> Done {
     let done = Config::read(&args.file).and_then(|config| Ok((config.listed()?, config)));
+    let warnings = done.as_ref().map_or_else(|_| Vec::new(), |(_, config)| doubts(config));
+    let failed = args.strict && !warnings.is_empty();
     if args.json {
-        let (lines, ok) = match &done {
-            Ok(_) => (Vec::new(), true),
-            Err(error) => (error.lines(), false),
-        };
+        let lines = done.as_ref().err().map_or_else(Vec::new, ConfigError::lines);
+        let ok = done.is_ok() && !failed;
         output::json(
             "equic.gateway.check/1",
-            json!({ "file": args.file, "ok": ok, "problems": lines }),
+            json!({ "file": args.file, "ok": ok, "problems": lines, "warnings": warnings }),
         )?;
     }
     let (listed, config) = done.map_err(|error| Failure::new(error.to_string()))?;
+    if failed {
+        return Err(Failure::new(warnings.join("\n")).mend("without --strict these are warnings"));
+    }
     if args.json {
         return Ok(());
     }
+    warnings.iter().for_each(|warning| output::notice(warning));
     let denied = listed.iter().filter(|(_, action)| *action == ListAction::Deny).count();
     output::line(format_args!(
         "{}: {} services, {denied} prefixes denied, {} allowed, bans {}",
@@ -110,4 +122,40 @@ pub fn check(args: &Check) -> Done {
         listed.len() - denied,
         if config.ban.is_some() { "on" } else { "off" },
     ))
+}
+
+/// What holds, and yet may not be what is meant.
+fn doubts(config: &Config) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for name in &config.gateway.interfaces {
+        if if_nametoindex(name.as_str()).is_ok() {
+            continue;
+        }
+        let then = match config.gateway.wait {
+            true => "with `wait` the gateway starts, and protects it when it comes",
+            false => {
+                "the gateway will not start until it is there (`wait = true` lets it start, and \
+                 protects the interface when it comes); `ip link` lists those there are"
+            }
+        };
+        doubts.push(format!("gateway.interfaces: there is no interface `{name}` here now: {then}"));
+    }
+    for service in &config.services {
+        if service.max_connections > 0 && config.gateway.socket.is_none() {
+            doubts.push(format!(
+                "service.{}.max_connections: a quota counts what servers tell, and without \
+                 [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway \
+                 status` that one does, or nothing is limited",
+                service.name
+            ));
+        }
+        for user in service.users.iter().filter(|user| no_such_user(user)) {
+            doubts.push(format!("service.{}.users: there is no user `{user}` here", service.name));
+        }
+    }
+    doubts
+}
+
+fn no_such_user(name: &str) -> bool {
+    name.parse::<u32>().is_err() && matches!(nix::unistd::User::from_name(name), Ok(None))
 }

@@ -33,7 +33,9 @@ pub enum Exemptions {
 
 /// A gateway, and its lists as they were last seen.
 pub struct Listed {
-    control: Control,
+    control: Mutex<Control>,
+    /// Of this process, which may move to the next gateway.
+    ledger: Option<Ledger>,
     seen: Mutex<Option<(Instant, Exempt)>>,
 }
 
@@ -76,23 +78,37 @@ impl Admission for GatewayAdmission {
 }
 
 impl Exemptions {
-    /// Those of a gateway whose maps can be read.
-    pub fn of(control: Control) -> Exemptions {
-        Exemptions::Lists(Box::new(Listed { control, seen: Mutex::default() }))
+    /// Those of a gateway whose maps can be read; of the one that `ledger` is in.
+    pub fn of(control: Control, ledger: Option<Ledger>) -> Exemptions {
+        let control = Mutex::new(control);
+        Exemptions::Lists(Box::new(Listed { control, ledger, seen: Mutex::default() }))
     }
 
     /// Only asked about connections over the limit, so it may look into the gateway now and then.
     fn cover(&self, peer: SocketAddr) -> bool {
-        let Listed { control, seen } = match self {
+        let listed = match self {
             Exemptions::Ledger(ledger) => return ledger.exempts(peer.ip()),
             Exemptions::Lists(listed) => &**listed,
         };
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = listed.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let exempt = match &mut *seen {
             Some((at, exempt)) if at.elapsed() < FRESH => exempt,
-            stale => &mut stale.insert((Instant::now(), Exempt::of(control))).1,
+            stale => &mut stale.insert((Instant::now(), listed.read())).1,
         };
         exempt.covers(peer)
+    }
+}
+
+impl Listed {
+    fn read(&self) -> Exempt {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = self.ledger.as_ref().and_then(Ledger::program_id)
+            && program != control.program_id()
+            && let Ok(next) = Control::open(Some(&program.to_string()))
+        {
+            *control = next;
+        }
+        Exempt::of(&control)
     }
 }
 

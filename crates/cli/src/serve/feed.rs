@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use equic_gateway::{Config, Control, Ledger, Listen, Service, ServiceConfig};
+use equic_gateway::{Config, Control, JoinEvent, Ledger, Listen, Service, ServiceConfig};
+use serde_json::json;
 
 use super::Args;
 use super::admission::Exemptions;
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Running;
 use crate::gateway::status::check_service;
+use crate::output::Journal;
 
 /// The gateway a server feeds, for as long as it runs.
 pub struct Feeding {
@@ -21,8 +23,10 @@ pub struct Feeding {
 
 /// How a server reaches its gateway.
 enum Through {
+    /// It is this process's own.
+    Own(Control),
     /// With privileges: into its maps.
-    Maps(Control),
+    Maps(Control, Ledger),
     /// Without: by its socket.
     Socket(Ledger),
 }
@@ -31,7 +35,7 @@ impl Feeding {
     /// The gateway's name.
     pub fn name(&self) -> String {
         match &self.through {
-            Through::Maps(control) => control.name(),
+            Through::Own(control) | Through::Maps(control, _) => control.name(),
             Through::Socket(ledger) => ledger.gateway_name(),
         }
     }
@@ -39,7 +43,7 @@ impl Feeding {
     /// The kernel's id of its program; behind a socket, nobody tells.
     pub fn program_id(&self) -> Option<u32> {
         match &self.through {
-            Through::Maps(control) => Some(control.program_id()),
+            Through::Own(control) | Through::Maps(control, _) => Some(control.program_id()),
             Through::Socket(_) => None,
         }
     }
@@ -47,9 +51,31 @@ impl Feeding {
     /// How to find out whom the quota is not for.
     pub fn exempt(&self) -> Exemptions {
         match &self.through {
-            Through::Maps(control) => Exemptions::of(control.clone()),
+            Through::Own(control) => Exemptions::of(control.clone(), None),
+            Through::Maps(control, ledger) => Exemptions::of(control.clone(), Some(ledger.clone())),
             Through::Socket(ledger) => Exemptions::Ledger(ledger.clone()),
         }
+    }
+
+    /// Says when the gateway has ended, and when the next one is joined.
+    pub fn tell(&self, journal: Journal) {
+        let ledger = match &self.through {
+            Through::Own(_) => return,
+            Through::Maps(_, ledger) | Through::Socket(ledger) => ledger,
+        };
+        ledger.notify(move |event| {
+            journal.entry(event, || match event {
+                JoinEvent::Lost { gateway } => {
+                    json!({ "event": "gateway_lost", "gateway": gateway })
+                }
+                JoinEvent::Joined { gateway, unheard, connections, carried, missing } => json!({
+                    "event": "gateway_joined", "gateway": gateway,
+                    "unheard_ms": unheard.as_secs_f64() * 1000.0, "connections": connections,
+                    "carried": carried, "missing": missing,
+                }),
+                other => json!({ "event": "gateway_unreachable", "why": other.to_string() }),
+            });
+        });
     }
 }
 
@@ -68,7 +94,7 @@ pub fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
         let own = args.attachment.start(&config)?;
         let control = own.gateway.control().clone();
         let service = own.gateway.ledger()?.service_at(0)?;
-        return Ok(Some(Feeding { through: Through::Maps(control), service, own: Some(own) }));
+        return Ok(Some(Feeding { through: Through::Own(control), service, own: Some(own) }));
     }
     if let Some(path) = &args.gateway_socket {
         return Ok(Some(feed_by_socket(path, args.service.as_deref())?));
@@ -89,7 +115,7 @@ pub fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     };
     let ledger = control.join("equic serve")?;
     let service = ledger.service_at(index.unwrap_or_default())?;
-    Ok(Some(Feeding { through: Through::Maps(control), service, own: None }))
+    Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
 }
 
 /// Joins at a gateway's socket. Which address is whose it does not tell, so where there are several

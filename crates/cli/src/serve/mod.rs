@@ -145,6 +145,9 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
         bound.bind(feeding.service.clone(), feeding.exempt());
     }
     announce(&server, feeding.as_ref(), &journal);
+    if let Some(feeding) = &feeding {
+        feeding.tell(Journal::new(args.json, "equic.serve/1"));
+    }
     let stats = server
         .run(async move {
             let _ = signals.next().await;

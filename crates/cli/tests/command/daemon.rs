@@ -284,6 +284,38 @@ fn a_file_can_be_checked() {
     assert!(check(&format!("deny_files = [\"gone\"]\n{good}")).stderr.contains("cannot read"));
     // What it says of the example is that its files... it names none.
     equic(&["gateway", "check", crate::common::EXAMPLE]).ok();
+
+    // What holds, and yet may not be meant.
+    let quota = |gateway: &str| {
+        format!(
+            "[gateway]\n{gateway}\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 5\n"
+        )
+    };
+    let doubtful = quota("interfaces = [\"lo\", \"nosuch0\"]");
+    let out = check(&doubtful);
+    assert_eq!(out.code, Some(0), "{out:?}");
+    assert!(
+        out.stderr.contains("no interface `nosuch0`") && !out.stderr.contains("`lo`"),
+        "{out:?}"
+    );
+    assert!(out.stderr.contains("will not start until it is there"), "{out:?}");
+    assert!(out.stderr.contains("service.web.max_connections: a quota counts"), "{out:?}");
+    let waiting = check(&quota("interfaces = [\"nosuch0\"]\nwait = true")).stderr;
+    assert!(waiting.contains("protects it when it comes"), "{waiting}");
+    let fed = check(&quota("interfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\""));
+    assert_eq!((fed.code, fed.stderr.as_str()), (Some(0), ""), "{fed:?}");
+    std::fs::write(&path, doubtful).unwrap();
+    let strict = equic(&["gateway", "check", "--strict", text_of(&path)]);
+    assert_eq!(strict.code, Some(1), "{strict:?}");
+    assert!(strict.stderr.contains("no interface `nosuch0`"), "{strict:?}");
+    let json: Value =
+        serde_json::from_str(equic(&["gateway", "check", "--json", text_of(&path)]).stdout.trim())
+            .unwrap();
+    assert_eq!((&json["ok"], json["warnings"].as_array().unwrap().len()), (&true.into(), 2));
+
+    let nameless = check("[[service]]\nlisten = [\"443\"]\n");
+    assert!(nameless.stderr.contains("name: has no name"), "{nameless:?}");
+    assert!(!nameless.stderr.contains("``"), "{nameless:?}");
 }
 
 #[test]

@@ -96,6 +96,11 @@ fn flags_describe_packets() {
         let meaning = reason.parse::<equic_gateway::Reason>().unwrap().meaning();
         assert_eq!(said["meaning"], meaning);
     }
+    // Whatever the packet is: it is the source's count, not the verdict's.
+    for kind in ["--initial", "--short", "--handshake", "--short --size 20", "--retry --token 30"] {
+        let said = explain(config.path(), &format!("--src 192.0.2.9 --connections 3 {kind}"));
+        assert_eq!(said["connections"], 3, "{kind}: {said}");
+    }
     let other = explain(config.path(), "--src 192.0.2.9 --dst 192.0.2.1 --dport 53");
     assert_eq!((&other["verdict"], &other["reason"]), (&"pass".into(), &Value::Null), "{other}");
     let dry = explain(config.path(), "--src 192.0.2.9 --dport 446 --connections 1");

@@ -65,8 +65,8 @@ fn a_stopped_server_does_not_count_until_it_goes_on() {
     stage.assert_refused(&peer, "quota");
 }
 
-/// What a server does whose gateway died: it serves. Its ledger is read by nobody; the next server
-/// that starts joins the next gateway.
+/// What a server does whose gateway died: it serves, says that nobody listens, and joins the next
+/// gateway by itself, where everything that is open counts at once.
 #[test]
 fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     let Some(stage) = Stage::new("dead-gateway", 1) else { return };
@@ -84,6 +84,8 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     eventually("the interface is free", || stage.program_on("eth0").is_none().then_some(()));
     let gone = stage.equic(&["status", "--json"]);
     assert_eq!(gone.code, Some(1), "{gone:?}");
+    let lost = server.event("gateway_lost");
+    assert_eq!(lost["gateway"], stage.name.as_str(), "{lost}");
     // Those who are in go on, and so do their guards; what was in the way no longer is.
     download.read(100_000);
     drop(download);
@@ -94,7 +96,18 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     // The next one begins at once, on the same interface and under the same name.
     let next = stage.gateway(&["--max-connections", "2"]);
     assert!(stage.program_on("eth0").is_some());
+    let joined = server.event("gateway_joined");
+    assert_eq!((&joined["connections"], &joined["carried"]), (&2.into(), &true.into()), "{joined}");
+    assert!(joined["unheard_ms"].as_f64() > Some(0.0), "{joined}");
+    stage.await_connections(host.v4(), 2);
+    stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
+    // The guards count there: one out, one in.
+    links.pop().expect("two").close();
+    stage.await_connections(host.v4(), 1);
+    links.push(peer.connect());
+    stage.await_connections(host.v4(), 2);
+    stage.assert_refused(&peer, "quota");
     assert!(server.terminate().success(), "the old server ends as it should");
     links.iter().for_each(|link| link.await_closed());
     let _server = stage.serve(&[]);

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use crate::client::{Clients, Open};
 use crate::common::eventually;
 use crate::example::Example;
@@ -66,6 +68,18 @@ fn scenario(example: Example) {
     open.iter().for_each(Open::assert_alive);
 
     race(&stage, &clients, address("10.77.1.7"), limit);
+
+    // The gateway is killed and started again: the server joins it with what is open.
+    let gateway = gateway.map(|mut killed| {
+        killed.signal(Signal::SIGKILL);
+        killed.wait();
+        let next = stage.gateway(&["--max-connections", &setting]);
+        stage.await_connections(here, limit as u64);
+        stage.await_connections(there, 1);
+        assert_refused(&stage, &clients, here);
+        open.iter().for_each(Open::assert_alive);
+        next
+    });
 
     // Whoever is killed holds nothing.
     server.kill();

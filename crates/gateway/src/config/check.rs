@@ -238,8 +238,11 @@ const LARGEST_USUAL_PACKET: u64 = 1_500;
 const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("has no name: write one of 1 to 31 letters, digits, `-`, `_`".to_owned());
+    }
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (dots && b == b'.');
-    if name.is_empty() || name.len() > 31 || !name.bytes().all(fits) {
+    if name.len() > 31 || !name.bytes().all(fits) {
         let dot = if dots { ", `.`" } else { "" };
         return Err(format!("`{name}` is not a name: 1 to 31 letters, digits, `-`, `_`{dot}"));
     }

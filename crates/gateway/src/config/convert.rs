@@ -95,6 +95,7 @@ impl ServiceConfig {
             policy: match self.policy {
                 Policy::New => abi::EQUIC_POLICY_NEW,
                 Policy::Strict => abi::EQUIC_POLICY_STRICT,
+                Policy::Underway => abi::EQUIC_POLICY_UNDERWAY,
             } as u8,
             fragments: match self.fragments {
                 Fragments::Pass => abi::EQUIC_FRAGMENTS_PASS,

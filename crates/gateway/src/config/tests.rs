@@ -112,7 +112,7 @@ fn errors_name_line_and_key() {
         ("[[service]]\nname = \"a\"\nlisten = []\n", 3, "listens somewhere"),
         ("[[service]]\nname = \"a b\"\nlisten = [\"443\"]\n", 2, "not a name"),
         ("[[service]]\nname = \"gateway\"\nlisten = [\"443\"]\n", 2, "something else"),
-        ("[[service]]\nlisten = [\"443\"]\n", 1, "not a name"),
+        ("[[service]]\nlisten = [\"443\"]\n", 1, "has no name"),
         (
             "[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"a\"\nlisten = [\"444\"]\n",
             5,

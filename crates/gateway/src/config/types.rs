@@ -88,9 +88,17 @@ pub enum Policy {
     New,
     /// With more than the quota, every packet of the source is dropped.
     Strict,
+    /// As `new`, and handshakes under way count too: for servers that cannot close what is too much.
+    Underway,
 }
 
-named!(Policy, "a policy: `new` or `strict`", New = "new", Strict = "strict");
+named!(
+    Policy,
+    "a policy: `new`, `underway` or `strict`",
+    New = "new",
+    Strict = "strict",
+    Underway = "underway"
+);
 
 /// What happens to the later IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -50,9 +50,43 @@ impl Found {
     }
 
     fn matches(&self, selector: &str) -> bool {
-        self.name == selector
-            || self.interfaces.iter().any(|i| i.name.as_deref() == Some(selector))
-            || selector.parse() == Ok(self.program_id)
+        self.name == selector || self.is_on(selector) || selector.parse() == Ok(self.program_id)
+    }
+
+    fn is_on(&self, interface: &str) -> bool {
+        self.interfaces.iter().any(|there| there.name.as_deref() == Some(interface))
+    }
+}
+
+/// How a gateway was chosen among those that run: the one that follows it is chosen alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// An interface, a name or a program's id; none: the only one there was.
+    selector: Option<String>,
+    pub(crate) name: String,
+    interfaces: Vec<Interface>,
+}
+
+impl Chosen {
+    fn new(selector: Option<&str>, found: &Found) -> Chosen {
+        let (name, interfaces) = (found.name.clone(), found.interfaces.clone());
+        Chosen { selector: selector.map(str::to_owned), name, interfaces }
+    }
+
+    /// Whether a gateway takes the place of the one that was chosen. Where an id was given, or nothing,
+    /// that is one of the same name on one of its interfaces: nobody asked for any other.
+    pub(crate) fn is_followed_by(&self, found: &Found) -> bool {
+        if let Some(selector) = &self.selector
+            && (found.name == *selector || found.is_on(selector))
+        {
+            return true;
+        }
+        let same = |a: &Interface, b: &Interface| {
+            a.ifindex == b.ifindex || (a.name.is_some() && a.name == b.name)
+        };
+        let shared = |there: &Interface| self.interfaces.iter().any(|here| same(here, there));
+        let anywhere = self.interfaces.is_empty() || found.interfaces.is_empty();
+        found.name == self.name && (anywhere || found.interfaces.iter().any(shared))
     }
 }
 
@@ -71,7 +105,16 @@ impl Control {
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] when the only gateways
     /// there are belong to another release.
     pub fn find() -> Result<Vec<Found>> {
-        Ok(find_all()?.into_iter().map(|(found, _)| found).collect())
+        Ok(Control::all()?.into_iter().map(|(found, _)| found).collect())
+    }
+
+    /// The same, with a handle of each.
+    pub(crate) fn all() -> Result<Vec<(Found, Control)>> {
+        let (all, mut strange) = find_each()?;
+        match strange.pop() {
+            Some((_, error)) if all.is_empty() => Err(error),
+            _ => Ok(all),
+        }
     }
 
     /// The gateway with this interface, name or program id; without, the only one there is.
@@ -100,7 +143,11 @@ impl Control {
             None => all,
         };
         match (matching.len(), selector) {
-            (1, _) => Ok(matching.remove(0).1),
+            (1, _) => {
+                let (found, control) = matching.remove(0);
+                let chosen = Some(Chosen::new(selector, &found).into());
+                Ok(Control { chosen, ..control })
+            }
             (0, Some(selector)) => {
                 Err(Error::NoSuchGateway { selector: selector.to_owned(), running })
             }
@@ -198,17 +245,45 @@ fn find_each() -> Result<(Vec<(Found, Control)>, Strangers)> {
     Ok((all, strange))
 }
 
-fn find_all() -> Result<Vec<(Found, Control)>> {
-    let (all, mut strange) = find_each()?;
-    match strange.pop() {
-        Some((_, error)) if all.is_empty() => Err(error),
-        _ => Ok(all),
-    }
-}
-
 /// Whether a program, which may be of another release, is meant.
 fn is_meant(selector: &str, program: u32) -> bool {
     let on = |link: &ids::XdpLink| sys::interface_name(link.ifindex).as_deref() == Some(selector);
     selector.parse() == Ok(program)
         || ids::xdp_links(program).is_ok_and(|links| links.iter().any(on))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(program_id: u32, name: &str, interfaces: &[(u32, Option<&str>)]) -> Found {
+        let interface = |(ifindex, name): &(u32, Option<&str>)| Interface {
+            ifindex: *ifindex,
+            name: name.map(str::to_owned),
+            native: None,
+        };
+        let interfaces = interfaces.iter().map(interface).collect();
+        Found { program_id, name: name.to_owned(), owner_pid: 1, owner_alive: true, interfaces }
+    }
+
+    #[test]
+    fn a_gateway_is_followed_by_one_that_was_asked_for() {
+        let first = found(7, "web", &[(2, Some("eth0"))]);
+        let again = found(8, "web", &[(2, Some("eth0"))]);
+        let renamed = found(8, "front", &[(2, Some("eth0"))]);
+        let moved = found(8, "web", &[(3, Some("eth1"))]);
+        let made_anew = found(8, "web", &[(9, Some("eth0"))]);
+        let elsewhere = found(8, "web", &[(4, None)]);
+        let not_yet = found(8, "web", &[]);
+        let other = found(8, "dns", &[(3, Some("eth1"))]);
+        let all = [&again, &renamed, &moved, &made_anew, &elsewhere, &not_yet, &other];
+        let followed = |selector| {
+            let chosen = Chosen::new(selector, &first);
+            all.map(|found| u8::from(chosen.is_followed_by(found)))
+        };
+        assert_eq!(followed(None), [1, 0, 0, 1, 0, 1, 0], "the only one there was");
+        assert_eq!(followed(Some("7")), [1, 0, 0, 1, 0, 1, 0], "by its id");
+        assert_eq!(followed(Some("web")), [1, 0, 1, 1, 1, 1, 0], "by its name");
+        assert_eq!(followed(Some("eth0")), [1, 1, 0, 1, 0, 1, 0], "by its interface");
+    }
 }

@@ -53,9 +53,20 @@ impl Control {
     /// `status` calls it. It stays valid when this handle is gone and when privileges are dropped:
     /// opening and closing connections need none.
     ///
+    /// When a gateway of another process has ended (and is not pinned), the ledger joins the next one by
+    /// itself, with everything that is open, and tells so ([`Ledger::notify`], and the log): one on the
+    /// interface or of the name given to [`Control::open`], or else of the same name on one of its
+    /// interfaces. That takes `CAP_SYS_ADMIN`; a server that gives it up joins by a socket
+    /// ([`Ledger::connect`]).
+    ///
     /// # Errors
     /// [`Error::NoFreeLedger`]; [`Error::NotPermitted`] without `CAP_BPF`.
     pub fn join(&self, name: &str) -> Result<Ledger> {
+        Ledger::joined(self.seat(name)?, name, self, self.chosen.as_deref().cloned())
+    }
+
+    /// A fresh ledger in its place.
+    pub(crate) fn seat(&self, name: &str) -> Result<Seat> {
         let (membership, memory) = match self.join_with(name, this_process()) {
             // The dead may take the room.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers()? > 0 => {
@@ -66,7 +77,8 @@ impl Control {
         lock(&self.state).ledgers.insert(membership.ledger_id(), Arc::clone(&memory));
         let table = Table::new(memory, Keying::new(&self.maps.load));
         let (services, control) = (Arc::clone(&self.maps.services), Arc::clone(&self.maps.control));
-        Ledger::joined(Seat::first(table, services, Some(control), Tie::Place(membership)))
+        let seat = Seat::first(table, services, Some(control), Tie::Place(membership));
+        Ok(Seat { program: Some(self.program), ..seat })
     }
 
     /// A ledger without a heartbeat.

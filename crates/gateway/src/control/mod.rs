@@ -44,6 +44,7 @@ use crate::sys;
 use crate::sys::region::atomic;
 
 pub use counters::{CounterRow, Tallies};
+pub(crate) use discover::Chosen;
 pub use discover::{Found, Interface};
 pub use events::{Event, Events};
 pub use lists::{ListAction, ListEntry, Origin};
@@ -65,6 +66,8 @@ pub struct Control {
     state: Arc<Mutex<State>>,
     /// The links, where they are this process's: those it may look at without privileges.
     links: Weak<Mutex<Vec<Link>>>,
+    /// How another process's gateway was found.
+    chosen: Option<Arc<Chosen>>,
 }
 
 /// What a handle remembers between calls.
@@ -84,7 +87,8 @@ struct State {
 
 impl Control {
     pub(crate) fn of(maps: Maps, program: u32) -> Control {
-        Control { maps: Arc::new(maps), program, state: Arc::default(), links: Weak::new() }
+        let (maps, links) = (Arc::new(maps), Weak::new());
+        Control { maps, program, state: Arc::default(), links, chosen: None }
     }
 
     pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>) -> Control {
@@ -118,6 +122,12 @@ impl Control {
         let control = self.maps.control.read();
         let started = sys::start_ticks(pid);
         control.owner_pid == pid && started.is_none_or(|ticks| ticks == control.owner_start_ticks)
+    }
+
+    /// Writes down that nobody looks after it any more, for those who watch the owner.
+    pub(crate) fn disown(&self) {
+        let control = self.maps.control.pointer();
+        atomic!(AtomicU32, control, owner_pid).store(0, Relaxed);
     }
 
     /// Writes this process down as the owner.

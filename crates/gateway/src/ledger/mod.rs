@@ -8,8 +8,11 @@
 //! * `table.rs`: the slots and their order of stores (docs/policy.md, "The ledger"); start there;
 //! * `source.rs`: address to source to hash;
 //! * `membership.rs`: a place among the ledgers of a running gateway, and the lease;
-//! * `seat.rs`: the gateway a ledger counts for at present, and the move to the next one.
+//! * `seat.rs`: the gateway a ledger counts for at present, and the move to the next one;
+//! * `follow.rs`: finding the next one; `event.rs`: what is told of it.
 
+pub(crate) mod event;
+pub(crate) mod follow;
 pub(crate) mod membership;
 pub(crate) mod seat;
 pub(crate) mod source;
@@ -21,12 +24,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use self::event::JoinEvent;
 use self::membership::this_process;
 use self::seat::{Core, Number, Seat, Tie};
 use self::source::{Keying, Source};
 use self::table::{Held, Memory, Table};
 use crate::abi;
 use crate::config::{Config, c_name, from_c_name};
+use crate::control::{Chosen, Control};
 use crate::error::{Error, Result, similar};
 use crate::periodic::Periodic;
 use crate::sys;
@@ -49,8 +54,16 @@ pub struct Ledger {
 struct Inner {
     // Both end before the place is given up.
     _heartbeat: Option<Periodic>,
-    _link: Option<crate::socket::client::Keeper>,
+    _follower: Option<Follower>,
     core: Arc<Core>,
+}
+
+/// What finds the next gateway.
+#[derive(Debug)]
+#[expect(dead_code, reason = "threads that end when they are dropped")]
+enum Follower {
+    Place(Periodic),
+    Socket(crate::socket::client::Keeper),
 }
 
 impl Ledger {
@@ -69,14 +82,22 @@ impl Ledger {
         services.write(&services_of(config));
         let seat = Seat::first(Table::new(memory, keying), Arc::new(services), None, Tie::None);
         let core = Arc::new(Core::new(seat));
-        Ok(Ledger { inner: Arc::new(Inner { _heartbeat: None, _link: None, core }) })
+        Ok(Ledger { inner: Arc::new(Inner { _heartbeat: None, _follower: None, core }) })
     }
 
-    /// A ledger in the maps of a running gateway.
-    pub(crate) fn joined(seat: Seat) -> Result<Ledger> {
+    /// A ledger in the maps of a running gateway; of another process's, the way it was
+    /// chosen, by which the next one will be.
+    pub(crate) fn joined(
+        seat: Seat,
+        name: &str,
+        control: &Control,
+        chosen: Option<Chosen>,
+    ) -> Result<Ledger> {
         let core = Arc::new(Core::new(seat));
-        let heartbeat = heartbeat(&core)?;
-        Ok(Ledger { inner: Arc::new(Inner { _heartbeat: Some(heartbeat), _link: None, core }) })
+        let _heartbeat = Some(heartbeat(&core)?);
+        let follow = |chosen| follow::start(&core, name, control, chosen).map(Follower::Place);
+        let _follower = chosen.map(follow).transpose()?;
+        Ok(Ledger { inner: Arc::new(Inner { _heartbeat, _follower, core }) })
     }
 
     /// Joins the gateway behind a Unix socket (`equic gateway run --socket`), without any privilege:
@@ -94,8 +115,23 @@ impl Ledger {
         let core = Arc::new(Core::new(crate::socket::client::join(&path, &name)?));
         let heartbeat = heartbeat(&core)?;
         let link = crate::socket::client::Keeper::start(path, name, Arc::clone(&core))?;
-        let inner = Inner { _heartbeat: Some(heartbeat), _link: Some(link), core };
+        let _follower = Some(Follower::Socket(link));
+        let inner = Inner { _heartbeat: Some(heartbeat), _follower, core };
         Ok(Ledger { inner: Arc::new(inner) })
+    }
+
+    /// Has `listener` called when the gateway has ended, and when the next one is joined, from a
+    /// thread of the library; in place of the listener before. These events are logged (`tracing`)
+    /// anyway. A gateway of this process's own has none. The listener must not wait for long, nor
+    /// drop the last handle of this ledger.
+    pub fn notify(&self, listener: impl Fn(&JoinEvent) + Send + Sync + 'static) {
+        self.inner.core.listeners.set(Arc::new(listener));
+    }
+
+    /// The kernel's id of the gateway's program when it was joined: another one after the move to
+    /// the next gateway. None in memory and behind a socket.
+    pub fn program_id(&self) -> Option<u32> {
+        self.seat().program
     }
 
     fn seat(&self) -> std::sync::RwLockReadGuard<'_, Seat> {
@@ -142,7 +178,7 @@ impl Ledger {
 
     /// The name of the gateway; empty for a ledger in memory.
     pub fn gateway_name(&self) -> String {
-        self.seat().control.as_ref().map_or_else(String::new, |c| from_c_name(&c.read().name))
+        self.seat().gateway_name()
     }
 
     /// Connections open now, of all services of this process.

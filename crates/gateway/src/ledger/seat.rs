@@ -1,9 +1,9 @@
 //! Where a ledger counts at present, and the move to another gateway with everything that is open.
 //!
-//! A [`Seat`] is a table together with the services and settings of the gateway that reads it. Most
-//! ledgers have one for life. One that joined through a gateway's socket takes another when that
-//! gateway is followed by one with maps of its own: every operation holds the seat's lock for
-//! reading, the move holds it for writing and [carries](Seat::carry) the counts over.
+//! A [`Seat`] is a table together with the services and settings of the gateway that reads it. A ledger
+//! of another process's gateway takes another seat when that gateway is followed by one with maps of
+//! its own: every operation holds the seat's lock for reading, the move holds it for writing and
+//! [carries](Seat::carry) the counts over.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use super::Services;
+use super::event::Listeners;
 use super::membership::Membership;
 use super::source::Source;
 use super::table::{Held, Table};
@@ -68,17 +69,20 @@ pub(crate) struct Seat {
     /// None in memory.
     pub(crate) control: Option<Arc<Shared<abi::equic_control>>>,
     pub(crate) tie: Tie,
+    /// The kernel's id of the gateway's program; none where nobody tells.
+    pub(crate) program: Option<u32>,
 }
 
 /// What a ledger's handles and threads share.
 #[derive(Debug)]
 pub(crate) struct Core {
     seat: RwLock<Seat>,
+    pub(crate) listeners: Listeners,
 }
 
 impl Core {
     pub(crate) fn new(seat: Seat) -> Core {
-        Core { seat: RwLock::new(seat) }
+        Core { seat: RwLock::new(seat), listeners: Listeners::default() }
     }
 
     pub(crate) fn seat(&self) -> RwLockReadGuard<'_, Seat> {
@@ -104,7 +108,12 @@ impl Seat {
         control: Option<Arc<Shared<abi::equic_control>>>,
         tie: Tie,
     ) -> Seat {
-        Seat { generation: 0, carried_from: 0, table, services, control, tie }
+        Seat { generation: 0, carried_from: 0, table, services, control, tie, program: None }
+    }
+
+    /// The name of the gateway; empty in memory.
+    pub(crate) fn gateway_name(&self) -> String {
+        self.control.as_ref().map_or_else(String::new, |c| from_c_name(&c.read().name))
     }
 
     /// The service of this name.
@@ -133,7 +142,7 @@ impl Seat {
         let policy = atomic!(AtomicU8, self.service(service), policy).load(Relaxed);
         !self.dry_run()
             && flags & abi::EQUIC_SERVICE_DRY_RUN == 0
-            && u32::from(policy) == abi::EQUIC_POLICY_NEW
+            && u32::from(policy) != abi::EQUIC_POLICY_STRICT
     }
 
     fn dry_run(&self) -> bool {
@@ -155,6 +164,11 @@ impl Seat {
             let control = control.read();
             sys::alive(control.owner_pid, control.owner_start_ticks)
         })
+    }
+
+    /// Whether the gateway goes on when the process that looks after it ends.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| control.read().pin[0] != 0)
     }
 
     /// Which place of the gateway it has.
@@ -198,7 +212,9 @@ impl Seat {
 
     pub(crate) fn opened(&self, source: Source) -> Option<(Held, u32)> {
         self.came();
-        self.add(source)
+        let added = self.add(source);
+        self.table.note_opened(&source);
+        added
     }
 
     pub(crate) fn add(&self, source: Source) -> Option<(Held, u32)> {

@@ -36,6 +36,13 @@ pub(crate) struct Place {
 /// As many locks as keep threads out of each other's way.
 pub(crate) const STRIPES: u16 = 256;
 
+impl Place {
+    /// The cell of its first bucket in which opened connections are counted.
+    pub(crate) fn cell(&self) -> usize {
+        (self.tag >> 1 & (abi::EQUIC_SLOTS - 1)) as usize
+    }
+}
+
 impl Source {
     /// The bytes of `::ffff:a.b.c.d` or of an IPv6 address.
     pub(crate) fn addr(&self) -> [u8; 16] {

@@ -103,6 +103,13 @@ impl Memory {
         Source { words: words.map(|word| word.load(Relaxed)), group: group.load(Relaxed) }
     }
 
+    /// Where the connections are counted that were ever opened by the sources of this place (and by
+    /// few others); docs/policy.md, "Attempts under way".
+    fn opened(&self, place: &Place) -> &AtomicU32 {
+        let (bucket, cell) = (self.bucket(place.first), place.cell());
+        atomic!(AtomicU32, bucket, slot[cell].opened)
+    }
+
     fn write_source(&self, slot: Slot, source: &Source) {
         let (words, group) = self.fields(slot);
         for (to, word) in words.into_iter().zip(source.words) {
@@ -217,6 +224,12 @@ impl Table {
             None => (locked.claim()?, 1),
         };
         Some((Held { slot, stripe: locked.place.stripe }, count))
+    }
+
+    /// Says that a connection of the source has been opened: after it was counted, so that it is at
+    /// no moment neither under way nor open.
+    pub(crate) fn note_opened(&self, source: &Source) {
+        self.memory.opened(&self.keying.place(source)).fetch_add(1, Release);
     }
 
     /// Counts one less, where [`Table::add`] counted it: what is left.

@@ -11,6 +11,8 @@ pub enum QuotaPolicy {
     New,
     /// Over the limit, refuse everything (the paper's Algorithm 1).
     Strict,
+    /// As [`QuotaPolicy::New`], with handshakes under way counted too.
+    Underway,
 }
 
 /// What happens to later fragments of datagrams to a service.

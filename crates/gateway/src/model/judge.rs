@@ -90,6 +90,7 @@ pub struct SourceState {
     new_tat: u64,
     packets_tat: u64,
     bytes_tat: u64,
+    attempts: Attempts,
 }
 
 /// What was counted for a service and a reason.
@@ -121,6 +122,40 @@ pub struct Ledger {
     pub heartbeat_ns: u64,
     /// Connections of each source.
     pub connections: HashMap<SourceKey, u32>,
+    /// Connections ever opened, by the key of the source's cell ([`Model::cell`]).
+    pub opened: HashMap<SourceKey, u32>,
+}
+
+/// Handshakes of a source that were let in and are not known to be complete (section 7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Attempts {
+    /// The period of `recent`, modulo 2^16.
+    period: u64,
+    /// Those of the period before.
+    earlier: u64,
+    recent: u64,
+    /// What was opened when last looked at.
+    opened_seen: u32,
+}
+
+impl Attempts {
+    /// Forgets the old ones and those that have become connections: how many are left.
+    fn look(&mut self, opened: u32, handshake_ns: u64, now: u64) -> u64 {
+        let period = now / handshake_ns.max(1) % (1 << 16);
+        if period != self.period {
+            let next = (self.period + 1) % (1 << 16);
+            self.earlier = if period == next { self.recent } else { 0 };
+            (self.recent, self.period) = (0, period);
+        }
+        let done = opened.wrapping_sub(std::mem::replace(&mut self.opened_seen, opened));
+        let mut done = if done < 1 << 31 { u64::from(done) } else { 0 };
+        for count in [&mut self.earlier, &mut self.recent] {
+            let gone = done.min(*count);
+            *count -= gone;
+            done -= gone;
+        }
+        self.earlier + self.recent
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +188,8 @@ pub struct Model {
     pub acl: Acl,
     /// The ledgers of the servers that feed the gateway.
     pub ledgers: Vec<Ledger>,
+    /// One source for all that share a cell of the ledgers (section 7); none: no two do.
+    pub cell: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
     handshakes: HashMap<HandshakeKey, Handshake>,
     fragments: HashMap<FragmentKey, Fragmented>,
@@ -212,14 +249,25 @@ impl Model {
         SourceKey { addr, scope }
     }
 
+    fn live_ledgers(&self, now: u64) -> impl Iterator<Item = &Ledger> {
+        let lease_ns = self.config.lease_ns;
+        self.ledgers.iter().filter(move |ledger| now.saturating_sub(ledger.heartbeat_ns) < lease_ns)
+    }
+
     /// Connections of a source, over all ledgers whose heartbeat is younger than the lease.
     pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
-        self.ledgers
-            .iter()
-            .filter(|ledger| now.saturating_sub(ledger.heartbeat_ns) < self.config.lease_ns)
+        self.live_ledgers(now)
             .filter_map(|ledger| ledger.connections.get(source))
             .map(|count| u64::from(*count))
             .sum()
+    }
+
+    /// Connections ever opened in the source's cell, over the same ledgers.
+    fn opened_ever(&self, source: &SourceKey, now: u64) -> u32 {
+        let cell = self.cell.map_or(*source, |cell| cell(source));
+        self.live_ledgers(now)
+            .filter_map(|ledger| ledger.opened.get(&cell))
+            .fold(0, |sum, opened| sum.wrapping_add(*opened))
     }
 
     fn enabled_service(&self, number: usize) -> Option<Service> {
@@ -309,6 +357,7 @@ impl Model {
                 new_tat: 0,
                 packets_tat: 0,
                 bytes_tat: 0,
+                attempts: Attempts::default(),
             }
         })
     }
@@ -385,6 +434,9 @@ impl Model {
         if !exempt && let Some(refused) = self.refuse_opening(number, service, d.src, now) {
             return refused;
         }
+        if !exempt && service.policy == QuotaPolicy::Underway && service.max_connections > 0 {
+            self.ensure_source(self.source_key(addr, number as u32), now).attempts.recent += 1;
+        }
         let fresh = Handshake { started_ns: now, packets: 1, dcids: vec![opening.dcid] };
         if self.handshakes.insert(key, fresh).is_none() {
             self.tallies.handshakes_created += 1;
@@ -433,6 +485,18 @@ impl Model {
         let held = || self.connections(&self.source_key(src, service.group), now);
         if service.policy == QuotaPolicy::New && limit > 0 && held() >= limit {
             return Some(Reason::Quota);
+        }
+        if service.policy == QuotaPolicy::Underway && limit > 0 {
+            let group = self.source_key(src, service.group);
+            let (held, opened) = (self.connections(&group, now), self.opened_ever(&group, now));
+            let state = self.ensure_source(self.source_key(src, number as u32), now);
+            let under_way = state.attempts.look(opened, service.handshake_ns, now);
+            if held >= limit {
+                return Some(Reason::Quota);
+            }
+            if held + under_way >= limit {
+                return Some(Reason::QuotaUnderway);
+            }
         }
         let state = self.ensure_source(self.source_key(src, number as u32), now);
         if !service.new_per_source.charge(&mut state.new_tat, 1, now) {

@@ -13,6 +13,9 @@ use super::protocol::{ANSWER, Answer, Bad, DESCRIPTORS, PROTOCOL, Request, Statu
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::gateway::lock;
+use crate::ledger::event::{Absence, JoinEvent};
+use crate::ledger::follow::take_seat;
+use crate::ledger::open_connections;
 use crate::ledger::seat::{Core, Seat, SocketTie, Tie};
 use crate::ledger::source::Keying;
 use crate::ledger::table::{Memory, Table};
@@ -197,20 +200,35 @@ impl Keeper {
     pub(crate) fn start(path: PathBuf, name: String, core: Arc<Core>) -> Result<Keeper> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopping, watched) = (Arc::clone(&stop), Arc::clone(&core));
-        let mut pause = EAGER;
+        let (mut pause, mut absence) = (EAGER, Absence::default());
         let work = move || {
             let Some(link) = link_of(&watched) else { return WEARY };
             let spoke = unix::wait(&[link.as_fd()], WEARY).is_ok_and(|spoke| spoke[0]);
             if stopping.load(Relaxed) || !spoke || !unix::has_ended(&link) {
                 return Duration::ZERO;
             }
-            match again(&path, &name, &watched) {
+            absence.begins();
+            match again(&path, &name, &watched, &mut absence) {
                 Ok(()) => {
                     pause = EAGER;
                     Duration::ZERO
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "looking for the next gateway");
+                    let (gateway, pinned) = {
+                        let seat = watched.seat();
+                        (seat.gateway_name(), seat.is_pinned())
+                    };
+                    match error {
+                        // It goes on without anybody to talk to, and counts what is open.
+                        _ if pinned => {}
+                        Error::NoGatewaySocket { .. } => {
+                            absence.lost(&watched.listeners, &gateway);
+                        }
+                        error => {
+                            let why = error.to_string();
+                            absence.unreachable(&watched.listeners, &gateway, why);
+                        }
+                    }
                     let longer = (pause * 2).min(WEARY);
                     std::mem::replace(&mut pause, longer)
                 }
@@ -229,7 +247,7 @@ fn link_of(core: &Core) -> Option<Arc<OwnedFd>> {
 }
 
 /// Joins the gateway that is there now, with what is open.
-fn again(path: &Path, name: &str, core: &Core) -> Result<()> {
+fn again(path: &Path, name: &str, core: &Core, absence: &mut Absence) -> Result<()> {
     let ledger = match &core.seat().tie {
         Tie::Socket(tie) => tie.ledger,
         _ => 0,
@@ -240,18 +258,29 @@ fn again(path: &Path, name: &str, core: &Core) -> Result<()> {
                 *lock(&tie.link) = Arc::new(link);
             }
             tracing::info!("another process looks after the gateway now");
+            let (told, unheard) = (absence.was_told(), absence.ends());
+            if told {
+                core.listeners.tell(&kept(core, unheard));
+            }
         }
         Given::Seat(seat) => {
-            if core.take_seat(*seat) {
-                tracing::info!("joined the next gateway, with everything that is open");
-            } else {
-                tracing::warn!(
-                    "joined the next gateway: what was open before does not count there"
-                );
-            }
+            let event = take_seat(core, *seat, absence);
+            core.listeners.tell(&event);
         }
     }
     Ok(())
+}
+
+/// The gateway went on, and counted what is open: it only could not be talked to.
+fn kept(core: &Core, unheard: Duration) -> JoinEvent {
+    let seat = core.seat();
+    JoinEvent::Joined {
+        gateway: seat.gateway_name(),
+        unheard,
+        connections: open_connections(&seat.header()),
+        carried: true,
+        missing: Vec::new(),
+    }
 }
 
 impl Drop for Keeper {

@@ -387,7 +387,7 @@ impl Loaded {
             ledger.update(&key, bytes_of(value), MapFlags::ANY).unwrap();
         };
         self.plant_twins(source, tag, buckets, &read, &write);
-        let slot = abi::equic_ledger_slot { addr: source.addr, group: source.scope, reserved: 0 };
+        let slot = abi::equic_ledger_slot { addr: source.addr, group: source.scope, opened: 0 };
         let find = |wanted: &dyn Fn(u64, &abi::equic_ledger_slot) -> bool| {
             buckets.iter().find_map(|bucket| {
                 let value = read(*bucket);
@@ -396,17 +396,33 @@ impl Loaded {
                 Some((*bucket, index?))
             })
         };
-        let is_source = |meta, there: &_| meta >> 32 == u64::from(tag) && *there == slot;
+        let is_source = |meta, there: &abi::equic_ledger_slot| {
+            meta >> 32 == u64::from(tag) && (there.addr, there.group) == (slot.addr, slot.group)
+        };
         let Some((bucket, index)) = find(&is_source).or_else(|| find(&|meta, _| meta == 0)) else {
             panic!("the test's ledger is full: fewer sources, or more buckets");
         };
         let mut value = read(bucket);
+        // What was opened is not the slot's, and stays.
+        let opened = value.slot[index].opened;
         (value.meta[index], value.slot[index]) = if count == 0 {
             Default::default()
         } else {
             (u64::from(tag) << 32 | u64::from(count), slot)
         };
+        value.slot[index].opened = opened;
         write(bucket, &value);
+    }
+
+    /// Counts opened connections of a source where policy.md section 7 says.
+    fn write_opened(&self, number: usize, source: &SourceKey, more: u32) {
+        let (bucket, cell) = cell_of(source);
+        let (ledger, key) = (&self.ledgers[number], (bucket + 1).to_ne_bytes());
+        let value = ledger.lookup(&key, MapFlags::ANY).unwrap();
+        let mut value: abi::equic_ledger_bucket = from_bytes(&value.unwrap());
+        let opened = &mut value.slot[cell].opened;
+        *opened = opened.wrapping_add(more);
+        ledger.update(&key, bytes_of(&value), MapFlags::ANY).unwrap();
     }
 
     /// Where the first slot of its buckets is free, puts sources there that differ from this one
@@ -427,7 +443,8 @@ impl Loaded {
             let mut value = read(bucket);
             if value.meta[0] == 0 {
                 value.meta[0] = u64::from(tag) << 32 | 1_000;
-                value.slot[0] = abi::equic_ledger_slot { addr, group, reserved: 0 };
+                let opened = value.slot[0].opened;
+                value.slot[0] = abi::equic_ledger_slot { addr, group, opened };
                 write(bucket, &value);
             }
         }
@@ -462,6 +479,18 @@ fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     (tag, [first, if second == first { first ^ 1 } else { second }])
 }
 
+/// The first bucket of a source, and its cell there, by policy.md section 7.
+fn cell_of(source: &SourceKey) -> (u32, usize) {
+    let (tag, [first, _]) = place(source);
+    (first, (tag >> 1 & 7) as usize)
+}
+
+/// One source for all that share a cell.
+pub fn cell(source: &SourceKey) -> SourceKey {
+    let (bucket, cell) = cell_of(source);
+    SourceKey { addr: [0; 16], scope: bucket * 8 + cell as u32 }
+}
+
 fn new_ledger() -> MapHandle {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
@@ -494,6 +523,7 @@ fn service_abi(service: &Service) -> abi::equic_service {
         policy: match service.policy {
             QuotaPolicy::New => abi::EQUIC_POLICY_NEW,
             QuotaPolicy::Strict => abi::EQUIC_POLICY_STRICT,
+            QuotaPolicy::Underway => abi::EQUIC_POLICY_UNDERWAY,
         } as u8,
         fragments: match service.fragments {
             FragmentPolicy::Pass => abi::EQUIC_FRAGMENTS_PASS,
@@ -545,6 +575,10 @@ impl Subject for Program {
             Step::Connections { ledger, source, group, count } => {
                 loaded.heartbeat(*ledger, now);
                 loaded.write_count(*ledger, &source_key(&load, *source, *group), *count);
+            }
+            Step::Opened { ledger, source, group, more } => {
+                loaded.heartbeat(*ledger, now);
+                loaded.write_opened(*ledger, &source_key(&load, *source, *group), *more);
             }
             Step::Heartbeat { ledger } => loaded.heartbeat(*ledger, now),
             Step::DryRun(dry_run) => loaded.control.dry_run = (*dry_run).into(),

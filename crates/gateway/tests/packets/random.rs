@@ -128,7 +128,13 @@ impl Random {
             also_client: self.chance(20),
             group: self.pick(&[0, 0, 1]),
             max_connections: self.pick(&[0, 1, 2, 5]),
-            policy: self.pick(&[QuotaPolicy::New, QuotaPolicy::New, QuotaPolicy::Strict]),
+            policy: self.pick(&[
+                QuotaPolicy::New,
+                QuotaPolicy::New,
+                QuotaPolicy::Strict,
+                QuotaPolicy::Underway,
+                QuotaPolicy::Underway,
+            ]),
             fragments: self.pick(&[
                 FragmentPolicy::Pass,
                 FragmentPolicy::Follow,
@@ -169,11 +175,17 @@ impl Random {
                 let entry = self.chance(80).then_some(AclEntry { action, expires_ns });
                 Step::List { addr: source, prefix_len: self.pick(lengths), entry }
             }
-            90..95 => Step::Connections {
+            90..93 => Step::Connections {
                 ledger: self.rng.random_range(0..3),
                 source,
                 group: self.pick(&[0, 0, 1]),
                 count: self.rng.random_range(0..5),
+            },
+            93..95 => Step::Opened {
+                ledger: self.rng.random_range(0..3),
+                source,
+                group: self.pick(&[0, 0, 1]),
+                more: self.pick(&[1, 1, 2, 3, 1 << 31, u32::MAX]),
             },
             95..97 => Step::Heartbeat { ledger: self.rng.random_range(0..3) },
             97..99 => {

@@ -28,6 +28,14 @@ pub enum Step {
         group: u32,
         count: u32,
     },
+    /// A server says that the source of an address has opened so many connections more (and is
+    /// alive).
+    Opened {
+        ledger: usize,
+        source: IpAddr,
+        group: u32,
+        more: u32,
+    },
     /// A server gives a sign of life.
     Heartbeat {
         ledger: usize,
@@ -172,6 +180,12 @@ impl Script {
     pub fn connections(self, ledger: usize, source: &str, count: u32) -> Self {
         let source = source.parse().unwrap();
         self.step(Step::Connections { ledger, source, group: 0, count })
+    }
+
+    /// Handshakes of a source have completed; whether they still are open, `connections` says.
+    pub fn opened(self, ledger: usize, source: &str, more: u32) -> Self {
+        let source = source.parse().unwrap();
+        self.step(Step::Opened { ledger, source, group: 0, more })
     }
 
     pub fn heartbeat(self, ledger: usize) -> Self {

@@ -43,6 +43,7 @@ pub trait Subject {
 impl Subject for Model {
     fn reset(&mut self, config: &Config) {
         *self = Model::new(config.clone());
+        self.cell = Some(super::program::cell);
     }
 
     fn step(&mut self, step: &Step, now: u64) -> Option<Seen> {
@@ -64,6 +65,13 @@ impl Subject for Model {
                 let ledger = ledger_mut(self, *ledger);
                 ledger.heartbeat_ns = now;
                 ledger.connections.insert(key, *count);
+            }
+            Step::Opened { ledger, source, group, more } => {
+                let source = self.source_key(*source, *group);
+                let ledger = ledger_mut(self, *ledger);
+                ledger.heartbeat_ns = now;
+                let opened = ledger.opened.entry(super::program::cell(&source)).or_default();
+                *opened = opened.wrapping_add(*more);
             }
             Step::Heartbeat { ledger } => ledger_mut(self, *ledger).heartbeat_ns = now,
             Step::Service { number, service } => self.config.services[*number] = service.clone(),

@@ -117,6 +117,9 @@ impl Report {
             ("source", details.source.clone()),
             ("connections", format!("{} of the source", details.connections)),
         ];
+        if details.under_way > 0 {
+            rows.push(("under way", format!("{} handshakes of the source", details.under_way)));
+        }
         if let Some(version) = details.version {
             rows.push(("version", format!("{version:#010x}")));
         }

@@ -16,7 +16,84 @@ fn strict(what: &str, max_connections: u32) -> Script {
 }
 
 pub fn quota_rows() -> Vec<Script> {
-    [policy_new(), policy_strict(), counting()].concat()
+    [policy_new(), policy_strict(), policy_underway(), counting()].concat()
+}
+
+fn underway(what: &str, max_connections: u32) -> Script {
+    limit(what, max_connections).service(|service| {
+        service.policy = QuotaPolicy::Underway;
+        service.handshake_ns = 10 * SECOND;
+    })
+}
+
+fn policy_underway() -> Vec<Script> {
+    let client = "192.0.2.1";
+    let two = |what: &str| {
+        underway(what, 2)
+            .packet(v4(attempt(1)), New)
+            .packet(v4(attempt(2)), New)
+            .packet(v4(attempt(3)), QuotaUnderway)
+    };
+    vec![
+        two("underway: attempts side by side take the places there are")
+            .packet(v4(attempt(1)), Underway)
+            .packet(v4(short(30)), Established)
+            .packet(v4(handshake().build()), Handshake)
+            .packet(udp("192.0.2.2:1000", S4, attempt(3)), New),
+        two("underway: a handshake that completes changes places")
+            .connections(0, client, 1)
+            .opened(0, client, 1)
+            .packet(v4(attempt(3)), QuotaUnderway)
+            .connections(0, client, 2)
+            .opened(0, client, 1)
+            .packet(v4(attempt(3)), Quota)
+            .connections(0, client, 1)
+            .packet(v4(attempt(3)), New),
+        two("underway: one that is open and closed at once leaves its place")
+            .opened(0, client, 1)
+            .packet(v4(attempt(3)), New)
+            .packet(v4(attempt(4)), QuotaUnderway),
+        two("underway: a place is held for the time a handshake may take")
+            .wait(10 * SECOND - 1)
+            .packet(v4(attempt(3)), QuotaUnderway)
+            .wait(1)
+            .packet(v4(attempt(3)), QuotaUnderway)
+            .wait(10 * SECOND)
+            .packet(v4(attempt(3)), New),
+        two("underway: and for twice that time at most")
+            .wait(20 * SECOND)
+            .packet(v4(attempt(3)), New),
+        two("underway: what another server opens counts as well")
+            .opened(1, client, 1)
+            .packet(v4(attempt(3)), New),
+        two("underway: a server that leaves takes nothing with it")
+            .opened(0, client, 1)
+            .packet(v4(attempt(3)), New)
+            .opened(0, client, u32::MAX)
+            .packet(v4(attempt(4)), QuotaUnderway),
+        underway("underway: what a rate refuses holds no place", 1)
+            .service(|service| service.new_per_source = Rate::per_second(1, 1))
+            .packet(v4(attempt(1)), New)
+            .opened(0, client, 1)
+            .packet(v4(attempt(2)), RateNewSource)
+            .wait(SECOND)
+            .packet(v4(attempt(2)), New),
+        underway("underway: an allowed source holds no places", 1)
+            .allow("192.0.2.1/32")
+            .packet(v4(attempt(1)), Allowed)
+            .packet(v4(attempt(2)), Allowed)
+            .unlist("192.0.2.1/32")
+            .packet(v4(attempt(3)), New)
+            .packet(v4(attempt(4)), QuotaUnderway),
+        underway("underway, no limit", 0).packet(v4(attempt(1)), New).packet(v4(attempt(2)), New),
+        underway("underway, dry run", 1)
+            .service(|service| service.dry_run = true)
+            .packet(v4(attempt(1)), New)
+            .packet(v4(attempt(2)), Expected::Verdict(QuotaUnderway, false)),
+        underway("underway: a /64 is one source", 1)
+            .packet(v6(attempt(1)), New)
+            .packet(udp("[2001:db8::ffff:1]:1000", super::S6, attempt(2)), QuotaUnderway),
+    ]
 }
 
 fn policy_new() -> Vec<Script> {

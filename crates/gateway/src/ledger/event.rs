@@ -1,0 +1,139 @@
+//! What a ledger tells of the gateway it counts for: that it is gone, that the next one is joined.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::gateway::lock;
+use crate::quantity::format_duration;
+
+/// What became of the gateway that a ledger counts for. Its `Display` is a line for a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JoinEvent {
+    /// It has ended. Nobody reads the ledger, and no quota holds, until another one is joined, which
+    /// happens by itself.
+    Lost {
+        /// Its name.
+        gateway: String,
+    },
+    /// It has ended, and the next one cannot be joined; that is tried on.
+    Unreachable {
+        /// The name of the one that has ended.
+        gateway: String,
+        /// Why.
+        why: String,
+    },
+    /// The next one is joined.
+    Joined {
+        /// Its name.
+        gateway: String,
+        /// How long nobody read the ledger.
+        unheard: Duration,
+        /// Connections that are open, and count there.
+        connections: u64,
+        /// Whether what was open counts there. Not where it cuts sources finer, or tears a group of
+        /// services apart.
+        carried: bool,
+        /// Services of the last gateway that it does not have: their connections do not count.
+        missing: Vec<String>,
+    },
+}
+
+impl fmt::Display for JoinEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinEvent::Lost { gateway } => write!(
+                f,
+                "gateway `{gateway}` has ended: nobody listens to this server, and its quotas are \
+                 not enforced in the kernel until the next gateway is there"
+            ),
+            JoinEvent::Unreachable { gateway, why } => {
+                write!(f, "gateway `{gateway}` has ended, and the next one cannot be joined: {why}")
+            }
+            JoinEvent::Joined { gateway, unheard, connections, carried, missing } => {
+                let unheard = format_duration(Duration::from_millis(unheard.as_millis() as u64));
+                write!(f, "joined gateway `{gateway}`: nobody listened for {unheard}; ")?;
+                match carried {
+                    true => write!(f, "{connections} open connections count there")?,
+                    false => write!(f, "what was open before does not count there")?,
+                }
+                if !missing.is_empty() {
+                    let missing = missing.join("`, `");
+                    write!(f, "; it has no service `{missing}`, of which nothing counts")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+type Listener = dyn Fn(&JoinEvent) + Send + Sync;
+
+/// Whom to tell.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    listener: Mutex<Option<Arc<Listener>>>,
+}
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listeners")
+    }
+}
+
+impl Listeners {
+    pub(crate) fn set(&self, listener: Arc<Listener>) {
+        *lock(&self.listener) = Some(listener);
+    }
+
+    /// Logs it, and calls whoever wants to know.
+    pub(crate) fn tell(&self, event: &JoinEvent) {
+        tracing::warn!("{event}");
+        // Not under the lock: the listener may want to be replaced.
+        let listener = lock(&self.listener).clone();
+        if let Some(listener) = listener {
+            listener(event);
+        }
+    }
+}
+
+/// The time without a gateway, each thing about it told once.
+#[derive(Debug, Default)]
+pub(crate) struct Absence {
+    since: Option<Instant>,
+    lost: bool,
+    unreachable: bool,
+}
+
+impl Absence {
+    /// It is gone, as seen now or before.
+    pub(crate) fn begins(&mut self) {
+        let _ = self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// There is no other one yet.
+    pub(crate) fn lost(&mut self, listeners: &Listeners, gateway: &str) {
+        if !std::mem::replace(&mut self.lost, true) {
+            listeners.tell(&JoinEvent::Lost { gateway: gateway.to_owned() });
+        }
+    }
+
+    /// There may be another one, but it cannot be joined.
+    pub(crate) fn unreachable(&mut self, listeners: &Listeners, gateway: &str, why: String) {
+        if !std::mem::replace(&mut self.unreachable, true) {
+            let gateway = gateway.to_owned();
+            listeners.tell(&JoinEvent::Unreachable { gateway, why });
+        }
+    }
+
+    /// It never was gone, or there is another one now: how long it took.
+    pub(crate) fn ends(&mut self) -> Duration {
+        std::mem::take(self).since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether somebody was told that it is gone.
+    pub(crate) fn was_told(&self) -> bool {
+        self.lost || self.unreachable
+    }
+}

@@ -1,0 +1,144 @@
+//! Joining the next gateway, for a ledger that its own process put into its place.
+//!
+//! The process that looks after a gateway is the one to watch: when it has ended, a gateway that is
+//! not pinned is off its interfaces. Then every gateway on this machine is looked at: the same maps
+//! are the same gateway (pinned, or looked after by somebody who cannot be seen from here); one that
+//! matches what was joined once is the next one.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::event::{Absence, JoinEvent};
+use super::seat::{Core, Seat};
+use super::service_names;
+use crate::control::{Chosen, Control};
+use crate::error::{Error, Result};
+use crate::periodic::Periodic;
+use crate::sys::ids;
+
+/// How often a gateway is looked at that is well.
+const CALM: Duration = Duration::from_millis(200);
+/// How often one that is gone is looked for, at first and at last.
+const EAGER: Duration = Duration::from_millis(50);
+const WEARY: Duration = Duration::from_secs(1);
+
+/// What to look for, and how it went so far.
+struct Follower {
+    core: Arc<Core>,
+    /// What `status` calls the ledger.
+    name: String,
+    chosen: Chosen,
+    /// The map with the gateway's control data.
+    map: u32,
+    pause: Duration,
+    absence: Absence,
+}
+
+/// Watches the gateway that `control` is a handle of, in a thread of its own.
+pub(crate) fn start(
+    core: &Arc<Core>,
+    name: &str,
+    control: &Control,
+    chosen: Chosen,
+) -> Result<Periodic> {
+    let map = map_of(control)?;
+    let (core, name) = (Arc::clone(core), name.to_owned());
+    let absence = Absence::default();
+    let mut follower = Follower { core, name, chosen, map, pause: EAGER, absence };
+    Periodic::start("equic-follower", move || follower.look())
+}
+
+fn map_of(control: &Control) -> Result<u32> {
+    ids::map_id(control.maps().control_map.as_fd())
+        .map_err(|error| Error::system("looking at the gateway's maps", error))
+}
+
+impl Follower {
+    /// How long to wait before the next look.
+    fn look(&mut self) -> Duration {
+        if self.core.seat().gateway_alive() {
+            self.rest();
+            return CALM;
+        }
+        self.absence.begins();
+        match self.find() {
+            // Somebody looks after it who cannot be seen, or nobody needs to.
+            Ok(Found::Same) => {
+                self.absence.ends();
+            }
+            Ok(Found::Next(control)) => match self.join(&control) {
+                Ok(()) => {
+                    self.rest();
+                    return CALM;
+                }
+                Err(error) => self.unreachable(&error),
+            },
+            Ok(Found::None) => self.absence.lost(&self.core.listeners, &self.chosen.name),
+            Err(error) => self.unreachable(&error),
+        }
+        let longer = (self.pause * 2).min(WEARY);
+        std::mem::replace(&mut self.pause, longer)
+    }
+
+    fn rest(&mut self) {
+        self.pause = EAGER;
+        self.absence.ends();
+    }
+
+    fn unreachable(&mut self, error: &Error) {
+        let why = error.to_string();
+        self.absence.unreachable(&self.core.listeners, &self.chosen.name, why);
+    }
+
+    fn find(&self) -> Result<Found> {
+        let mut next = Vec::new();
+        for (found, control) in Control::all()? {
+            // One that has just ended may be listed for a moment more.
+            if map_of(&control)? == self.map {
+                if !found.interfaces.is_empty() {
+                    return Ok(Found::Same);
+                }
+            } else if self.chosen.is_followed_by(&found) {
+                next.push((found, control));
+            }
+        }
+        match next.len() {
+            0 => Ok(Found::None),
+            1 => Ok(next.pop().map_or(Found::None, |(_, control)| Found::Next(Box::new(control)))),
+            _ => Err(Error::ManyGateways {
+                running: next.iter().map(|(found, _)| found.describe()).collect(),
+            }),
+        }
+    }
+
+    /// Moves there, with everything that is open.
+    fn join(&mut self, control: &Control) -> Result<()> {
+        let (map, seat) = (map_of(control)?, control.seat(&self.name)?);
+        let event = take_seat(&self.core, seat, &mut self.absence);
+        self.map = map;
+        self.core.listeners.tell(&event);
+        Ok(())
+    }
+}
+
+enum Found {
+    None,
+    Same,
+    Next(Box<Control>),
+}
+
+/// Moves a ledger to its next gateway: what there is to tell.
+pub(crate) fn take_seat(core: &Core, next: Seat, absence: &mut Absence) -> JoinEvent {
+    let before = service_names(&core.seat().services.read());
+    let carried = core.take_seat(next);
+    let seat = core.seat();
+    let there = service_names(&seat.services.read());
+    JoinEvent::Joined {
+        gateway: seat.gateway_name(),
+        unheard: absence.ends(),
+        connections: super::open_connections(&seat.header()),
+        carried,
+        missing: before.into_iter().filter(|name| !there.contains(name)).collect(),
+    }
+}
