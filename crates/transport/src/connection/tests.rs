@@ -1,12 +1,15 @@
 //! Two connections in one thread and virtual time, over a network that does what networks do.
 
 mod attacker;
+mod bounds;
 mod datagrams;
 mod early;
+mod frames;
 mod frequency;
 mod handshake;
 mod hostile;
 mod hostile_start;
+mod keys;
 mod migration;
 mod network;
 #[cfg(feature = "null-crypto")]
