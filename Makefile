@@ -94,13 +94,16 @@ bench-gateway: root setup build ## what the gateway costs, and what a flood leav
 	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
 	@target/release/equic lab bench $(BENCH)
 
-.PHONY: bench-deps bench-transport
+.PHONY: bench-deps bench-transport bench-keys
 TIER ?= 1
 bench-deps: setup setup-examples ## build the QUIC stacks that the benchmark measures (TIER=2: more of them)
 	@scripts/bench.sh build tier1 $(if $(filter 2,$(TIER)),tier2)
 
 bench-transport: root bench-deps ## ours beside quinn, quiche, s2n-quic, quic-go (half an hour; BENCH=--quick)
 	@target/release/equic bench transport $(BENCH)
+
+bench-keys: bench-deps ## 20 GB with each implementation: keys are updated under way (an hour; PEERS="quinn quiche", BYTES=2G)
+	@scripts/bench-keys.sh $(PEERS)
 
 reproduce-gateway: root setup build ## the gateway paper's experiment, into experiments/equic-gateway
 	@target/release/equic reproduce gateway --out experiments/equic-gateway/results \

@@ -216,6 +216,35 @@ fn our_client_with_quinns_server() {
     assert!(matches!(driver.closed, Some(CloseReason::Local(_))));
 }
 
+/// RFC 9001 s.6.6: by themselves, when they have protected half of what they may.
+#[test]
+fn our_keys_are_updated_in_time_with_quinns_server() {
+    let identity = identity();
+    let remote = quinn_server(&identity);
+    let mut transport = TransportConfig { ecn: false, ..TransportConfig::default() };
+    transport.key_limits.packets_per_key = 10_000;
+    let config =
+        ClientConfig { tls: Arc::new(client_tls(&identity)), transport: Arc::new(transport) };
+    let name = ServerName::try_from("equic.test").unwrap();
+    let connection = Connection::connect(Timestamp::START, &config, name, remote, [8; 32]).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut driver =
+        Driver { socket, connection, start: Instant::now(), closed: None, early: false };
+    driver.run(|connection| connection.is_connected());
+    while driver.connection.stats().packets_sent < 25_000 {
+        let id = driver.connection.open(Direction::Bidirectional).expect("streams are allowed");
+        let data = body(4_000_000);
+        let mut exchange = Exchange { id, data, written: 0, back: vec![], ended: false };
+        driver.run(|connection| {
+            exchange.advance(connection);
+            exchange.ended
+        });
+        assert!(exchange.back == exchange.data);
+    }
+    assert!(driver.connection.key_updates() >= 2, "{}", driver.connection.key_updates());
+    assert_eq!(driver.closed, None);
+}
+
 /// A quinn client that sends `count` bodies on streams of their own and wants them back.
 fn quinn_client(
     identity: &Identity,

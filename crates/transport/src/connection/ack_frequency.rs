@@ -126,7 +126,7 @@ impl Connection {
         }
         let path = self.path();
         let (key, datagram) = (path.key, u64::from(path.mtu.current()).max(1));
-        let packets = path.controller.window() / datagram;
+        let packets = self.window(key) / datagram;
         let (threshold, delay, reordering) =
             self.operate(Operation::RequestAckFrequency, key, |connection, _| {
                 let declared = connection.peer.map_or(least, |peer| peer.declared_max_ack_delay);

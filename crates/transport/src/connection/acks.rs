@@ -10,7 +10,7 @@ use super::path::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::congestion::{AckSample, Signal};
-use crate::operation::Operation;
+use crate::operation::{Extension, Operation};
 use crate::received::EcnCounts;
 use crate::recovery::{
     SentPacket, Thresholds, persistent_congestion, persistent_congestion_duration,
@@ -186,7 +186,7 @@ impl Connection {
         if id.is_data()
             && let Some(keys) = &mut self.one_rtt
         {
-            keys.on_acked(number);
+            keys.on_acked(self.now, number);
         }
         if let Some(path) = self.paths.get_mut(key) {
             if packet.in_flight {
@@ -208,10 +208,7 @@ impl Connection {
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
                 SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_acked(*sequence),
-                SentFrame::Extension(one) => {
-                    let (operation, frame_type) = (Operation::FrameAcked, one.frame_type);
-                    self.operate_frame(operation, frame_type, one.token, |_, _| ());
-                }
+                SentFrame::Extension(one) => self.tell_fate(Operation::FrameAcked, one),
                 SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
                 SentFrame::HandshakeDone
                 | SentFrame::NewConnectionId(_)
@@ -236,7 +233,15 @@ impl Connection {
 
     /// RFC 9002 A.10, B.8.
     pub(super) fn detect_lost(&mut self, now: Timestamp, id: SpaceId) {
-        self.operate(Operation::DetectLost, id, |connection, id| connection.give_up(now, id));
+        let mut done = false;
+        self.operate(Operation::DetectLost, id, |connection, id| {
+            done = true;
+            connection.give_up(now, id);
+        });
+        // A hook's answer changes nothing: what is lost would fill the window for ever.
+        if !done {
+            self.give_up(now, id);
+        }
     }
 
     fn give_up(&mut self, now: Timestamp, id: SpaceId) {
@@ -257,11 +262,20 @@ impl Connection {
     /// Of the active path; what went elsewhere is late for other reasons, and rarely.
     fn loss_thresholds(&mut self) -> Thresholds {
         let key = self.path().key;
-        let (packets, delay) = self.operate(Operation::LossThresholds, key, |connection, key| {
-            let Thresholds { packets, delay } =
-                Thresholds::of(&connection.paths.get_or_active(key).rtt);
-            (packets, delay)
-        });
+        let (packets, delay) = self.operate_within(
+            Operation::LossThresholds,
+            key,
+            |connection, key| {
+                let Thresholds { packets, delay } =
+                    Thresholds::of(&connection.paths.get_or_active(key).rtt);
+                (packets, delay)
+            },
+            |connection, key, (packets, delay)| {
+                let Thresholds { packets, delay } =
+                    connection.bound_thresholds(key, packets, delay);
+                (packets, delay)
+            },
+        );
         Thresholds { packets, delay }
     }
 
@@ -324,6 +338,14 @@ impl Connection {
         }
     }
 
+    /// What became of a frame that a hook has sent: said once, to that hook.
+    fn tell_fate(&mut self, operation: Operation, one: &Extension) {
+        let owner = self.table.owner(one.frame_type);
+        if one.eliciting && owner.is_some_and(|(id, _)| id == one.hook) {
+            self.operate_frame(operation, one.frame_type, one.token, |_, _| ());
+        }
+    }
+
     /// What was in a packet and still matters is to be sent again (RFC 9000 s.13.3).
     pub(super) fn send_again(
         &mut self,
@@ -332,7 +354,14 @@ impl Connection {
         probe: bool,
         frames: &[SentFrame],
     ) {
-        if !self.operate(Operation::SelectRetransmission, (id, number, probe), |_, _| true) {
+        // RFC 9000 s.13.3: what is lost must be sent again; what a probe carries is a choice.
+        let again = self.operate_within(
+            Operation::SelectRetransmission,
+            (id, number, probe),
+            |_, _| true,
+            |_, (_, _, probe), again| again || !probe,
+        );
+        if !again {
             return;
         }
         self.log_again(frames);
@@ -350,10 +379,9 @@ impl Connection {
                 SentFrame::HandshakeDone => self.progress.done_due = true,
                 SentFrame::NewConnectionId(sequence) => self.local_ids.on_lost(*sequence),
                 SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_lost(*sequence),
-                SentFrame::Extension(one) => {
-                    let (operation, frame_type) = (Operation::FrameLost, one.frame_type);
-                    self.operate_frame(operation, frame_type, one.token, |_, _| ());
-                }
+                // Of a packet that is probed nothing is known yet.
+                SentFrame::Extension(_) if probe => {}
+                SentFrame::Extension(one) => self.tell_fate(Operation::FrameLost, one),
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use equic_wire::{KnownVersion, Version};
 
 use crate::congestion::Algorithm;
+use crate::crypto::KeyLimits;
 use crate::recovery::INITIAL_RTT;
 use crate::stream::StreamConfig;
 
@@ -30,6 +31,8 @@ pub struct TransportConfig {
     pub initial_rtt: Duration,
     /// Connection IDs to give to the peer, at most.
     pub connection_ids: u64,
+    /// Sooner than the AEAD asks for, to update keys or to give up (RFC 9001 s.6.6).
+    pub key_limits: KeyLimits,
     /// The versions that are spoken, best first; none: as if there was version 1 alone. A server
     /// answers in the best that the client speaks, too (RFC 9368 s.2.3).
     pub versions: Vec<KnownVersion>,
@@ -88,6 +91,7 @@ impl Default for TransportConfig {
             ecn: true,
             initial_rtt: INITIAL_RTT,
             connection_ids: 4,
+            key_limits: KeyLimits::default(),
             versions: vec![KnownVersion::V1, KnownVersion::V2],
             first_version: None,
             first_unknown: false,

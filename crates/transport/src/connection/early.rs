@@ -170,7 +170,9 @@ impl Connection {
             self.send_again(SpaceId::DATA, number, false, &kept);
         }
         self.blocked.clear();
+        let pages = self.streams.pages().clone();
         self.streams = Streams::new(self.side, self.config.streams.clone());
+        self.streams.set_pages(pages);
         self.early_answered(false);
     }
 

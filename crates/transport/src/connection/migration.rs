@@ -189,8 +189,9 @@ impl Connection {
         // Answers do not wait for the window, but a peer that floods us with challenges and
         // acknowledges nothing is not answered without end; an honest one asks again.
         if self.operate(Operation::AnswerChallenge, key, |_, _| true)
+            && let window = self.window(key)
             && let Some(path) = self.paths.get_mut(key)
-            && path.in_flight <= path.controller.window() + BEYOND_WINDOW
+            && path.in_flight <= window.saturating_add(BEYOND_WINDOW)
         {
             path.response = Some(data);
         }

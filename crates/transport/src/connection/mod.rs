@@ -21,12 +21,15 @@
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `log.rs`: what is told to a log;
+//! * `keys.rs`: key updates and the limits of keys;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them;
+//! * `bounds.rs`: how far the answers of hooks hold;
 //! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
 mod ack_frequency;
 mod acks;
+mod bounds;
 mod close;
 mod config;
 mod datagrams;
@@ -35,6 +38,7 @@ mod frames;
 mod handshake;
 mod hello;
 mod ids;
+mod keys;
 mod log;
 mod memory;
 mod migration;
@@ -67,8 +71,8 @@ use rand::rngs::StdRng;
 
 use crate::Timestamp;
 use crate::cid::{IdSource, LocalIds, RemoteIds};
-use crate::crypto::OneRttKeys;
 use crate::crypto::session::Session;
+use crate::crypto::{Forgeries, OneRttKeys};
 use crate::operation::{Extensions, HookError, HookId, Operation, Table};
 use crate::received::{AckPolicy, EcnCodepoint};
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
@@ -210,6 +214,8 @@ pub struct Connection {
     level: SpaceId,
     spaces: Spaces,
     one_rtt: Option<OneRttKeys>,
+    /// Packets that did not open.
+    forgeries: Forgeries,
     streams: Streams,
     paths: Paths,
     /// Where the server would rather be, until that is tried.
@@ -234,6 +240,8 @@ pub struct Connection {
     ack_frequency_seen: Option<u64>,
     requests: ack_frequency::Requests,
     datagrams: datagrams::Datagrams,
+    /// When timers last ran.
+    timers_ran: Option<Timestamp>,
     /// When the last PING to keep the connection alive was asked for.
     kept_alive: Timestamp,
     idle_since: Timestamp,
@@ -352,23 +360,6 @@ impl Connection {
     /// Has the peer say that it is there.
     pub fn ping(&mut self) {
         self.ping = true;
-    }
-
-    /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; whether it was.
-    pub fn update_keys(&mut self) -> bool {
-        let updated = self
-            .operate(Operation::UpdateKeys, (), |connection, ()| connection.progress.confirmed)
-            && self.progress.confirmed
-            && self.one_rtt.as_mut().is_some_and(OneRttKeys::update);
-        if updated {
-            self.log_key_update();
-        }
-        updated
-    }
-
-    /// How often the keys were updated, by either side.
-    pub fn key_updates(&self) -> u64 {
-        self.one_rtt.as_ref().map_or(0, OneRttKeys::updates)
     }
 
     fn space(&mut self, id: SpaceId) -> &mut Space {

@@ -14,6 +14,7 @@ use crate::Timestamp;
 use crate::cid::IdSource;
 use crate::crypto::null::{InsecureNullCrypto, NullSession};
 use crate::crypto::session::Session;
+use crate::stream::PagePool;
 
 /// The configuration of either side of a connection without protection. No other leads to one.
 #[derive(Clone)]
@@ -77,7 +78,11 @@ impl Connection {
         let mut rng = StdRng::from_seed(seed);
         let source = IdSource::random(&config.crypto.suite(), &mut rng);
         let start = config.client_start();
-        Connection::connect_with(now, &config.transport, start, remote, source, rng.random())
+        let seed = rng.random();
+        let mut connection =
+            Connection::connect_with(now, &config.transport, start, remote, source, seed)?;
+        connection.streams.set_pages(PagePool::new());
+        Ok(connection)
     }
 
     /// As [`Connection::accept_from`], without protection: for simulations.

@@ -5,14 +5,23 @@ use std::time::Duration;
 use super::{Connection, Event};
 use crate::operation::{
     AttachError, Attached, Bytes, Call, Decision, Field, Hook, HookError, HookId, Host, MAX_WORDS,
-    Operation, Point, Words,
+    Operation, OwnFrame, Point, Words,
 };
 
-/// The default of an operation, its types taken off.
-type Default<'a> = &'a mut dyn FnMut(&mut Connection, &mut Bytes<'_>, &mut [u64]);
+/// Runs the default of an operation, or, where a hook has replaced it, holds its answer within bounds; its
+/// types taken off.
+type Settle<'a> = &'a mut dyn FnMut(&mut Connection, bool, &mut [u64]);
+
+/// Any answer holds.
+fn unbounded<I, O>(_: &mut Connection, _: I, answer: O) -> O {
+    answer
+}
 
 /// Whether words can be the outputs.
 type Valid = fn(&[u64]) -> bool;
+
+/// Longer than any idle timeout is no round trip, and sums of them must not overflow.
+const MAX_RTT: Duration = Duration::from_secs(60);
 
 impl Connection {
     /// Attaches a hook to operations of this connection.
@@ -20,7 +29,22 @@ impl Connection {
     /// # Errors
     /// [`AttachError`]; nothing is attached then.
     pub fn attach(&mut self, hook: Box<dyn Hook>, points: &[Point]) -> Result<HookId, AttachError> {
-        let id = self.table.attach(hook, points)?;
+        self.attach_with_frames(hook, points, &[])
+    }
+
+    /// Attaches a hook that has frame types of its own. It alone writes, parses and processes such frames;
+    /// they go in 1-RTT packets, and are taken from the peer in those alone. What it writes must be one frame
+    /// of the type, as its own [`Operation::ParseFrame`] reads it, or the hook is taken off.
+    ///
+    /// # Errors
+    /// [`AttachError`]; nothing is attached then.
+    pub fn attach_with_frames(
+        &mut self,
+        hook: Box<dyn Hook>,
+        points: &[Point],
+        frames: &[OwnFrame],
+    ) -> Result<HookId, AttachError> {
+        let id = self.table.attach(hook, points, frames)?;
         // The paper's InitOpaqueData: it is this hook that begins, and it alone.
         if points.iter().any(|point| point.operation == Operation::InitOpaqueData) {
             let inputs = [self.field(Field::Side)];
@@ -37,7 +61,17 @@ impl Connection {
 
     /// Takes a hook off again.
     pub fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
-        self.table.detach(id)
+        let hook = self.table.detach(id)?;
+        self.extensions.forget(id);
+        self.forget_answers();
+        Some(hook)
+    }
+
+    /// A hook has failed.
+    pub(super) fn take_off(&mut self, id: HookId, error: HookError) {
+        if self.detach(id).is_some() {
+            self.events.push_back(Event::HookFailed(id, error));
+        }
     }
 
     /// An operation with words alone.
@@ -51,9 +85,22 @@ impl Connection {
         if !self.table.is_hooked(operation) {
             return default(self, input);
         }
-        self.hooked(operation, 0, input, Bytes::None, |connection, input, _| {
-            default(connection, input)
-        })
+        self.hooked(operation, 0, input, Bytes::None, default, unbounded)
+    }
+
+    /// An operation with words alone, in which a hook's answer holds as far as `bound` lets it.
+    #[inline]
+    pub(super) fn operate_within<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        default: impl FnOnce(&mut Connection, I) -> O,
+        bound: impl FnOnce(&mut Connection, I, O) -> O,
+    ) -> O {
+        if !self.table.is_hooked(operation) {
+            return default(self, input);
+        }
+        self.hooked(operation, 0, input, Bytes::None, default, bound)
     }
 
     /// An operation of a frame type, without bytes.
@@ -68,9 +115,7 @@ impl Connection {
         if !self.table.is_hooked(operation) {
             return default(self, input);
         }
-        self.hooked(operation, frame_type, input, Bytes::None, |connection, input, _| {
-            default(connection, input)
-        })
+        self.hooked(operation, frame_type, input, Bytes::None, default, unbounded)
     }
 
     /// An operation with bytes to read.
@@ -86,9 +131,7 @@ impl Connection {
         if !self.table.is_hooked(operation) {
             return default(self, input);
         }
-        self.hooked(operation, parameter, input, Bytes::In(bytes), |connection, input, _| {
-            default(connection, input)
-        })
+        self.hooked(operation, parameter, input, Bytes::In(bytes), default, unbounded)
     }
 
     /// An operation with a buffer, which holds what the default has written.
@@ -104,9 +147,7 @@ impl Connection {
         if !self.table.is_hooked(operation) {
             return default(self, input);
         }
-        self.hooked(operation, parameter, input, Bytes::Out(buffer), |connection, input, _| {
-            default(connection, input)
-        })
+        self.hooked(operation, parameter, input, Bytes::Out(buffer), default, unbounded)
     }
 
     /// Puts types around [`Connection::call_hooks`].
@@ -117,52 +158,48 @@ impl Connection {
         parameter: u64,
         input: I,
         bytes: Bytes<'_>,
-        default: impl FnOnce(&mut Connection, I, &mut Bytes<'_>) -> O,
+        default: impl FnOnce(&mut Connection, I) -> O,
+        bound: impl FnOnce(&mut Connection, I, O) -> O,
     ) -> O {
         debug_assert_eq!(I::COUNT, operation.describe().inputs.len(), "{operation}");
         debug_assert_eq!(O::COUNT, operation.describe().outputs.len(), "{operation}");
         let mut inputs = [0; MAX_WORDS];
         input.store(&mut inputs);
-        let (mut default, mut typed) = (Some(default), None);
-        let outputs = self.call_hooks(
+        let (mut default, mut bound) = (Some(default), Some(bound));
+        // Not every value has words of its own, so it is not made of them again.
+        let mut typed = None;
+        self.call_hooks(
             Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes },
             O::COUNT,
-            &mut |connection, bytes, outputs| {
-                if let Some(default) = default.take() {
-                    let output = default(connection, input, bytes);
-                    output.store(outputs);
-                    typed = Some(output);
-                }
+            &mut |connection, replaced, outputs| {
+                let answer = O::load(outputs).filter(|_| replaced);
+                let output = match (answer, bound.take(), default.take()) {
+                    (Some(answer), Some(bound), _) => bound(connection, input, answer),
+                    (_, _, Some(default)) => default(connection, input),
+                    _ => return,
+                };
+                output.store(outputs);
+                typed = Some(output);
             },
             |words| O::load(words).is_some(),
         );
-        match (typed, O::load(&outputs[..O::COUNT])) {
-            // The default's own, as it is: not every value has words of its own.
-            (Some(output), _) | (None, Some(output)) => output,
-            (None, None) => unreachable!("outputs of a hook were checked"),
-        }
+        typed.unwrap_or_else(|| unreachable!("every call of an operation settles its outputs"))
     }
 
-    fn call_hooks(
-        &mut self,
-        mut call: Call<'_>,
-        count: usize,
-        default: Default<'_>,
-        valid: Valid,
-    ) -> [u64; MAX_WORDS] {
+    fn call_hooks(&mut self, mut call: Call<'_>, count: usize, settle: Settle<'_>, valid: Valid) {
         let attached = self.table.attached(call.operation, call.parameter);
         let mut outputs = [0; MAX_WORDS];
         for id in &attached.before {
             self.with_hook(*id, |hook, host| hook.before(host, &call));
         }
-        if !self.replaced(&attached, &mut call, &mut outputs[..count], valid) {
+        let replaced = self.replaced(&attached, &mut call, &mut outputs[..count], valid);
+        if !replaced {
             outputs = [0; MAX_WORDS];
-            default(self, &mut call.bytes, &mut outputs[..count]);
         }
+        settle(self, replaced, &mut outputs[..count]);
         for id in &attached.after {
             self.with_hook(*id, |hook, host| hook.after(host, &call, &outputs[..count]));
         }
-        outputs
     }
 
     /// Whether a hook did it.
@@ -202,23 +239,21 @@ impl Connection {
     ) {
         let mut table = std::mem::take(&mut self.table);
         // Taken off since this call began, by an operation within it.
-        let Some(Some(hook)) = table.hooks.get_mut(id.0) else {
+        let Some((hook, frames)) = table.hook_mut(id) else {
             self.table = table;
             return;
         };
-        let outcome = run(&mut **hook, &mut Host { connection: self, hook: id });
+        let outcome = run(hook, &mut Host { connection: self, hook: id, frames });
         self.table = table;
         if let Err(error) = outcome {
-            self.table.detach(id);
-            self.events.push_back(Event::HookFailed(id, error));
+            self.take_off(id, error);
         }
     }
 
     /// For [`Host::set`]; whether the field can be.
     pub(crate) fn set_field(&mut self, field: Field, value: u64) -> bool {
         let rtt = &mut self.path_mut().rtt;
-        // Longer than any idle timeout is no round trip, and sums of them must not overflow.
-        let value = Duration::from_nanos(value).min(Duration::from_secs(3600));
+        let value = Duration::from_nanos(value).min(MAX_RTT);
         match field {
             Field::SmoothedRtt => rtt.set_smoothed(value),
             Field::RttVariation => rtt.set_variation(value),
@@ -236,7 +271,7 @@ impl Connection {
             Field::RttVariation => nanos(path.rtt.variation()),
             Field::MinRtt => nanos(path.rtt.min()),
             Field::LatestRtt => nanos(path.rtt.latest()),
-            Field::CongestionWindow => path.controller.window(),
+            Field::CongestionWindow => path.window(),
             Field::BytesInFlight => path.in_flight,
             Field::PtoCount => path.pto_count.into(),
             Field::DatagramSize => path.mtu.current().into(),

@@ -10,6 +10,7 @@ use crate::operation::Words;
 use crate::path::{BASE_SIZE, EcnValidation, MtuDiscovery};
 use crate::recovery::RttEstimator;
 
+use super::bounds::Hold;
 use super::config::TransportConfig;
 use super::space::PathId;
 
@@ -181,6 +182,9 @@ pub(super) struct Path {
     /// Which of the peer's connection IDs is used on it.
     pub remote_id: u64,
     pub challenge: Option<Challenge>,
+    /// The congestion window that a hook wants.
+    pub hook_window: Option<u64>,
+    pub hold: Option<Hold>,
     /// To be echoed (RFC 9000 s.8.2.2); the last one is enough.
     pub response: Option<[u8; 8]>,
     received: u64,
@@ -215,6 +219,8 @@ impl Path {
             limited: !validated,
             remote_id: 0,
             challenge: None,
+            hook_window: None,
+            hold: None,
             response: None,
             received: 0,
             sent: 0,
@@ -227,6 +233,7 @@ impl Path {
 
     pub fn on_datagram_sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
+        self.hold = None;
     }
 
     /// A packet of so many bytes is in flight no more.

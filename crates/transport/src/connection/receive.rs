@@ -6,6 +6,8 @@ use equic_wire::{
     ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side, TransportErrorCode,
 };
 
+use rustls::quic::PacketKey;
+
 use super::close::CloseReason;
 use super::migration::From;
 use super::path::PathKey;
@@ -124,12 +126,16 @@ impl Connection {
         if !opened
             && let Some(token) = last
             && datagram[0] & 0x80 == 0
-            && self.operate_on(Operation::IsStatelessReset, 0, (), datagram, |connection, ()| {
-                connection.remote_ids.is_reset(ResetToken(token))
-            })
+            && self.is_stateless_reset(datagram, ResetToken(token))
         {
             self.drain(now, CloseReason::StatelessReset);
         }
+    }
+
+    /// A hook may overlook a stateless reset, and makes none of what is none.
+    fn is_stateless_reset(&mut self, datagram: &[u8], token: ResetToken) -> bool {
+        let reset = self.remote_ids.is_reset(token);
+        self.operate_on(Operation::IsStatelessReset, 0, (), datagram, |_, ()| reset) && reset
     }
 
     /// The next packet of a datagram that may be ours.
@@ -228,9 +234,9 @@ impl Connection {
             return false;
         };
         let input = (found.space, opened.number);
-        if self.operate(Operation::IsDuplicate, input, |connection, (id, number)| {
-            connection.spaces[id].received.is_duplicate(number)
-        }) {
+        // RFC 9000 s.12.3: whatever a hook says, none is taken twice.
+        let duplicate = self.spaces[found.space].received.is_duplicate(opened.number);
+        if self.operate(Operation::IsDuplicate, input, |_, _| duplicate) || duplicate {
             self.drop_packet(Some(found.kind), found.len, "duplicate");
             return true;
         }
@@ -271,6 +277,10 @@ impl Connection {
 
     /// Removes header and packet protection; none: it is to be dropped.
     fn open_packet(&mut self, now: Timestamp, found: &Found, packet: &mut [u8]) -> Option<Opened> {
+        // RFC 9001 s.6.6: no packet more.
+        if self.forgeries.is_spent() {
+            return None;
+        }
         let sample = *found.protected.sample(packet)?;
         let space = &self.spaces[found.space];
         let largest = space.received.largest().map(|(number, _)| number);
@@ -297,21 +307,19 @@ impl Connection {
         })?;
         let retain = now + self.path().rtt.pto_base() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
-        let len = match (found.space, &mut self.one_rtt) {
-            _ if early => {
-                let key = &self.early.keys.as_ref()?.packet;
-                key.decrypt_in_place(number, head, payload).ok()?.len()
-            }
+        let limits = self.config.key_limits;
+        // Or what the key stands (RFC 9001 s.6.6).
+        let open = |key: &dyn PacketKey, payload: &mut [u8]| {
+            let opened = key.decrypt_in_place(number, head, payload);
+            opened.map(|opened| opened.len()).map_err(|_| limits.integrity(key))
+        };
+        let opened = match (found.space, &mut self.one_rtt) {
+            _ if early => open(&*self.early.keys.as_ref()?.packet, payload),
             (SpaceId::Data(_), Some(keys)) => {
                 let bit = header.key_phase()?;
                 match keys.open(number, bit, head, payload, largest, retain) {
-                    Ok((opened, _)) => opened.len(),
-                    Err(OpenError::Forged) => return None,
-                    Err(OpenError::LimitReached) => {
-                        let code = TransportErrorCode::AEAD_LIMIT_REACHED;
-                        self.fail(now, code, "too many forged packets");
-                        return None;
-                    }
+                    Ok((opened, _)) => Ok(opened.len()),
+                    Err(OpenError::Forged) => Err(keys.integrity_limit()),
                     Err(OpenError::KeyUpdate) => {
                         let code = TransportErrorCode::KEY_UPDATE_ERROR;
                         self.fail(now, code, "keys updated too soon or backwards");
@@ -319,12 +327,16 @@ impl Connection {
                     }
                 }
             }
-            _ => {
-                let key = match &other {
-                    Some(keys) => &keys.remote.packet,
-                    None => &self.spaces[found.space].keys.as_ref()?.remote.packet,
-                };
-                key.decrypt_in_place(number, head, payload).ok()?.len()
+            _ => match &other {
+                Some(keys) => open(&*keys.remote.packet, payload),
+                None => open(&*self.spaces[found.space].keys.as_ref()?.remote.packet, payload),
+            },
+        };
+        let len = match opened {
+            Ok(len) => len,
+            Err(limit) => {
+                self.on_forgery(now, limit);
+                return None;
             }
         };
         let start = header.header_len();
@@ -385,7 +397,7 @@ impl Connection {
             else {
                 return true;
             };
-            eliciting |= kind.is_ack_eliciting();
+            eliciting |= kind.is_ack_eliciting() && !self.is_silent(kind);
             probing &= kind.is_probing();
             if !accepted {
                 return false;
@@ -401,10 +413,22 @@ impl Connection {
             self.on_peer_packet(now, path);
         }
         let input = (id, number, eliciting, ecn);
+        let mut done = false;
         self.operate(Operation::RecordPacket, input, |connection, _| {
+            done = true;
             connection.record_packet(now, id, number, eliciting, ecn);
         });
+        // A hook's answer changes nothing: what is not remembered would be taken twice.
+        if !done {
+            self.record_packet(now, id, number, eliciting, ecn);
+        }
         true
+    }
+
+    /// Whether a type is a hook's own and not acknowledged.
+    fn is_silent(&self, kind: FrameType) -> bool {
+        !kind.is_known()
+            && self.table.owner(kind.0.get()).is_some_and(|(_, own)| !own.ack_eliciting)
     }
 
     /// The frame at the start of `rest`, which is moved on; none: the connection has failed.
@@ -417,6 +441,12 @@ impl Connection {
         rest: &mut &[u8],
     ) -> Option<bool> {
         let (id, frame_type, all) = (found.space, kind.0.get(), *rest);
+        let owned = !kind.is_known() && self.table.owner(frame_type).is_some();
+        if owned && found.kind != PacketType::OneRtt {
+            let code = TransportErrorCode::PROTOCOL_VIOLATION;
+            self.fail(now, code, "an extension's frame outside of 1-RTT packets");
+            return None;
+        }
         let mut parsed = None;
         let length = self.operate_on(Operation::ParseFrame, frame_type, id, all, |_, _| {
             let mut reader = Reader::new(all);
@@ -425,7 +455,15 @@ impl Connection {
             parsed = Some(frame);
             length
         });
-        let foreign = parsed.is_none();
+        let (parsed, length) = match parsed {
+            // A frame that the transport knows is not cut elsewhere; a hook may find fault with it.
+            None if !owned && length > 0 => {
+                let mut reader = Reader::new(all);
+                let frame = Frame::read(&mut reader);
+                (Some(frame), all.len() - reader.rest().len())
+            }
+            parsed => (parsed, length),
+        };
         let frame = match parsed {
             None if length > 0 && length <= all.len() => None,
             None => {
@@ -441,11 +479,10 @@ impl Connection {
         };
         let (bytes, others) = all.split_at(length);
         *rest = others;
-        let allowed = self.operate_frame(Operation::CheckFrame, frame_type, id, |connection, _| {
-            let sender = !connection.side;
-            kind.allowed_in(found.kind) != Some(false) && kind.may_be_sent_by(sender)
-        });
-        if !allowed {
+        // A hook may forbid what the RFC allows, and allows nothing else.
+        let lawful = kind.allowed_in(found.kind) != Some(false) && kind.may_be_sent_by(!self.side);
+        let allowed = self.operate_frame(Operation::CheckFrame, frame_type, id, |_, _| lawful);
+        if !(allowed && lawful) {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "a frame where it may not be");
             return None;
@@ -453,10 +490,9 @@ impl Connection {
         let input = (id, number, path);
         let accepted =
             self.operate_on(Operation::ProcessFrame, frame_type, input, bytes, |connection, _| {
-                // Parsed by a hook and not processed by one: it must be as the RFC has it.
-                let read = || Frame::read(&mut Reader::new(bytes)).ok();
-                match frame.or_else(|| foreign.then(read).flatten()) {
+                match frame {
                     Some(frame) => connection.handle_frame(now, id, path, found.dcid, &frame),
+                    // A hook has parsed it and does not process it.
                     None => {
                         let code = TransportErrorCode::FRAME_ENCODING_ERROR;
                         connection.fail(now, code, "a frame that nobody knows");
@@ -483,12 +519,20 @@ impl Connection {
     }
 
     fn ack_policy(&mut self, id: SpaceId) -> AckPolicy {
-        let (ack_eliciting_threshold, max_ack_delay, reordering_threshold) =
-            self.operate(Operation::AckPolicy, id, |connection, id| {
-                let policy =
-                    if id.is_data() { connection.ack_policy } else { AckPolicy::IMMEDIATE };
-                (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
-            });
-        AckPolicy { ack_eliciting_threshold, max_ack_delay, reordering_threshold }
+        let usual = if id.is_data() { self.ack_policy } else { AckPolicy::IMMEDIATE };
+        let words = |policy: AckPolicy| {
+            (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
+        };
+        let policy = |(ack_eliciting_threshold, max_ack_delay, reordering_threshold)| AckPolicy {
+            ack_eliciting_threshold,
+            max_ack_delay,
+            reordering_threshold,
+        };
+        policy(self.operate_within(
+            Operation::AckPolicy,
+            id,
+            |_, _| words(usual),
+            |_, _, answer| words(Connection::bound_ack_policy(&usual, policy(answer))),
+        ))
     }
 }

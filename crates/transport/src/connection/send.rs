@@ -71,11 +71,17 @@ impl Connection {
         if self.closing.is_closed() {
             return self.transmit_close(now, buffer);
         }
+        if !self.mind_keys(now) {
+            return self.transmit_close(now, buffer);
+        }
         self.issue_ids();
-        let key = self.operate(Operation::SelectPath, (), |connection, ()| {
-            connection.probing_path().unwrap_or(connection.path().key)
-        });
-        let key = self.paths.get_or_active(key).key;
+        let usual = self.probing_path().unwrap_or(self.path().key);
+        let key = self.operate_within(
+            Operation::SelectPath,
+            (),
+            |_, ()| usual,
+            |connection, (), chosen| connection.bound_path(usual, chosen),
+        );
         let allowance = self.allowance(now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
@@ -148,15 +154,12 @@ impl Connection {
             self.paths.get_or_active_mut(key).usage.on_underused(now);
             return None;
         }
-        let size = self.operate(Operation::DatagramSize, key, |_, _| mtu);
-        let mut size = usize::from(size).max(1).min(buffer);
+        let mut size = self.datagram_size(key, mtu).min(buffer);
         if let Some(credit) = credit {
             // RFC 9000 s.8.1.
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));
         }
-        let window = self.operate(Operation::CongestionWindow, key, |connection, key| {
-            connection.paths.get_or_active(key).controller.window()
-        });
+        let window = self.window(key);
         let in_flight = self.paths.get_or_active(key).in_flight;
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
         let until = if room { self.pace(now, key, mtu) } else { None };
@@ -180,14 +183,16 @@ impl Connection {
 
     /// When a datagram may leave; none: now.
     fn pace(&mut self, now: Timestamp, key: PathKey, size: u16) -> Option<Timestamp> {
-        let rate = self.operate(Operation::PacingRate, key, |connection, key| {
-            let path = connection.paths.get_or_active(key);
-            path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
-        });
-        self.operate(Operation::PaceUntil, (key, rate, size), |connection, (key, rate, size)| {
-            let rate = Rate::bytes_per_second(rate as f64);
-            connection.paths.get_or_active_mut(key).pacer.next(now, rate, size)
-        })
+        let rate = self.pacing_rate(key);
+        self.operate_within(
+            Operation::PaceUntil,
+            (key, rate, size),
+            |connection, (key, rate, size)| {
+                let rate = Rate::bytes_per_second(rate as f64);
+                connection.paths.get_or_active_mut(key).pacer.next(now, rate, size)
+            },
+            |connection, (key, ..), until| connection.bound_pace(now, key, until),
+        )
     }
 
     /// Whether no probe of another kind is due.
@@ -196,9 +201,14 @@ impl Connection {
     }
 
     fn probe_mtu(&mut self, now: Timestamp, buffer: usize, allowance: Allowance) -> Allowance {
-        let size = self.operate(Operation::ProbeMtu, allowance.path, |connection, key| {
+        let probe = |connection: &mut Connection, key| {
             connection.paths.get_or_active_mut(key).mtu.next_probe(now).unwrap_or(0)
-        });
+        };
+        // A hook may do without; when one is due, and how large it is, follows from what is known.
+        let size =
+            self.operate_within(Operation::ProbeMtu, allowance.path, probe, |own, key, size| {
+                if size == 0 { 0 } else { probe(own, key) }
+            });
         match usize::from(size) {
             0 => allowance,
             size if size <= buffer => Allowance { size, mtu_probe: true, ..allowance },
@@ -220,34 +230,52 @@ impl Connection {
             return false;
         }
         let input = (id, allowance.path, allowance.in_flight);
-        self.operate(Operation::HasContent, input, |connection, (id, _, _)| {
-            if allowance.mtu_probe {
-                return id.is_data();
-            }
-            let space = &connection.spaces[id];
-            let path = connection.paths.get_or_active(allowance.path);
-            let validates = id.is_data() && path.may_probe();
-            if allowance.passive || validates {
-                return validates;
-            }
-            space.probes > 0
-                || allowance.in_flight
-                    && (space.crypto_out.wants_to_send(u64::MAX)
-                        || id.is_data() && connection.has_data())
-                || connection.ack_is_due(now, id, allowance.path)
-        })
+        let usual = |connection: &mut Connection| connection.is_content(now, id, allowance);
+        self.operate_within(
+            Operation::HasContent,
+            input,
+            |connection, _| usual(connection),
+            |connection, (_, key, _), yes| {
+                let there = usual(connection);
+                connection.bound_content(key, there, yes)
+            },
+        )
+    }
+
+    fn is_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
+        if allowance.mtu_probe {
+            return id.is_data();
+        }
+        let space = &self.spaces[id];
+        let validates = id.is_data() && self.paths.get_or_active(allowance.path).may_probe();
+        if allowance.passive || validates {
+            return validates;
+        }
+        space.probes > 0
+            || allowance.in_flight
+                && (space.crypto_out.wants_to_send(u64::MAX) || id.is_data() && self.has_data())
+            || self.ack_is_due(now, id, allowance.path)
     }
 
     fn ack_is_due(&mut self, now: Timestamp, id: SpaceId, path: PathKey) -> bool {
-        self.operate(Operation::AckIsDue, id, |connection, id| {
-            connection.spaces[id].received.is_due(now)
-        }) && self.acks_go(id, path)
+        self.operate_within(
+            Operation::AckIsDue,
+            id,
+            |connection, id| connection.spaces[id].received.is_due(now),
+            |connection, id, due| connection.bound_ack(now, id, due),
+        ) && self.acks_go(id, path)
     }
 
     /// Whether acknowledgements of a space go this way.
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
-        let chosen = self.operate(Operation::SelectACKPath, (id, path), |_, (_, path)| path);
-        chosen == path || self.paths.get(chosen).is_none()
+        let chosen = self.operate_within(
+            Operation::SelectACKPath,
+            (id, path),
+            |_, (_, path)| path,
+            // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
+            |connection, _, _| connection.path().key,
+        );
+        chosen == path
     }
 
     /// A server may answer before the client's Finished came (RFC 9001 s.5.7).
@@ -260,7 +288,7 @@ impl Connection {
             || self.has_token()
             || self.ping
             || !self.blocked.is_empty()
-            || !self.extensions.is_empty()
+            || !self.extensions.is_empty() && self.one_rtt.is_some()
             || self.local_ids.has_news()
             || self.remote_ids.has_news()
             || self.requests.is_due()
@@ -313,10 +341,16 @@ impl Connection {
             mtu_probe: allowance.mtu_probe,
             content: Sent { frames, marked, path: key },
         };
-        let input = (id, number, size, eliciting, key);
+        let (input, mut kind) = ((id, number, size, eliciting, key), Some(kind));
         self.operate(Operation::SendPacket, input, |connection, _| {
-            connection.on_packet_sent(now, id, number, size, kind);
+            if let Some(kind) = kind.take() {
+                connection.on_packet_sent(now, id, number, size, kind);
+            }
         });
+        // A hook's answer changes nothing: what was sent counts.
+        if let Some(kind) = kind {
+            self.on_packet_sent(now, id, number, size, kind);
+        }
         if id == SpaceId::Handshake && self.side == Side::Client {
             // RFC 9001 s.4.9.1.
             self.discard(now, SpaceId::Initial);
@@ -349,19 +383,36 @@ impl Connection {
         let mut frames = Vec::new();
         let mut inner = Writer::new(writer.unwritten_mut().get_mut(..room)?);
         let input = (id, number, room);
-        let eliciting = self.operate(Operation::GenerateFrames, input, |connection, _| {
+        let mut write = |connection: &mut Connection| {
             if allowance.mtu_probe {
                 connection.write_mtu_probe(id, &mut inner, &mut frames);
                 return true;
             }
             connection.write_frames(now, id, allowance, &mut inner, &mut frames)
-        });
+        };
+        // A hook's answer changes nothing: it has no way to write, and what was written is known.
+        let mut written = None;
+        let eliciting = self.operate_within(
+            Operation::GenerateFrames,
+            input,
+            |connection, _| *written.insert(write(connection)),
+            |_, _, _| false,
+        );
+        let eliciting = match written {
+            Some(eliciting) => eliciting,
+            None => eliciting | write(self),
+        };
         let written = inner.position();
         writer.reserve(written).ok()?;
         let total = writer.position() - start + TAG_LEN;
         let needed = open.padding_needed(writer, TAG_LEN);
         let wanted = pad.saturating_sub(start + total).max(needed);
-        let padding = self.operate(Operation::PadPacket, (id, wanted), |_, (_, wanted)| wanted);
+        let padding = self.operate_within(
+            Operation::PadPacket,
+            (id, wanted),
+            |_, (_, wanted)| wanted,
+            |_, (_, wanted), padding: usize| padding.max(wanted),
+        );
         let most = writer.remaining().saturating_sub(TAG_LEN);
         writer.zeros(padding.max(needed).min(most)).ok()?;
         let space = self.space(id);
@@ -431,6 +482,9 @@ impl Connection {
     ) -> Option<()> {
         let (header, body) = packet.split_at_mut(finished.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
+        if self.is_beyond_limit(id, number) {
+            return None;
+        }
         let space = &self.spaces[id];
         let sealed = match (id, &mut self.one_rtt) {
             (SpaceId::Data(_), Some(keys)) => keys.seal(number, header, payload).ok()?,

@@ -2,12 +2,15 @@
 
 mod attacker;
 mod behaviour;
+mod bounds;
 mod datagrams;
 mod early;
+mod frames;
 mod frequency;
 mod handshake;
 mod hostile;
 mod hostile_start;
+mod keys;
 mod migration;
 mod network;
 #[cfg(feature = "null-crypto")]

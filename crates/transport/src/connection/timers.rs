@@ -11,7 +11,7 @@ use crate::Timestamp;
 use crate::operation::Operation;
 
 /// The backoff ends here: 2^10 round trips are long beyond any idle timeout.
-const MAX_BACKOFF: u32 = 10;
+pub(super) const MAX_BACKOFF: u32 = 10;
 
 impl Connection {
     /// When to call [`Connection::handle_timeout`]; none: nothing is waited for.
@@ -25,22 +25,35 @@ impl Connection {
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
         let idle = self.idle_timer();
         self.log_timers([loss, acks, idle]);
-        [loss, acks, paced, challenge, keep_alive, idle].into_iter().flatten().min()
+        let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
+        all.into_iter().chain([held]).flatten().min().map(|at| self.rested(at))
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
     fn set_timer(&mut self) -> Option<Timestamp> {
-        self.operate(Operation::SetTimer, (), |connection, ()| {
-            connection.loss_timer().map(|(at, _)| at)
-        })
+        let usual = |connection: &mut Connection| connection.loss_timer().map(|(at, _)| at);
+        self.operate_within(
+            Operation::SetTimer,
+            (),
+            |connection, ()| usual(connection),
+            |connection, (), at| {
+                let usual = usual(connection);
+                connection.bound_loss_timer(usual, at)
+            },
+        )
     }
 
     fn ack_deadline(&mut self) -> Option<Timestamp> {
         let ids = self.spaces.ids();
         ids.filter_map(|id| {
-            self.operate(Operation::AckDeadline, id, |connection, id| {
-                connection.spaces[id].received.deadline()
-            })
+            let usual = self.spaces[id].received.deadline();
+            self.operate_within(
+                Operation::AckDeadline,
+                id,
+                |_, _| usual,
+                // RFC 9000 s.13.2.1: not later than the peer was told.
+                |_, _, at| Some(at?.min(usual?)).or(usual),
+            )
         })
         .min()
     }
@@ -49,7 +62,16 @@ impl Connection {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
         self.log_expired();
-        self.operate(Operation::OnTimer, (), |connection, ()| connection.on_timer(now));
+        let mut ran = false;
+        self.operate(Operation::OnTimer, (), |connection, ()| {
+            ran = true;
+            connection.on_timer(now);
+        });
+        if !ran {
+            // A hook's answer changes nothing: without its timers a connection would never end.
+            self.on_timer(now);
+        }
+        self.timers_ran = Some(now);
         self.log_changes();
     }
 
@@ -67,6 +89,7 @@ impl Connection {
         for path in self.paths.iter_mut() {
             path.paced_until = path.paced_until.filter(|at| *at > now);
         }
+        self.on_hold_timer(now);
         if let Some(keys) = &mut self.one_rtt {
             keys.expire(now);
         }
@@ -83,10 +106,18 @@ impl Connection {
     }
 
     fn idle_timer(&mut self) -> Option<Timestamp> {
-        let timeout = self.operate(Operation::IdleTimeout, (), |connection, ()| {
-            let timeout = connection.idle_timeout()?;
-            Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
-        })?;
+        let timeout = self.idle_timeout();
+        let usual = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        // RFC 9000 s.10.1: whoever is silent for longer than both ends said is gone.
+        let timeout = self.operate_within(
+            Operation::IdleTimeout,
+            (),
+            |_, ()| usual,
+            |_, (), timeout: Option<u64>| match (timeout, usual) {
+                (Some(timeout), Some(usual)) => Some(timeout.min(usual)),
+                (timeout, usual) => timeout.or(usual),
+            },
+        )?;
         // RFC 9000 s.10.1: three PTOs at least.
         let least = self.pto(SpaceId::DATA) * 3;
         Some(self.idle_since + Duration::from_nanos(timeout).max(least))
@@ -120,15 +151,24 @@ impl Connection {
     /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).
     pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
         let key = self.path().key;
-        self.operate(Operation::ProbeTimeout, (id, key), |connection, (id, key)| {
-            let delay = if id.is_data() { connection.peer_max_ack_delay() } else { Duration::ZERO };
-            connection.paths.get_or_active(key).rtt.pto_base() + delay
-        })
+        let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
+        let usual = self.path().rtt.pto_base() + delay;
+        self.operate_within(
+            Operation::ProbeTimeout,
+            (id, key),
+            |_, _| usual,
+            |connection, (_, key), pto| connection.bound_pto(key, usual, pto),
+        )
     }
 
     fn backoff(&mut self) -> u32 {
         let count = self.path().pto_count;
-        self.operate(Operation::PtoBackoff, count, |_, count| 1u32 << count.min(MAX_BACKOFF))
+        self.operate_within(
+            Operation::PtoBackoff,
+            count,
+            |_, count| 1u32 << count.min(MAX_BACKOFF),
+            |_, _, factor| Connection::bound_backoff(factor),
+        )
     }
 
     /// When something counts as lost, or a probe is due, and in which space (RFC 9002 A.8).
@@ -189,7 +229,13 @@ impl Connection {
             self.send_again(id, number, true, &frames);
         }
         let count = self.path().pto_count;
-        let probes = self.operate(Operation::ProbeCount, (id, count), |_, _| probes);
+        // RFC 9002 s.6.2.4: one at least, two at most.
+        let probes = self.operate_within(
+            Operation::ProbeCount,
+            (id, count),
+            |_, _| probes,
+            |_, _, probes| probes.clamp(1, 2),
+        );
         self.space(id).probes = probes;
     }
 }

@@ -11,7 +11,7 @@ use super::path::{Challenge, PathKey};
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
-use crate::operation::Operation;
+use crate::operation::{Extension, HookError, Operation};
 use crate::stream::Control;
 
 /// RFC 9000 s.18.2: the exponent of our ACK Delay fields.
@@ -22,6 +22,12 @@ const MIN_DATA: usize = 16;
 
 /// The room that a hook's frame is sure to get; one that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;
+
+/// What stands around the frames of a packet with a short header, at most.
+const MAX_OVERHEAD: usize = 1 + 20 + 4 + 16;
+
+/// The type of PING frames.
+const PING: u8 = 0x01;
 
 /// Packets in a row with nothing but acknowledgements.
 const MAX_SILENCE: usize = 32;
@@ -64,7 +70,7 @@ impl Connection {
                 self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
                 self.write_tokens(id, writer, frames);
-                silent += self.write_extensions(id, writer, frames);
+                silent += self.write_extensions(id, allowance.size, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);
                 self.write_datagrams(id, writer, frames);
@@ -110,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// Writes a frame, as whoever is attached to its type wants it.
+    /// Writes a frame of the transport's.
     pub(super) fn write_frame(
         &mut self,
         id: SpaceId,
@@ -133,56 +139,94 @@ impl Connection {
         writer: &mut Writer<'_>,
     ) {
         if self.table.is_hooked(Operation::WriteFrame) {
-            self.rewrite_frame(id, frame_type, start, writer);
+            self.show_frame(id, frame_type, start, writer);
         }
     }
 
+    /// A frame of the transport's goes out: hooks may look on.
     #[cold]
-    fn rewrite_frame(
+    fn show_frame(
         &mut self,
         id: SpaceId,
         frame_type: FrameType,
         start: usize,
         writer: &mut Writer<'_>,
     ) {
-        let length = writer.position() - start;
-        writer.truncate(start);
-        let room = writer.unwritten_mut();
-        let most = room.len();
+        let bytes = &writer.written()[start..];
+        let input = (id, 0u64, bytes.len());
         let (operation, frame_type) = (Operation::WriteFrame, frame_type.0.get());
-        let input = (id, 0u64, length);
-        let new = self.operate_into(operation, frame_type, input, room, |_, (_, _, length)| length);
-        // What stands there was written within the same room.
-        let _ = writer.reserve(if new <= most { new } else { length });
+        self.operate_on(operation, frame_type, input, bytes, |_, (_, _, length)| length);
     }
 
     /// Frames that hooks have queued; how many of them are not ack-eliciting.
     fn write_extensions(
         &mut self,
         id: SpaceId,
+        datagram: usize,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> usize {
-        let (start, mut silent) = (writer.position(), 0);
+        let mut silent = 0;
+        // Behind other packets there may be too little room, for which no frame is given up.
+        let behind = writer.position() == 0 && writer.remaining() + MAX_OVERHEAD < datagram;
+        // RFC 9001 s.5.6: who repeats early data would repeat what an extension means.
+        if self.one_rtt.is_none() || behind {
+            return silent;
+        }
         // Those that wait now: a hook may queue another while it writes one.
         for _ in 0..self.extensions.len() {
             let Some(one) = self.extensions.pop() else { break };
-            let room = writer.unwritten_mut();
-            let most = room.len();
-            let (operation, frame_type) = (Operation::WriteFrame, one.frame_type);
-            let input = (id, one.token, 0usize);
-            let length = self.operate_into(operation, frame_type, input, room, |_, _| 0usize);
-            if length == 0 && start > 0 && writer.position() > 0 && most < MAX_EXTENSION {
+            let most = writer.remaining();
+            let length = self.write_extension(id, one, writer.unwritten_mut());
+            let (first, off) = (writer.position() == 0, self.table.owner(one.frame_type).is_none());
+            if length == 0 && !first && most < MAX_EXTENSION && !off {
                 // It may need a packet of its own.
                 self.extensions.put_back(one);
                 break;
             }
-            if length > 0 && length <= most && writer.reserve(length).is_ok() {
+            if length > 0 && writer.reserve(length).is_ok() {
                 silent += usize::from(!one.eliciting);
                 frames.push(SentFrame::Extension(one));
             }
         }
         silent
+    }
+
+    /// Has a hook write a frame of its own; how long it is, 0 where there is none.
+    fn write_extension(&mut self, id: SpaceId, one: Extension, room: &mut [u8]) -> usize {
+        let most = room.len();
+        let (operation, frame_type) = (Operation::WriteFrame, one.frame_type);
+        let input = (id, one.token, 0usize);
+        let length = self.operate_into(operation, frame_type, input, room, |_, _| 0usize);
+        if length == 0 || length <= most && self.is_own_frame(id, one, room, length) {
+            return length;
+        }
+        let what = format!("what it wrote is not one frame of type {frame_type:#x}");
+        self.take_off(one.hook, HookError(what));
+        0
+    }
+
+    /// Whether what a hook wrote is a frame of its own, whole and nothing else, as it reads it itself. What
+    /// stands behind must not matter: a frame that does not say where it ends would swallow the next.
+    fn is_own_frame(
+        &mut self,
+        id: SpaceId,
+        one: Extension,
+        room: &mut [u8],
+        length: usize,
+    ) -> bool {
+        let kind = FrameType::read(&mut Reader::new(&room[..length]));
+        if kind.map(|kind| kind.0.get()) != Ok(one.frame_type) {
+            return false;
+        }
+        let mut end = length;
+        if let Some(next) = room.get_mut(length) {
+            *next = PING;
+            end += 1;
+        }
+        let (operation, frame_type) = (Operation::ParseFrame, one.frame_type);
+        let parsed = self.operate_on(operation, frame_type, id, &room[..end], |_, _| 0usize);
+        parsed == length
     }
 
     fn write_ack(
@@ -376,7 +420,7 @@ impl Connection {
             }
             if self.table.is_hooked(Operation::WriteFrame) {
                 let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
-                self.rewrite_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
+                self.show_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
             }
             frames.push(SentFrame::Stream { id, range: piece.range, fin: piece.fin });
         }

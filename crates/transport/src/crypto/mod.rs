@@ -1,11 +1,12 @@
 //! Packet protection (RFC 9001) over rustls's QUIC interface; the crypto provider is the caller's.
 //!
 //! * `session.rs`: the handshake, as the connection sees it;
-//! * `phases.rs`: 1-RTT keys and their update (s.6);
+//! * `phases.rs`: 1-RTT keys and their update (s.6); `limits.rs`: how much keys may protect (s.6.6);
 //! * `retry.rs`: the integrity tag of Retry packets (s.5.8);
 //! * `token.rs`: tokens for address validation (RFC 9000 s.8.1);
 //! * `null/`: with a feature, no protection at all, for simulations.
 
+mod limits;
 #[cfg(feature = "null-crypto")]
 pub mod null;
 mod phases;
@@ -21,7 +22,9 @@ use rustls::quic::{HeaderProtectionKey, Keys, Suite};
 
 use crate::connection::tls_version;
 
-pub use phases::{OneRttKeys, OpenError};
+pub use limits::KeyLimits;
+pub(crate) use limits::{Forgeries, last_words};
+pub use phases::{OneRttKeys, OpenError, Wear};
 pub use retry::{RETRY_TAG_LEN, retry_tag};
 pub use session::KeySource;
 pub use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};

@@ -1,40 +1,55 @@
 //! 1-RTT packet protection keys and their update (RFC 9001 s.6).
 
+use std::time::Duration;
+
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet};
 
+use super::limits::{KeyLimits, last_words};
 use super::session::KeySource;
 use crate::Timestamp;
-
-/// How many packets before the confidentiality limit the keys are updated (RFC 9001 s.6.6).
-const MARGIN: u64 = 1 << 16;
 
 /// What could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenError {
     /// It is not the peer's, or damaged: to be dropped without a word (RFC 9001 s.5.5).
     Forged,
-    /// So much was forged that these keys are not safe any more: AEAD_LIMIT_REACHED
-    /// (RFC 9001 s.6.6).
-    LimitReached,
     /// The peer updated its keys before our last update was acknowledged, or went back to old ones:
     /// KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
     KeyUpdate,
 }
 
+/// How much of what they may protect the current keys have protected (RFC 9001 s.6.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wear {
+    /// Less than half.
+    Fresh,
+    /// Half and more: they are to be updated.
+    Half,
+    /// Three quarters and more: no reason to wait with that counts any more.
+    Worn,
+    /// All but a few packets that tell of the connection's end.
+    Spent,
+}
+
 /// The keys of two directions in one key phase.
 struct Phase {
     keys: PacketKeySet,
+    /// Packets that may be sent with it.
+    limit: u64,
     /// The first packet number sent with it.
     first_sent: Option<u64>,
     /// The lowest packet number received with it.
     first_received: Option<u64>,
     /// Packets sent with it.
     sealed: u64,
+    /// When the peer first acknowledged one of them.
+    confirmed: Option<Timestamp>,
 }
 
 impl Phase {
-    fn new(keys: PacketKeySet) -> Phase {
-        Phase { keys, first_sent: None, first_received: None, sealed: 0 }
+    fn new(keys: PacketKeySet, limits: KeyLimits) -> Phase {
+        let limit = limits.confidentiality(&*keys.local);
+        Phase { keys, limit, first_sent: None, first_received: None, sealed: 0, confirmed: None }
     }
 }
 
@@ -50,15 +65,13 @@ pub struct OneRttKeys {
     next: PacketKeySet,
     /// The peer's last keys, for packets that were overtaken by the update, and until when.
     previous: Option<(Box<dyn PacketKey>, Option<Timestamp>)>,
-    /// Whether a packet sent with the current keys was acknowledged.
-    confirmed: bool,
-    forged: u64,
+    limits: KeyLimits,
     updates: u64,
 }
 
 impl OneRttKeys {
     /// The keys that the handshake gave.
-    pub fn new(keys: Keys, secrets: impl Into<KeySource>) -> OneRttKeys {
+    pub fn new(keys: Keys, secrets: impl Into<KeySource>, limits: KeyLimits) -> OneRttKeys {
         let mut secrets = secrets.into();
         let DirectionalKeys { header: local_header, packet: local } = keys.local;
         let DirectionalKeys { header: remote_header, packet: remote } = keys.remote;
@@ -68,11 +81,10 @@ impl OneRttKeys {
             remote_header,
             secrets,
             bit: false,
-            current: Phase::new(PacketKeySet { local, remote }),
+            current: Phase::new(PacketKeySet { local, remote }, limits),
             next,
             previous: None,
-            confirmed: false,
-            forged: 0,
+            limits,
             updates: 0,
         }
     }
@@ -105,34 +117,53 @@ impl OneRttKeys {
     /// Encrypts `payload`, in place; the tag goes behind it.
     ///
     /// # Errors
-    /// When the payload is longer than AEAD allows.
+    /// When the payload is longer than AEAD allows, or the keys may protect no more packets.
     pub fn seal(
         &mut self,
         number: u64,
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<rustls::quic::Tag, rustls::Error> {
+        // RFC 9001 s.6.6: never beyond the limit, whatever the caller has overlooked.
+        if self.current.sealed >= self.current.limit {
+            return Err(rustls::Error::EncryptError);
+        }
         let tag = self.current.keys.local.encrypt_in_place(number, header, payload)?;
         self.current.sealed += 1;
         self.current.first_sent.get_or_insert(number);
         Ok(tag)
     }
 
-    /// Whether so much was sent that the keys must be updated before long (RFC 9001 s.6.6).
-    pub fn wants_update(&self) -> bool {
-        self.confirmed
-            && self.current.sealed + MARGIN >= self.current.keys.local.confidentiality_limit()
+    /// How much of what they may protect the keys have protected.
+    #[inline]
+    pub fn wear(&self) -> Wear {
+        let Phase { sealed, limit, .. } = self.current;
+        if sealed < limit / 2 {
+            Wear::Fresh
+        } else if sealed >= limit - last_words(limit) {
+            Wear::Spent
+        } else if sealed >= limit - limit / 4 {
+            Wear::Worn
+        } else {
+            Wear::Half
+        }
     }
 
-    /// Whether nothing may be sent any more (RFC 9001 s.6.6).
-    pub fn is_exhausted(&self) -> bool {
-        self.current.sealed >= self.current.keys.local.confidentiality_limit()
+    /// Whether the peer has known for so long that the keys are in use (RFC 9001 s.6.5); with those of the
+    /// handshake nobody has to wait.
+    pub fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
+        self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
+    }
+
+    /// How many packets that do not open these keys stand (RFC 9001 s.6.6).
+    pub fn integrity_limit(&self) -> u64 {
+        self.limits.integrity(&*self.current.keys.remote)
     }
 
     /// Updates the keys, if that is allowed yet: the handshake is confirmed (the caller knows) and
     /// the peer has acknowledged a packet with the current keys (RFC 9001 s.6.1). Whether it was.
     pub fn update(&mut self) -> bool {
-        let allowed = self.confirmed;
+        let allowed = self.current.confirmed.is_some();
         if allowed {
             self.advance();
         }
@@ -141,17 +172,18 @@ impl OneRttKeys {
 
     fn advance(&mut self) {
         let next = std::mem::replace(&mut self.next, self.secrets.next_packet_keys());
-        let last = std::mem::replace(&mut self.current, Phase::new(next));
+        let last = std::mem::replace(&mut self.current, Phase::new(next, self.limits));
         self.previous = Some((last.keys.remote, None));
         self.bit = !self.bit;
         self.updates += 1;
-        self.confirmed = false;
     }
 
     /// The peer acknowledged this packet. An acknowledgement of a packet with the current keys
     /// allows the next update (RFC 9001 s.6.1).
-    pub fn on_acked(&mut self, number: u64) {
-        self.confirmed |= self.current.first_sent.is_some_and(|first| number >= first);
+    pub fn on_acked(&mut self, now: Timestamp, number: u64) {
+        if self.current.first_sent.is_some_and(|first| number >= first) {
+            self.current.confirmed.get_or_insert(now);
+        }
     }
 
     /// Decrypts `payload`, which ends with the tag, in place. `largest` is the largest packet number
@@ -176,7 +208,7 @@ impl OneRttKeys {
                     self.received(number, retain);
                     Ok((opened, false))
                 }
-                Err(_) => Err(forged(&mut self.forged, &*self.current.keys.remote)),
+                Err(_) => Err(OpenError::Forged),
             };
         }
         // Before the first packet of this phase it can only be of the last one (RFC 9001 s.6.5).
@@ -189,14 +221,14 @@ impl OneRttKeys {
             let Some((previous, _)) = &self.previous else { return Err(OpenError::Forged) };
             return match previous.decrypt_in_place(number, header, payload) {
                 Ok(opened) => Ok((opened, false)),
-                Err(_) => Err(forged(&mut self.forged, &*self.current.keys.remote)),
+                Err(_) => Err(OpenError::Forged),
             };
         }
         let opened = self
             .next
             .remote
             .decrypt_in_place(number, header, payload)
-            .map_err(|_| forged(&mut self.forged, &*self.current.keys.remote))?;
+            .map_err(|_| OpenError::Forged)?;
         // RFC 9001 s.6.4: newer keys for an older packet.
         if largest.is_some_and(|largest| number < largest) {
             return Err(OpenError::KeyUpdate);
@@ -228,16 +260,12 @@ impl OneRttKeys {
     }
 }
 
-fn forged(count: &mut u64, key: &dyn PacketKey) -> OpenError {
-    *count += 1;
-    if *count >= key.integrity_limit() { OpenError::LimitReached } else { OpenError::Forged }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::crypto::testing::one_rtt_pair;
 
+    const EARLY: Timestamp = Timestamp::from_nanos(1_000);
     const LATER: Timestamp = Timestamp::from_nanos(1_000_000);
 
     /// One end, with its packet numbers.
@@ -285,7 +313,7 @@ mod tests {
         let (mut client, mut server) = ends();
         assert!(!client.keys.update(), "nothing was acknowledged yet");
         assert_eq!(server.receive(client.send()), Ok(false));
-        client.keys.on_acked(0);
+        client.keys.on_acked(EARLY, 0);
         assert!(client.keys.update());
         assert!(!client.keys.update(), "not twice");
         assert_eq!(server.receive(client.send()), Ok(true));
@@ -293,7 +321,7 @@ mod tests {
         assert_eq!(client.receive(server.send()), Ok(false));
         assert_eq!((client.keys.updates(), server.keys.updates()), (1, 1));
         // And the other way round.
-        server.keys.on_acked(0);
+        server.keys.on_acked(EARLY, 0);
         assert!(server.keys.update());
         assert_eq!(client.receive(server.send()), Ok(true));
         assert_eq!(server.receive(client.send()), Ok(false));
@@ -304,7 +332,7 @@ mod tests {
         let (mut client, mut server) = ends();
         let (late, too_late) = (client.send(), client.send());
         assert_eq!(server.receive(client.send()), Ok(false));
-        client.keys.on_acked(2);
+        client.keys.on_acked(EARLY, 2);
         client.keys.update();
         assert_eq!(server.receive(client.send()), Ok(true));
         assert_eq!(server.receive(late), Ok(false));
@@ -316,7 +344,7 @@ mod tests {
     fn what_crosses_our_update_is_read() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
-        client.keys.on_acked(0);
+        client.keys.on_acked(EARLY, 0);
         let crossing = server.send();
         client.keys.update();
         assert_eq!(client.receive(crossing), Ok(false));
@@ -328,17 +356,17 @@ mod tests {
     fn a_second_update_without_our_word_is_an_error() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
-        client.keys.on_acked(0);
+        client.keys.on_acked(EARLY, 0);
         client.keys.update();
         server.receive(client.send()).unwrap();
         // The server has sent nothing with the new keys: this cannot have been acknowledged.
-        client.keys.on_acked(1);
+        client.keys.on_acked(EARLY, 1);
         client.keys.update();
         assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
     }
 
     #[test]
-    fn forgeries_are_counted_and_change_nothing() {
+    fn forgeries_change_nothing() {
         let (mut client, mut server) = ends();
         for bit in [false, true] {
             let mut packet = client.send();
@@ -346,25 +374,52 @@ mod tests {
             packet.bit = bit;
             assert_eq!(server.receive(packet), Err(OpenError::Forged));
         }
-        assert_eq!((server.keys.forged, server.keys.updates()), (2, 0));
-        server.keys.forged = server.keys.current.keys.remote.integrity_limit() - 1;
-        let mut packet = client.send();
-        packet.bytes[0] ^= 1;
-        assert_eq!(server.receive(packet), Err(OpenError::LimitReached));
+        assert_eq!(server.keys.updates(), 0);
+        assert_eq!(server.keys.integrity_limit(), 1 << 52);
     }
 
     #[test]
-    fn the_confidentiality_limit_asks_for_an_update_in_time() {
-        let (mut client, mut server) = ends();
-        let limit = client.keys.current.keys.local.confidentiality_limit();
-        client.keys.current.sealed = limit - MARGIN;
-        server.receive(client.send()).unwrap();
-        assert!(!client.keys.wants_update(), "not allowed yet");
-        client.keys.on_acked(0);
-        assert!(client.keys.wants_update() && !client.keys.is_exhausted());
-        client.keys.update();
-        assert!(!client.keys.wants_update());
-        client.keys.current.sealed = limit;
-        assert!(client.keys.is_exhausted());
+    fn keys_wear_and_end_where_they_must() {
+        let (mut client, _) = ends();
+        // AES-GCM (RFC 9001 s.6.6).
+        let limit = 1 << 23;
+        assert_eq!(client.keys.current.limit, limit);
+        for (sealed, wear) in [
+            (0, Wear::Fresh),
+            (limit / 2 - 1, Wear::Fresh),
+            (limit / 2, Wear::Half),
+            (limit / 4 * 3 - 1, Wear::Half),
+            (limit / 4 * 3, Wear::Worn),
+            (limit - 65, Wear::Worn),
+            (limit - 64, Wear::Spent),
+            (limit, Wear::Spent),
+        ] {
+            client.keys.current.sealed = sealed;
+            assert_eq!(client.keys.wear(), wear, "{sealed}");
+        }
+        assert!(client.keys.seal(9, &[0], &mut [0; 20]).is_err(), "not one beyond the limit");
+        client.keys.current.sealed = limit - 1;
+        client.send();
+        client.keys.on_acked(EARLY, 0);
+        assert!(client.keys.has_rested(EARLY, Duration::from_secs(1)), "the first keys");
+        assert!(client.keys.update());
+        assert_eq!(client.keys.wear(), Wear::Fresh);
+        client.send();
+        assert!(!client.keys.has_rested(LATER, Duration::ZERO), "nothing is acknowledged yet");
+        client.keys.on_acked(EARLY, 1);
+        assert!(client.keys.has_rested(LATER, LATER.since(EARLY)));
+        assert!(!client.keys.has_rested(LATER, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn limits_can_be_lowered_and_not_raised() {
+        let (client, _) = ends();
+        let key = &*client.keys.current.keys.local;
+        let limits =
+            |packets_per_key, forged_packets| KeyLimits { packets_per_key, forged_packets };
+        let low = limits(7, 8);
+        assert_eq!((low.confidentiality(key), low.integrity(key)), (7, 8));
+        let high = limits(u64::MAX, u64::MAX);
+        assert_eq!((high.confidentiality(key), high.integrity(key)), (1 << 23, 1 << 52));
     }
 }

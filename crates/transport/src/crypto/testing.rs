@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::quic::{ClientConnection, Connection, KeyChange, Keys, ServerConnection, Version};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, Side};
 
-use super::OneRttKeys;
+use super::{KeyLimits, OneRttKeys};
 use crate::testing::hex;
 
 pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
@@ -53,7 +53,7 @@ pub fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
                 ends[1 - from].read_hs(&data).unwrap();
                 match change {
                     Some(KeyChange::OneRtt { keys: new, next }) => {
-                        keys[from] = Some(OneRttKeys::new(new, next));
+                        keys[from] = Some(OneRttKeys::new(new, next, KeyLimits::default()));
                     }
                     Some(KeyChange::Handshake { .. }) => {}
                     None => break,

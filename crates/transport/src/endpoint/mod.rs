@@ -48,6 +48,7 @@ use crate::connection::{
     initial_suite,
 };
 use crate::crypto::{TOKEN_KEY_LEN, Token, TokenKey};
+use crate::stream::PagePool;
 
 pub use incoming::{AcceptError, Incoming};
 use used::UsedTokens;
@@ -165,6 +166,8 @@ pub struct Endpoint {
     /// By what the client sends to. At most [`EndpointConfig::max_incoming`].
     waiting: BTreeMap<ConnectionId, Waiting>,
     resets: stateless::Budget,
+    /// Memory for what its connections receive.
+    pages: PagePool,
 }
 
 impl Endpoint {
@@ -192,6 +195,7 @@ impl Endpoint {
             connections: Vec::new(),
             free: Vec::new(),
             waiting: BTreeMap::new(),
+            pages: PagePool::new(),
         }
     }
 
@@ -225,7 +229,8 @@ impl Endpoint {
         remote: SocketAddr,
     ) -> Result<(Handle, Connection), StartError> {
         let (source, seed) = (self.source.clone(), self.rng.random());
-        let connection = Connection::connect_with(now, transport, start, remote, source, seed)?;
+        let mut connection = Connection::connect_with(now, transport, start, remote, source, seed)?;
+        connection.streams().set_pages(self.pages.clone());
         let handle = self.add(connection.handshake_id(), None);
         Ok((handle, connection))
     }

@@ -243,6 +243,8 @@ fn many_connections_on_one_socket() {
         assert_eq!(connection.read(id, &mut byte), Ok(ReadOutcome::Bytes(1)));
         seen.push(byte[0]);
     }
+    // All have their memory from the endpoint, and have given it back.
+    assert_eq!((pair.ends[0].pages.count(), pair.ends[1].pages.count()), (0, 20));
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..20), "{seen:?}");
     // Four IDs each, and of the client's the first one the servers had.

@@ -80,23 +80,26 @@ operations! {
     HandleDatagram = 1, "RFC 9000 s.12.2", Bytes(path, ecn) -> (accept);
     /// The whole packet number from its truncated form.
     RestorePacketNumber = 2, "RFC 9000 A.3", Words(space, truncated, length, largest) -> (number);
-    /// Whether a packet was received before.
+    /// Whether a packet was received before. One that was, was.
     IsDuplicate = 3, "RFC 9000 s.12.3", Words(space, number) -> (duplicate);
     /// A packet is opened; its payload has not been looked at.
     AfterPacketRead = 4, "RFC 9000 s.12.3", Bytes(space, number, path, ecn) -> ();
     /// All frames of a packet. Output 0: it is treated as lost.
     ParseFrames = 5, "RFC 9000 s.12.4", Bytes(space, number, path) -> (accept);
-    /// How many bytes a frame takes, of those given, its type included; 0: it is malformed.
+    /// How many bytes a frame takes, of those given, its type included; 0: it is malformed. Of a type that
+    /// the transport knows no other answer than 0 counts. Replaced for a type that it does not know by the
+    /// hook whose own that is.
     ParseFrame = 6, "RFC 9000 s.19", Frame(space) -> (length);
-    /// Whether such a frame may come in this space.
+    /// Whether such a frame may come in this space. What the RFC forbids may not; a hook's own frames come
+    /// in 1-RTT packets alone.
     CheckFrame = 7, "RFC 9000 s.12.4 table 3", Frame(space) -> (allowed);
     /// What a frame does. Output 0: its packet is treated as lost.
     ProcessFrame = 8, "RFC 9000 s.19", Frame(space, number, path) -> (accept);
     /// All frames of a packet are processed.
     AfterParseFrames = 9, "RFC 9000 s.13.1", Words(space, number, ack_eliciting) -> ();
-    /// Remembers a packet for acknowledgement.
+    /// Remembers a packet for acknowledgement. That is done whatever is answered.
     RecordPacket = 10, "RFC 9000 s.13.2", Words(space, number, ack_eliciting, ecn) -> ();
-    /// Whether a datagram that opened nothing is a stateless reset.
+    /// Whether a datagram that opened nothing is a stateless reset. One that is none is none.
     IsStatelessReset = 11, "RFC 9000 s.10.3.1", Bytes() -> (reset);
 
     // Acknowledgements.
@@ -110,41 +113,45 @@ operations! {
     ValidateEcn = 15, "RFC 9000 s.13.4.2", Words(path, marked, ect0, ect1, ce) -> (congested);
     /// A packet is acknowledged.
     PacketAcked = 16, "RFC 9002 A.7", Words(space, number, size, path) -> ();
-    /// A frame that a hook wrote is acknowledged.
+    /// A frame that a hook wrote is acknowledged. For that hook alone; of each frame that is acknowledged at
+    /// all this or [`Operation::FrameLost`] is said once.
     FrameAcked = 17, "RFC 9000 s.13.3", Frame(token) -> ();
-    /// Whether an ACK frame must be sent now.
+    /// Whether an ACK frame must be sent now. Never where there is nothing to tell, always where the peer was
+    /// told that it would be.
     AckIsDue = 18, "RFC 9000 s.13.2.1", Words(space) -> (due);
-    /// When one must be.
+    /// When one must be; not later than the default.
     AckDeadline = 19, "RFC 9000 s.13.2.1", Words(space) -> (at);
-    /// On which path acknowledgements of a space go.
+    /// On which path acknowledgements of a space go; another than the active one counts as that.
     SelectACKPath = 20, "RFC 9000 s.9.3", Words(space, path) -> (path);
     /// How many ranges an ACK frame has, of those there are.
     AckRangeCount = 21, "RFC 9000 s.13.2.3", Words(space, available) -> (count);
     /// The ACK Delay field, from the time waited.
     EncodeAckDelay = 22, "RFC 9000 s.19.3", Words(space, waited) -> (raw_delay);
-    /// How often to acknowledge.
+    /// How often to acknowledge; `max_delay` is not above what the peer was told.
     AckPolicy = 23, "RFC 9000 s.13.2.2", Words(space) -> (threshold, max_delay, reordering);
 
     // Loss.
-    /// When a packet counts as lost.
+    /// When a packet counts as lost: 3 packets at least, a millisecond at least, and a second above the
+    /// default at most.
     LossThresholds = 24, "RFC 9002 s.6.1", Words(path) -> (packets, delay);
-    /// Gives up what is lost by now.
+    /// Gives up what is lost by now. That is done whatever is answered.
     DetectLost = 25, "RFC 9002 A.10", Words(space) -> ();
     /// A packet is given up.
     PacketLost = 26, "RFC 9002 s.6.1", Words(space, number, size, path) -> ();
-    /// Whether what was in a lost or probed packet is sent again.
+    /// Whether what was in a lost or probed packet is sent again. Of a lost one it is in any case.
     SelectRetransmission = 27, "RFC 9000 s.13.3", Words(space, number, probe) -> (again);
-    /// A frame that a hook wrote is given up.
+    /// A frame that a hook wrote is given up; that is not taken back if it arrived after all.
     FrameLost = 28, "RFC 9000 s.13.3", Frame(token) -> ();
-    /// The probe timeout, without backoff.
+    /// The probe timeout, without backoff: a round trip at least, and a second above the default at most.
     ProbeTimeout = 29, "RFC 9002 s.6.2.1", Words(space, path) -> (duration);
-    /// How many times as long it is after so many in a row.
+    /// How many times as long it is after so many in a row: 1 to 1,024.
     PtoBackoff = 30, "RFC 9002 s.6.2.1", Words(count) -> (factor);
-    /// When loss detection is to look again.
+    /// When loss detection is to look again: not sooner than the default or a round trip after what was sent,
+    /// and a second later than the default at most; where that is none, none.
     SetTimer = 31, "RFC 9002 A.8", Words() -> (at);
-    /// A timer has run out.
+    /// A timer has run out. What is due is done whatever is answered.
     OnTimer = 32, "RFC 9002 A.9", Words() -> ();
-    /// How many probes a probe timeout sends.
+    /// How many probes a probe timeout sends: one or two.
     ProbeCount = 33, "RFC 9002 s.6.2.4", Words(space, count) -> (probes);
     /// Whether losses so far apart are persistent congestion.
     PersistentCongestion = 34, "RFC 9002 s.7.6", Words(path, found) -> (persistent);
@@ -152,7 +159,7 @@ operations! {
     SpuriousLoss = 35, "RFC 9002 s.6.1", Words(space, packets) -> ();
 
     // Congestion control.
-    /// The congestion window in bytes.
+    /// The congestion window in bytes; two datagrams at least.
     CongestionWindow = 36, "RFC 9002 s.7", Words(path) -> (bytes);
     /// Bytes that count were sent.
     CongestionSent = 37, "RFC 9002 B.4", Words(path, bytes, in_flight) -> ();
@@ -160,19 +167,21 @@ operations! {
     CongestionAcked = 38, "RFC 9002 B.5", Words(path, bytes, in_flight, app_limited) -> ();
     /// Loss or marks.
     CongestionEvent = 39, "RFC 9002 B.6", Words(path, largest_sent, marked, bytes) -> ();
-    /// Bytes a second to send at.
+    /// Bytes a second to send at; two datagrams at least.
     PacingRate = 40, "RFC 9002 s.7.7", Words(path) -> (rate);
-    /// When a datagram may leave at that rate; none: now.
+    /// When a datagram may leave at that rate; none: now. A second after it was first put off it may.
     PaceUntil = 41, "RFC 9002 s.7.7", Words(path, rate, size) -> (at);
     /// There was too little to send to fill the window.
     AppLimited = 42, "RFC 9002 s.7.8", Words(path, in_flight) -> ();
 
     // Sending.
-    /// On which path the next datagram goes: the packet scheduler.
+    /// On which path the next datagram goes: the packet scheduler. The active one, or one that has something
+    /// to send which probes it; any other answer stands for the default.
     SelectPath = 43, "RFC 9000 s.9", Words() -> (path);
-    /// Whether a packet of a space is to be sent now.
+    /// Whether a packet of a space is to be sent now. None where there is nothing to send; where there is
+    /// something, it can be put off for a second.
     HasContent = 44, "RFC 9000 s.12.2", Words(space, path, may_count) -> (yes);
-    /// How large the datagram may be.
+    /// How large the datagram may be: 1,200 bytes at least, and what the path is known to take at most.
     DatagramSize = 45, "RFC 9000 s.14", Words(path) -> (bytes);
     /// The number of the next packet; not below `next`, and at most 64 above.
     NextPacketNumber = 46, "RFC 9000 s.17.1", Words(space, next) -> (number);
@@ -180,14 +189,16 @@ operations! {
     SpinBit = 47, "RFC 9000 s.17.4", Words(path) -> (bit);
     /// The header of a packet is written, its payload not yet.
     GenerateHeader = 48, "RFC 9000 s.17", Words(space, number, path) -> ();
-    /// The frames of a packet. Output 0: nothing in it is ack-eliciting.
+    /// The frames of a packet. Output 0: nothing in it is ack-eliciting. They are written whatever is
+    /// answered.
     GenerateFrames = 49, "RFC 9000 s.12.4", Words(space, number, room) -> (ack_eliciting);
-    /// A frame as it goes out: bytes written so far in the buffer, and how many they are. For types
-    /// that only a hook knows, there are none yet, and `token` is the one it queued the frame with.
+    /// A frame as it goes out. Of the transport's own, to look at: its bytes, and how many they are. Of a
+    /// hook's own, for that hook to write: a buffer, and the `token` that it queued the frame with. What it
+    /// writes must be one frame of the type, as its own [`Operation::ParseFrame`] reads it.
     WriteFrame = 50, "RFC 9000 s.19", Frame(space, token, length) -> (length);
-    /// Bytes of PADDING at the end of a packet.
+    /// Bytes of PADDING at the end of a packet; not below what is wanted.
     PadPacket = 51, "RFC 9000 s.14.1", Words(space, wanted) -> (bytes);
-    /// A packet was sent.
+    /// A packet was sent. It is remembered whatever is answered.
     SendPacket = 52, "RFC 9002 A.5", Words(space, number, size, ack_eliciting, path) -> ();
     /// A datagram is about to leave, as it is on the wire.
     SendDatagram = 53, "RFC 9000 s.12.2", Bytes(path, ecn) -> ();
@@ -195,7 +206,8 @@ operations! {
     MarkEcn = 54, "RFC 9000 s.13.4", Words(path, space) -> (mark);
     /// Which stream goes next; none: whose turn it is.
     ScheduleStream = 55, "RFC 9000 s.2.3", Words(room) -> (stream);
-    /// The limit to tell the peer for a stream, or, where that is none, for the connection.
+    /// The limit to tell the peer for a stream, or, where that is none, for the connection; not below the
+    /// default, and no more room than the window may ever have.
     WindowUpdate = 56, "RFC 9000 s.4.2", Words(stream, limit) -> (limit);
     /// Whether the application may open a stream now: 0 bidirectional, 1 unidirectional.
     OpenStream = 57, "RFC 9000 s.4.6", Words(direction) -> (allowed);
@@ -207,7 +219,8 @@ operations! {
     RetireConnectionId = 59, "RFC 9000 s.5.1.2", Words(sequence) -> ();
 
     // Paths.
-    /// The size of a probe for larger datagrams, if one is due; 0: none.
+    /// The size of a probe for larger datagrams, if one is due; 0: none. Of a hook's answers 0 counts, any
+    /// other stands for the default.
     ProbeMtu = 60, "RFC 9000 s.14.3", Words(path) -> (size);
     /// A probe arrived (1) or was lost (0).
     MtuProbeDone = 61, "RFC 8899 s.4", Words(path, arrived) -> ();
@@ -230,13 +243,15 @@ operations! {
     KeysReady = 65, "RFC 9001 s.4.1.4", Words(space) -> ();
     /// Keys of a space are thrown away.
     DiscardKeys = 66, "RFC 9001 s.4.9", Words(space) -> ();
-    /// Whether the application's wish to update keys is followed.
-    UpdateKeys = 67, "RFC 9001 s.6", Words() -> (allowed);
+    /// Whether keys are updated now: the application wishes it, or (`worn`) they have protected half of the
+    /// packets that they may. From three quarters on nobody is asked.
+    UpdateKeys = 67, "RFC 9001 s.6", Words(worn) -> (allowed);
     /// The handshake is complete.
     HandshakeComplete = 68, "RFC 9001 s.4.1.1", Words() -> ();
     /// It is confirmed.
     HandshakeConfirmed = 69, "RFC 9001 s.4.1.2", Words() -> ();
-    /// How long nothing may come before the connection is dropped; none: for ever.
+    /// How long nothing may come before the connection is dropped; none: for ever. Not longer than the
+    /// default.
     IdleTimeout = 70, "RFC 9000 s.10.1", Words() -> (duration);
     /// We close the connection.
     CloseConnection = 71, "RFC 9000 s.10.2", Words(application, code) -> ();

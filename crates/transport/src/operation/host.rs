@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::HookId;
+use super::{HookId, OwnFrame};
 use crate::{Connection, Timestamp};
 
-/// Frames of hooks that may wait to be sent, on one connection.
+/// Frames of one hook that may wait to be sent.
 const MAX_WAITING: usize = 64;
 
 /// A value of the connection, by a number that never changes. Durations and moments are in
@@ -13,15 +13,17 @@ const MAX_WAITING: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Field {
-    /// The smoothed round-trip time (RFC 9002 s.5.3); may be set.
+    /// The smoothed round-trip time (RFC 9002 s.5.3); may be set, to a minute at most.
     SmoothedRtt = 1,
-    /// Its variation; may be set.
+    /// Its variation; may be set, to a minute at most.
     RttVariation = 2,
     /// The least round-trip time.
     MinRtt = 3,
     /// The latest sample.
     LatestRtt = 4,
-    /// The congestion window.
+    /// The congestion window in force: a hook's, if one has answered [`Operation::CongestionWindow`].
+    ///
+    /// [`Operation::CongestionWindow`]: super::Operation::CongestionWindow
     CongestionWindow = 5,
     /// Bytes in flight.
     BytesInFlight = 6,
@@ -99,7 +101,7 @@ pub enum Denied {
     ReadOnly(Field),
     /// Too many of its frames are waiting.
     Full,
-    /// No such frame type: above 2^62.
+    /// The frame type is not the hook's own.
     FrameType,
 }
 
@@ -109,12 +111,13 @@ pub enum Denied {
 /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extension {
+    pub hook: HookId,
     pub frame_type: u64,
     pub token: u64,
     pub eliciting: bool,
 }
 
-/// Those that wait.
+/// Those that wait: of each hook at most [`MAX_WAITING`].
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
     waiting: VecDeque<Extension>,
@@ -133,6 +136,11 @@ impl Extensions {
         self.waiting.pop_front()
     }
 
+    /// Those of a hook that is off.
+    pub fn forget(&mut self, hook: HookId) {
+        self.waiting.retain(|one| one.hook != hook);
+    }
+
     pub fn put_back(&mut self, extension: Extension) {
         self.waiting.push_front(extension);
     }
@@ -142,6 +150,8 @@ impl Extensions {
 pub struct Host<'a> {
     pub(crate) connection: &'a mut Connection,
     pub(crate) hook: HookId,
+    /// Those that the hook declared.
+    pub(crate) frames: &'a [OwnFrame],
 }
 
 impl Host<'_> {
@@ -168,9 +178,10 @@ impl Host<'_> {
         if self.connection.set_field(field, value) { Ok(()) } else { Err(Denied::ReadOnly(field)) }
     }
 
-    /// Asks for a frame of this type to be sent: [`Operation::WriteFrame`] will be called for it, with
-    /// `token`, when there is room. `eliciting`: the peer must acknowledge it, and the hook is told
-    /// whether it did ([`Operation::FrameAcked`], [`Operation::FrameLost`]).
+    /// Asks for a frame of this type, one of the hook's own, to be sent: [`Operation::WriteFrame`] will be
+    /// called for it, with `token`, when there is room in a 1-RTT packet. If the type is acknowledged, the
+    /// hook is told once what became of each that was sent: [`Operation::FrameAcked`] or
+    /// [`Operation::FrameLost`].
     ///
     /// # Errors
     /// [`Denied::Full`], [`Denied::FrameType`].
@@ -178,20 +189,15 @@ impl Host<'_> {
     /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
     /// [`Operation::FrameAcked`]: super::Operation::FrameAcked
     /// [`Operation::FrameLost`]: super::Operation::FrameLost
-    pub fn queue_frame(
-        &mut self,
-        frame_type: u64,
-        token: u64,
-        eliciting: bool,
-    ) -> Result<(), Denied> {
-        if equic_wire::VarInt::new(frame_type).is_err() {
-            return Err(Denied::FrameType);
-        }
+    pub fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
+        let own = self.frames.iter().find(|own| own.frame_type == frame_type);
+        let own = own.ok_or(Denied::FrameType)?;
+        let (hook, eliciting) = (self.hook, own.ack_eliciting);
         let waiting = &mut self.connection.extensions.waiting;
-        if waiting.len() >= MAX_WAITING {
+        if waiting.iter().filter(|one| one.hook == hook).count() >= MAX_WAITING {
             return Err(Denied::Full);
         }
-        waiting.push_back(Extension { frame_type, token, eliciting });
+        waiting.push_back(Extension { hook, frame_type, token, eliciting });
         Ok(())
     }
 

@@ -8,6 +8,11 @@
 //! or does it itself. Hooks are out of the connection while one of them runs, so what a hook causes
 //! takes its defaults: there is no recursion. A hook that fails is taken off, and the default runs.
 //!
+//! Frames that a hook sends are of types that it declared ([`Connection::attach_with_frames`]); it writes no
+//! others. What it answers is held within bounds, so that no answer brings a connection to a halt or has it
+//! send without end: [`catalogue`] says which. What a hook swallows ends like what the network swallows, by
+//! the idle timeout, which no hook can put off.
+//!
 //! * `table.rs`: which hooks are attached to what; one test of one bit where there is none;
 //! * `words.rs`: typed values as words and back;
 //! * `host.rs`: what a hook sees of the connection and may ask of it.
@@ -15,6 +20,7 @@
 //! The operations are called, and their defaults written, in [`crate::connection`].
 //!
 //! [`Connection::attach`]: crate::Connection::attach
+//! [`Connection::attach_with_frames`]: crate::Connection::attach_with_frames
 
 pub mod catalogue;
 mod host;
@@ -24,7 +30,7 @@ mod words;
 pub use catalogue::{Carries, Description, Operation};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
-pub use table::{AttachError, HookId, Point};
+pub use table::{AttachError, HookId, OwnFrame, Point};
 pub(crate) use table::{Attached, Table};
 pub(crate) use words::{MAX_WORDS, Words};
 

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use equic_wire::VarInt;
+use equic_wire::frame::FrameType;
+
 use super::{Carries, Hook, Operation};
 
 /// Where a hook is attached.
@@ -36,6 +39,29 @@ impl Point {
     }
 }
 
+/// A frame type of a hook's own: it alone writes, parses and processes such frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnFrame {
+    /// The type: none that the transport knows, and no other hook's.
+    pub frame_type: u64,
+    /// Whether a packet with such a frame is to be acknowledged. Both ends must say the same. Of extension
+    /// frames only those that replace or supplement ACK frames are not (RFC 9000 s.19.21); of them a hook
+    /// does not hear whether they arrived.
+    pub ack_eliciting: bool,
+}
+
+impl OwnFrame {
+    /// One that is acknowledged.
+    pub const fn new(frame_type: u64) -> OwnFrame {
+        OwnFrame { frame_type, ack_eliciting: true }
+    }
+
+    /// One that is not.
+    pub const fn silent(frame_type: u64) -> OwnFrame {
+        OwnFrame { frame_type, ack_eliciting: false }
+    }
+}
+
 /// Why a hook was not attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
@@ -43,8 +69,17 @@ pub enum AttachError {
     Taken(Operation),
     /// The operation has no frame types.
     NoFrameTypes(Operation),
-    /// No more than 32 hooks on a connection.
+    /// No more than 32 hooks on a connection at a time.
     TooMany,
+    /// A frame type cannot be the hook's own: the transport knows it, it is another hook's, or no type.
+    FrameType(u64),
+    /// More than 16 frame types of its own.
+    TooManyFrameTypes,
+    /// The hook does not replace [`Operation::ParseFrame`] for this type of its own: nobody could say where
+    /// such a frame ends.
+    NoParser(u64),
+    /// The operation can be replaced for this frame type only by the hook whose own the type is.
+    NotOwn(Operation, u64),
 }
 
 impl std::fmt::Display for AttachError {
@@ -56,19 +91,52 @@ impl std::fmt::Display for AttachError {
             AttachError::NoFrameTypes(operation) => {
                 write!(f, "{operation} is not one for each frame type: attach to it without one")
             }
-            AttachError::TooMany => write!(f, "no more than {MAX_HOOKS} hooks on a connection"),
+            AttachError::TooMany => write!(
+                f,
+                "no more than {MAX_HOOKS} hooks on a connection at a time: detach another first"
+            ),
+            AttachError::FrameType(frame_type) => write!(
+                f,
+                "{frame_type:#x} cannot be a frame type of the hook's own: choose one that neither QUIC \
+                 nor another hook has"
+            ),
+            AttachError::TooManyFrameTypes => {
+                write!(f, "no more than {MAX_FRAME_TYPES} frame types of a hook's own")
+            }
+            AttachError::NoParser(frame_type) => write!(
+                f,
+                "nobody can say where a frame of type {frame_type:#x} ends: replace ParseFrame, too"
+            ),
+            AttachError::NotOwn(operation, frame_type) => write!(
+                f,
+                "{operation} for frame type {frame_type:#x} is for the hook whose own the type is: declare it"
+            ),
         }
     }
 }
 
 impl std::error::Error for AttachError {}
 
-/// Names a hook of a connection.
+/// Names a hook of a connection. One that is attached later never has the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HookId(pub(crate) usize);
+pub struct HookId {
+    place: u32,
+    generation: u32,
+}
 
-/// How many hooks a connection takes, ever: their places are not given again.
+/// How many hooks a connection takes at a time.
 const MAX_HOOKS: usize = 32;
+
+/// How many frame types may be one hook's.
+const MAX_FRAME_TYPES: usize = 16;
+
+/// A place for a hook; given again when that is off.
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    hook: Option<Box<dyn Hook>>,
+    frames: Vec<OwnFrame>,
+}
 
 /// Who is attached at one place.
 #[derive(Debug, Clone, Default)]
@@ -100,7 +168,10 @@ pub(crate) struct Table {
     /// A bit for each operation that anything is attached to.
     hooked: u128,
     points: BTreeMap<(Operation, Option<u64>), Attached>,
-    pub hooks: Vec<Option<Box<dyn Hook>>>,
+    /// At most [`MAX_HOOKS`], but for those whose generations are used up.
+    places: Vec<Place>,
+    /// Whose own a frame type is.
+    owners: BTreeMap<u64, (HookId, OwnFrame)>,
 }
 
 impl Table {
@@ -111,19 +182,69 @@ impl Table {
         !cfg!(feature = "bench-without-operations") && self.hooked & operation.bit() != 0
     }
 
+    /// Whether any hook is attached to anything.
+    pub fn is_empty(&self) -> bool {
+        self.hooked == 0
+    }
+
     pub fn attached(&self, operation: Operation, parameter: u64) -> Attached {
         let all = self.points.get(&(operation, None));
         let specific = self.points.get(&(operation, Some(parameter)));
-        match (all, specific) {
+        let mut attached = match (all, specific) {
             (Some(all), Some(specific)) => all.join(specific),
             (Some(one), None) | (None, Some(one)) => one.clone(),
             (None, None) => Attached::default(),
+        };
+        attached.replace =
+            attached.replace.filter(|id| self.may_replace(*id, operation, parameter));
+        attached
+    }
+
+    /// Frames of a type that the transport knows are written by nobody else; those that it does not know
+    /// are for the hook whose own they are, from the first byte to the last.
+    fn may_replace(&self, id: HookId, operation: Operation, parameter: u64) -> bool {
+        if operation.describe().carries != Carries::Frame {
+            return true;
+        }
+        match self.owner(parameter) {
+            Some((owner, _)) => owner == id,
+            None => is_known(parameter) && !is_for_owners(operation),
         }
     }
 
-    pub fn attach(&mut self, hook: Box<dyn Hook>, points: &[Point]) -> Result<HookId, AttachError> {
-        if self.hooks.len() >= MAX_HOOKS {
-            return Err(AttachError::TooMany);
+    /// Whose own a frame type is.
+    pub fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
+        self.owners.get(&frame_type).copied()
+    }
+
+    /// The hook and the frame types that are its own.
+    pub fn hook_mut(&mut self, id: HookId) -> Option<(&mut dyn Hook, &[OwnFrame])> {
+        let place = self.places.get_mut(id.place as usize)?;
+        if place.generation != id.generation {
+            return None;
+        }
+        Some((&mut **place.hook.as_mut()?, &place.frames))
+    }
+
+    fn check(&self, points: &[Point], frames: &[OwnFrame]) -> Result<(), AttachError> {
+        if frames.len() > MAX_FRAME_TYPES {
+            return Err(AttachError::TooManyFrameTypes);
+        }
+        for (at, own) in frames.iter().enumerate() {
+            let frame_type = own.frame_type;
+            let again = frames[..at].iter().any(|other| other.frame_type == frame_type);
+            let valid = VarInt::new(frame_type).is_ok() && !is_known(frame_type);
+            if again || !valid || self.owner(frame_type).is_some() {
+                return Err(AttachError::FrameType(frame_type));
+            }
+            let parses = |point: &Point| {
+                point.replace
+                    && point.operation == Operation::ParseFrame
+                    && point.frame_type.is_none_or(|other| other == frame_type)
+            };
+            if !points.iter().any(parses) {
+                return Err(AttachError::NoParser(frame_type));
+            }
         }
         for point in points {
             let operation = point.operation;
@@ -134,9 +255,44 @@ impl Table {
             if point.replace && there.is_some_and(|there| there.replace.is_some()) {
                 return Err(AttachError::Taken(operation));
             }
+            if let Some(frame_type) = point.frame_type.filter(|_| point.replace) {
+                let own = frames.iter().any(|own| own.frame_type == frame_type);
+                if !own && (!is_known(frame_type) || is_for_owners(operation)) {
+                    return Err(AttachError::NotOwn(operation, frame_type));
+                }
+            }
         }
-        let id = HookId(self.hooks.len());
-        self.hooks.push(Some(hook));
+        Ok(())
+    }
+
+    /// A place that is free.
+    fn place(&mut self) -> Result<u32, AttachError> {
+        let free = |place: &Place| place.hook.is_none() && place.generation < u32::MAX;
+        let taken = self.places.iter().filter(|place| place.hook.is_some()).count();
+        if taken >= MAX_HOOKS {
+            return Err(AttachError::TooMany);
+        }
+        let at = self.places.iter().position(free).unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        });
+        u32::try_from(at).map_err(|_| AttachError::TooMany)
+    }
+
+    pub fn attach(
+        &mut self,
+        hook: Box<dyn Hook>,
+        points: &[Point],
+        frames: &[OwnFrame],
+    ) -> Result<HookId, AttachError> {
+        self.check(points, frames)?;
+        let at = self.place()?;
+        let place = &mut self.places[at as usize];
+        let id = HookId { place: at, generation: place.generation };
+        (place.hook, place.frames) = (Some(hook), frames.to_vec());
+        for own in frames {
+            self.owners.insert(own.frame_type, (id, *own));
+        }
         for point in points {
             let there = self.points.entry((point.operation, point.frame_type)).or_default();
             if point.before {
@@ -154,13 +310,19 @@ impl Table {
     }
 
     pub fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
-        let hook = self.hooks.get_mut(id.0)?.take();
+        self.hook_mut(id)?;
+        let place = &mut self.places[id.place as usize];
+        // The next hook here has another name.
+        place.generation += 1;
+        place.frames = Vec::new();
+        let hook = place.hook.take();
         for there in self.points.values_mut() {
             there.before.retain(|other| *other != id);
             there.after.retain(|other| *other != id);
             there.replace = there.replace.filter(|other| *other != id);
         }
         self.points.retain(|_, there| !there.is_empty());
+        self.owners.retain(|_, (owner, _)| *owner != id);
         self.count_anew();
         hook
     }
@@ -168,4 +330,15 @@ impl Table {
     fn count_anew(&mut self) {
         self.hooked = self.points.keys().fold(0, |bits, (operation, _)| bits | operation.bit());
     }
+}
+
+/// Whether the transport knows the frame type.
+fn is_known(frame_type: u64) -> bool {
+    VarInt::new(frame_type).is_ok_and(|frame_type| FrameType(frame_type).is_known())
+}
+
+/// Whether the operation is replaced for frame types of a hook's own alone.
+fn is_for_owners(operation: Operation) -> bool {
+    use Operation::{FrameAcked, FrameLost, WriteFrame};
+    matches!(operation, WriteFrame | FrameAcked | FrameLost)
 }

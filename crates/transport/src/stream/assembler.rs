@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::pages::{self, PAGE, Page};
+use super::pages::{PAGE, Page, PagePool};
 use crate::ranges::RangeSet;
 
 /// Gaps that are always allowed, however little has arrived.
@@ -30,9 +30,16 @@ pub struct Assembler {
     waiting: RangeSet,
     /// Bytes in `waiting`.
     buffered: u64,
+    /// Where pages come from and go to.
+    pool: PagePool,
 }
 
 impl Assembler {
+    /// With its memory from a pool; the default's is the allocator's.
+    pub fn with_pool(pool: PagePool) -> Assembler {
+        Assembler { pool, ..Assembler::default() }
+    }
+
     /// How much was read: the offset of the next byte to come out.
     pub fn read_offset(&self) -> u64 {
         self.read
@@ -91,7 +98,7 @@ impl Assembler {
             if index >= self.pages.len() {
                 self.pages.resize_with(index + 1, || None);
             }
-            let page = self.pages[index].get_or_insert_with(pages::take);
+            let page = self.pages[index].get_or_insert_with(|| self.pool.take());
             let count = data.len().min(PAGE - within);
             page[within..within + count].copy_from_slice(&data[..count]);
             data = &data[count..];
@@ -118,12 +125,12 @@ impl Assembler {
         if self.read - self.base == PAGE as u64 {
             self.base += PAGE as u64;
             if let Some(page) = self.pages.pop_front().flatten() {
-                pages::put(page);
+                self.pool.put(page);
             }
         }
         if self.buffered == 0 {
             // Idle streams hold no memory.
-            std::mem::take(&mut self.pages).into_iter().flatten().for_each(pages::put);
+            self.give_back();
             self.base = self.read - self.read % PAGE as u64;
         }
     }
@@ -156,7 +163,15 @@ impl Assembler {
 
     /// Gives up all that has arrived, for a stream that was reset or is not wanted.
     pub fn clear(&mut self) {
-        *self = Assembler { base: self.base, read: self.read, ..Assembler::default() };
+        self.give_back();
+        let pool = std::mem::take(&mut self.pool);
+        *self = Assembler { base: self.base, read: self.read, pool, ..Assembler::default() };
+    }
+
+    fn give_back(&mut self) {
+        for page in std::mem::take(&mut self.pages).into_iter().flatten() {
+            self.pool.put(page);
+        }
     }
 }
 
@@ -176,9 +191,10 @@ mod tests {
     #[test]
     fn any_order_any_overlap_any_read_sizes() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
+        let pool = PagePool::new();
         for _ in 0..40 {
             // Of others, whose data must not show.
-            (0..8).for_each(|_| pages::put(Box::new([0xdb; PAGE])));
+            (0..8).for_each(|_| pool.put(Box::new([0xdb; PAGE])));
             let length = rng.random_range(1..60_000u64);
             let mut frames = Vec::new();
             let mut at = 0;
@@ -188,7 +204,7 @@ mod tests {
                 at = end;
             }
             frames.shuffle(&mut rng);
-            let (mut assembler, mut out) = (Assembler::default(), Vec::new());
+            let (mut assembler, mut out) = (Assembler::with_pool(pool.clone()), Vec::new());
             for frame in frames {
                 assembler.insert(frame.start, &data(frame)).unwrap();
                 if rng.random_bool(0.5) {
@@ -202,6 +218,32 @@ mod tests {
             out.extend_from_slice(&rest[..count]);
             assert_eq!(out, data(0..length));
             assert_eq!((assembler.buffered(), assembler.memory()), (0, 0));
+        }
+    }
+
+    /// What one stream received is not in the memory that another gets, read or given up, in order or not.
+    #[test]
+    fn nothing_of_one_stream_is_in_the_memory_of_another() {
+        let pool = PagePool::new();
+        let mut first = Assembler::with_pool(pool.clone());
+        for end in ["read", "cleared"] {
+            first.insert(first.read_offset(), &[0xdb; 3 * PAGE]).unwrap();
+            match end {
+                "read" => assert_eq!(first.drain(usize::MAX, |_| ()), 3 * PAGE),
+                _ => first.clear(),
+            }
+            assert_eq!(pool.count(), 3, "{end}");
+            let mut second = Assembler::with_pool(pool.clone());
+            for offset in [0, 2 * PAGE as u64, PAGE as u64] {
+                second.insert(offset + 9, b"mine").unwrap();
+            }
+            assert_eq!(pool.count(), 0, "{end}: the same pages");
+            for page in second.pages.iter().flatten() {
+                assert!(page.iter().all(|byte| *byte != 0xdb), "{end}");
+            }
+            first = Assembler::with_pool(pool.clone());
+            second.clear();
+            assert_eq!(pool.count(), 3);
         }
     }
 

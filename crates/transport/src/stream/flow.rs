@@ -64,9 +64,11 @@ impl ReceiveWindow {
         self.raise(self.read.saturating_add(self.size))
     }
 
-    /// Moves the limit on to this, if it is further; what it is now.
+    /// Moves the limit on to this, if it is further, and leaves no more room than the window may ever have;
+    /// what it is now.
     pub fn raise(&mut self, limit: u64) -> u64 {
-        self.limit = self.limit.max(limit.min((1 << 62) - 1));
+        let most = self.read.saturating_add(self.max_size).min((1 << 62) - 1);
+        self.limit = self.limit.max(limit.min(most));
         self.limit
     }
 }

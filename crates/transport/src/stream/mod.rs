@@ -16,6 +16,7 @@ mod set;
 
 pub use assembler::{Assembler, TooFragmented};
 pub use flow::{ReceiveWindow, SendWindow};
+pub use pages::PagePool;
 pub use receive::{ReadOutcome, ReceiveError, ReceiveHalf, ReceiveState};
 pub use send::{Piece, SendHalf, SendState, WriteError};
 pub use send_buffer::SendBuffer;

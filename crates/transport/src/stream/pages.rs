@@ -1,38 +1,75 @@
-//! Memory for what arrives, in pages.
+//! Memory for what arrives, in pages, and pools of pages.
+//!
+//! A pool is the caller's: an [`crate::Endpoint`] has one for all its connections, a connection without
+//! endpoint its own. What a connection received cannot come out of another: a page is overwritten with zeros
+//! before it goes into a pool, which takes nothing else, so whoever gets one finds zeros.
 
-use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
 /// a stream takes at most its flow control window and one page.
 pub const PAGE: usize = 4096;
 
-/// So many a thread keeps, whatever the number of its connections: 256 KiB, which stay in a CPU's cache.
+/// So many a pool keeps, whatever the number of its connections: 256 KiB, which stay in a CPU's cache.
 const KEPT: usize = 64;
 
-/// A page. What it holds at first is of no meaning: it may have been another stream's.
+/// A page.
 pub type Page = Box<[u8; PAGE]>;
 
-thread_local! {
-    /// Pages that were read out, for those needed next: an allocator gives memory back to the system when
-    /// an application has read all there is, and each page then costs a fault and is cleared again.
-    static FREE: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) };
+/// A page without content.
+#[derive(Debug)]
+struct Cleared(Page);
+
+impl Cleared {
+    /// What it held is in a CPU's cache, having just been read: this is a small part of what taking it in
+    /// and decrypting it cost.
+    fn new(mut page: Page) -> Cleared {
+        page.fill(0);
+        Cleared(page)
+    }
 }
 
-/// One that is free, or a new one.
-pub fn take() -> Page {
-    // A thread that ends has no more of them.
-    let free = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
-    free.unwrap_or_else(|| Box::new([0; PAGE]))
-}
+/// Pages that were read out, for those needed next: an allocator gives memory back to the system when an
+/// application has read all there is, and each page then costs a fault. Clones share it; the default
+/// keeps none.
+#[derive(Debug, Clone, Default)]
+pub struct PagePool(Option<Arc<Mutex<Vec<Cleared>>>>);
 
-/// One that is not needed any more.
-pub fn put(page: Page) {
-    let _ = FREE.try_with(|free| {
-        let mut free = free.borrow_mut();
-        if free.len() < KEPT {
+impl PagePool {
+    /// An empty one.
+    pub fn new() -> PagePool {
+        PagePool(Some(Arc::default()))
+    }
+
+    /// Locked for a push or a pop: applications may read their streams in several threads.
+    fn free(&self) -> Option<MutexGuard<'_, Vec<Cleared>>> {
+        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One that is free, or a new one; of zeros.
+    pub(super) fn take(&self) -> Page {
+        let free = self.free().and_then(|mut free| free.pop());
+        free.map_or_else(|| Box::new([0; PAGE]), |Cleared(page)| page)
+    }
+
+    /// One that is not needed any more.
+    pub(super) fn put(&self, page: Page) {
+        if self.0.is_none() {
+            return;
+        }
+        let page = Cleared::new(page);
+        if let Some(mut free) = self.free()
+            && free.len() < KEPT
+        {
             free.push(page);
         }
-    });
+    }
+
+    /// How many it has.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.free().map_or(0, |free| free.len())
+    }
 }
 
 #[cfg(test)]
@@ -40,13 +77,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_go_round_and_no_more_than_some_are_kept() {
-        let mut page = take();
-        page[0] = 7;
-        put(page);
-        assert_eq!(take()[0], 7);
-        let many: Vec<Page> = (0..2 * KEPT).map(|_| take()).collect();
-        many.into_iter().for_each(put);
-        assert_eq!(FREE.with_borrow(Vec::len), KEPT);
+    fn pages_go_round_empty_and_no_more_than_some_are_kept() {
+        let pool = PagePool::new();
+        let mut page = pool.take();
+        page.fill(7);
+        let place = page.as_ptr();
+        pool.put(page);
+        let again = pool.take();
+        assert_eq!(again.as_ptr(), place, "the same memory");
+        assert_eq!(*again, [0; PAGE], "and nothing of what it held");
+        let many: Vec<Page> = (0..2 * KEPT).map(|_| pool.take()).collect();
+        many.into_iter().for_each(|page| pool.put(page));
+        assert_eq!(pool.count(), KEPT);
+    }
+
+    #[test]
+    fn clones_share_and_others_do_not() {
+        let (pool, other, none) = (PagePool::new(), PagePool::new(), PagePool::default());
+        pool.clone().put(Box::new([1; PAGE]));
+        none.put(Box::new([1; PAGE]));
+        assert_eq!((pool.count(), other.count(), none.count()), (1, 0, 0));
     }
 }

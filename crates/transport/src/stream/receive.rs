@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::assembler::{Assembler, TooFragmented};
 use super::flow::ReceiveWindow;
+use super::pages::PagePool;
 use crate::Timestamp;
 
 /// Where the receiving part stands: figure 3 of RFC 9000.
@@ -72,11 +73,11 @@ pub struct ReceiveHalf {
 }
 
 impl ReceiveHalf {
-    /// A fresh one with its window.
-    pub fn new(window: ReceiveWindow) -> ReceiveHalf {
+    /// A fresh one with its window, and where its memory comes from.
+    pub fn new(window: ReceiveWindow, pool: PagePool) -> ReceiveHalf {
         ReceiveHalf {
             state: ReceiveState::Receive,
-            assembler: Assembler::default(),
+            assembler: Assembler::with_pool(pool),
             window,
             highest: 0,
             final_size: None,
@@ -298,7 +299,7 @@ mod tests {
     const ROOM: u64 = 1 << 20;
 
     fn half() -> ReceiveHalf {
-        ReceiveHalf::new(ReceiveWindow::new(100, 1000))
+        ReceiveHalf::new(ReceiveWindow::new(100, 1000), PagePool::default())
     }
 
     #[test]

@@ -1,81 +1,161 @@
-//! What makes an honest connection an attacker: a hook, as anybody can attach.
+//! What makes an honest connection an attacker: hooks, as anybody can attach, and keys of its own that put
+//! other bytes into its packets before they protect them. A hook alone could not: it writes no frames but
+//! those of its own types.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use equic_transport::operation::{Bytes, Call, Decision, Hook, HookError, Host, Operation, Point};
+use equic_transport::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::cipher::{AeadKey, Iv};
+use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey, Tag};
+use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 
-/// A frame type that is none: in its place stand the bytes of the input.
-const RAW: u64 = 0x3fff_abcd;
-
-/// What the attacker's hook does next.
+/// What the attacker does next.
 #[derive(Default)]
 pub struct Orders {
     /// Payloads to be sent.
     pub payloads: VecDeque<Vec<u8>>,
-    /// Of those handed to the connection, by token.
-    queued: BTreeMap<u64, Vec<u8>>,
-    next: u64,
-    /// Frames of its own that are to be changed: place and bits.
+    /// Packets of its own that are to be changed: place and bits.
     pub changes: VecDeque<(u8, u8)>,
 }
 
-/// Makes an honest connection an attacker.
+impl Orders {
+    /// A packet is about to be protected.
+    fn carry_out(&mut self, header: &[u8], payload: &mut [u8]) {
+        let short = header.first().is_some_and(|first| first & 0x80 == 0);
+        // At its end is the room that PADDING was asked for.
+        if let Some(order) = self.payloads.front().filter(|_| short)
+            && let Some(at) = payload.len().checked_sub(order.len())
+            && payload[at..].iter().all(|byte| *byte == 0)
+        {
+            payload[at..].copy_from_slice(order);
+            self.payloads.pop_front();
+        }
+        if let Some((at, bits)) = self.changes.pop_front()
+            && !payload.is_empty()
+        {
+            payload[usize::from(at) % payload.len()] ^= bits;
+        }
+    }
+}
+
+thread_local! {
+    /// For keys that are made from now on in this thread: a case runs in one.
+    static ORDERS: RefCell<Option<Arc<Mutex<Orders>>>> = const { RefCell::new(None) };
+}
+
+/// Keys that are made from now on in this thread obey these orders.
+pub fn obey(orders: &Arc<Mutex<Orders>>) {
+    ORDERS.set(Some(orders.clone()));
+}
+
+/// Makes keys that obey.
+struct Armed(&'static dyn Algorithm);
+
+impl Algorithm for Armed {
+    fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
+        let orders = ORDERS.with_borrow(Option::clone).unwrap_or_default();
+        Box::new(ArmedKey { key: self.0.packet_key(key, iv), orders })
+    }
+
+    fn header_protection_key(&self, key: AeadKey) -> Box<dyn HeaderProtectionKey> {
+        self.0.header_protection_key(key)
+    }
+
+    fn aead_key_len(&self) -> usize {
+        self.0.aead_key_len()
+    }
+}
+
+struct ArmedKey {
+    key: Box<dyn PacketKey>,
+    orders: Arc<Mutex<Orders>>,
+}
+
+impl PacketKey for ArmedKey {
+    fn encrypt_in_place(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, rustls::Error> {
+        if let Ok(mut orders) = self.orders.lock() {
+            orders.carry_out(header, payload);
+        }
+        self.key.encrypt_in_place(number, header, payload)
+    }
+
+    fn decrypt_in_place<'a>(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], rustls::Error> {
+        self.key.decrypt_in_place(number, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.integrity_limit()
+    }
+}
+
+/// A provider whose keys obey. To be made once: its suites live as long as the process.
+pub fn armed(provider: &CryptoProvider) -> CryptoProvider {
+    let armed = |suite: &SupportedCipherSuite| {
+        let tls13 = suite.tls13()?;
+        let quic: &'static dyn Algorithm = Box::leak(Box::new(Armed(tls13.quic?)));
+        let Tls13CipherSuite { ref common, hkdf_provider, aead_alg, .. } = *tls13;
+        let common = rustls::crypto::CipherSuiteCommon {
+            suite: common.suite,
+            hash_provider: common.hash_provider,
+            confidentiality_limit: common.confidentiality_limit,
+        };
+        let suite = Tls13CipherSuite { common, hkdf_provider, aead_alg, quic: Some(quic) };
+        Some(SupportedCipherSuite::Tls13(Box::leak(Box::new(suite))))
+    };
+    let cipher_suites = provider.cipher_suites.iter().filter_map(armed).collect();
+    CryptoProvider { cipher_suites, ..provider.clone() }
+}
+
+/// Makes room for orders, and lets nothing hold them up.
 pub struct Attack {
     pub orders: Arc<Mutex<Orders>>,
     pub deaf: bool,
 }
 
 impl Attack {
-    pub const POINTS: [Point; 5] = [
-        Point::replace(Operation::SelectPath),
-        Point::replace(Operation::WriteFrame),
+    pub const POINTS: [Point; 4] = [
+        Point::replace(Operation::PadPacket),
         Point::replace(Operation::ProcessFrame),
         Point::replace(Operation::CongestionWindow),
         Point::replace(Operation::PaceUntil),
     ];
-
-    fn write(&mut self, call: &mut Call<'_>, outputs: &mut [u64]) -> Decision {
-        let Ok(mut orders) = self.orders.lock() else { return Decision::Default };
-        let (token, length) = (call.inputs[1], call.inputs[2]);
-        let Bytes::Out(room) = &mut call.bytes else { return Decision::Default };
-        if call.parameter == RAW {
-            let payload = orders.queued.remove(&token).unwrap_or_default();
-            let length = payload.len().min(room.len());
-            room[..length].copy_from_slice(&payload[..length]);
-            outputs[0] = length as u64;
-            return Decision::Done;
-        }
-        let Some((at, bits)) = orders.changes.pop_front() else { return Decision::Default };
-        if length > 0 {
-            room[usize::from(at) % length as usize] ^= bits;
-        }
-        outputs[0] = length;
-        Decision::Done
-    }
 }
 
 impl Hook for Attack {
     fn replace(
         &mut self,
-        host: &mut Host<'_>,
+        _host: &mut Host<'_>,
         call: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
         match call.operation {
-            Operation::SelectPath => {
-                let Ok(mut orders) = self.orders.lock() else { return Ok(Decision::Default) };
-                if let Some(payload) = orders.payloads.pop_front() {
-                    let token = orders.next;
-                    orders.next += 1;
-                    orders.queued.insert(token, payload);
-                    if host.queue_frame(RAW, token, true).is_err() {
-                        orders.queued.remove(&token);
-                    }
-                }
-                Ok(Decision::Default)
+            Operation::PadPacket => {
+                let Ok(orders) = self.orders.lock() else { return Ok(Decision::Default) };
+                let order = orders.payloads.front().filter(|_| call.inputs[0] >= 2);
+                outputs[0] = call.inputs[1].max(order.map_or(0, |order| order.len() as u64));
+                Ok(Decision::Done)
             }
-            Operation::WriteFrame => Ok(self.write(call, outputs)),
             Operation::ProcessFrame => {
                 // Handshake, acknowledgements, HANDSHAKE_DONE: with those it stays an end at all.
                 if !self.deaf || matches!(call.parameter, 0x02 | 0x03 | 0x06 | 0x1e) {

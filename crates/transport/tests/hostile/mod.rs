@@ -36,11 +36,21 @@ const PAYLOAD: usize = 1_000;
 
 type TlsConfigs = (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>);
 
-static TLS: LazyLock<TlsConfigs> = LazyLock::new(|| {
+/// Of the honest, and of the attacker: they know the same certificate.
+static TLS: LazyLock<[TlsConfigs; 2]> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
     let certificate = CertificateDer::from(made.cert.der().to_vec());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = rustls::crypto::ring::default_provider();
+    let armed = attack::armed(&provider);
+    [provider, armed].map(|provider| configs(Arc::new(provider), &certificate, &key))
+});
+
+fn configs(
+    provider: Arc<rustls::crypto::CryptoProvider>,
+    certificate: &CertificateDer<'static>,
+    key: &PrivateKeyDer<'static>,
+) -> TlsConfigs {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let mut client = rustls::ClientConfig::builder_with_provider(provider.clone())
@@ -54,10 +64,10 @@ static TLS: LazyLock<TlsConfigs> = LazyLock::new(|| {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
+        .with_single_cert(vec![certificate.clone()], key.clone_key())
         .unwrap();
     (Arc::new(client), Arc::new(server))
-});
+}
 
 fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -134,7 +144,12 @@ impl Case {
             transport.datagram_receive_buffer = 0;
         }
         let transport = Arc::new(transport);
-        let (client, server) = (TLS.0.clone(), TLS.1.clone());
+        let orders = Arc::default();
+        attack::obey(&orders);
+        let [honest, armed] = &*TLS;
+        let (client, server) =
+            if on_client { (&honest.0, &armed.1) } else { (&armed.0, &honest.1) };
+        let (client, server) = (client.clone(), server.clone());
         let config = ClientConfig { tls: client, transport: transport.clone() };
         let name = ServerName::try_from("equic.test").unwrap();
         let start = Timestamp::START;
@@ -145,7 +160,7 @@ impl Case {
             victim: None,
             on_client,
             server_config: ServerConfig { tls: server, transport, preferred_addresses: None },
-            orders: Arc::default(),
+            orders,
             accounts: BTreeMap::new(),
             flight: VecDeque::new(),
             last: Vec::new(),
@@ -247,6 +262,10 @@ impl Case {
     /// The attacker says what it has to say, and the victim gets it.
     fn exchange(&mut self) {
         for _ in 0..50 {
+            if self.orders.lock().is_ok_and(|orders| !orders.payloads.is_empty()) {
+                // So that there is a packet for it.
+                self.attacker.ping();
+            }
             let sent = self.attacker.poll_transmit(self.now, &mut self.buffer);
             let Some(sent) = sent else { break };
             self.flight.push_back(self.buffer[..sent.size].to_vec());

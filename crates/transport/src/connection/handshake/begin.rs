@@ -23,10 +23,11 @@ use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
 use crate::connection::waiting::Waiting;
 use crate::connection::{Connection, FirstPacket, Stats, close};
+use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
 use crate::operation::{Extensions, Table};
 use crate::received::AckPolicy;
-use crate::stream::Streams;
+use crate::stream::{PagePool, Streams};
 
 impl Connection {
     /// A client's end. `seed` is fresh randomness for connection IDs and the like.
@@ -44,10 +45,14 @@ impl Connection {
         let suite = initial_suite(config.tls.crypto_provider())?;
         let source = IdSource::random(&suite, &mut rng);
         let start = Start::client(config, suite, name);
-        Connection::connect_with(now, &config.transport, start, remote, source, rng.random())
+        let seed = rng.random();
+        let mut connection =
+            Connection::connect_with(now, &config.transport, start, remote, source, seed)?;
+        connection.streams.set_pages(PagePool::new());
+        Ok(connection)
     }
 
-    /// As [`Connection::connect`], with connection IDs of an endpoint's source.
+    /// As [`Connection::connect`], with connection IDs of an endpoint's source and no pool of pages.
     pub(crate) fn connect_with(
         now: Timestamp,
         transport: &Arc<TransportConfig>,
@@ -109,10 +114,14 @@ impl Connection {
         let mut rng = StdRng::from_seed(seed);
         let suite = serve.suite()?;
         let source = IdSource::random(&suite, &mut rng);
-        Connection::accept_with(now, serve, first, (source, suite), rng.random())
+        let seed = rng.random();
+        let mut connection = Connection::accept_with(now, serve, first, (source, suite), seed)?;
+        connection.streams.set_pages(PagePool::new());
+        Ok(connection)
     }
 
-    /// As [`Connection::accept_from`], for what an endpoint knows of the first packet.
+    /// As [`Connection::accept_from`], for what an endpoint knows of the first packet, and with no pool of
+    /// pages.
     pub(crate) fn accept_with(
         now: Timestamp,
         serve: &dyn Serve,
@@ -183,6 +192,7 @@ impl Connection {
             level: SpaceId::Initial,
             spaces: Spaces::new(),
             one_rtt: None,
+            forgeries: Forgeries::default(),
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),
             preferred_address: None,
@@ -200,6 +210,7 @@ impl Connection {
             ack_frequency_seen: None,
             requests: Requests::new(),
             datagrams: Datagrams::default(),
+            timers_ran: None,
             kept_alive: now,
             idle_since: now,
             sent_since_received: false,

@@ -87,7 +87,7 @@ impl Connection {
                     self.operate(Operation::KeysReady, SpaceId::Handshake, |_, _| ());
                 }
                 Some(KeyChange::OneRtt { keys, next }) => {
-                    self.one_rtt = Some(OneRttKeys::new(keys, next));
+                    self.one_rtt = Some(OneRttKeys::new(keys, next, self.config.key_limits));
                     self.level = SpaceId::DATA;
                     self.operate(Operation::KeysReady, SpaceId::DATA, |_, _| ());
                 }

@@ -7,7 +7,8 @@ use equic_wire::{Reader, Writer};
 
 use super::*;
 use crate::operation::{
-    Bytes, Call, Carries, Decision, Denied, Field, Hook, HookError, Host, Operation, Point,
+    Bytes, Call, Carries, Decision, Denied, Field, Hook, HookError, Host, Operation, OwnFrame,
+    Point,
 };
 
 pub(super) type Calls = Arc<Mutex<BTreeMap<Operation, Vec<(u64, Vec<u64>, Vec<u64>)>>>>;
@@ -66,7 +67,7 @@ pub(super) fn doing(
 }
 
 /// Always these outputs.
-fn always(words: &'static [u64]) -> Box<dyn Hook> {
+pub(super) fn always(words: &'static [u64]) -> Box<dyn Hook> {
     doing(move |_, _, outputs| {
         outputs.copy_from_slice(words);
         Ok(Decision::Done)
@@ -78,10 +79,88 @@ pub(super) fn replace(connection: &mut Connection, operation: Operation, hook: B
 }
 
 /// A frame that only hooks know: its type, and 8 bytes.
-const STAMP: u64 = 0x2f5a;
+pub(super) const STAMP: u64 = 0x2f5a;
 
-/// Writes one with its token, or another frame of eight bytes or fewer.
-fn write_stamp(call: &mut Call<'_>, outputs: &mut [u64]) -> Result<Decision, HookError> {
+/// What the two ends' hooks have in common.
+#[derive(Default)]
+pub(super) struct Post {
+    /// Tokens to be sent.
+    pub waiting: Vec<u64>,
+    /// Those that arrived, as often as they did.
+    pub taken: Vec<u64>,
+    /// What became of those sent: acknowledged, lost.
+    pub acked: Vec<u64>,
+    pub lost: Vec<u64>,
+    /// Lost ones go again.
+    pub again: bool,
+}
+
+/// Sends and takes frames with a token each.
+pub(super) struct Stamps(pub Arc<Mutex<Post>>);
+
+impl Stamps {
+    pub const POINTS: [Point; 6] = [
+        Point::replace(Operation::SelectPath),
+        Point::replace(Operation::WriteFrame).of_frame(STAMP),
+        Point::replace(Operation::ParseFrame).of_frame(STAMP),
+        Point::replace(Operation::ProcessFrame).of_frame(STAMP),
+        Point::replace(Operation::FrameAcked).of_frame(STAMP),
+        Point::replace(Operation::FrameLost).of_frame(STAMP),
+    ];
+
+    pub fn attach(connection: &mut Connection, post: &Arc<Mutex<Post>>) -> HookId {
+        let hook = Box::new(Stamps(post.clone()));
+        connection.attach_with_frames(hook, &Stamps::POINTS, &[OwnFrame::new(STAMP)]).unwrap()
+    }
+}
+
+impl Hook for Stamps {
+    fn replace(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        let mut post = self.0.lock().unwrap();
+        match call.operation {
+            Operation::SelectPath => {
+                while let Some(token) = post.waiting.last() {
+                    if host.queue_frame(STAMP, *token).is_err() {
+                        break;
+                    }
+                    post.waiting.pop();
+                }
+                return Ok(Decision::Default);
+            }
+            Operation::WriteFrame => return write_stamp(call, outputs),
+            Operation::ParseFrame => outputs[0] = stamp_length(call),
+            Operation::ProcessFrame => {
+                let mut reader = Reader::new(call.bytes.as_slice());
+                assert_eq!(reader.varint().unwrap().get(), STAMP);
+                post.taken.push(u64::from_be_bytes(*reader.array().unwrap()));
+                outputs[0] = 1;
+            }
+            Operation::FrameAcked => post.acked.push(call.inputs[0]),
+            Operation::FrameLost => {
+                post.lost.push(call.inputs[0]);
+                if post.again {
+                    host.queue_frame(STAMP, call.inputs[0]).unwrap();
+                }
+            }
+            other => panic!("{other}"),
+        }
+        Ok(Decision::Done)
+    }
+}
+
+/// Where a stamp ends.
+pub(super) fn stamp_length(call: &Call<'_>) -> u64 {
+    let length = usize::from(call.parameter > 0x3fff) * 2 + 2 + 8;
+    if call.bytes.as_slice().len() < length { 0 } else { length as u64 }
+}
+
+/// Writes one with its token.
+pub(super) fn write_stamp(call: &mut Call<'_>, outputs: &mut [u64]) -> Result<Decision, HookError> {
     let Bytes::Out(room) = &mut call.bytes else { return Err(HookError("no room".into())) };
     let mut writer = Writer::new(room);
     let kind = VarInt::new(call.parameter).unwrap();
@@ -91,46 +170,26 @@ fn write_stamp(call: &mut Call<'_>, outputs: &mut [u64]) -> Result<Decision, Hoo
     Ok(Decision::Done)
 }
 
-/// One end that sends stamps with a token each, the other that takes them.
-fn with_stamps(network: &mut Network) -> Arc<Mutex<Vec<u64>>> {
-    let taken = Arc::new(Mutex::new(Vec::new()));
-    let list = taken.clone();
+/// Both ends have hooks that know stamps; the client's sends those that wait.
+pub(super) fn with_stamps(network: &mut Network) -> Arc<Mutex<Post>> {
+    let post = Arc::<Mutex<Post>>::default();
+    let arrived = post.clone();
     network.on_server = Some(Box::new(move |server| {
-        let parse = doing(|_, _, outputs| {
-            outputs[0] = 2 + 8;
-            Ok(Decision::Done)
-        });
-        let process = doing(move |_, call, outputs| {
-            let mut reader = Reader::new(call.bytes.as_slice());
-            assert_eq!(reader.varint().unwrap().get(), STAMP);
-            list.lock().unwrap().push(u64::from_be_bytes(*reader.array().unwrap()));
-            outputs[0] = 1;
-            Ok(Decision::Done)
-        });
-        let point = Point::replace(Operation::ParseFrame).of_frame(STAMP);
-        server.attach(parse, &[point]).unwrap();
-        let point = Point::replace(Operation::ProcessFrame).of_frame(STAMP);
-        server.attach(process, &[point]).unwrap();
+        let points = &Stamps::POINTS[2..4];
+        let hook = Box::new(Stamps(arrived));
+        server.attach_with_frames(hook, points, &[OwnFrame::new(STAMP)]).unwrap();
     }));
-    let write = doing(|_, call, outputs| write_stamp(call, outputs));
-    let point = Point::replace(Operation::WriteFrame).of_frame(STAMP);
-    network.client.attach(write, &[point]).unwrap();
-    taken
+    post
 }
 
-/// Has the client's next looks at its timers queue frames of this type.
-fn queue(network: &mut Network, frame_type: u64, tokens: std::ops::Range<u64>) {
-    let mut waiting: Vec<u64> = tokens.rev().collect();
-    let hook = doing(move |host, _, _| {
-        while let Some(token) = waiting.pop() {
-            if host.queue_frame(frame_type, token, true).is_err() {
-                waiting.push(token);
-                break;
-            }
-        }
-        Ok(Decision::Default)
-    });
-    network.client.attach(hook, &[Point::replace(Operation::SelectPath)]).unwrap();
+/// The client's end of [`with_stamps`].
+pub(super) fn queue(
+    network: &mut Network,
+    post: &Arc<Mutex<Post>>,
+    tokens: std::ops::Range<u64>,
+) -> HookId {
+    post.lock().unwrap().waiting.extend(tokens.rev());
+    Stamps::attach(&mut network.client, post)
 }
 
 #[test]
@@ -140,14 +199,14 @@ fn every_operation_is_called_and_can_be_watched() {
     for (seed, faults) in [(1, Faults::none()), (2, faults)] {
         let mut network = Network::new(seed, faults);
         watch_all(&mut network.client, &calls);
-        let taken = with_stamps(&mut network);
+        let post = with_stamps(&mut network);
         network.connect();
-        queue(&mut network, STAMP, 0..200);
+        queue(&mut network, &post, 0..200);
         echo(&mut network, 600_000);
         network.client.update_keys();
         echo(&mut network, 100_000);
         network.forge_to_client(vec![0x40; 60]);
-        let taken: BTreeSet<u64> = taken.lock().unwrap().iter().copied().collect();
+        let taken: BTreeSet<u64> = post.lock().unwrap().taken.iter().copied().collect();
         assert!(taken.len() > 100, "{}", taken.len());
         let now = network.now();
         network.server_mut().close(now, VarInt::from_u32(1), "enough");
@@ -196,48 +255,30 @@ fn every_operation_is_called_and_can_be_watched() {
     }
 }
 
-/// A hook of the client writes a PATH_CHALLENGE and a RETIRE_CONNECTION_ID.
+/// The server gets a PATH_CHALLENGE and a RETIRE_CONNECTION_ID.
 fn challenge_and_retire(network: &mut Network) {
-    let write = doing(|_, call, outputs| write_stamp(call, outputs));
-    let point = Point::replace(Operation::WriteFrame).of_frame(0x1a);
-    network.client.attach(write, &[point]).unwrap();
-    let write = doing(|_, call, outputs| {
-        let Bytes::Out(room) = &mut call.bytes else { return Ok(Decision::Default) };
-        room[..2].copy_from_slice(&[0x19, 1]);
-        outputs[0] = 2;
-        Ok(Decision::Done)
-    });
-    let point = Point::replace(Operation::WriteFrame).of_frame(0x19);
-    network.client.attach(write, &[point]).unwrap();
-    let mut once = true;
-    let hook = doing(move |host, _, _| {
-        if std::mem::take(&mut once) {
-            host.queue_frame(0x1a, 0x1122_3344, true).unwrap();
-            host.queue_frame(0x19, 0, true).unwrap();
-        }
-        Ok(Decision::Default)
-    });
-    let point = Point::replace(Operation::HandshakeConfirmed);
-    network.client.attach(hook, &[point]).unwrap();
+    network.connect();
+    network.pass(Duration::from_secs(1));
+    let payload = [&[0x1a, 1, 2, 3, 4, 5, 6, 7, 8], &[0x19, 1][..]].concat();
+    let mut datagram = network.client.forge(SpaceId::DATA, &payload);
+    let remote = network.client_address;
+    let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+    let now = network.now();
+    network.server_mut().handle_datagram(now, arrival, &mut datagram);
 }
 
 #[test]
 fn frames_that_only_hooks_know_get_there() {
     let faults = Faults { loss: 0.2, ..Faults::none() };
     let mut network = Network::new(5, faults);
-    let taken = with_stamps(&mut network);
+    let post = with_stamps(&mut network);
     // A lost one goes again, by the hook's own doing.
-    let again = doing(|host, call, _| {
-        host.queue_frame(STAMP, call.inputs[0], true).unwrap();
-        Ok(Decision::Done)
-    });
-    let point = Point::replace(Operation::FrameLost).of_frame(STAMP);
-    network.client.attach(again, &[point]).unwrap();
+    post.lock().unwrap().again = true;
     network.connect();
-    queue(&mut network, STAMP, 0..50);
+    queue(&mut network, &post, 0..50);
     let all: BTreeSet<u64> = (0..50).collect();
     network.run_until(Duration::from_secs(60), |_, _| {
-        taken.lock().unwrap().iter().copied().collect::<BTreeSet<_>>() == all
+        post.lock().unwrap().taken.iter().copied().collect::<BTreeSet<_>>() == all
     });
 }
 
@@ -249,15 +290,28 @@ fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
         network.connect();
         let calls = Arc::new(Mutex::new(0));
         let count = calls.clone();
+        let mut begun = false;
         let write = doing(move |host, call, outputs| {
+            match call.operation {
+                Operation::SelectPath => {
+                    if !std::mem::replace(&mut begun, true) {
+                        host.queue_frame(STAMP, 0).unwrap();
+                    }
+                    return Ok(Decision::Default);
+                }
+                Operation::ParseFrame => {
+                    outputs[0] = stamp_length(call);
+                    return Ok(Decision::Done);
+                }
+                _ => {}
+            }
             *count.lock().unwrap() += 1;
-            let _ = host.queue_frame(STAMP, call.inputs[1] + 1, true);
-            let _ = host.queue_frame(STAMP, call.inputs[1] + 2, true);
+            let _ = host.queue_frame(STAMP, call.inputs[1] + 1);
+            let _ = host.queue_frame(STAMP, call.inputs[1] + 2);
             if writes { write_stamp(call, outputs) } else { Ok(Decision::Done) }
         });
-        let point = Point::replace(Operation::WriteFrame).of_frame(STAMP);
-        network.client.attach(write, &[point]).unwrap();
-        queue(&mut network, STAMP, 0..1);
+        let points = &Stamps::POINTS[..3];
+        network.client.attach_with_frames(write, points, &[OwnFrame::new(STAMP)]).unwrap();
         let (now, mut buffer, mut most) = (network.now(), vec![0; 1500], 0);
         for _ in 0..10 {
             let waiting = network.client.extensions.len();
@@ -274,10 +328,8 @@ fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
 #[test]
 fn an_unknown_frame_without_a_hook_ends_the_connection() {
     let mut network = Network::new(5, Faults::none());
-    let write = doing(|_, call, outputs| write_stamp(call, outputs));
-    let point = Point::replace(Operation::WriteFrame).of_frame(STAMP);
-    network.client.attach(write, &[point]).unwrap();
-    queue(&mut network, STAMP, 0..1);
+    let post = Arc::default();
+    queue(&mut network, &post, 0..1);
     network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
     let code = equic_wire::TransportErrorCode::FRAME_ENCODING_ERROR.0.get();
     let closed = network.closed();
@@ -342,12 +394,15 @@ fn replaced_operations_are_replaced() {
 
     // Datagrams of another size, and none larger are looked for.
     let mut network = Network::new(6, Faults::none());
+    network.connect();
+    network.pass(Duration::from_secs(1));
     replace(&mut network.client, Operation::DatagramSize, always(&[1230]));
     replace(&mut network.client, Operation::ProbeMtu, always(&[0]));
-    network.connect();
+    let before = network.trace().len();
     echo(&mut network, 50_000);
+    let sent = network.trace()[before..].to_vec();
     let sizes: BTreeSet<usize> =
-        network.trace().iter().filter(|(_, to, _)| *to).map(|(.., size)| *size).collect();
+        sent.iter().filter(|(_, to, _)| *to).map(|(.., size)| *size).collect();
     assert_eq!(sizes.last(), Some(&1230));
 
     // No streams.

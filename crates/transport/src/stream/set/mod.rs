@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
 use super::flow::{ReceiveWindow, SendWindow};
+use super::pages::PagePool;
 use super::receive::{ReceiveError, ReceiveHalf, ReceiveState};
 use super::send::{SendHalf, SendState, WriteError};
 
@@ -175,6 +176,8 @@ struct Stream {
 pub struct Streams {
     side: Side,
     config: StreamConfig,
+    /// Where the memory for what arrives comes from.
+    pages: PagePool,
     peer: PeerLimits,
     streams: BTreeMap<StreamId, Stream>,
     /// Streams that we have opened, and that we may open.
@@ -205,11 +208,22 @@ pub struct Streams {
 }
 
 impl Streams {
+    /// Streams have their memory from this pool from now on.
+    pub fn set_pages(&mut self, pages: PagePool) {
+        self.pages = pages;
+    }
+
+    /// Where streams have their memory from; at first from the allocator alone.
+    pub fn pages(&self) -> &PagePool {
+        &self.pages
+    }
+
     /// Without any; the peer's limits come with its transport parameters.
     pub fn new(side: Side, config: StreamConfig) -> Streams {
         let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
         Streams {
             side,
+            pages: PagePool::default(),
             peer: PeerLimits::default(),
             streams: BTreeMap::new(),
             opened: [0; 2],
@@ -268,7 +282,8 @@ impl Streams {
         });
         let receive = (!ours || both).then(|| {
             let window = &self.config;
-            ReceiveHalf::new(ReceiveWindow::new(window.stream_window, window.max_stream_window))
+            let window = ReceiveWindow::new(window.stream_window, window.max_stream_window);
+            ReceiveHalf::new(window, self.pages.clone())
         });
         Stream { send, receive, urgency: DEFAULT_URGENCY, queued: false, wants_room: false }
     }
@@ -333,6 +348,12 @@ impl Streams {
             + self.streams.len() * size_of::<Stream>()
             + ids * size_of::<StreamId>()
             + self.events.len() * size_of::<StreamEvent>()
+    }
+
+    /// What the peer may send on all streams together.
+    #[cfg(test)]
+    pub fn data_limit(&self) -> u64 {
+        self.receive_window.limit()
     }
 
     /// How many streams of a direction the peer may open, from the beginning of the connection.

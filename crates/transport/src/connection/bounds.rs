@@ -1,0 +1,193 @@
+//! How far the answers of hooks hold: none brings a connection to a halt, has it send without end, or break
+//! what the peer relies on. The catalogue says it for whoever writes a hook.
+
+use std::time::Duration;
+
+use super::Connection;
+use super::path::{Path, PathKey};
+use super::space::SpaceId;
+use super::timers::MAX_BACKOFF;
+use crate::Timestamp;
+use crate::operation::Operation;
+use crate::path::BASE_SIZE;
+use crate::received::AckPolicy;
+use crate::recovery::{GRANULARITY, PACKET_THRESHOLD, Thresholds};
+
+/// What a hook puts off, it puts off by so much at most.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The least window keeps a connection going (RFC 9002 s.7.2).
+const LEAST_DATAGRAMS: u64 = 2;
+
+/// A timer that has run and is still due runs again so much later.
+const REST: Duration = Duration::from_millis(1);
+
+/// A hook keeps datagrams of a path back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    since: Timestamp,
+    /// It has done so for long enough.
+    over: bool,
+}
+
+impl Path {
+    /// The congestion window in force.
+    pub fn window(&self) -> u64 {
+        self.hook_window.unwrap_or_else(|| self.controller.window())
+    }
+
+    /// A hook keeps the next datagram back: until when it may.
+    fn hold(&mut self, now: Timestamp) -> Timestamp {
+        let hold = self.hold.get_or_insert(Hold { since: now, over: false });
+        if hold.over { now } else { hold.since + PATIENCE }
+    }
+}
+
+impl Connection {
+    /// A hook is off: what it answered is of no meaning any more.
+    pub(super) fn forget_answers(&mut self) {
+        for path in self.paths.iter_mut() {
+            (path.hook_window, path.hold) = (None, None);
+        }
+    }
+
+    /// The congestion window of a path, as whoever is attached to it wants it.
+    pub(super) fn window(&mut self, key: PathKey) -> u64 {
+        self.operate_within(
+            Operation::CongestionWindow,
+            key,
+            |connection, key| {
+                let path = connection.paths.get_or_active_mut(key);
+                path.hook_window = None;
+                path.controller.window()
+            },
+            |connection, key, window| {
+                let path = connection.paths.get_or_active_mut(key);
+                let window = window.max(LEAST_DATAGRAMS * u64::from(path.mtu.current()));
+                path.hook_window = Some(window);
+                window
+            },
+        )
+    }
+
+    /// How large datagrams are that need not be as large as `mtu`.
+    pub(super) fn datagram_size(&mut self, key: PathKey, mtu: u16) -> usize {
+        let size = self.operate_within(
+            Operation::DatagramSize,
+            key,
+            |_, _| mtu,
+            // RFC 9000 s.14: every path takes the least; s.14.2: none is sent more than it is known to take.
+            |_, _, size| size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
+        );
+        usize::from(size)
+    }
+
+    pub(super) fn pacing_rate(&mut self, key: PathKey) -> u64 {
+        self.operate_within(
+            Operation::PacingRate,
+            key,
+            |connection, key| {
+                let path = connection.paths.get_or_active(key);
+                path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
+            },
+            |connection, key, rate| {
+                let datagram = connection.paths.get_or_active(key).mtu.current();
+                rate.max(LEAST_DATAGRAMS * u64::from(datagram))
+            },
+        )
+    }
+
+    /// How far a hook may put a datagram off.
+    pub(super) fn bound_pace(
+        &mut self,
+        now: Timestamp,
+        key: PathKey,
+        until: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        let until = until.filter(|until| *until > now)?;
+        let latest = self.paths.get_or_active_mut(key).hold(now);
+        Some(until.min(latest)).filter(|until| *until > now)
+    }
+
+    /// Whether a packet is to be sent, where a hook says so and `there` says whether there is one.
+    pub(super) fn bound_content(&mut self, key: PathKey, there: bool, yes: bool) -> bool {
+        let now = self.now;
+        there && (yes || self.paths.get_or_active_mut(key).hold(now) <= now)
+    }
+
+    /// When a hook must have let go of what it keeps back.
+    pub(super) fn hold_timer(&self) -> Option<Timestamp> {
+        let holds = self.paths.iter().filter_map(|path| path.hold);
+        holds.filter(|hold| !hold.over).map(|hold| hold.since + PATIENCE).min()
+    }
+
+    pub(super) fn on_hold_timer(&mut self, now: Timestamp) {
+        for hold in self.paths.iter_mut().filter_map(|path| path.hold.as_mut()) {
+            hold.over |= hold.since + PATIENCE <= now;
+        }
+    }
+
+    /// A timer of loss detection, which by itself is at `usual`: not so soon that probes go without end,
+    /// and late by no more than may be.
+    pub(super) fn bound_loss_timer(
+        &mut self,
+        usual: Option<Timestamp>,
+        at: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        let usual = usual?;
+        let ids = self.spaces.ids();
+        let sent = ids.filter_map(|id| self.spaces[id].loss.last_ack_eliciting()).max();
+        // What was sent cannot be known to be lost within a round trip.
+        let soonest = sent.unwrap_or(self.idle_since) + self.path().rtt.smoothed().max(GRANULARITY);
+        let latest = usual + PATIENCE;
+        Some(at.unwrap_or(latest).clamp(usual.min(soonest), latest))
+    }
+
+    /// A timer that is due although timers have just run waits for a moment: a hook may want it so.
+    pub(super) fn rested(&self, at: Timestamp) -> Timestamp {
+        match self.timers_ran {
+            Some(ran) if at <= ran && !self.table.is_empty() => ran + REST,
+            _ => at,
+        }
+    }
+
+    pub(super) fn bound_thresholds(
+        &self,
+        key: PathKey,
+        packets: u64,
+        delay: Duration,
+    ) -> Thresholds {
+        let usual = Thresholds::of(&self.paths.get_or_active(key).rtt);
+        // RFC 9002 s.6.1.1, s.6.1.2.
+        let delay = delay.clamp(GRANULARITY, usual.delay + PATIENCE);
+        Thresholds { packets: packets.max(PACKET_THRESHOLD), delay }
+    }
+
+    pub(super) fn bound_pto(&self, key: PathKey, usual: Duration, pto: Duration) -> Duration {
+        let least = self.paths.get_or_active(key).rtt.smoothed().max(GRANULARITY).min(usual);
+        pto.clamp(least, usual + PATIENCE)
+    }
+
+    pub(super) fn bound_backoff(factor: u32) -> u32 {
+        factor.clamp(1, 1 << MAX_BACKOFF)
+    }
+
+    /// RFC 9000 s.13.2.1: nothing waits for longer than the peer was told.
+    pub(super) fn bound_ack_policy(usual: &AckPolicy, policy: AckPolicy) -> AckPolicy {
+        AckPolicy { max_ack_delay: policy.max_ack_delay.min(usual.max_ack_delay), ..policy }
+    }
+
+    /// Whether an ACK frame is due, where a hook says so: if there is something to tell, and at the latest
+    /// when the peer was told it would be (RFC 9000 s.13.2.1).
+    pub(super) fn bound_ack(&self, now: Timestamp, id: SpaceId, due: bool) -> bool {
+        let received = &self.spaces[id].received;
+        received.has_news() && (due || received.deadline().is_some_and(|at| at <= now))
+    }
+
+    /// The path of the next datagram, where a hook has chosen one: the active one, or one that has something
+    /// to send which probes it. No other sends anything; and such a probe goes before anything else.
+    pub(super) fn bound_path(&self, usual: PathKey, chosen: PathKey) -> PathKey {
+        let probes = self.paths.get(chosen).is_some_and(Path::may_probe);
+        if probes { chosen } else { usual }
+    }
+}

@@ -1,0 +1,99 @@
+//! Key updates, and the limits of keys (RFC 9001 s.6).
+
+use equic_wire::TransportErrorCode;
+
+use super::Connection;
+use super::space::SpaceId;
+use crate::Timestamp;
+use crate::crypto::{OneRttKeys, Wear, last_words};
+use crate::operation::Operation;
+
+impl Connection {
+    /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; whether it was.
+    ///
+    /// Nobody need call it: keys are updated when they have protected half of the packets that they may
+    /// ([`super::TransportConfig::key_limits`]). If they cannot be in time, because the handshake is not
+    /// confirmed or the peer acknowledges nothing, the connection ends with AEAD_LIMIT_REACHED, and no
+    /// packet is ever protected beyond the limit.
+    pub fn update_keys(&mut self) -> bool {
+        self.may_update_keys(false) && self.next_keys()
+    }
+
+    /// How often the keys were updated, by either side.
+    pub fn key_updates(&self) -> u64 {
+        self.one_rtt.as_ref().map_or(0, OneRttKeys::updates)
+    }
+
+    fn may_update_keys(&mut self, worn: bool) -> bool {
+        self.operate(Operation::UpdateKeys, worn, |connection, _| connection.progress.confirmed)
+    }
+
+    fn next_keys(&mut self) -> bool {
+        // RFC 9001 s.6.1.
+        let updated =
+            self.progress.confirmed && self.one_rtt.as_mut().is_some_and(OneRttKeys::update);
+        if updated {
+            self.log_key_update();
+        }
+        updated
+    }
+
+    /// Before a datagram is made: updates keys that are worn, and ends the connection where keys may not
+    /// be used any more. Whether it goes on.
+    pub(super) fn mind_keys(&mut self, now: Timestamp) -> bool {
+        let wear = self.one_rtt.as_ref().map_or(Wear::Fresh, OneRttKeys::wear);
+        if wear >= Wear::Half {
+            self.renew_keys(now, wear);
+        }
+        let spent = self.one_rtt.as_ref().is_some_and(|keys| keys.wear() == Wear::Spent);
+        if spent || self.spaces.ids().any(|id| self.is_worn_out(id)) {
+            let code = TransportErrorCode::AEAD_LIMIT_REACHED;
+            self.fail(now, code, "the keys may protect no more packets and cannot be updated");
+            return false;
+        }
+        true
+    }
+
+    #[cold]
+    fn renew_keys(&mut self, now: Timestamp, wear: Wear) {
+        // RFC 9001 s.6.5: the peer may have forgotten its older keys only after three PTOs.
+        let pause = self.path().rtt.pto_base() * 3;
+        let rested = self.one_rtt.as_ref().is_some_and(|keys| keys.has_rested(now, pause));
+        // A hook may put it off while there is time.
+        if wear >= Wear::Worn || rested && self.may_update_keys(true) {
+            self.next_keys();
+        }
+    }
+
+    /// How many packets the keys of a space may protect that are never updated: all but those of 1-RTT
+    /// packets.
+    fn limit(&self, id: SpaceId) -> Option<u64> {
+        let key = match id {
+            SpaceId::Data(_) if self.one_rtt.is_some() => return None,
+            SpaceId::Data(_) => &*self.early.keys.as_ref()?.packet,
+            _ => &*self.spaces[id].keys.as_ref()?.local.packet,
+        };
+        Some(self.config.key_limits.confidentiality(key))
+    }
+
+    /// Whether so many packets of a space were sent that the rest is for its last words. Packet numbers
+    /// are not less than packets.
+    fn is_worn_out(&self, id: SpaceId) -> bool {
+        self.limit(id).is_some_and(|limit| self.spaces[id].next >= limit - last_words(limit))
+    }
+
+    /// Whether a packet would be one more than the keys may protect (RFC 9001 s.6.6). Those of 1-RTT
+    /// packets look to it themselves.
+    pub(super) fn is_beyond_limit(&self, id: SpaceId, number: u64) -> bool {
+        self.limit(id).is_some_and(|limit| number >= limit)
+    }
+
+    /// A packet did not open; `limit` is how many of them its key stands.
+    pub(super) fn on_forgery(&mut self, now: Timestamp, limit: u64) {
+        // RFC 9001 s.6.6: all keys of the connection together.
+        if self.forgeries.count(limit) {
+            let code = TransportErrorCode::AEAD_LIMIT_REACHED;
+            self.fail(now, code, "too many packets that do not open");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! How far the answers of hooks hold: each rule of the catalogue.
+
+use std::sync::{Arc, Mutex};
+
+use super::operations::{always, doing, replace};
+use super::*;
+use crate::operation::{Decision, Field, HookId, Operation, Point};
+
+/// Operations by which a hook can keep what was sent from being taken in, or what is wanted from being
+/// done, as a network or an application could. What it swallows ends by the idle timeout.
+const SWALLOWING: [Operation; 11] = [
+    Operation::HandleDatagram,
+    Operation::RestorePacketNumber,
+    Operation::IsDuplicate,
+    Operation::ParseFrames,
+    Operation::ParseFrame,
+    Operation::CheckFrame,
+    Operation::ProcessFrame,
+    Operation::ProcessAck,
+    Operation::ReadParameters,
+    Operation::OpenStream,
+    Operation::ChooseVersion,
+];
+
+/// These words, as often as there are outputs; nothing is written.
+fn all(word: u64) -> Box<dyn crate::operation::Hook> {
+    doing(move |_, _, outputs| {
+        outputs.fill(word);
+        Ok(Decision::Done)
+    })
+}
+
+fn stubborn(seed: u64, operation: Operation, word: u64) -> Network {
+    let mut network = Network::new(seed, Faults::none());
+    replace(&mut network.client, operation, all(word));
+    network.on_server = Some(Box::new(move |server| replace(server, operation, all(word))));
+    network
+}
+
+/// Nothing, as much as can be, none, and one less, which is a moment that never comes.
+#[test]
+fn no_answer_brings_a_connection_to_a_halt() {
+    for operation in Operation::ALL.iter().filter(|one| !SWALLOWING.contains(one)) {
+        let outputs = !operation.describe().outputs.is_empty();
+        for word in [0, 1, u64::MAX - 1, u64::MAX] {
+            if !outputs && word > 0 {
+                break;
+            }
+            let mut network = stubborn(1, *operation, word);
+            network.connect();
+            let took = echo(&mut network, 5000);
+            assert!(took < Duration::from_secs(60), "{operation} {word}: {took:?}");
+            let sent = network.trace().len();
+            assert!(sent < 1500, "{operation} {word}: {sent} datagrams");
+            assert_eq!(network.closed(), [None, None], "{operation} {word}");
+        }
+    }
+}
+
+/// And what a hook swallows ends.
+#[test]
+fn what_is_swallowed_ends_by_the_idle_timeout() {
+    for operation in SWALLOWING {
+        for word in [0, 1, u64::MAX] {
+            let mut network = Network::new(2, Faults::none());
+            network.connect();
+            let never = all(u64::MAX);
+            replace(&mut network.client, Operation::IdleTimeout, never);
+            replace(&mut network.client, operation, all(word));
+            let id = network.client.open(Direction::Unidirectional);
+            if let Some(id) = id {
+                let _ = network.client.write(id, &[1; 5000]);
+            }
+            network.run_until(Duration::from_secs(600), |client, server| {
+                client.is_drained() && server.is_drained()
+            });
+        }
+    }
+}
+
+fn with_hook(seed: u64, operation: Operation, word: u64) -> (Network, HookId) {
+    let mut network = Network::new(seed, Faults::none());
+    network.connect();
+    let hook = network.client.attach(all(word), &[Point::replace(operation)]).unwrap();
+    (network, hook)
+}
+
+/// RFC 9002 s.7.2, and everybody sees the window that is in force.
+#[test]
+fn a_window_is_two_datagrams_at_least() {
+    let (mut network, hook) = with_hook(3, Operation::CongestionWindow, 0);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let list = seen.clone();
+    let look = doing(move |host, _, _| {
+        list.lock().unwrap().push(host.get(Field::CongestionWindow));
+        Ok(Decision::Default)
+    });
+    replace(&mut network.client, Operation::HasContent, look);
+    echo(&mut network, 30_000);
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let datagram = u64::from(network.client.max_datagram_size());
+    assert_eq!(seen.last(), Some(&(2 * datagram)));
+    assert!(seen.iter().all(|window| *window <= 2 * datagram), "{seen:?}");
+    assert!(network.client.path().in_flight <= 2 * datagram);
+    // RFC 9000 s.8.2: answers to challenges beyond the window in force, no other.
+    let key = network.client.path().key;
+    network.client.path_mut().in_flight = 40_000;
+    network.client.on_path_challenge(key, [1; 8]);
+    assert_eq!(network.client.path().response, None);
+    network.client.path_mut().in_flight = 0;
+    network.client.on_path_challenge(key, [1; 8]);
+    assert_eq!(network.client.path().response, Some([1; 8]));
+    // It is gone with the hook.
+    network.client.detach(hook);
+    let window = network.client.path().controller.window();
+    assert_eq!(network.client.field(Field::CongestionWindow), window);
+}
+
+/// What the peer is asked for follows from the window in force.
+#[test]
+fn acknowledgements_are_asked_for_by_the_window_in_force() {
+    let (mut network, _) = with_hook(4, Operation::CongestionWindow, 1 << 30);
+    echo(&mut network, 200_000);
+    assert_eq!(network.client.requests.asked().ack_eliciting_threshold, 32);
+    let (mut network, _) = with_hook(4, Operation::CongestionWindow, 0);
+    echo(&mut network, 200_000);
+    assert_eq!(network.client.requests.asked().ack_eliciting_threshold, 1);
+}
+
+/// As long as a hook wants, but for a second: the next datagram, and the one after that.
+#[test]
+fn what_is_put_off_is_put_off_for_a_second() {
+    for (operation, word) in [(Operation::PaceUntil, u64::MAX - 1), (Operation::HasContent, 0)] {
+        let (mut network, _) = with_hook(5, operation, word);
+        network.run_until(Duration::from_secs(20), |client, _| client.path().in_flight == 0);
+        let before = network.now();
+        let id = network.client.open(Direction::Unidirectional).unwrap();
+        network.client.write(id, &[7; 3000]).unwrap();
+        network.client.streams().finish(id).unwrap();
+        let mut got = 0;
+        network.run_until(Duration::from_secs(60), |_, server| {
+            server.accept(Direction::Unidirectional);
+            let mut buffer = [0; 4000];
+            while let Ok(ReadOutcome::Bytes(count)) = server.read(id, &mut buffer) {
+                got += count;
+            }
+            got == 3000
+        });
+        let took = network.now().since(before);
+        assert!((2..5).contains(&took.as_secs()), "{operation}: {took:?}");
+    }
+}
+
+/// Neither sooner than a round trip after what was sent, nor never.
+#[test]
+fn probes_are_neither_a_flood_nor_none() {
+    for (operation, word, probes) in [
+        (Operation::SetTimer, 0, 100..520),
+        (Operation::SetTimer, u64::MAX, 3..40),
+        (Operation::ProbeTimeout, 0, 4..400),
+        (Operation::ProbeTimeout, u64::MAX, 2..40),
+        (Operation::PtoBackoff, 0, 20..400),
+        (Operation::PtoBackoff, u64::from(u32::MAX), 1..40),
+        (Operation::ProbeCount, 0, 4..40),
+        (Operation::ProbeCount, 255, 4..40),
+    ] {
+        let (mut network, _) = with_hook(6, operation, word);
+        network.pass(Duration::from_millis(500));
+        network.meddle = Some(Box::new(|_, _| Vec::new()));
+        let id = network.client.open(Direction::Unidirectional).unwrap();
+        network.client.write(id, &[7; 500]).unwrap();
+        let (before, start) = (network.trace().len(), network.now());
+        network.run_until(Duration::from_secs(120), |client, _| {
+            client.now.since(start) > Duration::from_secs(5) || client.closing.is_closed()
+        });
+        let sent = network.trace()[before..].iter().filter(|(_, to_server, _)| *to_server).count();
+        assert!(probes.contains(&sent), "{operation} {word}: {sent} datagrams in five seconds");
+    }
+}
+
+/// A path that is not the active one sends only what probes it.
+#[test]
+fn a_path_that_is_not_active_silences_nobody() {
+    for operation in [Operation::SelectPath, Operation::SelectACKPath] {
+        let mut network = Network::new(7, Faults::none());
+        network.connect();
+        network.pass(Duration::from_secs(1));
+        // The old path stays for as long as the new one is not validated, and the hook names it.
+        let old = network.client.path().key;
+        replace(&mut network.client, operation, all(old.0.into()));
+        let now = network.now();
+        network.client_address.set_port(9);
+        network.client.migrate(now, None).unwrap();
+        // Nobody answers its challenge: it is not left.
+        let point = Point::replace(Operation::AnswerChallenge);
+        network.server_mut().attach(always(&[0]), &[point]).unwrap();
+        echo(&mut network, 20_000);
+        assert!(network.client.paths.get(old).is_some(), "it was there all the time");
+        assert_ne!(network.client.path().key, old);
+    }
+}
+
+/// The peer is never kept waiting for longer than it was told (RFC 9000 s.13.2.1).
+#[test]
+fn acknowledgements_come_when_they_must() {
+    for (operation, word) in [
+        (Operation::AckIsDue, 0),
+        (Operation::AckDeadline, u64::MAX),
+        (Operation::AckPolicy, u64::MAX >> 1),
+    ] {
+        let (mut network, _) = with_hook(8, operation, word);
+        network.pass(Duration::from_secs(1));
+        let id = network.server_mut().open(Direction::Unidirectional).unwrap();
+        let before = network.now();
+        network.server_mut().write(id, b"x").unwrap();
+        network.run_until(Duration::from_secs(9), |_, server| server.path().in_flight == 0);
+        let took = network.now().since(before);
+        assert!(took <= Duration::from_millis(20 + 25 + 2), "{operation}: {took:?}");
+    }
+}
+
+#[test]
+fn datagrams_are_as_large_as_every_path_takes_and_not_larger_than_this_one() {
+    for (word, sizes) in [(0, 1200..=1200), (65_535, 1472..=1472)] {
+        let (mut network, _) = with_hook(9, Operation::DatagramSize, word);
+        network.pass(Duration::from_secs(1));
+        let before = network.trace().len();
+        echo(&mut network, 20_000);
+        let sent = network.trace()[before..].to_vec();
+        let largest = sent.iter().filter(|(_, to_server, _)| *to_server).map(|sent| sent.2).max();
+        assert!(largest.is_some_and(|largest| sizes.contains(&largest)), "{word}: {largest:?}");
+    }
+}
+
+/// What is lost is sent again, whatever a hook says (RFC 9000 s.13.3).
+#[test]
+fn what_is_lost_is_sent_again() {
+    let mut network = Network::new(10, Faults { loss: 0.2, ..Faults::none() });
+    replace(&mut network.client, Operation::SelectRetransmission, all(0));
+    network.connect();
+    echo(&mut network, 50_000);
+}
+
+/// What the peer may make us keep stays what the configuration says.
+#[test]
+fn limits_are_not_raised_beyond_what_windows_may_be() {
+    let (mut network, _) = with_hook(11, Operation::WindowUpdate, 1 << 60);
+    echo(&mut network, 900_000);
+    let config = &network.client.config.streams;
+    let most = 900_000 + config.max_connection_window;
+    let told = network.client.streams.data_limit();
+    assert!(told > 900_000 && told <= most, "{told}");
+}

@@ -1,0 +1,355 @@
+//! Frames of hooks: their own and no others, said once what became of them.
+
+use std::sync::{Arc, Mutex};
+
+use equic_wire::TransportErrorCode;
+
+use super::early::{early_configs, visit};
+use super::operations::{STAMP, Stamps, always, doing, queue, stamp_length, with_stamps};
+use super::*;
+use crate::operation::{AttachError, Bytes, Decision, Denied, HookId, Operation, OwnFrame, Point};
+
+/// A STREAM frame with an end: what no hook may put into a packet.
+const STREAM: [u8; 6] = [0x0b, 0x00, 0x03, b'y', b'e', b's'];
+
+const STAMP_TYPE: [u8; 4] = [0x80, 0x00, 0x2f, 0x5a];
+
+/// The client's hook writes these bytes once, and says of a frame of its own that it is so long.
+fn writes(
+    connection: &mut Connection,
+    bytes: Vec<u8>,
+    length: impl Fn(&[u8]) -> u64 + Send + 'static,
+) -> HookId {
+    let mut begun = false;
+    let hook = doing(move |host, call, outputs| {
+        match (call.operation, &mut call.bytes) {
+            (Operation::SelectPath, _) if std::mem::replace(&mut begun, true) => {
+                return Ok(Decision::Default);
+            }
+            (Operation::SelectPath, _) => {
+                host.queue_frame(STAMP, 0).unwrap();
+                return Ok(Decision::Default);
+            }
+            (Operation::WriteFrame, Bytes::Out(room)) => {
+                let fits = bytes.len().min(room.len());
+                room[..fits].copy_from_slice(&bytes[..fits]);
+                outputs[0] = bytes.len() as u64;
+            }
+            (_, bytes) => outputs[0] = length(bytes.as_slice()),
+        }
+        Ok(Decision::Done)
+    });
+    let points = &Stamps::POINTS[..3];
+    connection.attach_with_frames(hook, points, &[OwnFrame::new(STAMP)]).unwrap()
+}
+
+#[test]
+fn no_hook_writes_frames_that_are_not_its_own() {
+    let own = [&STAMP_TYPE[2..], &[7; 8]].concat();
+    let own = {
+        // Two bytes of type, as they are shortest.
+        let mut own = own;
+        own[0] = 0x6f;
+        own
+    };
+    let whole = |bytes: &[u8]| if bytes.len() < 10 { 0 } else { 10 };
+    let all = |bytes: &[u8]| bytes.len() as u64;
+    type Length = fn(&[u8]) -> u64;
+    let cases: [(&str, Vec<u8>, Length); 7] = [
+        ("a STREAM frame", STREAM.to_vec(), all),
+        ("one behind its own", [&own[..], &STREAM].concat(), whole),
+        ("one before its own", [&STREAM[..], &own].concat(), whole),
+        ("less than one of its own", own[..9].to_vec(), whole),
+        ("one that does not say where it ends", own.clone(), all),
+        ("a type that is not in its shortest form", [&STAMP_TYPE[..], &[7; 8]].concat(), |_| 12),
+        ("more than there is room", vec![0x6f; 100_000], whole),
+    ];
+    for (what, bytes, length) in cases {
+        let mut network = Network::new(1, Faults::none());
+        let post = with_stamps(&mut network);
+        network.connect();
+        let id = writes(&mut network.client, bytes, length);
+        network.pass(Duration::from_millis(200));
+        assert_eq!(network.failed, [id], "{what}");
+        assert_eq!(network.server_mut().accept(Direction::Bidirectional), None, "{what}");
+        assert!(post.lock().unwrap().taken.is_empty(), "{what}");
+        assert!(network.client.extensions.is_empty());
+        // And all goes on.
+        echo(&mut network, 10_000);
+        assert_eq!(network.closed(), [None, None], "{what}");
+    }
+    // The same hook, when it does what it may.
+    let mut network = Network::new(1, Faults::none());
+    let post = with_stamps(&mut network);
+    network.connect();
+    writes(&mut network.client, own, whole);
+    network.pass(Duration::from_millis(200));
+    assert_eq!((network.failed.len(), post.lock().unwrap().taken.len()), (0, 1));
+}
+
+#[test]
+fn types_are_declared_and_belong_to_one_hook() {
+    let mut network = Network::new(2, Faults::none());
+    network.connect();
+    let client = &mut network.client;
+    let parse = Point::replace(Operation::ParseFrame);
+    let mut attach = |points: &[Point], types: &[u64]| {
+        let frames: Vec<OwnFrame> = types.iter().copied().map(OwnFrame::new).collect();
+        client.attach_with_frames(always(&[0]), points, &frames)
+    };
+    // PADDING, STREAM, HANDSHAKE_DONE, IMMEDIATE_ACK, DATAGRAM, ACK_FREQUENCY, none.
+    for taken in [0x00, 0x0a, 0x1e, 0x1f, 0x31, 0xaf, 1 << 62] {
+        let refused = Err(AttachError::FrameType(taken));
+        assert_eq!(attach(&[parse.of_frame(taken)], &[taken]), refused, "{taken:#x}");
+    }
+    let point = parse.of_frame(STAMP);
+    assert_eq!(attach(&[point], &[STAMP, STAMP]), Err(AttachError::FrameType(STAMP)));
+    assert_eq!(attach(&[], &[STAMP]), Err(AttachError::NoParser(STAMP)));
+    let many: Vec<u64> = (0x4000..0x4011).collect();
+    assert_eq!(attach(&[parse], &many), Err(AttachError::TooManyFrameTypes));
+    for (operation, frame_type) in [
+        (Operation::WriteFrame, 0x0a),
+        (Operation::WriteFrame, STAMP),
+        (Operation::ParseFrame, STAMP),
+        (Operation::ProcessFrame, STAMP),
+        (Operation::FrameLost, 0x0a),
+    ] {
+        let point = Point::replace(operation).of_frame(frame_type);
+        assert_eq!(attach(&[point], &[]), Err(AttachError::NotOwn(operation, frame_type)));
+    }
+    // Whose it is, and that it is free again afterwards.
+    let first = attach(&[point], &[STAMP]).unwrap();
+    let other = parse.of_frame(STAMP + 1);
+    assert_eq!(attach(&[other], &[STAMP + 1, STAMP]), Err(AttachError::FrameType(STAMP)));
+    assert!(network.client.detach(first).is_some());
+    let frames = [OwnFrame::new(STAMP)];
+    assert!(network.client.attach_with_frames(always(&[0]), &[point], &frames).is_ok());
+}
+
+/// One hook for every type is asked for its own, and of others for those that the transport knows.
+#[test]
+fn a_hook_for_all_types_gets_its_own() {
+    let mut network = Network::new(3, Faults::none());
+    let post = with_stamps(&mut network);
+    network.connect();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let types = asked.clone();
+    let hook = doing(move |_, call, _| {
+        types.lock().unwrap().push((call.operation, call.parameter));
+        Ok(Decision::Default)
+    });
+    let points = [Operation::WriteFrame, Operation::ParseFrame].map(Point::replace);
+    network.client.attach_with_frames(hook, &points, &[OwnFrame::new(STAMP + 1)]).unwrap();
+    queue(&mut network, &post, 0..3);
+    network.pass(Duration::from_millis(100));
+    let asked = asked.lock().unwrap();
+    let ack = |asked: &(Operation, u64)| asked.0 == Operation::ParseFrame && asked.1 & !1 == 0x02;
+    assert!(asked.iter().any(ack), "{asked:?}");
+    assert!(!asked.iter().any(|(operation, _)| *operation == Operation::WriteFrame), "{asked:?}");
+    assert!(!asked.iter().any(|(_, frame_type)| *frame_type == STAMP));
+}
+
+#[test]
+fn a_full_queue_is_ones_own() {
+    let mut network = Network::new(4, Faults::none());
+    network.connect();
+    let queued = Arc::new(Mutex::new(Vec::new()));
+    for own in [STAMP, STAMP + 1] {
+        let queued = queued.clone();
+        let hook = doing(move |host, call, outputs| {
+            if call.operation == Operation::ParseFrame {
+                outputs[0] = stamp_length(call);
+                return Ok(Decision::Done);
+            }
+            assert_eq!(host.queue_frame(0x0a, 0), Err(Denied::FrameType));
+            assert_eq!(host.queue_frame(own ^ 1, 0), Err(Denied::FrameType), "another's");
+            let count = (0..1000).take_while(|token| host.queue_frame(own, *token).is_ok());
+            queued.lock().unwrap().push(count.count());
+            assert_eq!(host.queue_frame(own, 0), Err(Denied::Full));
+            Ok(Decision::Default)
+        });
+        let own_point = Point::replace(Operation::ParseFrame).of_frame(own);
+        let look = if own == STAMP { Operation::SelectPath } else { Operation::SetTimer };
+        let points = [own_point, Point::replace(look)];
+        network.client.attach_with_frames(hook, &points, &[OwnFrame::new(own)]).unwrap();
+    }
+    // Closed for a moment, so that nothing leaves: there is no datagram without path to send it on.
+    network.client.poll_timeout();
+    network.client.operate(Operation::SelectPath, (), |connection, ()| connection.path().key);
+    assert_eq!(*queued.lock().unwrap(), [64, 64]);
+    assert_eq!(network.client.extensions.len(), 128);
+}
+
+#[test]
+fn every_frame_that_is_queued_is_written() {
+    let mut network = Network::new(5, Faults::none());
+    let post = with_stamps(&mut network);
+    network.connect();
+    queue(&mut network, &post, 0..400);
+    network.pass(Duration::from_millis(500));
+    let mut taken = post.lock().unwrap().taken.clone();
+    taken.sort_unstable();
+    assert!(taken.iter().copied().eq(0..400), "{} of 400: {taken:?}", taken.len());
+}
+
+/// Acknowledged or lost, and that once, whatever probes repeat.
+#[test]
+fn what_became_of_a_frame_is_said_once() {
+    // A packet has tens of them, so there are some packets to lose.
+    let (mut acked, mut lost) = (0, 0);
+    for seed in 0..8 {
+        let late = Duration::from_millis(30);
+        let faults = Faults { loss: 0.25, jitter: late, ..Faults::none() };
+        let mut network = Network::new(seed, faults);
+        let post = with_stamps(&mut network);
+        network.connect();
+        queue(&mut network, &post, 0..100);
+        network.pass(Duration::from_secs(1));
+        network.run_until(Duration::from_secs(60), |client, _| client.path().in_flight == 0);
+        let post = post.lock().unwrap();
+        let mut told = [&post.acked[..], &post.lost].concat();
+        told.sort_unstable();
+        assert!(told.iter().copied().eq(0..100), "{} of 100: {}", told.len(), network.describe());
+        (acked, lost) = (acked + post.acked.len(), lost + post.lost.len());
+    }
+    assert!(acked > 50 && lost > 50, "{acked} acknowledged, {lost} lost");
+    // A tail that is lost: probes go, and nothing is said before it is known.
+    let mut network = Network::new(7, Faults::none());
+    let post = with_stamps(&mut network);
+    network.connect();
+    network.pass(Duration::from_secs(1));
+    let mut dropped = 0;
+    network.meddle = Some(Box::new(move |to_server, bytes| {
+        dropped += u8::from(to_server);
+        // The first, and what the first probe timeout sends.
+        if to_server && dropped <= 3 { Vec::new() } else { vec![(to_server, bytes.to_vec())] }
+    }));
+    queue(&mut network, &post, 0..1);
+    network.run_until(Duration::from_secs(10), |client, _| client.stats().probe_timeouts == 2);
+    assert_eq!(*post.lock().unwrap().lost, [0u64; 0], "nobody knows yet");
+    network.run_until(Duration::from_secs(10), |client, _| client.path().in_flight == 0);
+    let post = post.lock().unwrap();
+    assert_eq!((&post.acked[..], &post.lost[..]), (&[][..], &[0][..]));
+}
+
+/// RFC 9000 s.19.21: what takes the place of ACK frames.
+#[test]
+fn a_silent_frame_is_not_acknowledged() {
+    let answers = |own: OwnFrame| {
+        let mut network = Network::new(8, Faults::none());
+        let arrived = Arc::new(Mutex::new(0));
+        let count = arrived.clone();
+        network.on_server = Some(Box::new(move |server| {
+            let hook = doing(move |_, call, outputs| {
+                let parse = call.operation == Operation::ParseFrame;
+                outputs[0] = if parse { stamp_length(call) } else { 1 };
+                *count.lock().unwrap() += u32::from(!parse);
+                Ok(Decision::Done)
+            });
+            server.attach_with_frames(hook, &Stamps::POINTS[2..4], &[own]).unwrap();
+        }));
+        network.connect();
+        network.pass(Duration::from_secs(1));
+        network.run_until(Duration::from_secs(1), |client, server| {
+            client.path().in_flight + server.path().in_flight == 0
+        });
+        let acks = network.server().stats().acks_sent;
+        let post = Arc::<Mutex<super::operations::Post>>::default();
+        post.lock().unwrap().waiting.push(1);
+        let hook = Box::new(Stamps(post.clone()));
+        network.client.attach_with_frames(hook, &Stamps::POINTS, &[own]).unwrap();
+        network.run_until(Duration::from_secs(1), |_, _| *arrived.lock().unwrap() > 0);
+        // Nobody says anything any more.
+        network.run_until(Duration::from_secs(60), |client, server| {
+            client.is_drained() && server.is_drained()
+        });
+        let post = post.lock().unwrap();
+        let told = post.acked.len() + post.lost.len();
+        (network.server().stats().acks_sent - acks, told)
+    };
+    assert_eq!(answers(OwnFrame::new(STAMP)), (1, 1));
+    assert_eq!(answers(OwnFrame::silent(STAMP)), (0, 0));
+}
+
+/// In Initial packets nothing but what the RFC allows.
+#[test]
+fn own_frames_come_in_1_rtt_packets_alone() {
+    let mut network = Network::new(9, Faults::none());
+    let post = with_stamps(&mut network);
+    network.run_until(Duration::from_secs(1), |client, _| {
+        client.spaces[SpaceId::Handshake].keys.is_some()
+    });
+    let stamp = [&[0x6f, 0x5a][..], &[7; 8]].concat();
+    let mut datagram = network.client.forge(SpaceId::Handshake, &stamp);
+    let arrival =
+        Arrival { remote: network.client_address, local: None, ecn: EcnCodepoint::NotEct };
+    let now = network.now();
+    network.server_mut().handle_datagram(now, arrival, &mut datagram);
+    network.run_until(Duration::from_secs(1), |_, server| server.closing.is_closed());
+    let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
+    let closed = network.closed();
+    assert!(matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code));
+    assert!(post.lock().unwrap().taken.is_empty());
+}
+
+/// In 0-RTT packets neither: they wait.
+#[test]
+fn own_frames_wait_for_1_rtt_keys() {
+    let (client, server) = early_configs();
+    visit(&client, &server);
+    let mut network = Network::between(1, Faults::none(), &client, server);
+    assert!(network.client.is_early());
+    let post = with_stamps(&mut network);
+    queue(&mut network, &post, 0..3);
+    echo(&mut network, 5000);
+    network.connect();
+    assert!(network.events[0].contains(&Event::EarlyDataAccepted));
+    network.pass(Duration::from_millis(100));
+    assert_eq!(post.lock().unwrap().taken, [0, 1, 2]);
+    assert_eq!(network.closed(), [None, None]);
+}
+
+/// Hooks are stricter than the RFC, never less; where frames end is not theirs to say.
+#[test]
+fn frames_of_the_rfc_stay_what_they_are() {
+    let mut network = Network::new(10, Faults::none());
+    for operation in [Operation::CheckFrame, Operation::ParseFrame] {
+        network.client.attach(always(&[1]), &[Point::replace(operation)]).unwrap();
+    }
+    let hook = move |server: &mut Connection| {
+        server.attach(always(&[1]), &[Point::replace(Operation::CheckFrame)]).unwrap();
+    };
+    network.on_server = Some(Box::new(hook));
+    network.connect();
+    echo(&mut network, 20_000);
+    // HANDSHAKE_DONE of a client.
+    let mut datagram = network.client.forge(SpaceId::DATA, &[0x1e]);
+    let arrival =
+        Arrival { remote: network.client_address, local: None, ecn: EcnCodepoint::NotEct };
+    let now = network.now();
+    network.server_mut().handle_datagram(now, arrival, &mut datagram);
+    network.run_until(Duration::from_secs(1), |_, server| server.closing.is_closed());
+    let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
+    let closed = network.closed();
+    assert!(matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code));
+}
+
+#[test]
+fn places_of_hooks_are_given_again_and_their_names_are_not() {
+    let mut network = Network::new(11, Faults::none());
+    network.connect();
+    let client = &mut network.client;
+    let mut names = std::collections::BTreeSet::new();
+    let attach = |client: &mut Connection| client.attach(always(&[0]), &[]);
+    let all: Vec<HookId> = (0..32).map(|_| attach(client).unwrap()).collect();
+    assert_eq!(attach(client), Err(AttachError::TooMany));
+    names.extend(all.iter().copied());
+    for _ in 0..100 {
+        assert!(client.detach(all[5]).is_some() == (names.len() == 32));
+        let new = attach(client).unwrap();
+        assert!(names.insert(new), "{new:?} was another's");
+        assert!(client.detach(all[5]).is_none(), "its name is nobody's");
+        assert!(client.detach(new).is_some());
+    }
+    assert!(names.len() >= 132, "{}", names.len());
+}
