@@ -6,3 +6,4 @@ mod foreign;
 mod hostile;
 mod logs;
 mod own;
+mod preferred;

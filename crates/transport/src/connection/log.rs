@@ -183,6 +183,11 @@ impl Connection {
         });
     }
 
+    /// The packet announced last could not be protected.
+    pub(super) fn log_unsent(&mut self) {
+        self.with_log(|_, log| drop(log.sending.pop()));
+    }
+
     /// A datagram is ready; its packets were announced by [`Connection::log_sending`].
     pub(super) fn log_datagram_sent(&mut self, key: PathKey, ecn: EcnCodepoint, datagram: &[u8]) {
         self.with_log(|_, log| {

@@ -2,6 +2,7 @@
 
 mod attacker;
 mod behaviour;
+mod coalesced;
 mod datagrams;
 mod early;
 mod frequency;
