@@ -7,3 +7,4 @@ mod hostile;
 mod logs;
 mod own;
 mod preferred;
+mod ready;
