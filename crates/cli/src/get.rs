@@ -13,6 +13,7 @@ use equic_endpoint::quic::{EarlyData, PacketTrace};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
 use equic_report::number;
+use equic_wire::KnownVersion;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -39,6 +40,10 @@ pub struct Args {
     discard: bool,
     #[command(flatten)]
     trust: TrustArgs,
+    /// Begin in QUIC version 1 and ask the server to go on in version 2 (RFC 9369): one that does not
+    /// costs a round trip more. Without this it is version 1
+    #[arg(long)]
+    upgrade_to_v2: bool,
     #[command(flatten)]
     quic: QuicArgs,
     /// Send the packets there, whatever the URL's host resolves to
@@ -71,6 +76,8 @@ struct Fetched<'a> {
     status: u16,
     bytes: u64,
     server: SocketAddr,
+    /// Of QUIC: 1 or 2.
+    version: u8,
     handshake_ms: f64,
     first_byte_ms: f64,
     total_ms: Option<f64>,
@@ -96,6 +103,7 @@ pub fn run(args: &Args) -> Done {
             qlog,
             trace,
             early_data: args.early,
+            upgrade_to_v2: args.upgrade_to_v2,
             ..ClientConfig::default()
         };
         let job = Arc::new(Job {
@@ -202,6 +210,10 @@ impl Job {
             status: response.status.as_u16(),
             bytes: response.bytes(),
             server: response.connection().peer(),
+            version: match response.connection().version() {
+                KnownVersion::V2 => 2,
+                _ => 1,
+            },
             handshake_ms: ms(timing.handshake),
             first_byte_ms: ms(timing.first_byte),
             total_ms: timing.total.map(ms),

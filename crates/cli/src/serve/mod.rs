@@ -62,6 +62,10 @@ pub struct Args {
     /// HEAD can have it answered once more, others get 425
     #[arg(long)]
     early_data: bool,
+    /// Go on in QUIC version 2 with clients that begin in version 1 and say that they would rather speak
+    /// 2 (RFC 9369); without this every client keeps the version that it begins in, 1 or 2
+    #[arg(long)]
+    upgrade_to_v2: bool,
     #[command(flatten)]
     quic: QuicArgs,
     /// Feed the gateway that runs on this machine; where several do: interface, name or program id
@@ -208,6 +212,7 @@ fn config(
     };
     config.retry = args.retry;
     config.early_data = args.early_data;
+    config.upgrade_to_v2 = args.upgrade_to_v2;
     config.sockets = usize::from(args.workers);
     config.congestion = args.quic.congestion();
     config.key_log = args.quic.key_log()?;

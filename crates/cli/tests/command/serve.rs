@@ -79,6 +79,35 @@ fn early_requests_are_taken_where_that_is_wanted() {
     assert!(server.terminate().success());
 }
 
+/// Version 2 is spoken where both ends were told to (RFC 9369), and the logs of both say so.
+#[test]
+fn clients_are_upgraded_to_version_2_where_that_is_wanted() {
+    const UPGRADE: &str = "--upgrade-to-v2";
+    let logs = tempfile::tempdir().unwrap();
+    let folder = logs.path().to_str().unwrap();
+    for (ours, theirs, expected) in [
+        (&[UPGRADE][..], &[UPGRADE][..], 2),
+        (&[UPGRADE], &[], 1),
+        (&[], &[UPGRADE], 1),
+        (&[], &[], 1),
+    ] {
+        let listen = ["--listen", "127.0.0.1:0", "--qlog-dir", folder];
+        let (server, ready) = serve(Command::new(EQUIC), &[&listen, ours].concat());
+        let url = format!("https://{}/bytes/20000", text(&ready, "address"));
+        let pin = ["get", "--json", "--pin", text(&ready, "fingerprint"), &url];
+        let fetched = equic(&[&pin, theirs].concat()).json();
+        let what = format!("serve {ours:?}, get {theirs:?}: {fetched}");
+        assert_eq!(fetched["version"], expected, "{what}");
+        assert_eq!(fetched["bytes"], 20_000, "{what}");
+        assert!(server.terminate().success());
+    }
+    let upgraded = std::fs::read_dir(logs.path()).unwrap().filter(|file| {
+        let log = std::fs::read_to_string(file.as_ref().unwrap().path()).unwrap();
+        log.contains("\"chosen_version\":\"6b3343cf\"")
+    });
+    assert_eq!(upgraded.count(), 1, "one connection of four");
+}
+
 /// Many URLs at once over one connection, each into a file of its name.
 #[test]
 fn many_files_come_over_one_connection() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use equic_wire::VarInt;
+use equic_wire::{KnownVersion, VarInt};
 use h3::client::{RequestStream, SendRequest};
 use h3::error::StreamError;
 use http::uri::PathAndQuery;
@@ -179,6 +179,11 @@ impl Connection {
             stream,
             connection: self.clone(),
         })
+    }
+
+    /// The version of QUIC that is spoken.
+    pub fn version(&self) -> KnownVersion {
+        self.shared.quic.version()
     }
 
     /// The server's address.

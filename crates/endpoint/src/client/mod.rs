@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_transport::stream::StreamConfig;
-use equic_wire::VarInt;
+use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -55,6 +55,9 @@ pub struct ClientConfig {
     pub receive_offload: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
+    /// Whether to ask servers to go on in version 2 (RFC 9369 s.4): connections begin in version 1, and
+    /// a server that keeps it costs a round trip more.
+    pub upgrade_to_v2: bool,
     /// Where TLS secrets are written, for packet analysers.
     pub key_log: Option<KeyLog>,
     /// Where a qlog file of each connection goes.
@@ -84,6 +87,7 @@ impl Default for ClientConfig {
             receive_buffer: None,
             receive_offload: true,
             congestion: Congestion::default(),
+            upgrade_to_v2: false,
             key_log: None,
             qlog: None,
             trace: None,
@@ -102,7 +106,7 @@ impl Prepared {
         if config.idle_timeout.as_millis() >= 1 << 62 {
             return Err(ClientError::IdleTimeout(config.idle_timeout));
         }
-        let transport = TransportConfig {
+        let mut transport = TransportConfig {
             max_idle_timeout: config.idle_timeout,
             keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
             congestion: config.congestion,
@@ -116,6 +120,10 @@ impl Prepared {
             sessions_v2: config.early_data.then(Resumption::default),
             ..TransportConfig::default()
         };
+        if config.upgrade_to_v2 {
+            transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
+            transport.first_version = Some(KnownVersion::V1);
+        }
         let mut tls = tls::client(&config.trust)?;
         if config.early_data {
             tls.resumption = Resumption::default();

@@ -143,7 +143,8 @@ impl Endpoint {
         crate::socket::bind_several(address, count, receive_buffer)
     }
 
-    /// A client on a bound socket. Must be called inside a tokio runtime.
+    /// A client on a bound socket. Must be called inside a tokio runtime. The first of a process takes
+    /// the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
     ///
     /// # Errors
     /// What the system says about the socket.
@@ -152,7 +153,7 @@ impl Endpoint {
     }
 
     /// A server on bound sockets: one, or several that share a port by SO_REUSEPORT. It can connect,
-    /// too. Must be called inside a tokio runtime.
+    /// too. Must be called inside a tokio runtime, and takes as long as [`Endpoint::client`].
     ///
     /// # Errors
     /// What the system says about the sockets, none of them, more than 256.
@@ -184,6 +185,7 @@ impl Endpoint {
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;
+        config.warm_up();
         // A token of one socket is good on all.
         let seed: [u8; 32] = rand::random();
         config.token_key.get_or_insert(seed);

@@ -70,6 +70,10 @@ pub struct ServerConfig {
     pub retry: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
+    /// Whether clients that begin in version 1 and say that they would rather speak version 2 are
+    /// answered in that (RFC 9369, RFC 9368 s.2.3). Otherwise everybody keeps the version of the first
+    /// packet, which may be 1 or 2.
+    pub upgrade_to_v2: bool,
     /// Where TLS secrets are written, for packet analysers.
     pub key_log: Option<KeyLog>,
     /// Where a qlog file of each connection goes.
@@ -91,6 +95,7 @@ impl ServerConfig {
             early_data: false,
             retry: false,
             congestion: Congestion::default(),
+            upgrade_to_v2: false,
             key_log: None,
             qlog: None,
         }

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equic_transport::stream::StreamConfig;
+use equic_wire::KnownVersion;
 use tokio::sync::{Semaphore, watch};
 
 use crate::certificate::{CertificateError, Fingerprint};
@@ -129,8 +130,11 @@ impl Server {
         if let Some(log) = &config.key_log {
             server_tls.key_log = Arc::new(log.clone());
         }
-        let transport =
+        let mut transport =
             TransportConfig { congestion: config.congestion, ..transport(&config.limits)? };
+        if config.upgrade_to_v2 {
+            transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
+        }
         let quic = quic::ServerConfig {
             tls: Arc::new(server_tls),
             transport: Arc::new(transport),

@@ -6,3 +6,5 @@ mod foreign;
 mod hostile;
 mod logs;
 mod own;
+mod preferred;
+mod ready;

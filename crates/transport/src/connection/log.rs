@@ -7,10 +7,10 @@
 mod changes;
 mod paths;
 
+use equic_wire::KnownVersion;
 use equic_wire::frame::{Frame, NewConnectionId, UnknownFrame};
-use equic_wire::packet::{FinishedPacket, PacketType};
+use equic_wire::packet::{FinishedPacket, PacketType, Retry, VersionNegotiation};
 use equic_wire::params::TransportParameters;
-use equic_wire::{Side, Version};
 
 use super::Connection;
 use super::close::CloseReason;
@@ -21,7 +21,7 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::qlog::{
     Event, EventKind, Form, Header, Initiator, Lost, Packet, QlogSink, Retransmitted, Timer,
-    TimerChange, crc32c,
+    TimerChange, Unprotected, crc32c,
 };
 use crate::received::EcnCodepoint;
 use crate::recovery::{PACKET_THRESHOLD, SentPacket};
@@ -76,9 +76,7 @@ impl Connection {
         let (key, local, remote) = (path.key, path.local, path.remote);
         let ids = [self.scid, self.remote_ids.current()];
         log.emit(key, EventKind::ConnectionStarted { local, remote, ids });
-        let (client, chosen) = (self.side == Side::Client, self.version.into());
-        let ours: Vec<Version> = self.start.spoken.iter().copied().map(Version::from).collect();
-        log.emit(key, EventKind::VersionInformation { ours: &ours, client, chosen });
+        changes::version(self, &mut log);
         let declared = self.start.declared.clone();
         if let Ok(parameters) = TransportParameters::parse(&declared, self.side) {
             let (initiator, parameters) = (Initiator::Local, &parameters);
@@ -154,6 +152,33 @@ impl Connection {
         });
     }
 
+    /// A Retry packet came that is followed.
+    pub(super) fn log_retry(&mut self, retry: &Retry<'_>) {
+        self.with_log(|connection, log| {
+            let length = retry.without_tag().len() + Retry::TAG_LEN;
+            let (packet, checksum) = (Unprotected::Retry(*retry), log.checksum);
+            let kind = EventKind::UnprotectedReceived { packet, length, checksum };
+            log.emit(connection.path().key, kind);
+        });
+    }
+
+    /// A Version Negotiation packet came: we go on in version `chosen`, or end.
+    pub(super) fn log_version_negotiation(
+        &mut self,
+        packet: &VersionNegotiation<'_>,
+        chosen: Option<KnownVersion>,
+    ) {
+        self.with_log(|connection, log| {
+            let (key, versions) = (connection.path().key, packet.versions());
+            // First byte, version, and the IDs with their lengths (RFC 9000 s.17.2.1).
+            let ids = packet.dcid().len() + packet.scid().len();
+            let length = 1 + 4 + 2 + ids + versions.as_bytes().len();
+            let (packet, checksum) = (Unprotected::VersionNegotiation(*packet), log.checksum);
+            log.emit(key, EventKind::UnprotectedReceived { packet, length, checksum });
+            changes::negotiated(connection, log, versions, chosen);
+        });
+    }
+
     /// A packet of so many bytes was not taken in.
     pub(super) fn log_dropped(
         &mut self,
@@ -181,6 +206,11 @@ impl Connection {
             let (bytes, header_len) = (bytes.to_vec(), finished.header_len);
             log.sending.push(Sending { number, bytes, header_len, tag_len, mtu_probe });
         });
+    }
+
+    /// The packet announced last could not be protected.
+    pub(super) fn log_unsent(&mut self) {
+        self.with_log(|_, log| drop(log.sending.pop()));
     }
 
     /// A datagram is ready; its packets were announced by [`Connection::log_sending`].

@@ -285,10 +285,13 @@ impl Connection {
         if !self.config.follow_preferred_address {
             return;
         }
-        let remote = if self.path().remote.is_ipv4() {
-            preferred.ipv4().map(SocketAddr::V4)
-        } else {
-            preferred.ipv6().map(SocketAddr::V6)
+        let remote = match self.path().remote {
+            SocketAddr::V4(_) => preferred.ipv4().map(SocketAddr::V4),
+            // A socket of both families writes IPv4 addresses as IPv6 ones (RFC 4291 s.2.5.5.2).
+            SocketAddr::V6(now) if now.ip().to_ipv4_mapped().is_some() => preferred
+                .ipv4()
+                .map(|other| SocketAddr::from((other.ip().to_ipv6_mapped(), other.port()))),
+            SocketAddr::V6(_) => preferred.ipv6().map(SocketAddr::V6),
         };
         let Some(remote) = remote else { return };
         let local = self.path().local;

@@ -101,6 +101,7 @@ impl Connection {
         {
             return false;
         }
+        self.log_retry(retry);
         self.idle_since = now;
         self.start.token = Bytes::copy_from_slice(retry.token());
         self.start.retry = Some(retry.scid());

@@ -21,8 +21,9 @@ use crate::recovery::{DeliveryMark, SentPacket};
 /// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
 
-/// Fewer bytes are not worth another packet in a datagram.
-const MIN_PACKET: usize = 64;
+/// Fewer bytes are not worth another packet in a datagram: the longest header without a token takes 53,
+/// with IDs of 20 bytes each, and the tag 16.
+const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 
 /// A datagram has one packet at most of each space; application data of one path ID is enough.
 const MAX_PACKETS: usize = 3;
@@ -46,6 +47,20 @@ pub(super) struct Allowance {
     pub passive: bool,
     /// Nothing but PING and PADDING: this datagram finds out whether its size gets through.
     pub mtu_probe: bool,
+}
+
+/// How far PADDING frames are to fill the datagram with a packet, in bytes from its beginning.
+#[derive(Clone, Copy)]
+struct Padding {
+    to: usize,
+    /// If no other packet has room behind it.
+    if_last: usize,
+}
+
+impl Padding {
+    fn to(to: usize) -> Padding {
+        Padding { to, if_last: to }
+    }
 }
 
 /// A packet's frames are written.
@@ -109,12 +124,26 @@ impl Connection {
             // RFC 9000 s.14.1, s.8.2.1: a datagram with an Initial packet, or one that validates a
             // path, has 1,200 bytes.
             let probes = id.is_data() && self.paths.get_or_active(key).may_probe();
+            let whole = MIN_INITIAL_DATAGRAM.min(size);
             let pad = match (allowance.mtu_probe, initial && id == last || probes) {
-                (true, _) => size,
-                (false, true) => MIN_INITIAL_DATAGRAM.min(size),
-                (false, false) => 0,
+                (true, _) => Padding::to(size),
+                (false, true) => Padding::to(whole),
+                (false, false) => Padding { to: 0, if_last: if initial { whole } else { 0 } },
             };
-            marked |= self.transmit_packet(now, id, allowance, &mut writer, pad)?;
+            let before = writer.position();
+            let Some(sent) = self.transmit_packet(now, id, allowance, &mut writer, pad) else {
+                // Those before it are on their way as far as loss detection knows.
+                writer.truncate(before);
+                break;
+            };
+            marked |= sent;
+        }
+        let written = writer.position();
+        if initial && written > 0 {
+            // The packet that failed was to fill the datagram; what is no packet does as well
+            // (RFC 9000 s.14.1).
+            let missing = MIN_INITIAL_DATAGRAM.min(size).saturating_sub(written);
+            writer.zeros(missing).ok()?;
         }
         let size = writer.position();
         if size == 0 {
@@ -318,7 +347,7 @@ impl Connection {
         id: SpaceId,
         allowance: Allowance,
         writer: &mut Writer<'_>,
-        pad: usize,
+        pad: Padding,
     ) -> Option<bool> {
         let key = allowance.path;
         let built = self.build_packet(now, id, allowance, writer, pad)?;
@@ -327,7 +356,11 @@ impl Connection {
         let size = finished.packet.len();
         let bytes = writer.written_mut().get_mut(finished.packet.clone())?;
         self.log_sending(number, &finished, TAG_LEN, allowance.mtu_probe, bytes);
-        self.protect(id, number, &finished, bytes)?;
+        if self.protect(id, number, &finished, bytes).is_none() {
+            self.log_unsent();
+            self.send_again(id, number, false, &frames);
+            return None;
+        }
         let in_flight = eliciting || padded;
         let marked = self.operate(Operation::MarkEcn, (key, id), |connection, (key, id)| {
             id.is_data() && in_flight && connection.paths.get_or_active(key).ecn.marks()
@@ -364,7 +397,7 @@ impl Connection {
         id: SpaceId,
         allowance: Allowance,
         writer: &mut Writer<'_>,
-        pad: usize,
+        pad: Padding,
     ) -> Option<Built> {
         let start = writer.position();
         let next = self.spaces[id].next;
@@ -406,6 +439,8 @@ impl Connection {
         writer.reserve(written).ok()?;
         let total = writer.position() - start + TAG_LEN;
         let needed = open.padding_needed(writer, TAG_LEN);
+        let left = writer.remaining().saturating_sub(TAG_LEN);
+        let pad = if left < MIN_PACKET { pad.to.max(pad.if_last) } else { pad.to };
         let wanted = pad.saturating_sub(start + total).max(needed);
         let padding = self.operate_within(
             Operation::PadPacket,

@@ -45,8 +45,10 @@ impl Connection {
         if !wanted || !self.operate_on(Operation::FollowVersions, 0, (), bytes, |_, ()| true) {
             return false;
         }
-        let common = self.start.spoken.iter().copied();
-        match common.into_iter().find(|version| versions.contains((*version).into())) {
+        let mut common = self.start.spoken.iter().copied();
+        let common = common.find(|version| versions.contains((*version).into()));
+        self.log_version_negotiation(packet, common);
+        match common {
             Some(version) => {
                 (self.start.negotiated, self.start.unknown) = (true, None);
                 self.begin_again(now, version);

@@ -35,7 +35,7 @@ use std::time::Duration;
 use equic_wire::{ConnectionId, KnownVersion};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, SecureRandom};
 use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
 
@@ -84,6 +84,7 @@ pub struct EndpointConfig {
     /// Stateless resets in a second, at most (RFC 9000 s.10.3.3).
     pub max_resets: u32,
     suite: Suite,
+    random: &'static dyn SecureRandom,
 }
 
 impl EndpointConfig {
@@ -102,7 +103,16 @@ impl EndpointConfig {
             max_incoming: 1024,
             max_resets: 100,
             suite: initial_suite(provider)?,
+            random: provider.secure_random,
         })
+    }
+
+    /// Has the crypto provider draw random bytes, and throws them away. The first time in a process
+    /// AWS-LC gathers its entropy for that, which takes tens of milliseconds: better now than when the
+    /// first connection waits for it. To be called by whoever makes the socket.
+    pub fn warm_up(&self) {
+        // A provider that has no randomness says so to the first connection.
+        let _ = self.random.fill(&mut [0; 32]);
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use equic_wire::frame::Frame;
-use equic_wire::packet::PacketType;
+use equic_wire::packet::{PacketType, Retry, VersionNegotiation, Versions};
 use equic_wire::params::TransportParameters;
 use equic_wire::{ConnectionId, StreamId, Version};
 
@@ -75,8 +75,10 @@ pub enum EventKind<'a> {
         ours: &'a [Version],
         /// Whether we are the client.
         client: bool,
-        /// The one in use.
-        chosen: Version,
+        /// The server's, if a Version Negotiation packet told.
+        theirs: Option<Versions<'a>>,
+        /// The one in use; none: there is none in common.
+        chosen: Option<Version>,
     },
     /// The protocol that TLS agreed on.
     AlpnInformation(&'a [u8]),
@@ -93,6 +95,15 @@ pub enum EventKind<'a> {
     PacketSent(Packet<'a>),
     /// A packet was opened, and is being processed.
     PacketReceived(Packet<'a>),
+    /// A packet that has no protection came, and is followed.
+    UnprotectedReceived {
+        /// Which.
+        packet: Unprotected<'a>,
+        /// Bytes.
+        length: usize,
+        /// The CRC32c of the datagram it came in.
+        checksum: u32,
+    },
     /// A packet was not.
     PacketDropped {
         /// As far as it could be told.
@@ -191,6 +202,15 @@ pub enum EventKind<'a> {
         /// Now.
         new: EcnState,
     },
+}
+
+/// A packet without number, frames and protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unprotected<'a> {
+    /// RFC 9000 s.17.2.5.
+    Retry(Retry<'a>),
+    /// RFC 9000 s.17.2.1.
+    VersionNegotiation(VersionNegotiation<'a>),
 }
 
 /// Whose doing something is.

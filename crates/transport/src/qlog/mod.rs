@@ -25,7 +25,7 @@ mod text;
 pub use checksum::crc32c;
 pub use event::{
     Event, EventKind, Initiator, KeyChange, KeyLevel, Lost, Metrics, Retransmitted, StreamPart,
-    Timer, TimerChange,
+    Timer, TimerChange, Unprotected,
 };
 pub use packet::{Form, Header, Packet};
 pub use sequence::{FileHeader, JsonSeq, ReferenceTime};

@@ -7,7 +7,7 @@ use equic_wire::frame::{Ack, ConnectionClose, Frame};
 use equic_wire::packet::PacketType;
 
 use super::json::names;
-use super::{Event, EventKind, Packet, QlogSink};
+use super::{Event, EventKind, Packet, QlogSink, Unprotected};
 use crate::Timestamp;
 
 /// How many ranges of an ACK frame are written out.
@@ -55,6 +55,24 @@ impl<W: Write> Trace<W> {
             EventKind::PacketReceived(packet) => {
                 writeln!(self.writer, "{start} < {}{path}", Line(packet))
             }
+            EventKind::UnprotectedReceived { packet, length, .. } => match packet {
+                Unprotected::Retry(retry) => {
+                    let token = retry.token().len();
+                    let (name, none) = ("retry", "-");
+                    writeln!(
+                        self.writer,
+                        "{start} < {name:<9} {none:>6} {length:>6}  TOKEN({token} bytes){path}"
+                    )
+                }
+                Unprotected::VersionNegotiation(packet) => {
+                    let (name, none) = ("versions", "-");
+                    write!(self.writer, "{start} < {name:<9} {none:>6} {length:>6} ")?;
+                    for version in packet.versions().iter().take(MAX_RANGES) {
+                        write!(self.writer, " {:#x}", version.0)?;
+                    }
+                    writeln!(self.writer, "{path}")
+                }
+            },
             EventKind::PacketLost(lost) => {
                 let (name, number) = (names::packet(lost.packet_type), lost.number);
                 writeln!(self.writer, "{start} x {name:<9} {number:>6}         lost{path}")

@@ -185,11 +185,6 @@ impl SendBuffer {
         self.on_lost(self.base..self.base.saturating_add(bytes));
     }
 
-    /// Everything sent and not acknowledged will be sent again: after a Retry, or rejected 0-RTT.
-    pub fn on_all_lost(&mut self) {
-        self.on_lost(self.base..self.sent);
-    }
-
     /// Gives up all data, for a stream that was reset.
     pub fn clear(&mut self) {
         let end = self.end;
@@ -265,7 +260,7 @@ mod tests {
         assert_eq!(buffer.next(15, 50), Some(10..25));
         assert_eq!(buffer.next(60, 50), Some(25..30));
         assert_eq!(buffer.next(60, 80), Some(50..80));
-        buffer.on_all_lost();
+        buffer.on_first_lost(u64::MAX);
         assert_eq!(buffer.next(1000, 80), Some(0..80));
         buffer.on_acked(0..10);
         buffer.on_acked(20..30);

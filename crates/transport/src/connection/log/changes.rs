@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use equic_wire::frame::Frame;
-use equic_wire::packet::PacketType;
-use equic_wire::{ConnectionId, StreamId};
+use equic_wire::packet::{PacketType, Versions};
+use equic_wire::{ConnectionId, KnownVersion, Side, StreamId, Version};
 
 use super::Log;
 use super::paths::{self, KnownPath};
@@ -20,6 +20,7 @@ use crate::stream::{ReceiveState, SendState};
 #[derive(Default)]
 pub(super) struct Known {
     state: Option<&'static str>,
+    version: Option<KnownVersion>,
     /// Keys of Initial, Handshake: whether they are there.
     keys: [bool; 2],
     /// The key phase of 1-RTT keys, if they are there.
@@ -92,6 +93,7 @@ pub(super) fn sent(log: &mut Log, key: PathKey, packet: &Packet<'_>) {
 
 pub(super) fn all(connection: &Connection, log: &mut Log) {
     log.sending.clear();
+    version(connection, log);
     tls(connection, log);
     keys(connection, log, Initiator::Remote);
     state(connection, log);
@@ -104,6 +106,38 @@ pub(super) fn all(connection: &Connection, log: &mut Log) {
         log.emit(key, EventKind::ConnectionIdUpdated { initiator, old, new });
     }
     streams(connection, log);
+}
+
+/// The version that packets are sent in, if it is another than was told.
+pub(super) fn version(connection: &Connection, log: &mut Log) {
+    let chosen = connection.version;
+    if log.known.version != Some(chosen) {
+        versions(connection, log, None, Some(chosen));
+    }
+}
+
+/// A Version Negotiation packet has told of the server's.
+pub(super) fn negotiated(
+    connection: &Connection,
+    log: &mut Log,
+    theirs: Versions<'_>,
+    chosen: Option<KnownVersion>,
+) {
+    versions(connection, log, Some(theirs), chosen);
+}
+
+fn versions(
+    connection: &Connection,
+    log: &mut Log,
+    theirs: Option<Versions<'_>>,
+    chosen: Option<KnownVersion>,
+) {
+    // With none in common the one in use stays what it was.
+    log.known.version = chosen.or(log.known.version);
+    let ours: Vec<Version> = connection.start.spoken.iter().copied().map(Version::from).collect();
+    let (client, chosen) = (connection.side == Side::Client, chosen.map(Version::from));
+    let kind = EventKind::VersionInformation { ours: &ours, client, theirs, chosen };
+    log.emit(connection.path().key, kind);
 }
 
 fn tls(connection: &Connection, log: &mut Log) {

@@ -135,6 +135,33 @@ fn a_client_goes_where_its_server_would_rather_be() {
     }
 }
 
+/// RFC 9000 s.9.6.1: of the family that the client came over, written as its socket writes it.
+#[test]
+fn the_preferred_address_is_of_the_family_in_use() {
+    let cases = [
+        ("192.0.2.1:443", Some("192.0.2.99:4433")),
+        ("[::ffff:192.0.2.1]:443", Some("[::ffff:192.0.2.99]:4433")),
+        ("[2001:db8::1]:443", Some("[2001:db8::99]:4434")),
+    ];
+    let (v4, v6) = ("192.0.2.99:4433".parse().unwrap(), "[2001:db8::99]:4434".parse().unwrap());
+    for (remote, expected) in cases {
+        for (ipv4, ipv6) in [(Some(v4), Some(v6)), (Some(v4), None), (None, Some(v6))] {
+            let mut network = Network::new(1, Faults::none());
+            network.connect();
+            let client = &mut network.client;
+            client.path_mut().remote = address(remote);
+            let (id, token) = (ConnectionId::cut(&[9; 8]), equic_wire::ResetToken([9; 16]));
+            client.preferred_address =
+                equic_wire::params::PreferredAddress::new(ipv4, ipv6, id, token);
+            client.try_preferred(Timestamp::START);
+            let tried = client.paths.iter().map(|path| path.remote).nth(1);
+            let offered =
+                if remote.contains("192.0.2.1") { ipv4.is_some() } else { ipv6.is_some() };
+            assert_eq!(tried, expected.filter(|_| offered).map(address), "{remote}");
+        }
+    }
+}
+
 #[test]
 fn strangers_make_no_paths() {
     let mut network = Network::new(6, Faults::none());

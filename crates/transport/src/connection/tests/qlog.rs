@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use equic_wire::Version;
 use serde_json::Value;
 
+use super::handshake::{LIMIT, with_retry};
+use super::versions::{V1, V2, no_version_2, speaking};
 use super::*;
+use crate::crypto::testing::configs;
 use crate::qlog::{FileHeader, JsonSeq, ReferenceTime, Trace, schema};
 
 /// A file that can be read while it is written.
@@ -49,11 +53,23 @@ fn log(connection: &mut Connection, json: Shared, text: Shared) {
 /// A network with both ends logged: the client's log, the server's.
 fn logged(seed: u64, faults: Faults, algorithm: Algorithm) -> (Network, [(Shared, Shared); 2]) {
     let mut network = Network::with(seed, faults, |config| config.congestion = algorithm);
+    let logs = log_both(&mut network);
+    (network, logs)
+}
+
+/// Has both ends logged, after what else is to be done to the server's.
+fn log_both(network: &mut Network) -> [(Shared, Shared); 2] {
     let logs: [(Shared, Shared); 2] = Default::default();
     log(&mut network.client, logs[0].0.clone(), logs[0].1.clone());
     let (json, text) = logs[1].clone();
-    network.on_server = Some(Box::new(move |server| log(server, json, text)));
-    (network, logs)
+    let mut first = network.on_server.take();
+    network.on_server = Some(Box::new(move |server| {
+        if let Some(first) = first.take() {
+            first(server);
+        }
+        log(server, json, text);
+    }));
+    logs
 }
 
 /// The events of a file, each checked.
@@ -324,4 +340,114 @@ fn streams_go_from_state_to_state() {
     assert!(of(1, 0, "receiving").ends_with("destroyed"));
     assert_eq!(of(0, 2, "sending"), "send reset_sent destroyed");
     assert_eq!(of(1, 2, "receiving"), "receive reset_received");
+}
+
+fn text(shared: &Shared) -> String {
+    String::from_utf8(shared.bytes()).unwrap()
+}
+
+/// A Retry packet has no number and no frames, and is a packet all the same; its token is not told.
+#[test]
+fn a_retry_is_logged() {
+    let mut network = Network::new(1, Faults::none());
+    with_retry(&mut network, true);
+    let logs = log_both(&mut network);
+    network.connect();
+    let client = events(&logs[0].0);
+    let received = named(&client, "packet_received");
+    let retry = received[0];
+    assert_eq!(retry["header"]["packet_type"], "retry");
+    let token = serde_json::json!({ "type": "retry", "raw": { "length": 5 } });
+    assert_eq!(retry["header"]["token"], token);
+    let datagrams = named(&client, "udp_datagrams_received");
+    assert_eq!(retry["raw"]["length"], datagrams[0]["raw"][0]["length"]);
+    assert_eq!(retry["datagram_payload_checksum"], datagrams[0]["datagram_payload_checksums"][0]);
+    let retries = received.iter().filter(|one| one["header"]["packet_type"] == "retry");
+    assert_eq!(retries.count(), 1);
+    assert!(named(&client, "packet_dropped").is_empty());
+    assert!(text(&logs[0].1).contains("< retry          - "), "{}", text(&logs[0].1));
+}
+
+/// The versions that a list of `version_information` or `packet_received` names.
+fn list(versions: &[Version]) -> Value {
+    versions.iter().map(|version| format!("{:08x}", version.0)).collect()
+}
+
+#[test]
+fn a_version_negotiation_packet_is_logged() {
+    const OFFER: &[Version] = &[Version(0x1a2a_3a4a), Version::V1];
+    let mut network = speaking(1, Faults::none(), &[V2, V1], None, &[V1]);
+    no_version_2(&mut network, OFFER);
+    let logs = log_both(&mut network);
+    network.connect();
+    let client = events(&logs[0].0);
+    let packet = named(&client, "packet_received")[0];
+    assert_eq!(packet["header"]["packet_type"], "version_negotiation");
+    assert_eq!(packet["supported_versions"], list(OFFER));
+    let datagram = named(&client, "udp_datagrams_received")[0];
+    assert_eq!(packet["raw"]["length"], datagram["raw"][0]["length"]);
+    let versions = named(&client, "version_information");
+    assert_eq!(versions.len(), 2);
+    assert_eq!(versions[0]["chosen_version"], "6b3343cf");
+    assert_eq!(versions[1]["server_versions"], list(OFFER));
+    assert_eq!(versions[1]["chosen_version"], "00000001");
+    assert!(text(&logs[0].1).contains(" 0x1a2a3a4a 0x1\n"), "{}", text(&logs[0].1));
+}
+
+#[test]
+fn no_version_in_common_is_logged() {
+    let mut network = speaking(1, Faults::none(), &[V2], None, &[V1]);
+    no_version_2(&mut network, &[Version::V1]);
+    let client = Shared::default();
+    log(&mut network.client, client.clone(), Shared::default());
+    network.run_until(LIMIT, |client, _| client.is_drained());
+    let client = events(&client);
+    let last = named(&client, "version_information").pop().unwrap();
+    assert_eq!(last["server_versions"], list(&[Version::V1]));
+    assert_eq!(last.get("chosen_version"), None);
+}
+
+/// Both ends tell in which version they go on (RFC 9368 s.2.3).
+#[test]
+fn an_upgrade_to_version_2_is_logged() {
+    let mut network = speaking(1, Faults::none(), &[V2, V1], Some(V1), &[V2, V1]);
+    let logs = log_both(&mut network);
+    network.connect();
+    for (end, log) in logs.iter().enumerate() {
+        let events = events(&log.0);
+        let chosen: Vec<&Value> = named(&events, "version_information")
+            .into_iter()
+            .map(|one| &one["chosen_version"])
+            .collect();
+        assert_eq!(chosen, ["00000001", "6b3343cf"], "end {end}");
+    }
+}
+
+/// All of it but the stateless reset token, with which anybody could end the connection.
+#[test]
+fn a_preferred_address_is_logged() {
+    let addresses = PreferredAddresses {
+        ipv4: Some("192.0.2.99:443".parse().unwrap()),
+        ipv6: Some("[2001:db8::99]:4433".parse().unwrap()),
+    };
+    let ((client, server), transport) = (configs(), Arc::<TransportConfig>::default());
+    let client = ClientConfig { tls: client, transport: transport.clone() };
+    let server = ServerConfig { tls: server, transport, preferred_addresses: Some(addresses) };
+    let mut network = Network::between(1, Faults::none(), &client, server);
+    let logs = log_both(&mut network);
+    network.connect();
+    let [client, server] = logs.map(|log| events(&log.0));
+    let told = |events: &[Value], initiator: &str| {
+        let sets = named(events, "parameters_set").into_iter();
+        let mut sets = sets.filter(|one| one["initiator"] == initiator);
+        sets.next().unwrap()["preferred_address"].clone()
+    };
+    let (ours, theirs) = (told(&server, "local"), told(&client, "remote"));
+    assert_eq!(ours, theirs);
+    let expected = [("ip_v4", "192.0.2.99"), ("ip_v6", "2001:db8::99")];
+    assert!(expected.iter().all(|(key, value)| ours[key] == *value), "{ours}");
+    assert_eq!((&ours["port_v4"], &ours["port_v6"]), (&443.into(), &4433.into()));
+    assert_eq!(ours["connection_id"].as_str().map(str::len), Some(16));
+    assert_eq!(ours.as_object().unwrap().len(), 5, "{ours}");
+    assert_eq!(told(&client, "local"), Value::Null);
 }

@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 
-use equic_wire::{TransportErrorCode, VarInt};
+use equic_wire::packet::Versions;
+use equic_wire::{TransportErrorCode, VarInt, Version};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::frame::FrameList;
-use super::parameters::{Alpn, Endpoint, Versions, transport_parameters};
+use super::parameters::{Alpn, Endpoint, VersionList, transport_parameters};
 use super::{Hex, One, millis, names, optional, raw};
 use crate::connection::{CloseReason, ConnectionError};
-use crate::qlog::{Event, EventKind, Metrics, Packet, TimerChange};
+use crate::qlog::{Event, EventKind, Metrics, Packet, TimerChange, Unprotected};
 use crate::recovery::{GRANULARITY, PACKET_THRESHOLD};
 
 pub(super) struct Data<'a>(pub &'a Event<'a>);
@@ -21,6 +22,7 @@ impl Serialize for Data<'_> {
         match event.kind {
             EventKind::PacketSent(_)
             | EventKind::PacketReceived(_)
+            | EventKind::UnprotectedReceived { .. }
             | EventKind::PacketDropped { .. }
             | EventKind::PacketsAcked { .. }
             | EventKind::DatagramSent { .. }
@@ -72,10 +74,13 @@ fn connection<M: SerializeMap>(map: &mut M, event: &Event<'_>) -> Result<(), M::
             map.serialize_entry("old", &old)?;
             map.serialize_entry("new", &new)
         }
-        EventKind::VersionInformation { ours, client, chosen } => {
+        EventKind::VersionInformation { ours, client, theirs, chosen } => {
             let key = if client { "client_versions" } else { "server_versions" };
-            map.serialize_entry(key, &Versions(ours))?;
-            map.serialize_entry("chosen_version", &Hex(&chosen.0.to_be_bytes()))
+            map.serialize_entry(key, &VersionList(ours.to_vec()))?;
+            let theirs = theirs.and_then(version_list);
+            optional(map, "server_versions", theirs)?;
+            let chosen = chosen.map(|version| version.0.to_be_bytes());
+            optional(map, "chosen_version", chosen.as_ref().map(|bytes| Hex(bytes)))
         }
         EventKind::AlpnInformation(alpn) => map.serialize_entry("chosen_alpn", &Alpn(alpn)),
         EventKind::ParametersSet { initiator, parameters } => {
@@ -102,6 +107,14 @@ fn packets<M: SerializeMap>(map: &mut M, kind: &EventKind<'_>) -> Result<(), M::
             map.serialize_entry("raw", &PacketRaw(packet))?;
             map.serialize_entry("datagram_payload_checksum", &packet.checksum)?;
             optional(map, "is_mtu_probe_packet", packet.mtu_probe.then_some(true))
+        }
+        EventKind::UnprotectedReceived { packet, length, checksum } => {
+            map.serialize_entry("header", packet)?;
+            if let Unprotected::VersionNegotiation(packet) = packet {
+                optional(map, "supported_versions", version_list(packet.versions()))?;
+            }
+            map.serialize_entry("raw", &raw(*length as u64))?;
+            map.serialize_entry("datagram_payload_checksum", checksum)
         }
         EventKind::PacketDropped { packet_type, length, checksum, trigger } => {
             let name = packet_type.map_or("unknown", names::packet);
@@ -213,6 +226,12 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
     }
     map.serialize_entry("reason", reason)?;
     map.serialize_entry("trigger", if *application { "application" } else { "error" })
+}
+
+/// None: it is empty, which a list in a log may not be.
+fn version_list(versions: Versions<'_>) -> Option<VersionList> {
+    let list: Vec<Version> = versions.iter().collect();
+    (!list.is_empty()).then_some(VersionList(list))
 }
 
 struct LostHeader(&'static str, u64);

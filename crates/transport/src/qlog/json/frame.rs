@@ -1,11 +1,11 @@
 //! Headers and frames (quic-events s.8).
 
-use equic_wire::StreamId;
 use equic_wire::frame::{Ack, AckRange, ConnectionClose, Frame, FrameType};
+use equic_wire::{StreamId, Version};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::{Hex, One, millis, names, optional, raw};
-use crate::qlog::{Form, Header, Packet, Retransmitted};
+use crate::qlog::{Form, Header, Packet, Retransmitted, Unprotected};
 
 /// `PacketHeader` (s.8.7).
 impl Serialize for Header<'_> {
@@ -33,6 +33,46 @@ impl Serialize for Header<'_> {
                 map.serialize_entry("key_phase_bit", &key_phase)?;
             }
         }
+        map.end()
+    }
+}
+
+impl Serialize for Unprotected<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let (name, version) = match self {
+            Unprotected::Retry(retry) => ("retry", Version::from(retry.version())),
+            Unprotected::VersionNegotiation(_) => ("version_negotiation", Version(0)),
+        };
+        map.serialize_entry("packet_type", name)?;
+        let ids = |dcid: &[u8], scid: &[u8], map: &mut S::SerializeMap| {
+            map.serialize_entry("scil", &scid.len())?;
+            map.serialize_entry("dcil", &dcid.len())?;
+            map.serialize_entry("scid", &Hex(scid))?;
+            map.serialize_entry("dcid", &Hex(dcid))
+        };
+        map.serialize_entry("version", &Hex(&version.0.to_be_bytes()))?;
+        match self {
+            Unprotected::Retry(retry) => {
+                ids(retry.dcid().as_bytes(), retry.scid().as_bytes(), &mut map)?;
+                map.serialize_entry("token", &RetryToken(retry.token().len() as u64))?;
+            }
+            Unprotected::VersionNegotiation(packet) => {
+                ids(packet.dcid(), packet.scid(), &mut map)?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// Not the token itself.
+struct RetryToken(u64);
+
+impl Serialize for RetryToken {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("type", "retry")?;
+        map.serialize_entry("raw", &raw(self.0))?;
         map.end()
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn event(kind: &EventKind<'_>) -> &'static str {
         EventKind::AlpnInformation(_) => "alpn_information",
         EventKind::ParametersSet { .. } | EventKind::CipherSelected(_) => "parameters_set",
         EventKind::PacketSent(_) => "packet_sent",
-        EventKind::PacketReceived(_) => "packet_received",
+        EventKind::PacketReceived(_) | EventKind::UnprotectedReceived { .. } => "packet_received",
         EventKind::PacketDropped { .. } => "packet_dropped",
         EventKind::PacketsAcked { .. } => "packets_acked",
         EventKind::DatagramSent { .. } => "udp_datagrams_sent",

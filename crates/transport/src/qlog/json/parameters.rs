@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use equic_wire::params::TransportParameters;
+use equic_wire::params::{PreferredAddress, TransportParameters};
 use equic_wire::{ConnectionId, Version};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
@@ -19,6 +19,7 @@ pub(super) fn transport_parameters<M: SerializeMap>(
         if let Some(retry) = &server.retry_source_connection_id {
             map.serialize_entry("retry_source_connection_id", &Hex(retry.as_bytes()))?;
         }
+        optional(map, "preferred_address", server.preferred_address.as_ref().map(Preferred))?;
     }
     let id = p.initial_source_connection_id;
     map.serialize_entry("initial_source_connection_id", &Hex(id.as_bytes()))?;
@@ -41,6 +42,22 @@ pub(super) fn transport_parameters<M: SerializeMap>(
     map.serialize_entry("max_datagram_frame_size", &p.max_datagram_frame_size.get())?;
     map.serialize_entry("grease_quic_bit", &p.grease_quic_bit)?;
     map.serialize_entry("unknown_parameters", &Unknown(p))
+}
+
+/// `PreferredAddress` without its stateless reset token: whoever has that can end the connection.
+struct Preferred<'a>(&'a PreferredAddress);
+
+impl Serialize for Preferred<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let (ipv4, ipv6) = (self.0.ipv4(), self.0.ipv6());
+        optional(&mut map, "ip_v4", ipv4.map(|address| address.ip().to_string()))?;
+        optional(&mut map, "port_v4", ipv4.map(|address| address.port()))?;
+        optional(&mut map, "ip_v6", ipv6.map(|address| address.ip().to_string()))?;
+        optional(&mut map, "port_v6", ipv6.map(|address| address.port()))?;
+        map.serialize_entry("connection_id", &Hex(self.0.connection_id().as_bytes()))?;
+        map.end()
+    }
 }
 
 struct Unknown<'a>(&'a TransportParameters<'a>);
@@ -72,12 +89,13 @@ impl Serialize for Endpoint {
     }
 }
 
-pub(super) struct Versions<'a>(pub &'a [Version]);
+/// `[+ QuicVersion]`.
+pub(super) struct VersionList(pub Vec<Version>);
 
-impl Serialize for Versions<'_> {
+impl Serialize for VersionList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for version in self.0 {
+        for version in &self.0 {
             list.serialize_element(&Hex(&version.0.to_be_bytes()))?;
         }
         list.end()

@@ -27,6 +27,10 @@ pub const MAPS: &[(&str, &[&str])] = &[
     ]),
     ("ALPNIdentifier", &["?byte_value: hex", "?string_value: text"]),
     ("Token", &["?type: 'retry'|'resumption'", "?raw: RawInfo"]),
+    // The draft wants its stateless_reset_token, which has no place in a file that others may read.
+    ("PreferredAddress", &[
+        "?ip_v4: text", "?port_v4: u16", "?ip_v6: text", "?port_v6: u16", "connection_id: hex",
+    ]),
     ("UnknownParameter", &["id: u64", "?value: hex"]),
     ("PacketHeader", &[
         "packet_type: PacketType", "?packet_type_bytes: u64", "?spin_bit: bool", "?key_phase: u64",
@@ -60,7 +64,8 @@ pub const MAPS: &[(&str, &[&str])] = &[
         "?initiator: Initiator", "?resumption_allowed: bool", "?early_data_enabled: bool",
         "?tls_cipher: text", "?original_destination_connection_id: hex",
         "?initial_source_connection_id: hex", "?retry_source_connection_id: hex",
-        "?stateless_reset_token: token", "?disable_active_migration: bool",
+        "?stateless_reset_token: token", "?preferred_address: PreferredAddress",
+        "?disable_active_migration: bool",
         "?max_idle_timeout: u64", "?max_udp_payload_size: u64", "?ack_delay_exponent: u64",
         "?max_ack_delay: u64", "?active_connection_id_limit: u64", "?initial_max_data: u64",
         "?initial_max_stream_data_bidi_local: u64", "?initial_max_stream_data_bidi_remote: u64",
@@ -75,7 +80,7 @@ pub const MAPS: &[(&str, &[&str])] = &[
          'cc_bandwidth_probe'",
     ]),
     ("packet_received", &[
-        "header: PacketHeader", "?frames: [Frame]", "?raw: RawInfo",
+        "header: PacketHeader", "?frames: [Frame]", "?supported_versions: [+hex]", "?raw: RawInfo",
         "?datagram_payload_checksum: u32", "?trigger: 'keys_available'",
     ]),
     ("packet_dropped", &[

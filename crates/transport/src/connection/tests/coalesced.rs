@@ -1,0 +1,52 @@
+//! Several packets in a datagram.
+
+use equic_wire::packet::{Datagram, LongInvariant, Packet, ParseOptions};
+use rustls::pki_types::ServerName;
+
+use super::versions::V1;
+use super::*;
+use crate::cid::{RESET_KEY_LEN, RandomIds, ResetKey};
+use crate::connection::handshake::initial_suite;
+use crate::connection::start::Start;
+use crate::crypto::testing::configs;
+
+/// A server's first flight in datagrams of every size, with IDs of 20 bytes: what loss detection believes
+/// to be sent was sent, whatever has no room behind it.
+#[test]
+fn a_packet_without_room_takes_none_with_it() {
+    for size in 150..450 {
+        let (client_tls, server_tls) = configs();
+        let transport = Arc::new(TransportConfig { grease: false, ..TransportConfig::default() });
+        let suite = initial_suite(server_tls.crypto_provider()).unwrap();
+        let source = || {
+            let ids = Arc::new(RandomIds::new(ConnectionId::MAX_LEN));
+            IdSource::new(ids, ResetKey::new(&suite, [3; RESET_KEY_LEN]))
+        };
+        let config = ClientConfig { tls: client_tls, transport: transport.clone() };
+        let name = ServerName::try_from("equic.test").unwrap();
+        let start = Start::client(&config, suite, name);
+        let (now, remote) = (Timestamp::START, "192.0.2.1:443".parse().unwrap());
+        let mut client =
+            Connection::connect_with(now, &transport, start, remote, source(), [1; 32]).unwrap();
+        let mut buffer = [0; 1500];
+        let sent = client.poll_transmit(now, &mut buffer).unwrap();
+        let first = LongInvariant::parse(&buffer).unwrap();
+        let id = |bytes: &[u8]| ConnectionId::new(bytes).unwrap();
+        let first = FirstPacket::without_token(V1, id(first.dcid), id(first.scid), remote);
+        let config = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
+        let suite = initial_suite(config.tls.crypto_provider()).unwrap();
+        let mut server =
+            Connection::accept_with(now, &config, &first, (source(), suite), [2; 32]).unwrap();
+        let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+        server.handle_datagram(now, arrival, &mut buffer[..sent.size]);
+        let (mut packets, mut datagrams) = (0, 0);
+        while let Some(sent) = server.poll_transmit(now, &mut buffer[..size]) {
+            let read = Datagram::new(&buffer[..sent.size], ParseOptions::default());
+            let found = read.filter(|one| matches!(one, Ok(Packet::Long(_)))).count() as u64;
+            assert!(found > 0, "{size}: a datagram without a packet");
+            (packets, datagrams) = (packets + found, datagrams + 1);
+        }
+        assert!(datagrams > 2, "{size}: {datagrams} datagrams");
+        assert_eq!(packets, server.stats().packets_sent, "datagrams of {size} bytes");
+    }
+}
