@@ -12,6 +12,7 @@ mod network;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operations;
+mod paper;
 mod qlog;
 mod versions;
 
