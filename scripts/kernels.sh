@@ -42,8 +42,10 @@ fail() {
 
 # The package with the image, as the meta-package says today: prints its name and version.
 image_of() {
-	local image
-	image=$(apt-cache depends --important "$1" | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -n 1)
+	local image depends="apt-cache depends --important $1"
+	# On a machine that has all packages nobody may have asked what Debian has.
+	$depends >/dev/null 2>&1 || apt-get update -qq >&2
+	image=$($depends | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -n 1)
 	[ -n "$image" ] || fail "Debian has no package $1: run 'apt-get update'"
 	echo "$image"
 }

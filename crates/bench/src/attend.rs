@@ -21,6 +21,10 @@ pub(crate) const ENDING: Duration = Duration::from_secs(10);
 /// How often a client is looked at: seldom, for the looks cost its CPU time.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
+/// How long after a client's end its answer may take to be heard, on a machine that has other things to do:
+/// the end of what it prints is not seen where a child that it left behind holds that open.
+const HEARING: Duration = Duration::from_secs(5);
+
 /// Waits until the server says where it listens.
 pub(crate) fn ready(stage: &Stage<'_>, server: &mut Endpoint) -> Result<String, Trouble> {
     let deadline = Instant::now() + BEGINNING;
@@ -68,12 +72,12 @@ pub(crate) fn attend(
 ) -> Result<Told, Trouble> {
     let patience = Duration::from_secs_f64(what.patience(&stage.size));
     let deadline = Instant::now() + patience;
-    let (mut lines, mut held) = (Vec::new(), None);
+    let (mut lines, mut held, mut over) = (Vec::new(), None, None);
     let mut dry = (what.figure() == Figure::BitsPerSecond).then(|| Dry::new(stage));
     loop {
         interrupted(stage)?;
         // Before it is listened to: what it said before its end is then heard.
-        let over = client.has_ended().then(Instant::now);
+        over = over.or_else(|| client.has_ended().then(Instant::now));
         match client.line(LOOK) {
             Ok(Some(line)) if line == "held" && what == Workload::Idle && held.is_none() => {
                 held = server.settle();
@@ -83,12 +87,14 @@ pub(crate) fn attend(
             Ok(Some(line)) => lines.push(line),
             // All has been read: it has ended, or is about to.
             Err(()) if client.has_ended() => {
-                return Ok(Told { lines, held, ended: Instant::now() });
+                return Ok(Told { lines, held, ended: over.unwrap_or_else(Instant::now) });
             }
             Err(()) => sleep(Duration::from_millis(1)),
             Ok(None) => {
-                // A child that it left behind holds its output open.
-                if let Some(ended) = over {
+                // Either a child that it left behind holds its output open, or what it said has not been
+                // heard yet.
+                let heard = |ended: &Instant| answered(&lines) || ended.elapsed() >= HEARING;
+                if let Some(ended) = over.filter(heard) {
                     return Ok(Told { lines, held, ended });
                 }
             }
@@ -138,6 +144,11 @@ pub(crate) fn died(program: &mut Endpoint, role: &str) -> Trouble {
     let failure = if corrupted { Failure::Corrupted } else { Failure::Crashed };
     let words = if words.is_empty() { String::new() } else { format!(": {words}") };
     Trouble::Failed(failure, format!("the {role} ended ({status}){words}"))
+}
+
+/// Whether the last line is an answer.
+fn answered(lines: &[String]) -> bool {
+    lines.last().is_some_and(|line| serde_json::from_str::<Answer>(line).is_ok())
 }
 
 /// The client's answer is its last line.

@@ -306,11 +306,12 @@ impl Session {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Said, String> {
-        let gone = "the connection is gone";
         let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
-        let stdin = self.stdin.as_mut().ok_or(gone)?;
-        stdin.write_all(&line).and_then(|()| stdin.flush()).map_err(|_| gone)?;
+        let stdin = self.stdin.as_mut().ok_or("the connection is gone")?;
+        // That one who has hung up cannot be written to is known sooner or later, as it happens. What it
+        // said before, or that it said nothing, is known from its end alone.
+        let _ = stdin.write_all(&line).and_then(|()| stdin.flush());
         match self.answers.recv_timeout(PATIENCE) {
             Ok(Said::Failed { why }) => Err(why),
             Ok(said) => Ok(said),
@@ -382,5 +383,23 @@ impl Drop for Session {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether writing to it already fails is chance, unless it is known to have ended.
+    #[test]
+    fn one_that_has_hung_up_does_not_answer() {
+        for said in ["", "echo Welcome; ", r#"echo '{"is":"failed","why":"no such CPU"}'; "#] {
+            let ssh = ["sh", "-c", &format!("{said}exit 255"), "equic"].map(str::to_owned);
+            let mut session = Session::start(&ssh, Path::new("equic")).unwrap();
+            session.child.wait().unwrap();
+            let why = session.ask(&Request::Settle).unwrap_err();
+            let wanted = if said.contains("why") { "no such CPU" } else { "it does not answer" };
+            assert_eq!(why, wanted, "{said}");
+        }
     }
 }

@@ -76,6 +76,11 @@ unplugs)
 	echo "this wants a cipher I do not have" >&2
 	exit 127
 	;;
+late)
+	# What it has to say is heard only after its end, as on a machine that has other things to do.
+	{ sleep 1 && answer "$bytes" 1; } &
+	sleep 0.1
+	;;
 truncates) answer $((bytes - 1)) 1 ;;
 garbage) echo "a million bytes, really" ;;
 silent) ;;

@@ -17,6 +17,7 @@ mod network;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operations;
+mod paper;
 mod qlog;
 mod versions;
 
