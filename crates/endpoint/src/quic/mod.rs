@@ -14,7 +14,7 @@
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `batch.rs`: datagrams into GSO batches; `udp.rs`: the system's socket;
-//! * `log/`: qlog files and packet traces; `h3.rs`: the traits of the `h3` crate.
+//! * `log/`: qlog files and packet traces; `h3/`: the traits of the `h3` crate, and what is checked before it.
 //!
 //! Locks are taken in the order socket, connection, wake list, and never across an await.
 

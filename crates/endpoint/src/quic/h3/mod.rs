@@ -1,4 +1,14 @@
-//! The `h3` crate's view of a connection.
+//! The `h3` crate's view of a connection, and what of RFC 9114 and RFC 9204 is checked before it.
+//!
+//! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
+//! field sections, `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
+//! direction; `fault.rs` says what can be wrong. `docs/decisions/0022-before-h3.md` has the reasons.
+
+mod control;
+mod fault;
+mod fields;
+mod frames;
+mod intake;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,6 +19,14 @@ use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 
 use super::error::{ConnectionError, ReadError, WriteError};
+use fault::{Fault, Ward};
+use frames::{Frames, Kind};
+use intake::Intake;
+
+pub use fault::{FrameLimits, Malformed, Violation};
+
+/// Pieces that are read in a row for nothing to hand on, before others have their turn.
+const PIECES: usize = 16;
 
 fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
     match error {
@@ -54,28 +72,67 @@ fn code(code: u64) -> VarInt {
 }
 
 /// A connection for [`h3::server`] and [`h3::client`].
-pub struct Connection(super::Connection);
+pub struct Connection {
+    open: OpenStreams,
+    intake: Intake,
+}
 
 impl Connection {
-    /// Over an open connection.
+    /// Over an open connection, with the limits of [`FrameLimits::default`].
     pub fn new(connection: super::Connection) -> Connection {
-        Connection(connection)
+        Connection::with_limits(connection, FrameLimits::default())
+    }
+
+    /// Over an open connection.
+    pub fn with_limits(connection: super::Connection, limits: FrameLimits) -> Connection {
+        let ward = Arc::new(Ward::new(limits));
+        let intake = Intake::new(connection.clone(), Arc::clone(&ward));
+        Connection { open: OpenStreams(connection, ward), intake }
+    }
+
+    /// Says, later, which rule the peer broke.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.open.1))
+    }
+}
+
+/// Watches whether the peer keeps to HTTP/3.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Ward>);
+
+impl Watch {
+    /// The rule that the peer broke, if that is why the connection was closed.
+    pub fn violation(&self) -> Option<Violation> {
+        self.0.violation()
     }
 }
 
 /// Opens streams.
 #[derive(Clone)]
-pub struct OpenStreams(super::Connection);
+pub struct OpenStreams(super::Connection, Arc<Ward>);
 
 fn close(connection: &super::Connection, why: Code, reason: &[u8]) {
     connection.close(code(why.value()), &String::from_utf8_lossy(reason));
 }
 
-fn poll_open_bidi<B: Buf>(
+/// Closes a connection because of what the peer did.
+fn refuse(
     connection: &super::Connection,
+    ward: &Ward,
+    why: Code,
+    reason: &'static str,
+) -> ConnectionErrorIncoming {
+    ward.set_violation(Violation { code: why, reason });
+    close(connection, why, reason.as_bytes());
+    ConnectionErrorIncoming::Undefined(Arc::new(Violation { code: why, reason }))
+}
+
+fn poll_open_bidi<B: Buf>(
+    open: &OpenStreams,
     cx: &mut Context<'_>,
 ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
-    connection.poll_open_bi(cx).map_ok(BidiStream::new).map_err(of_connection)
+    let made = |halves| BidiStream::new(halves, Kind::Response, open);
+    open.0.poll_open_bi(cx).map_ok(made).map_err(of_connection)
 }
 
 fn poll_open_send<B: Buf>(
@@ -93,18 +150,18 @@ impl<B: Buf> quic::OpenStreams<B> for Connection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
-        poll_open_bidi(&self.0, cx)
+        poll_open_bidi(&self.open, cx)
     }
 
     fn poll_open_send(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<SendStream<B>, StreamErrorIncoming>> {
-        poll_open_send(&self.0, cx)
+        poll_open_send(&self.open.0, cx)
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
-        close(&self.0, code, reason);
+        close(&self.open.0, code, reason);
     }
 }
 
@@ -116,7 +173,7 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
-        poll_open_bidi(&self.0, cx)
+        poll_open_bidi(self, cx)
     }
 
     fn poll_open_send(
@@ -139,18 +196,19 @@ impl<B: Buf> quic::Connection<B> for Connection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<RecvStream, ConnectionErrorIncoming>> {
-        self.0.poll_accept_uni(cx).map_ok(RecvStream).map_err(connection_error)
+        self.intake.poll(cx)
     }
 
     fn poll_accept_bidi(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<BidiStream<B>, ConnectionErrorIncoming>> {
-        self.0.poll_accept_bi(cx).map_ok(BidiStream::new).map_err(connection_error)
+        let made = |halves| BidiStream::new(halves, Kind::Request, &self.open);
+        self.open.0.poll_accept_bi(cx).map_ok(made).map_err(connection_error)
     }
 
     fn opener(&self) -> OpenStreams {
-        OpenStreams(self.0.clone())
+        self.open.clone()
     }
 }
 
@@ -204,7 +262,39 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
 }
 
 /// The receiving half of a stream.
-pub struct RecvStream(super::RecvStream);
+pub struct RecvStream {
+    stream: super::RecvStream,
+    connection: super::Connection,
+    ward: Arc<Ward>,
+    frames: Frames,
+    /// A control stream's type, which `h3` wants to see.
+    first: Option<Bytes>,
+    /// What was read and not taken apart yet.
+    input: Bytes,
+    ended: bool,
+}
+
+impl RecvStream {
+    fn new(stream: super::RecvStream, kind: Kind, open: &OpenStreams) -> RecvStream {
+        let OpenStreams(connection, ward) = open.clone();
+        let frames = Frames::new(kind, Arc::clone(&ward));
+        let input = Bytes::new();
+        RecvStream { stream, connection, ward, frames, first: None, input, ended: false }
+    }
+
+    fn fail(&mut self, fault: Fault) -> StreamErrorIncoming {
+        match fault {
+            Fault::Connection(why, reason) => {
+                let connection_error = refuse(&self.connection, &self.ward, why, reason);
+                StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
+            }
+            Fault::Stream(why, reason) => {
+                self.stream.stop(code(why.value()));
+                StreamErrorIncoming::Unknown(Box::new(Malformed { code: why, reason }))
+            }
+        }
+    }
+}
 
 impl quic::RecvStream for RecvStream {
     type Buf = Bytes;
@@ -213,15 +303,40 @@ impl quic::RecvStream for RecvStream {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
-        self.0.poll_chunk(cx).map_err(read_error)
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Ok(Some(first)));
+        }
+        for _ in 0..PIECES {
+            match self.frames.next(&mut self.input) {
+                Ok(Some(piece)) => return Poll::Ready(Ok(Some(piece))),
+                Ok(None) if self.ended => return Poll::Ready(Ok(None)),
+                Ok(None) => {}
+                Err(fault) => return Poll::Ready(Err(self.fail(fault))),
+            }
+            match ready!(self.stream.poll_chunk(cx)) {
+                Ok(Some(chunk)) => self.input = chunk,
+                Ok(None) => {
+                    self.ended = true;
+                    return Poll::Ready(self.frames.end().map_err(|fault| self.fail(fault)));
+                }
+                Err(error) => {
+                    return Poll::Ready(Err(match (self.frames.on_reset(), &error) {
+                        (Some(fault), ReadError::Reset(_)) => self.fail(fault),
+                        _ => read_error(error),
+                    }));
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        self.0.stop(code(error_code));
+        self.stream.stop(code(error_code));
     }
 
     fn recv_id(&self) -> StreamId {
-        id(self.0.id())
+        id(self.stream.id())
     }
 }
 
@@ -232,8 +347,12 @@ pub struct BidiStream<B> {
 }
 
 impl<B: Buf> BidiStream<B> {
-    fn new((send, receive): (super::SendStream, super::RecvStream)) -> BidiStream<B> {
-        BidiStream { send: SendStream::new(send), receive: RecvStream(receive) }
+    fn new(
+        (send, receive): (super::SendStream, super::RecvStream),
+        kind: Kind,
+        open: &OpenStreams,
+    ) -> BidiStream<B> {
+        BidiStream { send: SendStream::new(send), receive: RecvStream::new(receive, kind, open) }
     }
 }
 
@@ -275,7 +394,14 @@ impl<B: Buf> quic::RecvStream for BidiStream<B> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
-        self.receive.poll_data(cx)
+        let data = self.receive.poll_data(cx);
+        if let Poll::Ready(Err(StreamErrorIncoming::Unknown(error))) = &data
+            && let Some(Malformed { code: why, .. }) = error.downcast_ref()
+        {
+            // RFC 9114 s.4.1.2: both directions.
+            self.send.stream.reset(code(why.value()));
+        }
+        data
     }
 
     fn stop_sending(&mut self, error_code: u64) {
