@@ -45,6 +45,8 @@ pub struct Settings {
     pub give_tokens: bool,
     /// Whether a client keeps such tokens, for its next connection to the same server.
     pub keep_tokens: bool,
+    /// What may wait to be sent in all connections, of those who ask before they make it.
+    pub send_memory: SendMemory,
 }
 
 impl Settings {
@@ -58,6 +60,7 @@ impl Settings {
             trace: None,
             give_tokens: true,
             keep_tokens: true,
+            send_memory: SendMemory::default(),
         }
     }
 }
@@ -175,6 +178,7 @@ impl Endpoint {
             tokens: Arc::new(Tokens::default()),
             gives_tokens: settings.give_tokens,
             keeps_tokens: settings.keep_tokens,
+            send_memory: settings.send_memory,
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;
