@@ -33,7 +33,10 @@ mod tests {
             ("\x1b[2Jgone\x07", "\\u{1b}[2Jgone\\u{7}"),
             ("a\r\nequic: all is well", "a\\r\\nequic: all is well"),
             ("\u{202e}txt.exe \u{9b}31m \u{7f}", "\\u{202e}txt.exe \\u{9b}31m \\u{7f}"),
-            ("zero\u{200b}width \u{2066}isolated\u{2069}", "zero\\u{200b}width \\u{2066}isolated\\u{2069}"),
+            (
+                "zero\u{200b}width \u{2066}isolated\u{2069}",
+                "zero\\u{200b}width \\u{2066}isolated\\u{2069}",
+            ),
             ("back\\slash", "back\\\\slash"),
         ] {
             assert_eq!(printable(text), shown);

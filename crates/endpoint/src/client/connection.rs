@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use tokio::time::Instant;
 
 use super::{ClientError, Target, in_time};
-use crate::quic::h3::{FrameLimits, Malformed, Watch};
+use crate::quic::h3::{FrameLimits, Watch};
 use crate::quic::{self, ConnectionError, EarlyData};
 use crate::{h3_code, message};
 
@@ -55,14 +55,14 @@ impl Shared {
             (Some(source), _) if !matches!(source, ConnectionError::LocallyClosed) => {
                 ClientError::Lost { peer: self.peer, source }
             }
-            (_, StreamError::Undefined(source)) => match source.downcast_ref::<Malformed>() {
-                Some(malformed) => self.http(malformed.to_string()),
-                None => self.http(source.to_string()),
-            },
-            (_, StreamError::RemoteTerminate { code }) => {
+            (_, StreamError::RemoteTerminate { code, .. }) => {
                 self.http(format!("the server gave the stream up ({code})"))
             }
-            _ => self.http(error.to_string()),
+            _ => {
+                let reason = error.to_string();
+                // What was found before `h3`, which has no word for it.
+                self.http(reason.strip_prefix("Undefined error: ").unwrap_or(&reason).to_owned())
+            }
         }
     }
 

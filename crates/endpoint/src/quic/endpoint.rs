@@ -16,6 +16,7 @@ use super::driver::Driver;
 use super::error::ConnectError;
 use super::incoming::Incoming;
 use super::log::{Logs, PacketTrace, QlogFolder};
+use super::memory::SendMemory;
 use super::socket::{IncomingQueue, Shared, Socket};
 use super::tokens::{Home, Tokens};
 use super::udp::{Offloads, Udp};

@@ -186,15 +186,20 @@ impl SendStream {
 }
 
 impl Connection {
-    /// Waits until up to `want` bytes of a stream of this side's can be sent, or will be soon; how many.
-    /// To be asked by the task that writes on the stream.
-    pub(crate) async fn sendable(&self, id: StreamId, want: u64) -> Result<u64, WriteError> {
+    /// Waits until up to `want` bytes can be sent on a stream, or are ready for when they can, of which
+    /// `ahead` are enough for all streams; how many. To be asked by the task that writes on the stream.
+    pub(crate) async fn sendable(
+        &self,
+        id: StreamId,
+        want: u64,
+        ahead: u64,
+    ) -> Result<u64, WriteError> {
         poll_fn(|cx| {
             let cell = self.cell();
             let mut state = cell.lock();
             state.check(state.epoch, WriteError::EarlyDataRejected)?;
             let most = cell.socket.shared.send_memory.share();
-            match state.connection.streams().sendable(id, want, most) {
+            match state.connection.streams().sendable(id, want, most, ahead) {
                 Ok(count) => Poll::Ready(Ok(count)),
                 Err(StreamError::Write(equic_transport::stream::WriteError::Blocked)) => {
                     register(&mut state.streams.entry(id).or_default().writer, cx);

@@ -212,7 +212,7 @@ impl Frames {
         if length <= limit as u64 {
             return self.keep(HEADERS, length, limit);
         }
-        if length > limit as u64 * ABSURD {
+        if length > (limit as u64).saturating_mul(ABSURD) {
             let reason = "a HEADERS frame that is absurdly long";
             return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
         }

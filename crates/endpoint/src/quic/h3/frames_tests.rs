@@ -63,7 +63,10 @@ fn data_goes_on_as_it_comes() {
     let out = feed(&mut frames, &[b'y'; 100]).unwrap();
     assert_eq!(out.len(), 2, "a header and its payload");
     assert_eq!((&out[0][..], out[1].len()), (&[0, 0x40, 100][..], 100));
-    assert_eq!(frames.end(), Err(Fault::Connection(Code::H3_FRAME_ERROR, "the stream ends within a frame")));
+    assert_eq!(
+        frames.end(),
+        Err(Fault::Connection(Code::H3_FRAME_ERROR, "the stream ends within a frame"))
+    );
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn long_field_sections_are_not_kept() {
     let out = feed(&mut frames, &[1, 0x60, 0, 7, 7]).unwrap().concat();
     // `h3` finds it too long, and answers that.
     assert_eq!((&out[..6], out.len()), (&[1, 0x40, 131, 0, 0, ENTRY][..], 134));
-    assert_eq!(fields::check(&out[3..], Section::Request).is_err(), true);
+    assert!(fields::check(&out[3..], Section::Request).is_err());
     assert!(feed(&mut frames, &[7; 8190]).unwrap().is_empty());
     assert_eq!(frames.ward.incomplete(), 0);
     let absurd = [1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];

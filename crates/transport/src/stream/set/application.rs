@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
 
-use super::{AHEAD, MIN_SHARE, StreamError, StreamEvent, Streams, at};
+use super::{MIN_SHARE, StreamError, StreamEvent, Streams, at};
 use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
@@ -75,13 +75,19 @@ impl Streams {
     }
 
     /// How many bytes, up to `want`, can be written that the peer's limits let out, or that are ready for
-    /// when they do, of which 128 KiB are enough for all streams: for those who would rather not make
+    /// when they do, of which `ahead` are enough for all streams: for those who would rather not make
     /// what would only wait. `most` bytes are to wait in all streams together, beside what
     /// [`StreamConfig`](super::StreamConfig) says.
     ///
     /// # Errors
     /// Why there is nothing to write; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
-    pub fn sendable(&mut self, id: StreamId, want: u64, most: u64) -> Result<u64, StreamError> {
+    pub fn sendable(
+        &mut self,
+        id: StreamId,
+        want: u64,
+        most: u64,
+        ahead: u64,
+    ) -> Result<u64, StreamError> {
         let capacity = self.config.send_buffer;
         let half = self.send_half(id)?;
         let own = match half.writable() {
@@ -92,7 +98,7 @@ impl Streams {
         let room = most.saturating_sub(self.buffered);
         let unsent = self.unsent();
         let credit = credit.min(self.send_window.room().saturating_sub(unsent));
-        let sendable = own.min(room).min(credit.max(AHEAD.saturating_sub(unsent))).min(want);
+        let sendable = own.min(room).min(credit.max(ahead.saturating_sub(unsent))).min(want);
         // Buffers empty by a packet at a time, of which each would be a piece to make.
         let is_full = own < want.min(capacity / 4) || room < want.min(MIN_SHARE);
         if is_full || sendable == 0 {

@@ -375,7 +375,8 @@ impl Streams {
         }
         self.streams.remove(&id);
         let waiting = &mut self.waiting;
-        for set in [&mut self.resets, &mut self.stops, &mut self.updates, &mut self.blocked, waiting]
+        for set in
+            [&mut self.resets, &mut self.stops, &mut self.updates, &mut self.blocked, waiting]
         {
             set.remove(&id);
         }
@@ -403,9 +404,6 @@ impl Streams {
 
 /// Bytes that may always wait in a stream, however many wait in others.
 const MIN_SHARE: u64 = 16 * 1024;
-
-/// See [`Streams::sendable`].
-const AHEAD: u64 = 128 * 1024;
 
 /// In the middle.
 const DEFAULT_URGENCY: u8 = 127;

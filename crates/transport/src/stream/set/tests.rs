@@ -387,8 +387,7 @@ fn what_waits_in_all_streams_is_bounded() {
 
 /// Streams of a client with these windows, all opened.
 fn opened(count: u64, max_data: u64, window: u64) -> (Streams, Vec<StreamId>) {
-    let config =
-        StreamConfig { send_buffer: 1 << 20, connection_send_buffer: 8 << 20, ..config() };
+    let config = StreamConfig { send_buffer: 1 << 20, connection_send_buffer: 8 << 20, ..config() };
     let mut streams = Streams::new(Side::Client, config);
     streams.set_peer_limits(PeerLimits {
         max_data,
@@ -401,9 +400,11 @@ fn opened(count: u64, max_data: u64, window: u64) -> (Streams, Vec<StreamId>) {
     (streams, ids)
 }
 
+const AHEAD: u64 = 128 * 1024;
+
 fn fill(streams: &mut Streams, ids: &[StreamId], most: u64) {
     for id in ids {
-        while let Ok(count) = streams.sendable(*id, 65_536, most) {
+        while let Ok(count) = streams.sendable(*id, 65_536, most, AHEAD) {
             assert_eq!(streams.write(*id, &vec![0; count as usize]), Ok(count as usize));
         }
     }
@@ -414,10 +415,11 @@ fn what_the_peer_does_not_take_is_not_made() {
     let (mut streams, ids) = opened(100, 1 << 30, 0);
     fill(&mut streams, &ids, 8 << 20);
     assert_eq!(streams.buffered(), AHEAD, "for all of them together");
+    assert!(streams.sendable(ids[1], 1, 8 << 20, 0).is_err());
     let last = ids[99];
     streams.on_max_stream_data(last, 100_000).unwrap();
     assert_eq!(streams.poll_event(), Some(StreamEvent::Writable(last)));
-    assert_eq!(streams.sendable(last, 65_536, 8 << 20), Ok(65_536));
+    assert_eq!(streams.sendable(last, 65_536, 8 << 20, AHEAD), Ok(65_536));
     // The connection's limit holds them up just the same, and wakes all of them.
     let (mut streams, ids) = opened(3, 0, 1 << 30);
     fill(&mut streams, &ids, 8 << 20);
@@ -445,7 +447,7 @@ fn no_more_waits_than_is_wanted() {
     }
     let woken: Vec<_> = std::iter::from_fn(|| streams.poll_event()).collect();
     assert!(woken.contains(&StreamEvent::Writable(ids[2])), "{woken:?}");
-    assert!(streams.sendable(ids[2], 65_536, MOST).is_ok());
+    assert!(streams.sendable(ids[2], 65_536, MOST, AHEAD).is_ok());
     // Who gives a stream up makes room as well.
     fill(&mut streams, &ids, MOST);
     while streams.poll_event().is_some() {}
