@@ -60,21 +60,14 @@ impl Failure {
 
     /// Says it on standard error and gives the exit code.
     pub fn report(&self) -> ExitCode {
-        match self {
-            Failure::ClosedPipe => ExitCode::SUCCESS,
-            Failure::Failed { .. } => {
-                crate::output::notice(self);
-                ExitCode::from(1)
-            }
-            Failure::Usage(_) => {
-                crate::output::notice(self);
-                ExitCode::from(2)
-            }
-            Failure::Unsupported(_) => {
-                crate::output::notice(self);
-                ExitCode::from(127)
-            }
-        }
+        let code = match self {
+            Failure::ClosedPipe => return ExitCode::SUCCESS,
+            Failure::Failed { .. } => 1,
+            Failure::Usage(_) => 2,
+            Failure::Unsupported(_) => 127,
+        };
+        crate::output::notice(self);
+        ExitCode::from(code)
     }
 }
 

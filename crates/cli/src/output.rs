@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use equic_endpoint::is_printable;
 use equic_report::table::{Style, Table};
 use serde::Serialize;
 
@@ -49,22 +50,51 @@ struct Document<'a, T> {
 /// Writes a JSON document with its schema; `data` is a structure, or a map.
 pub fn json<T: Serialize>(schema: &str, data: T) -> Done {
     let text = serde_json::to_string_pretty(&Document { schema, data });
-    line(text.map_err(|error| no_json(schema, &error))?)
+    line(shown(&text.map_err(|error| no_json(schema, &error))?))
 }
 
 /// Writes the same on one line.
 pub fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
     let text = serde_json::to_string(&Document { schema, data });
-    line(text.map_err(|error| no_json(schema, &error))?)
+    line(shown(&text.map_err(|error| no_json(schema, &error))?))
+}
+
+/// JSON that says the same, with nothing in it that a terminal would act on: serde_json writes U+202E,
+/// C1 controls and the like as they are, and a path or name in there may be a peer's.
+fn shown(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for character in json.chars() {
+        // A backslash begins an escape that is there already.
+        if matches!(character, '\n' | '\\') || is_printable(character) {
+            shown.push(character);
+        } else {
+            // They occur in strings alone, where these escapes mean them.
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                shown += &format!("\\u{unit:04x}");
+            }
+        }
+    }
+    shown
 }
 
 fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
     Failure::because(format_args!("{schema} has no JSON form"), error)
 }
 
-/// Says something beside the report, behind the command's name. Nobody listening is no error.
+/// Says something beside the report, behind the command's name. Nobody listening is no error. What is
+/// in it that a terminal would act on is escaped, wherever it came from; it may have several lines.
 pub fn notice(message: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "equic: {message}");
+    let message = message.to_string();
+    let mut shown = String::with_capacity(message.len());
+    for character in message.chars() {
+        if matches!(character, '\n' | '\\') || is_printable(character) {
+            shown.push(character);
+        } else {
+            shown.extend(character.escape_debug());
+        }
+    }
+    let _ = writeln!(io::stderr().lock(), "equic: {shown}");
 }
 
 /// Whether standard output is a terminal.
@@ -150,7 +180,7 @@ impl Journal {
                 let logged = Logged { time: time(), level, message: text, data };
                 let document = Document { schema: "equic.gateway.log/1", data: logged };
                 let line = serde_json::to_string(&document);
-                line.map_err(|error| no_json("equic.gateway.log/1", &error))? + "\n"
+                shown(&line.map_err(|error| no_json("equic.gateway.log/1", &error))?) + "\n"
             }
         };
         match io::stderr().lock().write_all(lines.as_bytes()) {
@@ -188,7 +218,20 @@ pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::wrapped;
+    use super::{shown, wrapped};
+
+    #[test]
+    fn json_drives_no_terminal_and_says_the_same() {
+        let value = serde_json::json!({ "path": "/a\u{202e}b\u{9b}\u{7f}\u{1b}é\\\"\u{e0001}" });
+        for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = shown(&json);
+            assert!(
+                shown.chars().all(|c| c == '\n' || (' '..='~').contains(&c) || c == 'é'),
+                "{shown}"
+            );
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
+    }
 
     #[test]
     fn long_texts_fit_the_terminal() {

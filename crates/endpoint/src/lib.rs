@@ -21,12 +21,15 @@ pub mod quic;
 pub mod quota;
 pub mod server;
 
+mod message;
+mod printable;
 mod socket;
 mod tls;
 
 pub use admission::{Admission, Decision, NoQuota, Opened, Refused};
 pub use certificate::{CertificateError, Fingerprint, Identity};
 pub use client::{Client, ClientConfig, ClientError, Connection, Response, Timing};
+pub use printable::{is_printable, printable};
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
 pub use server::{
     IdentitySource, Limits, RequestLog, RequestRecord, Server, ServerConfig, ServerError,

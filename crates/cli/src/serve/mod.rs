@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use equic_endpoint::quic::QlogFolder;
 use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
-    UserSpaceQuota,
+    UserSpaceQuota, printable,
 };
 use equic_gateway::{Rate, parse_duration, parse_size};
 use equic_report::number;
@@ -98,6 +98,10 @@ pub struct Args {
     /// Handshakes under way at once; attempts beyond are ignored
     #[arg(long, value_name = "N", default_value = "4096")]
     max_handshakes: usize,
+    /// While so many are under way, or half of --max-handshakes, have clients prove their addresses as
+    /// with --retry, so that forged ones shut nobody out; `off`: never
+    #[arg(long, value_name = "N", default_value = "100", value_parser = retry_threshold)]
+    retry_threshold: RetryThreshold,
     /// Receive buffer of the socket, as 4MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
@@ -119,6 +123,20 @@ pub struct Args {
     limits: Limits,
 }
 
+/// From how many handshakes on a Retry is asked for.
+#[derive(Clone, Copy)]
+struct RetryThreshold(Option<usize>);
+
+fn retry_threshold(text: &str) -> Result<RetryThreshold, String> {
+    match text {
+        "off" => Ok(RetryThreshold(None)),
+        number => number
+            .parse()
+            .map(|number| RetryThreshold(Some(number)))
+            .map_err(|_| "a number of handshakes, or `off`".to_owned()),
+    }
+}
+
 /// What an attempt over a user-space limit gets.
 #[derive(Clone, Copy, ValueEnum)]
 enum UserAtLimit {
@@ -133,7 +151,18 @@ enum UserAtLimit {
 pub fn run(args: &Args) -> Done {
     let qlog = args.quic.qlog()?;
     let _flush = flushed(qlog.as_ref(), None);
+    raise_descriptors();
     runtime(args.threads.map(usize::from))?.block_on(serve(args, qlog))
+}
+
+/// Takes as many descriptors as may be had: the soft limit is low for the sake of select(2), which
+/// nothing here uses.
+fn raise_descriptors() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Where it cannot be, fewer files are open at once.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
 }
 
 async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
@@ -219,6 +248,7 @@ fn config(
     config.limits.idle_timeout = args.idle_timeout;
     config.limits.migration_settle = args.migration_settle;
     config.limits.max_handshakes = args.max_handshakes;
+    config.limits.retry_threshold = args.retry_threshold.0;
     if let Some(bytes) = args.receive_buffer {
         let bytes = usize::try_from(bytes)
             .map_err(|_| Failure::usage("that receive buffer is larger than memory"))?;
@@ -288,7 +318,7 @@ fn log(journal: &Journal, record: &RequestRecord) {
         // A path is chosen by the client: nothing in it may drive the terminal.
         format_args!(
             "{peer} {method} {} {} {} in {}{cut}",
-            path.escape_debug(),
+            printable(path),
             status.as_u16(),
             number::bytes(*bytes),
             number::duration(*duration)

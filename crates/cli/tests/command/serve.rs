@@ -359,3 +359,26 @@ fn labs_come_and_go() {
     keeper.event("down");
     assert!(!equic(&["lab", "list"]).ok().contains(&id));
 }
+
+/// Files of many responses are open at once; the soft limit of many systems, 1,024, is soon reached.
+#[test]
+fn a_low_limit_of_descriptors_is_raised() {
+    let mut command = Command::new("prlimit");
+    command.args(["--nofile=256:4096", EQUIC]);
+    let (server, ready) = serve(command, &["--listen", "127.0.0.1:0", "--retry-threshold", "0"]);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", ready["pid"])).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(line.split_whitespace().nth(3), Some("4096"), "{line}");
+    // A threshold of none asks everybody.
+    let url = format!("https://{}/health", text(&ready, "address"));
+    assert_eq!(equic(&["get", "--pin", text(&ready, "fingerprint"), &url]).ok(), "ok\n");
+    server.signal(nix::sys::signal::Signal::SIGTERM);
+    let stopped = server.event("stopped");
+    assert_eq!(stopped["stats"]["retried"], 1, "{stopped}");
+}
+
+#[test]
+fn a_threshold_is_a_number_or_off() {
+    let wrong = equic(&["serve", "--retry-threshold", "some"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("`off`"), "{wrong:?}");
+}

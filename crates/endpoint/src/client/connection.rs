@@ -13,8 +13,9 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use tokio::time::Instant;
 
 use super::{ClientError, Target, in_time};
-use crate::h3_code;
+use crate::quic::h3::{FrameLimits, Watch};
 use crate::quic::{self, ConnectionError, EarlyData};
+use crate::{h3_code, message};
 
 /// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
@@ -29,6 +30,7 @@ pub struct Connection {
 
 struct Shared {
     quic: quic::Connection,
+    watch: Watch,
     target: Target,
     peer: SocketAddr,
     handshake: Duration,
@@ -46,12 +48,26 @@ impl Drop for Shared {
 impl Shared {
     /// Says what a stream's error comes from: if the connection is gone, why it is.
     fn error(&self, error: &StreamError) -> ClientError {
-        match self.quic.close_reason() {
-            Some(source) if !matches!(source, ConnectionError::LocallyClosed) => {
+        if let Some(violation) = self.watch.violation() {
+            return self.http(violation.to_string());
+        }
+        match (self.quic.close_reason(), error) {
+            (Some(source), _) if !matches!(source, ConnectionError::LocallyClosed) => {
                 ClientError::Lost { peer: self.peer, source }
             }
-            _ => ClientError::Http { peer: self.peer, reason: error.to_string() },
+            (_, StreamError::RemoteTerminate { code, .. }) => {
+                self.http(format!("the server gave the stream up ({code})"))
+            }
+            _ => {
+                let reason = error.to_string();
+                // What was found before `h3`, which has no word for it.
+                self.http(reason.strip_prefix("Undefined error: ").unwrap_or(&reason).to_owned())
+            }
         }
+    }
+
+    fn http(&self, reason: String) -> ClientError {
+        ClientError::Http { peer: self.peer, reason }
     }
 }
 
@@ -64,9 +80,12 @@ impl Connection {
         handshake: Option<Duration>,
         timeout: Option<Duration>,
     ) -> Result<Self, ClientError> {
-        let transport = quic::h3::Connection::new(quic.clone());
+        let limits =
+            FrameLimits { field_section: MAX_FIELD_SECTION as usize, ..FrameLimits::default() };
+        let transport = quic::h3::Connection::with_limits(quic.clone(), limits);
         let shared = Arc::new(Shared {
             quic,
+            watch: transport.watch(),
             target,
             peer,
             handshake: handshake.unwrap_or_default(),
@@ -150,7 +169,8 @@ impl Connection {
                 stream.finish().await?;
                 loop {
                     let head = stream.recv_response().await?;
-                    // Interim responses come before the final one (RFC 9114 s.4.1).
+                    // Interim responses come before the final one (RFC 9114 s.4.1), so many at most as
+                    // are let through to here.
                     if !head.status().is_informational() {
                         return Ok((head, stream));
                     }
@@ -159,11 +179,14 @@ impl Connection {
             exchange.await.map_err(|error| self.shared.error(&error))
         })
         .await?;
-        let announced = match head.headers().get(header::CONTENT_LENGTH) {
-            Some(value) if !is_head => value.to_str().ok().and_then(|v| v.parse().ok()),
-            _ => None,
-        };
         let (parts, ()) = head.into_parts();
+        let malformed = |reason: &str| self.shared.http(format!("a malformed response: {reason}"));
+        message::check_fields(&parts.headers).map_err(malformed)?;
+        let announced = match message::content_length(&parts.headers).map_err(malformed)? {
+            // RFC 9110 s.6.4.1: no content, whatever is announced.
+            _ if is_head || matches!(parts.status.as_u16(), 204 | 304) => Some(0),
+            announced => announced,
+        };
         Ok(Response {
             status: parts.status,
             headers: parts.headers,
@@ -310,7 +333,8 @@ impl Response {
         self.received
     }
 
-    /// `content-length` of the response, if it is one to expect.
+    /// Bytes of body to expect, if the response says so: its `content-length`, or none at all where
+    /// there can be no content.
     pub fn announced(&self) -> Option<u64> {
         self.announced
     }

@@ -13,6 +13,7 @@ use equic_wire::{Direction, StreamId, VarInt};
 
 use super::early::EarlyData;
 use super::error::ConnectionError;
+use super::memory::SendMemory;
 use super::socket::Socket;
 use super::tokens::Home;
 
@@ -41,6 +42,8 @@ pub(super) struct State {
     pub epoch: u8,
     /// A client's: where the server's tokens go.
     pub home: Option<Home>,
+    /// Bytes that were counted as waiting to be sent.
+    pub counted: u64,
     /// A server's: the client gets a token when the handshake is complete.
     pub token_due: bool,
     pub wakers: Wakers,
@@ -114,6 +117,7 @@ impl Cell {
             early: EarlyData::None,
             epoch: 0,
             home: None,
+            counted: 0,
             token_due: false,
             wakers: Wakers::default(),
             streams: HashMap::new(),
@@ -144,6 +148,12 @@ impl Cell {
 }
 
 impl State {
+    /// Counts what waits to be sent now.
+    pub fn settle(&mut self, memory: &SendMemory) {
+        let waiting = self.connection.streams().buffered();
+        memory.settle(&mut self.counted, waiting);
+    }
+
     /// The connection's error, if it is over; `rejected`, if a stream of this epoch is gone.
     pub fn check<E: From<ConnectionError>>(&self, epoch: u8, rejected: E) -> Result<(), E> {
         match &self.closed {

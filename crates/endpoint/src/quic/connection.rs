@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use equic_transport::connection::{DatagramError, Stats};
-use equic_wire::{Direction, KnownVersion, StreamId, VarInt};
+use equic_wire::{Direction, KnownVersion, Side, StreamId, VarInt};
 
 use super::cell::Cell;
 use super::error::ConnectionError;
@@ -208,6 +208,11 @@ impl Connection {
     /// Why it is over, if it is.
     pub fn close_reason(&self) -> Option<ConnectionError> {
         self.cell().lock().closed.clone()
+    }
+
+    /// Which side of it this is.
+    pub(super) fn side(&self) -> Side {
+        self.cell().lock().connection.side()
     }
 
     /// The peer's address, as the socket sees it.

@@ -183,9 +183,11 @@ impl Driver {
             state.timer = timer;
         }
         if !state.connection.is_drained() {
+            state.settle(&self.socket.shared.send_memory);
             return sent;
         }
         state.removed = true;
+        self.socket.shared.send_memory.settle(&mut state.counted, 0);
         if let Some(timer) = state.timer.take() {
             inner.timers.remove(&(timer, handle));
         }

@@ -16,6 +16,7 @@ use super::driver::Driver;
 use super::error::ConnectError;
 use super::incoming::Incoming;
 use super::log::{Logs, PacketTrace, QlogFolder};
+use super::memory::SendMemory;
 use super::socket::{IncomingQueue, Shared, Socket};
 use super::tokens::{Home, Tokens};
 use super::udp::{Offloads, Udp};
@@ -49,6 +50,8 @@ pub struct Settings {
     /// server, that nothing listens there or that no way leads there (ICMP). Otherwise it goes on
     /// trying: the server may be about to start.
     pub heed_unreachable: bool,
+    /// What may wait to be sent in all connections, of those who ask before they make it.
+    pub send_memory: SendMemory,
 }
 
 impl Settings {
@@ -63,6 +66,7 @@ impl Settings {
             give_tokens: true,
             keep_tokens: true,
             heed_unreachable: false,
+            send_memory: SendMemory::default(),
         }
     }
 }
@@ -182,6 +186,7 @@ impl Endpoint {
             gives_tokens: settings.give_tokens,
             keeps_tokens: settings.keep_tokens,
             heeds_unreachable: settings.heed_unreachable,
+            send_memory: settings.send_memory,
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
         let mut config = settings.endpoint;

@@ -5,6 +5,8 @@ use std::io;
 use equic_transport::connection::{CloseReason, StartError};
 use equic_wire::{TransportErrorCode, VarInt};
 
+use crate::printable;
+
 /// Why a connection is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
@@ -13,7 +15,7 @@ pub enum ConnectionError {
     ApplicationClosed {
         /// The application's error code.
         code: u64,
-        /// For people; the peer's choice.
+        /// For people; the peer's choice, [printable](crate::printable).
         reason: String,
     },
     /// The peer's transport closed it.
@@ -21,7 +23,7 @@ pub enum ConnectionError {
     ConnectionClosed {
         /// A code of RFC 9000 s.20.1.
         code: u64,
-        /// For people; the peer's choice.
+        /// For people; the peer's choice, [printable](crate::printable).
         reason: String,
     },
     /// Our transport closed it, because of what the peer did.
@@ -70,15 +72,18 @@ impl From<CloseReason> for ConnectionError {
     fn from(reason: CloseReason) -> ConnectionError {
         match reason {
             CloseReason::Local(error) if error.application => ConnectionError::LocallyClosed,
+            // What TLS has to say may quote the peer.
             CloseReason::Local(error) => {
-                ConnectionError::Transport { code: error.code, reason: error.reason }
+                ConnectionError::Transport { code: error.code, reason: printable(&error.reason) }
             }
-            CloseReason::Peer(error) if error.application => {
-                ConnectionError::ApplicationClosed { code: error.code, reason: error.reason }
-            }
-            CloseReason::Peer(error) => {
-                ConnectionError::ConnectionClosed { code: error.code, reason: error.reason }
-            }
+            CloseReason::Peer(error) if error.application => ConnectionError::ApplicationClosed {
+                code: error.code,
+                reason: printable(&error.reason),
+            },
+            CloseReason::Peer(error) => ConnectionError::ConnectionClosed {
+                code: error.code,
+                reason: printable(&error.reason),
+            },
             CloseReason::IdleTimeout => ConnectionError::TimedOut,
             CloseReason::StatelessReset => ConnectionError::Reset,
         }

@@ -13,9 +13,11 @@
 //!   its hands; `error.rs`: what can go wrong;
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
-//!   do; `driver.rs`: the task; `batch.rs`: datagrams into GSO batches; `udp.rs`: the system's socket;
-//! * `unreachable.rs`: ICMP errors, as far as they can be believed;
-//! * `log/`: qlog files and packet traces; `h3.rs`: the traits of the `h3` crate.
+//!   do; `driver.rs`: the task; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
+//!   GSO batches; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
+//!   believed;
+//! * `log/`: qlog files and packet traces; `h3/`: the traits of the `h3` crate, and what is checked
+//!   before it.
 //!
 //! Locks are taken in the order socket, connection, wake list, and never across an await.
 
@@ -29,6 +31,7 @@ mod error;
 pub mod h3;
 mod incoming;
 mod log;
+mod memory;
 mod receive;
 mod send;
 mod socket;
@@ -42,6 +45,7 @@ pub use endpoint::{Endpoint, Settings};
 pub use error::{ConnectError, ConnectionError, ReadError, WriteError};
 pub use incoming::Incoming;
 pub use log::{PacketTrace, QlogFolder};
+pub use memory::SendMemory;
 pub use receive::RecvStream;
 pub use send::SendStream;
 

@@ -12,7 +12,7 @@ use equic_wire::{StreamId, VarInt};
 use tokio::io::AsyncWrite;
 
 use super::cell::{State, register};
-use super::connection::Guard;
+use super::connection::{Connection, Guard};
 use super::error::WriteError;
 
 /// Sends on a stream. Dropped, it is finished: what was written is still sent. `AsyncWrite`'s shutdown
@@ -49,6 +49,9 @@ impl SendStream {
         state.check(self.epoch, WriteError::EarlyDataRejected)?;
         match write(state.connection.streams(), self.id) {
             Ok(count) => {
+                if !state.removed {
+                    state.settle(&cell.socket.shared.send_memory);
+                }
                 cell.touch(&mut state);
                 Poll::Ready(Ok(count))
             }
@@ -179,6 +182,33 @@ impl SendStream {
         if state.is_open(self.epoch) {
             let _ = state.connection.streams().set_urgency(self.id, urgency);
         }
+    }
+}
+
+impl Connection {
+    /// Waits until up to `want` bytes can be sent on a stream, or are ready for when they can, of which
+    /// `ahead` are enough for all streams; how many. To be asked by the task that writes on the stream.
+    pub(crate) async fn sendable(
+        &self,
+        id: StreamId,
+        want: u64,
+        ahead: u64,
+    ) -> Result<u64, WriteError> {
+        poll_fn(|cx| {
+            let cell = self.cell();
+            let mut state = cell.lock();
+            state.check(state.epoch, WriteError::EarlyDataRejected)?;
+            let most = cell.socket.shared.send_memory.share();
+            match state.connection.streams().sendable(id, want, most, ahead) {
+                Ok(count) => Poll::Ready(Ok(count)),
+                Err(StreamError::Write(equic_transport::stream::WriteError::Blocked)) => {
+                    register(&mut state.streams.entry(id).or_default().writer, cx);
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(why(&state, id, error))),
+            }
+        })
+        .await
     }
 }
 

@@ -15,6 +15,7 @@ use super::cell::Cell;
 use super::error::ConnectionError;
 use super::incoming::Incoming;
 use super::log::Logs;
+use super::memory::SendMemory;
 use super::tokens::Tokens;
 use super::udp::{Outgoing, Udp};
 
@@ -46,6 +47,7 @@ pub(super) struct Shared {
     pub keeps_tokens: bool,
     /// See [`Settings::heed_unreachable`](super::Settings::heed_unreachable).
     pub heeds_unreachable: bool,
+    pub send_memory: SendMemory,
 }
 
 /// Attempts that the application has not looked at. At most `max_incoming` of each socket.

@@ -68,9 +68,12 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
     let counters = &context.stats.0;
     counters.attempts.add(1);
     let peer = connection::canonical(incoming.remote_address());
+    let under_way =
+        || context.max_handshakes.saturating_sub(context.handshakes.available_permits());
     let decision = match context.admission.incoming(peer) {
         // Whoever has shown a token already need not do so again.
-        Decision::Accept if context.retry && !incoming.is_validated() => Decision::Retry,
+        Decision::Accept if incoming.is_validated() => Decision::Accept,
+        Decision::Accept if context.retry || under_way() >= context.unproven => Decision::Retry,
         decision => decision,
     };
     match decision {

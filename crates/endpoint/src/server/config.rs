@@ -154,6 +154,10 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// Handshakes under way at once; attempts beyond are ignored.
     pub max_handshakes: usize,
+    /// While so many handshakes are under way, or half of [`max_handshakes`](Self::max_handshakes),
+    /// clients have to prove their addresses first, as with [`ServerConfig::retry`]: forged addresses
+    /// take no more places than that. None: never.
+    pub retry_threshold: Option<usize>,
     /// Requests under way at once on a connection.
     pub max_concurrent_streams: u32,
     /// Size of a request's header fields as RFC 9114 s.4.2.2 counts them, bytes.
@@ -162,14 +166,25 @@ pub struct Limits {
     pub max_bytes: u64,
     /// Unacknowledged bytes a response may hold in memory.
     pub send_window: u64,
-    /// Unacknowledged bytes all responses of a connection may hold together. Beyond that each may
-    /// still hold 16 KiB, so that one that is not taken holds up no other; and each that waits has
-    /// another 64 KiB at hand.
+    /// Unacknowledged bytes all responses of a connection may hold together. What the client's flow
+    /// control does not let out counts for 128 KiB at most: no more is read of files.
     pub connection_send_window: u64,
+    /// Unacknowledged bytes that all connections may hold together. Each may take an eighth of what is
+    /// left of them, and always 64 KiB.
+    pub send_memory: u64,
+    /// Files that are open at once; none: as many as the process's limit of descriptors leaves. A
+    /// response that is not taken for a moment holds none.
+    pub max_open_files: Option<usize>,
+    /// A request that finds no room for so long to open a file is answered by 503.
+    pub shed_after: Duration,
     /// A request whose headers do not arrive, or whose response is not taken, for this long is given up.
     pub stall_timeout: Duration,
-    /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD.
+    /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. One is forgiven
+    /// every ten seconds.
     pub max_malformed: u32,
+    /// Requests that the client gave up, after which a connection is closed so. 33 are forgiven a
+    /// second.
+    pub max_cancelled: u32,
     /// How long requests under way may take after the shutdown began.
     pub grace: Duration,
     /// How often a connection's address is looked at, besides at every request.
@@ -190,13 +205,21 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 4096,
+            // As HAProxy does. A handshake takes a round trip or two, so this is some thousand new
+            // clients a second, or an attack.
+            retry_threshold: Some(100),
             max_concurrent_streams: 100,
             max_field_section_size: 16 * 1024,
             max_bytes: 1 << 30,
             send_window: 1 << 20,
             connection_send_window: 8 << 20,
+            send_memory: 64 << 20,
+            max_open_files: None,
+            shed_after: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
             max_malformed: 16,
+            // A page with a thousand pictures, left before they came.
+            max_cancelled: 1000,
             grace: Duration::from_secs(5),
             check_interval: Duration::from_secs(1),
             migration_settle: Duration::from_secs(4),

@@ -13,9 +13,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::presence::Presence;
 use super::respond::{self, Outcome};
+use super::tolerance::Tolerance;
 use super::{Context, Phase};
 use crate::h3_code;
+use crate::quic::h3::FrameLimits;
 use crate::quic::{self, Incoming};
+
+/// How long a malformed request, and one that its client gave up, take to be forgiven.
+const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
 
 type H3Connection = h3::server::Connection<quic::h3::Connection, Bytes>;
 
@@ -29,7 +34,7 @@ pub(super) struct Peer {
     pub context: Arc<Context>,
     pub number: u64,
     requests: AtomicU64,
-    quic: quic::Connection,
+    pub quic: quic::Connection,
     presence: Presence,
 }
 
@@ -151,43 +156,34 @@ async fn overdue(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     std::future::pending().await
 }
 
-/// Looks at the client's address and at what it sends; returns when it sends too much.
-///
-/// HTTP/3 frames are collected in memory before they are understood, so a client could fill the
-/// memory with one endless HEADERS frame. Flow control does not help, as reading renews it.
+/// Looks at the client's address, for as long as the connection is there.
 async fn watch_over(peer: &Peer) {
     let (least, most) = (Duration::from_millis(10), Duration::from_secs(24 * 60 * 60));
     let mut tick = interval(peer.context.limits.check_interval.clamp(least, most));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let start = Instant::now();
     loop {
         tick.tick().await;
         peer.observe();
-        let stats = peer.quic.stats();
-        // Some to begin with, some for each request, acknowledgements for what is sent to the
-        // client, and packets that keep the connection alive.
-        let budget = (4 << 20)
-            + peer.requests.load(Ordering::Relaxed) * (2 << 10)
-            + stats.bytes_sent / 2
-            + start.elapsed().as_secs() * (4 << 10);
-        if stats.bytes_received > budget {
-            peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), "too much received");
-            return;
-        }
     }
 }
 
 /// Answers requests until the client or the server has had enough.
 async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let limits = &peer.context.limits;
-    let transport = quic::h3::Connection::new(peer.quic.clone());
+    // What is encoded is shorter than what it counts for.
+    let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
+    let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
+    let frames = FrameLimits { field_section, incomplete };
+    let transport = quic::h3::Connection::with_limits(peer.quic.clone(), frames);
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
     // Opens streams, which a client without room for them would hold up for ever.
     let h3 = timeout(limits.handshake_timeout, builder.build(transport)).await;
     let Ok(Ok(mut h3)): Result<Result<H3Connection, _>, _> = h3 else { return };
     let mut requests = JoinSet::new();
-    let mut malformed = 0;
+    let now = Instant::now();
+    let mut malformed = Tolerance::new(limits.max_malformed, FORGIVEN[0], now);
+    let mut cancelled = Tolerance::new(limits.max_cancelled, FORGIVEN[1], now);
     // Has GOAWAY been sent? May requests still come?
     let (mut going_away, mut accepting) = (false, true);
     loop {
@@ -202,9 +198,17 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                 if !matches!(done, Ok(Outcome::Answered)) {
                     peer.context.stats.0.failed.add(1);
                 }
-                malformed += u32::from(matches!(done, Ok(Outcome::Malformed)));
-                if malformed > limits.max_malformed {
-                    peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), "malformed requests");
+                let too_many = match done {
+                    Ok(Outcome::Malformed) => {
+                        malformed.add(Instant::now()).then_some("malformed requests")
+                    }
+                    Ok(Outcome::Cancelled) => {
+                        cancelled.add(Instant::now()).then_some("cancelled requests")
+                    }
+                    _ => None,
+                };
+                if let Some(reason) = too_many {
+                    peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), reason);
                     return;
                 }
             }

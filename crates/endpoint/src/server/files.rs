@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ pub(super) struct Root {
 pub(super) enum Found {
     File {
         file: File,
+        identity: Identity,
         length: u64,
         content_type: &'static str,
     },
@@ -35,6 +36,20 @@ pub(super) enum Found {
     /// The path is not percent-encoding.
     Malformed,
     Failed(io::Error),
+}
+
+/// Tells whether a file that is opened again is still the same: device, inode, length, and when it was
+/// changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity([u64; 3], [i64; 2]);
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Identity {
+        Identity(
+            [metadata.dev(), metadata.ino(), metadata.len()],
+            [metadata.mtime(), metadata.mtime_nsec()],
+        )
+    }
 }
 
 impl Root {
@@ -68,9 +83,12 @@ fn look_up(root: &File, mut path: PathBuf, slash: bool) -> Found {
         path.push(INDEX);
     }
     match open_beneath(root, &path) {
-        Ok((file, metadata)) if metadata.is_file() => {
-            Found::File { file, length: metadata.len(), content_type: content_type(&path) }
-        }
+        Ok((file, metadata)) if metadata.is_file() => Found::File {
+            file,
+            identity: Identity::of(&metadata),
+            length: metadata.len(),
+            content_type: content_type(&path),
+        },
         Ok((_, metadata)) if metadata.is_dir() && !slash => Found::Directory,
         Ok(_) => Found::Nothing,
         Err(error) => match error {

@@ -2,8 +2,9 @@
 //!
 //! `config` says what can be set, `accept` takes connection attempts and shuts down, `connection`
 //! runs one connection from handshake to close, `presence` keeps the admission guard honest,
-//! `respond` answers one request, `files` finds a file under the root, `range` says which part of it
-//! was asked for, `stats` counts.
+//! `tolerance` counts what a client may do wrong, `respond` carries one request through, `answer`
+//! chooses the response, `body` makes its content, `files` finds a file under the root, `range` says
+//! which part of it was asked for, `stats` counts.
 //!
 //! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
 //! and the files under [`ServerConfig::root`]; the first two hide files of the same name. HEAD
@@ -18,10 +19,12 @@ use equic_wire::KnownVersion;
 use tokio::sync::{Semaphore, watch};
 
 use crate::certificate::{CertificateError, Fingerprint};
-use crate::quic::{self, Endpoint, TransportConfig};
+use crate::quic::{self, Endpoint, SendMemory, TransportConfig};
 use crate::{socket, tls};
 
 mod accept;
+mod answer;
+mod body;
 mod config;
 mod connection;
 mod files;
@@ -29,6 +32,7 @@ mod presence;
 mod range;
 mod respond;
 mod stats;
+mod tolerance;
 
 pub use config::{IdentitySource, Limits, RequestLog, RequestRecord, ServerConfig};
 pub use stats::{ServerStats, StatsHandle};
@@ -106,7 +110,12 @@ struct Context {
     log: Option<RequestLog>,
     stats: StatsHandle,
     handshakes: Arc<Semaphore>,
+    max_handshakes: usize,
+    /// How many of those may be under way while clients need not prove their addresses.
+    unproven: usize,
     retry: bool,
+    open_files: Arc<Semaphore>,
+    max_open_files: usize,
 }
 
 impl Server {
@@ -145,9 +154,17 @@ impl Server {
             .map_err(bind_error)?;
         let receive_buffer = socket::receive_buffer(&sockets[0]).map_err(bind_error)?;
         let address = sockets[0].local_addr().map_err(bind_error)?;
-        let settings = quic::Settings { qlog: config.qlog, ..tls::endpoint()? };
+        let send_memory = SendMemory::new(config.limits.send_memory);
+        let settings = quic::Settings {
+            qlog: config.qlog,
+            send_memory: send_memory.clone(),
+            ..tls::endpoint()?
+        };
         let endpoint = Endpoint::server(sockets, settings, Arc::new(quic)).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
+        let threshold = config.limits.retry_threshold.map(|some| some.min(handshakes / 2));
+        let open_files = config.limits.max_open_files.unwrap_or_else(body::room_for_files);
+        let open_files = open_files.min(Semaphore::MAX_PERMITS);
         Ok(Self {
             endpoint,
             context: Arc::new(Context {
@@ -155,9 +172,13 @@ impl Server {
                 files,
                 limits: config.limits,
                 log: config.log,
-                stats: StatsHandle::default(),
+                stats: StatsHandle::new(send_memory),
                 handshakes: Arc::new(Semaphore::new(handshakes)),
+                max_handshakes: handshakes,
+                unproven: threshold.unwrap_or(usize::MAX),
                 retry: config.retry,
+                open_files: Arc::new(Semaphore::new(open_files)),
+                max_open_files: open_files,
             }),
             address,
             fingerprint: identity.fingerprint(),

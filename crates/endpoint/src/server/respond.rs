@@ -1,27 +1,33 @@
-//! Answering one request.
+//! Carries one request through, from its header fields to the end of its response.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
+use equic_wire::{StreamId, VarInt};
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};
+use http::{Method, Request};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::answer::{Answer, answer, too_early};
+use super::body::CHUNK;
 use super::connection::Peer;
-use super::files::{Found, Root};
-use super::range::{Wanted, wanted};
 use super::{Phase, RequestRecord};
-use crate::quic;
+use crate::message;
+use crate::quic::{self, WriteError};
 
-/// Bytes handed to QUIC at a time.
-const CHUNK: usize = 64 * 1024;
-static ZEROES: [u8; CHUNK] = [0; CHUNK];
+/// Bytes of responses that are made before a client's flow control lets them out, of all streams of a
+/// connection: they are there when it does.
+const AHEAD: u64 = 128 * 1024;
+
+/// How long a file stays open while the client takes nothing.
+const AT_HAND: Duration = Duration::from_millis(100);
+
+/// Content of a request that is read, and thrown away, to see whether it is as long as announced.
+const MAX_CONTENT: u64 = 64 * 1024;
 
 type Resolver = RequestResolver<quic::h3::Connection, Bytes>;
 type Stream = RequestStream<quic::h3::BidiStream<Bytes>, Bytes>;
@@ -31,28 +37,10 @@ pub(super) enum Outcome {
     Answered,
     /// The request was not HTTP/3, or did not come in time.
     Malformed,
+    /// The client gave it up.
+    Cancelled,
     /// The client went away, or did not take the response.
     Abandoned,
-}
-
-enum Body {
-    Text(Bytes),
-    Zeroes(u64),
-    File(tokio::fs::File, u64),
-}
-
-impl Body {
-    fn len(&self) -> u64 {
-        match self {
-            Self::Text(text) => text.len() as u64,
-            Self::Zeroes(length) | Self::File(_, length) => *length,
-        }
-    }
-}
-
-struct Answer {
-    head: Response<()>,
-    body: Body,
 }
 
 pub(super) async fn run(
@@ -64,18 +52,31 @@ pub(super) async fn run(
 ) -> Outcome {
     let limits = &peer.context.limits;
     let resolved = tokio::select! {
-        resolved = timeout(limits.stall_timeout, resolver.resolve_request()) => resolved,
+        resolved = timeout(limits.stall_timeout, resolve(resolver)) => resolved,
         () = Phase::CutOff.begun(&mut phase) => return Outcome::Abandoned,
     };
     let (request, mut stream) = match resolved {
         Ok(Ok(resolved)) => resolved,
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "no request");
-            return Outcome::Malformed;
+            return match error {
+                NoRequest::Stream(error) if is_cancelled(&error) => Outcome::Cancelled,
+                _ => Outcome::Malformed,
+            };
         }
         Err(_) => return Outcome::Malformed,
     };
     let start = Instant::now();
+    let ready = tokio::select! {
+        ready = timeout(limits.stall_timeout, sendable(&peer, &stream, 1, 0)) => ready,
+        () = Phase::CutOff.begun(&mut phase) => return Outcome::Abandoned,
+    };
+    if !matches!(ready, Ok(Ok(_))) {
+        tracing::debug!(%address, "no response is taken");
+        stream.stop_stream(Code::H3_REQUEST_CANCELLED);
+        let gave_up = matches!(ready, Ok(Err(WriteError::Stopped(_))));
+        return if gave_up { Outcome::Cancelled } else { Outcome::Abandoned };
+    }
     let answer = match too_early(peer.is_early(), request.method()) {
         Some(answer) => answer,
         None => answer(&peer, &request).await,
@@ -108,135 +109,62 @@ pub(super) async fn run(
             complete: sent.is_ok(),
         });
     }
-    if sent.is_ok() { Outcome::Answered } else { Outcome::Abandoned }
-}
-
-/// RFC 8470 s.5.2: what may do harm when it is carried out twice has to be asked for again, after the
-/// handshake. GET and HEAD only read here.
-fn too_early(early: bool, method: &Method) -> Option<Answer> {
-    let safe = matches!(*method, Method::GET | Method::HEAD);
-    (early && !safe).then(|| text(StatusCode::TOO_EARLY, "not before the handshake is complete\n"))
-}
-
-async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-        answer.head.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return answer;
-    }
-    let path = request.uri().path();
-    // A range is of what GET gives (RFC 9110 s.14.2).
-    let none = HeaderMap::new();
-    let headers = if *request.method() == Method::GET { request.headers() } else { &none };
-    if path == "/health" {
-        return text(StatusCode::OK, "ok\n");
-    }
-    if let Some(number) = path.strip_prefix("/bytes/") {
-        return zeroes(number, peer.context.limits.max_bytes, headers);
-    }
-    match &peer.context.files {
-        Some(root) => file(root, path, request.uri().query(), headers).await,
-        None => text(StatusCode::NOT_FOUND, "not found\n"),
+    match &sent {
+        Ok(()) => Outcome::Answered,
+        Err(SendError::Stream(error)) if is_cancelled(error) => Outcome::Cancelled,
+        Err(SendError::Room(WriteError::Stopped(_))) => Outcome::Cancelled,
+        Err(_) => Outcome::Abandoned,
     }
 }
 
-fn zeroes(number: &str, max: u64, headers: &HeaderMap) -> Answer {
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text(StatusCode::BAD_REQUEST, "/bytes/N: N must be a decimal number\n");
-    }
-    match number.parse::<u64>() {
-        Ok(length) if length <= max => match part(headers, "application/octet-stream", length) {
-            Ok((head, part)) => Answer { head, body: Body::Zeroes(part.end - part.start) },
-            Err(answer) => *answer,
-        },
-        // All digits, so what does not parse is too large.
-        _ => text(StatusCode::BAD_REQUEST, &format!("/bytes/N: N is at most {max}\n")),
-    }
+#[derive(Debug, thiserror::Error)]
+enum NoRequest {
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error("malformed: {0}")]
+    Malformed(&'static str),
 }
 
-async fn file(root: &Root, path: &str, query: Option<&str>, headers: &HeaderMap) -> Answer {
-    match root.find(path).await {
-        Found::File { file, length, content_type } => {
-            let (head, part) = match part(headers, content_type, length) {
-                Ok(part) => part,
-                Err(answer) => return *answer,
-            };
-            let mut file = tokio::fs::File::from_std(file);
-            if part.start > 0
-                && let Err(error) = file.seek(SeekFrom::Start(part.start)).await
-            {
-                tracing::warn!(path, %error, "cannot seek in file");
-                return text(StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file\n");
+/// The request, once it is known to be one.
+async fn resolve(resolver: Resolver) -> Result<(Request<()>, Stream), NoRequest> {
+    let (request, mut stream) = resolver.resolve_request().await?;
+    let checked =
+        match (message::check_request(&request), message::content_length(request.headers())) {
+            (Err(reason), _) | (_, Err(reason)) => Err(reason),
+            // What there is more of is neither read nor wanted.
+            (Ok(()), Ok(Some(length))) if length <= MAX_CONTENT => {
+                let mut received = 0;
+                while received <= length
+                    && let Some(data) = stream.recv_data().await?
+                {
+                    received += data.remaining() as u64;
+                }
+                // RFC 9114 s.4.1.2.
+                if received == length {
+                    Ok(())
+                } else {
+                    Err("content of another length than announced")
+                }
             }
-            Answer { head, body: Body::File(file, part.end - part.start) }
-        }
-        Found::Directory => {
-            let location = match query {
-                Some(query) => format!("{path}/?{query}"),
-                None => format!("{path}/"),
-            };
-            let mut answer = text(StatusCode::PERMANENT_REDIRECT, "");
-            if let Ok(location) = HeaderValue::try_from(location) {
-                answer.head.headers_mut().insert(header::LOCATION, location);
-            }
-            answer
-        }
-        Found::Malformed => text(StatusCode::BAD_REQUEST, "malformed path\n"),
-        Found::Nothing => text(StatusCode::NOT_FOUND, "not found\n"),
-        Found::Failed(error) => {
-            tracing::warn!(path, %error, "cannot open file");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot read the file\n")
-        }
+            _ => Ok(()),
+        };
+    if let Err(reason) = checked {
+        stream.stop_stream(Code::H3_MESSAGE_ERROR);
+        stream.stop_sending(Code::H3_MESSAGE_ERROR);
+        return Err(NoRequest::Malformed(reason));
     }
+    Ok((request, stream))
 }
 
-/// The head for the part of a body that was asked for, and which it is; an error: there is no such part.
-fn part(
-    headers: &HeaderMap,
-    content_type: &'static str,
-    length: u64,
-) -> Result<(Response<()>, Range<u64>), Box<Answer>> {
-    let (status, range, content_range) = match wanted(headers, length) {
-        Wanted::All => (StatusCode::OK, 0..length, None),
-        Wanted::Part(part) => {
-            let value = format!("bytes {}-{}/{length}", part.start, part.end - 1);
-            (StatusCode::PARTIAL_CONTENT, part, Some(value))
-        }
-        Wanted::Beyond => {
-            let mut answer = text(StatusCode::RANGE_NOT_SATISFIABLE, "no such part\n");
-            insert(&mut answer.head, &format!("bytes */{length}"));
-            return Err(Box::new(answer));
-        }
-    };
-    let mut head = head(status, content_type, range.end - range.start);
-    head.headers_mut().insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    if let Some(value) = content_range {
-        insert(&mut head, &value);
-    }
-    Ok((head, range))
+/// Whether the client gave a request up, in one direction or the other.
+fn is_cancelled(error: &StreamError) -> bool {
+    matches!(error, StreamError::RemoteTerminate { .. })
 }
 
-fn insert(head: &mut Response<()>, content_range: &str) {
-    // Digits, and what stands between them.
-    if let Ok(value) = HeaderValue::from_str(content_range) {
-        head.headers_mut().insert(header::CONTENT_RANGE, value);
-    }
-}
-
-fn text(status: StatusCode, text: &str) -> Answer {
-    let body = Body::Text(Bytes::copy_from_slice(text.as_bytes()));
-    Answer { head: head(status, "text/plain; charset=utf-8", body.len()), body }
-}
-
-fn head(status: StatusCode, content_type: &'static str, length: u64) -> Response<()> {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::SERVER, HeaderValue::from_static("equic"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+/// Waits until up to `want` bytes can be sent; how many.
+async fn sendable(peer: &Peer, stream: &Stream, want: u64, ahead: u64) -> Result<u64, WriteError> {
+    let id = VarInt::new(stream.send_id().into_inner()).unwrap_or(VarInt::MAX);
+    peer.quic.sendable(StreamId::from(id), want, ahead).await
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -247,6 +175,8 @@ enum SendError {
     Stalled,
     #[error(transparent)]
     Stream(#[from] StreamError),
+    #[error(transparent)]
+    Room(#[from] WriteError),
     #[error("the file became unreadable: {0}")]
     File(#[from] std::io::Error),
 }
@@ -265,20 +195,25 @@ async fn send(
         };
     }
     in_time!(stream.send_response(answer.head));
-    let mut left = if method == Method::HEAD { 0 } else { answer.body.len() };
+    let mut left = if method == Method::HEAD { 0 } else { answer.body.left() };
     let mut body = answer.body;
+    if left == 0 {
+        body.rest();
+    }
     while left > 0 {
-        let want = left.min(CHUNK as u64) as usize;
-        let chunk = match &mut body {
-            Body::Text(text) => text.split_to(want),
-            Body::Zeroes(_) => Bytes::from_static(&ZEROES[..want]),
-            Body::File(file, _) => {
-                let mut buffer = vec![0; want];
-                // A file that has shrunk ends here: the response cannot keep its word.
-                file.read_exact(&mut buffer).await?;
-                buffer.into()
+        let want = left.min(CHUNK as u64);
+        // Others want descriptors more.
+        let scarce = peer.context.open_files.available_permits() <= peer.context.max_open_files / 4;
+        let at_hand = if scarce { Duration::ZERO } else { AT_HAND.min(limit) };
+        let room = match timeout(at_hand, sendable(peer, stream, want, AHEAD)).await {
+            Ok(room) => room?,
+            Err(_) => {
+                body.rest();
+                in_time!(sendable(peer, stream, want, AHEAD))
             }
         };
+        let want = usize::try_from(room).map_or(CHUNK, |room| room.min(CHUNK));
+        let chunk = in_time!(body.next(&peer.context, want));
         in_time!(stream.send_data(chunk));
         left -= want as u64;
         *bytes += want as u64;

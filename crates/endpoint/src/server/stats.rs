@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-/// Counters of a server at one moment. All but `open` only grow.
+use crate::quic::SendMemory;
+
+/// Counters of a server at one moment. All but `open`, `buffered` and `open_files` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerStats {
     /// Connection attempts that reached the server (a Retry makes two of one).
@@ -32,13 +34,19 @@ pub struct ServerStats {
     pub requests: u64,
     /// Requests given up: malformed, or the client went away or stalled.
     pub failed: u64,
+    /// Requests answered by 503 because too many files were open.
+    pub shed: u64,
     /// Bytes of response bodies handed to QUIC.
     pub bytes: u64,
+    /// Bytes of responses that wait now to be sent or acknowledged, in all connections.
+    pub buffered: u64,
+    /// Files that are open now.
+    pub open_files: u64,
 }
 
 /// Reads the counters of a server; cheap to clone, outlives the server.
 #[derive(Clone, Debug, Default)]
-pub struct StatsHandle(pub(super) Arc<Counters>);
+pub struct StatsHandle(pub(super) Arc<Counters>, SendMemory);
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -54,16 +62,24 @@ pub(super) struct Counters {
     pub moved: Counter,
     pub requests: Counter,
     pub failed: Counter,
+    pub shed: Counter,
     pub bytes: Counter,
+    pub files_opened: Counter,
+    pub files_closed: Counter,
 }
 
 impl StatsHandle {
+    pub(super) fn new(memory: SendMemory) -> StatsHandle {
+        StatsHandle(Arc::default(), memory)
+    }
+
     /// The counters now. Each is exact; they are not read in one instant.
     pub fn snapshot(&self) -> ServerStats {
         let counters = &*self.0;
         // `closed` first: a connection opened in between must not make `open` negative.
         let closed = counters.closed.get();
         let opened = counters.opened.get();
+        let files_closed = counters.files_closed.get();
         ServerStats {
             attempts: counters.attempts.get(),
             refused: counters.refused.get(),
@@ -77,7 +93,10 @@ impl StatsHandle {
             moved: counters.moved.get(),
             requests: counters.requests.get(),
             failed: counters.failed.get(),
+            shed: counters.shed.get(),
             bytes: counters.bytes.get(),
+            buffered: self.1.used(),
+            open_files: counters.files_opened.get().saturating_sub(files_closed),
         }
     }
 }

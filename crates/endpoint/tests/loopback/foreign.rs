@@ -12,6 +12,14 @@ use crate::common::{PATIENCE, Running, loopback, start};
 
 /// A QUIC connection without HTTP/3 on it.
 pub async fn raw(server: &Running) -> (Endpoint, Connection) {
+    raw_with(server, quinn::TransportConfig::default()).await
+}
+
+/// As [`raw`], with windows of its own.
+pub async fn raw_with(
+    server: &Running,
+    transport: quinn::TransportConfig,
+) -> (Endpoint, Connection) {
     #[derive(Debug)]
     struct Any(Arc<rustls::crypto::CryptoProvider>);
     impl rustls::client::danger::ServerCertVerifier for Any {
@@ -55,7 +63,8 @@ pub async fn raw(server: &Running) -> (Endpoint, Connection) {
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
     let endpoint = Endpoint::client(loopback()).unwrap();
-    let config = quinn::ClientConfig::new(Arc::new(crypto));
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport));
     let connecting = endpoint.connect_with(config, server.address, "localhost").unwrap();
     let connection = connecting.await.unwrap();
     (endpoint, connection)
@@ -145,8 +154,8 @@ async fn our_server_with_h3_over_quinn() {
     assert_eq!((stats.opened, stats.requests, stats.failed), (3, 3, 0));
 }
 
-#[tokio::test]
-async fn our_client_with_h3_over_quinn() {
+/// A server on quinn that speaks HTTP/3 by ALPN, and what it is known by.
+pub fn raw_server() -> (Endpoint, Fingerprint) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -160,7 +169,12 @@ async fn our_client_with_h3_over_quinn() {
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(tls).unwrap();
     let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-    let endpoint = Endpoint::server(config, loopback()).unwrap();
+    (Endpoint::server(config, loopback()).unwrap(), Fingerprint::of(&certificate))
+}
+
+#[tokio::test]
+async fn our_client_with_h3_over_quinn() {
+    let (endpoint, fingerprint) = raw_server();
     let address = endpoint.local_addr().unwrap();
     let serving = tokio::spawn(async move {
         let connection = endpoint.accept().await.unwrap().await.unwrap();
@@ -174,7 +188,7 @@ async fn our_client_with_h3_over_quinn() {
             stream.finish().await.unwrap();
         }
     });
-    let trust = Trust::Fingerprint(Fingerprint::of(&certificate));
+    let trust = Trust::Fingerprint(fingerprint);
     let config = ClientConfig { trust, bind: Some(loopback()), ..ClientConfig::default() };
     let client = Client::new(config).unwrap();
     for path in ["/a", "/bcd"] {

@@ -3,14 +3,18 @@
 //! `common` starts servers and watches their admission; `serving` asks for things, `hostile` for
 //! things that do not exist or are no HTTP/3, `admission` counts who is in, `load` the generators,
 //! `foreign` does it over quinn, `early` asks in 0-RTT packets,
-//! `relay` holds back what comes.
+//! `relay` holds back what comes. `rules` breaks those of HTTP/3 as a client, `lies` as a server; `greedy`
+//! takes more than its share.
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;
 mod common;
 mod early;
 mod foreign;
+mod greedy;
 mod hostile;
+mod lies;
 mod load;
 mod relay;
+mod rules;
 mod serving;

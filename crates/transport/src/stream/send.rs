@@ -110,6 +110,16 @@ impl SendHalf {
         }
     }
 
+    /// Bytes that the peer's limit of this stream lets out beyond what was written.
+    pub fn credit(&self) -> u64 {
+        self.window.limit().saturating_sub(self.buffer.end())
+    }
+
+    /// Bytes that were written and never sent.
+    pub fn unsent(&self) -> u64 {
+        self.buffer.end() - self.buffer.sent()
+    }
+
     /// Writes a copy of as much of `data` as there is room for; how many bytes.
     ///
     /// # Errors

@@ -229,6 +229,9 @@ impl Plan {
             &listen,
             "--idle-timeout",
             &idle,
+            // The paper's server asks for no Retry.
+            "--retry-threshold",
+            "off",
         ]);
         let quota = self.quota.to_string();
         args.extend(match arm {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
 
-use super::{StreamError, StreamEvent, Streams, at};
+use super::{MIN_SHARE, StreamError, StreamEvent, Streams, at};
 use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
@@ -72,6 +72,49 @@ impl Streams {
         }
         self.enqueue(id);
         Ok(written?)
+    }
+
+    /// How many bytes, up to `want`, can be written that the peer's limits let out, or that are ready for
+    /// when they do, of which `ahead` are enough for all streams: for those who would rather not make
+    /// what would only wait. `most` bytes are to wait in all streams together, beside what
+    /// [`StreamConfig`](super::StreamConfig) says.
+    ///
+    /// # Errors
+    /// Why there is nothing to write; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
+    pub fn sendable(
+        &mut self,
+        id: StreamId,
+        want: u64,
+        most: u64,
+        ahead: u64,
+    ) -> Result<u64, StreamError> {
+        let capacity = self.config.send_buffer;
+        let half = self.send_half(id)?;
+        let own = match half.writable() {
+            Err(WriteError::Blocked) => 0,
+            other => other?,
+        };
+        let credit = half.credit();
+        let room = most.saturating_sub(self.buffered);
+        let unsent = self.unsent();
+        let credit = credit.min(self.send_window.room().saturating_sub(unsent));
+        let sendable = own.min(room).min(credit.max(ahead.saturating_sub(unsent))).min(want);
+        // Buffers empty by a packet at a time, of which each would be a piece to make.
+        let is_full = own < want.min(capacity / 4) || room < want.min(MIN_SHARE);
+        if is_full || sendable == 0 {
+            self.waiting.insert(id);
+            self.waiting_for = most / 4 * 3;
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.wants_room = true;
+            }
+            return Err(WriteError::Blocked.into());
+        }
+        Ok(sendable)
+    }
+
+    /// Bytes that were written and never sent, of all streams.
+    fn unsent(&self) -> u64 {
+        self.streams.values().filter_map(|stream| stream.send.as_ref()).map(SendHalf::unsent).sum()
     }
 
     /// The application has written all.

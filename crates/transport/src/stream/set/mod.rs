@@ -195,6 +195,10 @@ pub struct Streams {
     send_window: SendWindow,
     /// Bytes that wait in all streams to be sent or acknowledged.
     buffered: u64,
+    /// Streams whose application waits until something can be sent: see [`Streams::sendable`].
+    waiting: BTreeSet<StreamId>,
+    /// Once so many bytes wait or fewer, those are told.
+    waiting_for: u64,
     /// Those that want to send, by urgency, taking turns.
     queue: BTreeMap<u8, VecDeque<StreamId>>,
     /// Streams with a control frame to send.
@@ -237,6 +241,8 @@ impl Streams {
             received: 0,
             send_window: SendWindow::default(),
             buffered: 0,
+            waiting: BTreeSet::new(),
+            waiting_for: 0,
             queue: BTreeMap::new(),
             resets: BTreeSet::new(),
             stops: BTreeSet::new(),
@@ -311,7 +317,17 @@ impl Streams {
         let outcome = change(half);
         let after = half.buffered();
         self.buffered = (self.buffered + after).saturating_sub(before);
+        if after < before {
+            self.wake_waiting();
+        }
         Ok(outcome)
+    }
+
+    /// Something has changed for those that wait until they can send.
+    fn wake_waiting(&mut self) {
+        while let Some(id) = self.waiting.pop_first() {
+            self.events.insert(StreamEvent::Writable(id));
+        }
     }
 
     /// Bytes that a stream in which so many wait may add, for the sake of the others.
@@ -342,7 +358,7 @@ impl Streams {
         let halves = self.streams.values().filter_map(|stream| stream.receive.as_ref());
         let waiting: usize = halves.map(ReceiveHalf::memory).sum();
         let queued: usize = self.queue.values().map(VecDeque::len).sum();
-        let sets = [&self.resets, &self.stops, &self.updates, &self.blocked];
+        let sets = [&self.resets, &self.stops, &self.updates, &self.blocked, &self.waiting];
         let ids = queued + sets.iter().map(|set| set.len()).sum::<usize>();
         waiting
             + self.streams.len() * size_of::<Stream>()
@@ -379,7 +395,10 @@ impl Streams {
             return;
         }
         self.streams.remove(&id);
-        for set in [&mut self.resets, &mut self.stops, &mut self.updates, &mut self.blocked] {
+        let waiting = &mut self.waiting;
+        for set in
+            [&mut self.resets, &mut self.stops, &mut self.updates, &mut self.blocked, waiting]
+        {
             set.remove(&id);
         }
         if id.initiator() != self.side {

@@ -114,6 +114,9 @@ impl Streams {
             self.blocked.remove(&id);
             self.enqueue(id);
         }
+        if self.waiting.remove(&id) {
+            self.events.insert(StreamEvent::Writable(id));
+        }
     }
 
     /// A STREAM_DATA_BLOCKED frame came: only its stream is checked.
@@ -126,7 +129,9 @@ impl Streams {
 
     /// A MAX_DATA frame came.
     pub fn on_max_data(&mut self, limit: u64) {
-        self.send_window.raise(limit);
+        if self.send_window.raise(limit) {
+            self.wake_waiting();
+        }
     }
 
     /// A MAX_STREAMS frame came.

@@ -189,6 +189,9 @@ impl Streams {
             }
             self.events.insert(StreamEvent::Writable(id));
         }
+        if !self.waiting.is_empty() && self.buffered <= self.waiting_for {
+            self.wake_waiting();
+        }
         if is_done && !was_done {
             self.events.insert(StreamEvent::Finished(id));
             self.remove_if_done(id);

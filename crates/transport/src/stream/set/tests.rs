@@ -384,3 +384,73 @@ fn what_waits_in_all_streams_is_bounded() {
     }
     assert_eq!((server.buffered(), waiting(&server)), (0, 0));
 }
+
+/// Streams of a client with these windows, all opened.
+fn opened(count: u64, max_data: u64, window: u64) -> (Streams, Vec<StreamId>) {
+    let config = StreamConfig { send_buffer: 1 << 20, connection_send_buffer: 8 << 20, ..config() };
+    let mut streams = Streams::new(Side::Client, config);
+    streams.set_peer_limits(PeerLimits {
+        max_data,
+        max_stream_data_bidi_remote: window,
+        max_streams_bidi: count,
+        ..PeerLimits::default()
+    });
+    let ids = (0..count).map(|_| streams.open(Direction::Bidirectional).unwrap()).collect();
+    while streams.poll_event().is_some() {}
+    (streams, ids)
+}
+
+const AHEAD: u64 = 128 * 1024;
+
+fn fill(streams: &mut Streams, ids: &[StreamId], most: u64) {
+    for id in ids {
+        while let Ok(count) = streams.sendable(*id, 65_536, most, AHEAD) {
+            assert_eq!(streams.write(*id, &vec![0; count as usize]), Ok(count as usize));
+        }
+    }
+}
+
+#[test]
+fn what_the_peer_does_not_take_is_not_made() {
+    let (mut streams, ids) = opened(100, 1 << 30, 0);
+    fill(&mut streams, &ids, 8 << 20);
+    assert_eq!(streams.buffered(), AHEAD, "for all of them together");
+    assert!(streams.sendable(ids[1], 1, 8 << 20, 0).is_err());
+    let last = ids[99];
+    streams.on_max_stream_data(last, 100_000).unwrap();
+    assert_eq!(streams.poll_event(), Some(StreamEvent::Writable(last)));
+    assert_eq!(streams.sendable(last, 65_536, 8 << 20, AHEAD), Ok(65_536));
+    // The connection's limit holds them up just the same, and wakes all of them.
+    let (mut streams, ids) = opened(3, 0, 1 << 30);
+    fill(&mut streams, &ids, 8 << 20);
+    assert_eq!(streams.buffered(), AHEAD);
+    streams.on_max_data(1 << 30);
+    let woken: Vec<_> = std::iter::from_fn(|| streams.poll_event()).collect();
+    assert_eq!(woken, ids.iter().map(|id| StreamEvent::Writable(*id)).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_more_waits_than_is_wanted() {
+    const MOST: u64 = 100_000;
+    let (mut streams, ids) = opened(3, 1 << 30, 1 << 30);
+    fill(&mut streams, &ids, MOST);
+    let full = streams.buffered();
+    assert!(full <= MOST && full > MOST - MIN_SHARE, "{full}");
+    while streams.poll_event().is_some() {}
+    // All are told when a quarter of it is there.
+    let mut acked = 0;
+    while acked * 4 <= MOST {
+        assert!(streams.poll_event().is_none_or(|event| event == StreamEvent::Writable(ids[0])));
+        let (id, piece) = streams.next_piece(|_, _| 1200).unwrap();
+        acked += piece.range.end - piece.range.start;
+        streams.on_piece_acked(id, piece.range, false);
+    }
+    let woken: Vec<_> = std::iter::from_fn(|| streams.poll_event()).collect();
+    assert!(woken.contains(&StreamEvent::Writable(ids[2])), "{woken:?}");
+    assert!(streams.sendable(ids[2], 65_536, MOST, AHEAD).is_ok());
+    // Who gives a stream up makes room as well.
+    fill(&mut streams, &ids, MOST);
+    while streams.poll_event().is_some() {}
+    streams.reset(ids[0], 0).unwrap();
+    assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
+}

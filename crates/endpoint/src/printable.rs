@@ -1,0 +1,45 @@
+//! Text of a peer's, before a person sees it.
+
+/// Whether a character can be shown as it is: it draws something, moves no cursor, and turns no text
+/// around. Terminals act on the others (ESC, BEL, CR, C1 controls), or show what follows in another
+/// order (U+202E).
+pub fn is_printable(character: char) -> bool {
+    // What Rust itself would not print in a string, but for quotes.
+    matches!(character, '"' | '\'') || character.escape_debug().len() == 1
+}
+
+/// A peer's text with what cannot be shown escaped, as `\u{1b}`; a backslash of its own is doubled.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_printable(character) {
+            shown.push(character);
+        } else {
+            shown.extend(character.escape_debug());
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_drives_a_terminal_is_escaped() {
+        for (text, shown) in [
+            ("too many of \"yours\": it's 5 µs", "too many of \"yours\": it's 5 µs"),
+            ("\x1b[2Jgone\x07", "\\u{1b}[2Jgone\\u{7}"),
+            ("a\r\nequic: all is well", "a\\r\\nequic: all is well"),
+            ("\u{202e}txt.exe \u{9b}31m \u{7f}", "\\u{202e}txt.exe \\u{9b}31m \\u{7f}"),
+            (
+                "zero\u{200b}width \u{2066}isolated\u{2069}",
+                "zero\\u{200b}width \\u{2066}isolated\\u{2069}",
+            ),
+            ("back\\slash", "back\\\\slash"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
+}

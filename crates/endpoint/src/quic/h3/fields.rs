@@ -1,0 +1,302 @@
+//! Field sections as QPACK encodes them (RFC 9204 s.4.5): only what `h3` does not look at, the order
+//! and number of pseudo-header fields (RFC 9114 s.4.3), and references to a dynamic table that there
+//! is not.
+
+use equic_wire::Reader;
+use h3::error::Code;
+
+use super::fault::{DECOMPRESSION_FAILED, Fault};
+
+/// What a field section belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Request,
+    Response,
+    Trailers,
+}
+
+/// What a field section was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The header fields of an interim response (RFC 9114 s.4.1).
+    Interim,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Method,
+    Scheme,
+    Authority,
+    Path,
+    Status,
+    Regular,
+    /// A pseudo-header field that nobody here knows.
+    Unknown,
+}
+
+/// The static table has so many entries (RFC 9204 appendix A).
+const STATIC: u64 = 99;
+
+/// The names as RFC 7541 appendix B encodes them.
+const HUFFMAN: [(Name, &[u8]); 5] = [
+    (Name::Method, &[0xb9, 0x49, 0x53, 0x39, 0xe4]),
+    (Name::Scheme, &[0xb8, 0x82, 0x4e, 0x5a, 0x4b]),
+    (Name::Authority, &[0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x7f]),
+    (Name::Path, &[0xb9, 0x58, 0xd3, 0x3f]),
+    (Name::Status, &[0xb8, 0x84, 0x8d, 0x36, 0xa3]),
+];
+
+/// A colon, in the first seven bits of what RFC 7541 appendix B gives.
+const HUFFMAN_COLON: u8 = 0x5c;
+
+fn failed(reason: &'static str) -> Fault {
+    Fault::Connection(DECOMPRESSION_FAILED, reason)
+}
+
+fn malformed(reason: &'static str) -> Fault {
+    Fault::Stream(Code::H3_MESSAGE_ERROR, reason)
+}
+
+/// Looks through a field section.
+pub(super) fn check(block: &[u8], section: Section) -> Result<Found, Fault> {
+    let mut input = Reader::new(block);
+    let first = byte(&mut input)?;
+    // RFC 9204 s.4.5.1.1: the dynamic table has no room, so nothing can be required of it.
+    if integer(&mut input, first, 8)? != 0 {
+        return Err(failed("a field section refers to a dynamic table that there is not"));
+    }
+    let base = byte(&mut input)?;
+    // RFC 9204 s.4.5.1.2: the base must not be negative.
+    if base & 0x80 != 0 {
+        return Err(failed("a field section with a negative base"));
+    }
+    integer(&mut input, base, 7)?;
+    let mut seen: Vec<Name> = Vec::new();
+    let (mut regular, mut found) = (false, Found::Other);
+    while !input.is_empty() {
+        let (name, interim) = line(&mut input)?;
+        if name == Name::Regular {
+            regular = true;
+            continue;
+        }
+        // RFC 9114 s.4.3.
+        if regular {
+            return Err(malformed("a pseudo-header field after a regular one"));
+        }
+        if !may_have(section, name) {
+            return Err(malformed("a pseudo-header field that does not belong there"));
+        }
+        if seen.contains(&name) {
+            return Err(malformed("a pseudo-header field twice"));
+        }
+        seen.push(name);
+        if interim {
+            found = Found::Interim;
+        }
+    }
+    // RFC 9114 s.4.3.1, s.4.3.2. What else a request needs depends on its method; see `message`.
+    let needed = match section {
+        Section::Request => Some(Name::Method),
+        Section::Response => Some(Name::Status),
+        Section::Trailers => None,
+    };
+    match needed {
+        Some(needed) if !seen.contains(&needed) => Err(malformed("no method, or no status")),
+        _ => Ok(found),
+    }
+}
+
+fn may_have(section: Section, name: Name) -> bool {
+    match section {
+        Section::Request => {
+            matches!(name, Name::Method | Name::Scheme | Name::Authority | Name::Path)
+        }
+        Section::Response => name == Name::Status,
+        Section::Trailers => false,
+    }
+}
+
+/// The name of the next field line, and whether it is the status of an interim response.
+fn line(input: &mut Reader<'_>) -> Result<(Name, bool), Fault> {
+    let first = byte(input)?;
+    if first & 0x80 != 0 {
+        // RFC 9204 s.4.5.2: indexed.
+        let index = of_static(input, first, first & 0x40 != 0, 6)?;
+        // 103 and 100 are there with their values.
+        return Ok((name_of(index), matches!(index, 24 | 63)));
+    }
+    let name = if first & 0x40 != 0 {
+        // RFC 9204 s.4.5.4: a name of the table, and a value.
+        name_of(of_static(input, first, first & 0x10 != 0, 4)?)
+    } else if first & 0x20 != 0 {
+        // RFC 9204 s.4.5.6: both are there.
+        let huffman = first & 0x08 != 0;
+        let length = integer(input, first, 3)?;
+        literal_name(bytes(input, length)?, huffman)
+    } else {
+        return Err(failed("a field line refers to a dynamic table that there is not"));
+    };
+    let first = byte(input)?;
+    let length = integer(input, first, 7)?;
+    let value = bytes(input, length)?;
+    let begins_with_one = match value.first() {
+        // RFC 7541 appendix B: the digit one is 00001.
+        Some(byte) if first & 0x80 != 0 => byte >> 3 == 1,
+        Some(byte) => *byte == b'1',
+        None => false,
+    };
+    Ok((name, name == Name::Status && begins_with_one))
+}
+
+fn of_static(input: &mut Reader<'_>, first: u8, is_static: bool, prefix: u8) -> Result<u64, Fault> {
+    let index = integer(input, first, prefix)?;
+    if !is_static || index >= STATIC {
+        return Err(failed("a field line refers to an entry that there is not"));
+    }
+    Ok(index)
+}
+
+/// RFC 9204 appendix A.
+fn name_of(index: u64) -> Name {
+    match index {
+        0 => Name::Authority,
+        1 => Name::Path,
+        15..=21 => Name::Method,
+        22 | 23 => Name::Scheme,
+        24..=28 | 63..=71 => Name::Status,
+        _ => Name::Regular,
+    }
+}
+
+fn literal_name(name: &[u8], huffman: bool) -> Name {
+    if huffman {
+        return match name.first() {
+            Some(first) if first >> 1 == HUFFMAN_COLON => {
+                let known = HUFFMAN.iter().find(|(_, encoded)| *encoded == name);
+                known.map_or(Name::Unknown, |(name, _)| *name)
+            }
+            _ => Name::Regular,
+        };
+    }
+    match name {
+        b":method" => Name::Method,
+        b":scheme" => Name::Scheme,
+        b":authority" => Name::Authority,
+        b":path" => Name::Path,
+        b":status" => Name::Status,
+        [b':', ..] => Name::Unknown,
+        _ => Name::Regular,
+    }
+}
+
+fn byte(input: &mut Reader<'_>) -> Result<u8, Fault> {
+    input.u8().map_err(|_| failed("a field section that is cut short"))
+}
+
+fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Fault> {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    input.bytes(length).map_err(|_| failed("a field section that is cut short"))
+}
+
+/// An integer with a prefix (RFC 9204 s.4.1.1), of at most 35 bits: nothing here is longer.
+fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Fault> {
+    let most = (1 << prefix) - 1;
+    let mut value = u64::from(first) & most;
+    if value < most {
+        return Ok(value);
+    }
+    for shift in [0, 7, 14, 21, 28] {
+        let next = byte(input)?;
+        value += u64::from(next & 0x7f) << shift;
+        if next & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(failed("an integer that is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field section of GET https://a/: two entries of the static table, a name of it, a path.
+    const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
+
+    fn with(lines: &[u8]) -> Vec<u8> {
+        [GET, lines].concat()
+    }
+
+    #[test]
+    fn a_section_that_is_right() {
+        assert_eq!(check(GET, Section::Request), Ok(Found::Other));
+        // content-type by name reference, then a literal name.
+        let more = with(&[0x5f, 0x1d, 1, b'x', 0x23, b'a', b'b', b'c', 0]);
+        assert_eq!(check(&more, Section::Request), Ok(Found::Other));
+        assert_eq!(check(&[0, 0, 0xd9], Section::Response), Ok(Found::Other));
+        assert_eq!(check(&[0, 0], Section::Trailers), Ok(Found::Other));
+    }
+
+    #[test]
+    fn interim_responses_are_known() {
+        // 103 from the table; 100 as digits, plain and in Huffman code.
+        let sections: [&[u8]; 3] = [
+            &[0, 0, 0xd8],
+            &[0, 0, 0x5f, 9, 3, b'1', b'0', b'0'],
+            &[0, 0, 0x5f, 9, 0x82, 0x08, 0x01],
+        ];
+        for section in sections {
+            assert_eq!(check(section, Section::Response), Ok(Found::Interim), "{section:?}");
+        }
+        let ok = [0, 0, 0x5f, 9, 0x82, 0x10, 0x01];
+        assert_eq!(check(&ok, Section::Response), Ok(Found::Other));
+    }
+
+    #[test]
+    fn pseudo_headers_twice_late_or_misplaced_are_malformed() {
+        let method = [0x27, 0, b':', b'm', b'e', b't', b'h', b'o', b'd', 1, b'X'];
+        let huffman = [0x2d, 0xb9, 0x49, 0x53, 0x39, 0xe4, 1, b'X'];
+        let host = [0x23, b'a', b'b', b'c', 0];
+        let late = [&[0, 0, 0xd1, 0xd7][..], &host, &[0xc1]].concat();
+        for (section, what) in [
+            (with(&[0xd1]), "indexed"),
+            (with(&[0x5f, 0, 1, b'X']), "by name"),
+            (with(&method), "literal"),
+            (with(&huffman), "in Huffman code"),
+            (late, "late"),
+            (with(&[0xd9]), "a status in a request"),
+            (with(&[0x22, b':', b'x', 0]), "unknown"),
+            (with(&[0x2a, 0xb9, 0x49, 0]), "unknown in Huffman code"),
+            (vec![0, 0], "nothing"),
+        ] {
+            let error = check(&section, Section::Request).unwrap_err();
+            assert!(matches!(error, Fault::Stream(Code::H3_MESSAGE_ERROR, _)), "{what}: {error:?}");
+        }
+        for (section, block) in
+            [(Section::Response, &[0, 0, 0xd9, 0xd9][..]), (Section::Trailers, &[0, 0, 0xc1])]
+        {
+            assert!(matches!(check(block, section), Err(Fault::Stream(..))), "{section:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_ends_the_connection() {
+        let blocks: [&[u8]; 11] = [
+            &[],
+            &[0],
+            &[1, 0],
+            &[0, 0x80],
+            &[0, 0, 0x80],
+            &[0, 0, 0x10],
+            &[0, 0, 0x00],
+            &[0, 0, 0x40, 0],
+            &[0, 0, 0xff, 36],
+            &[0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+            &[0, 0, 0x23, b'a'],
+        ];
+        for block in blocks {
+            let error = check(block, Section::Request).unwrap_err();
+            assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{block:?}");
+        }
+    }
+}

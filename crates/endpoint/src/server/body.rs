@@ -1,0 +1,126 @@
+//! The content of a response, made when it can be sent.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Context;
+use super::files::{Found, Identity};
+
+/// Bytes handed to QUIC at a time.
+pub(super) const CHUNK: usize = 64 * 1024;
+static ZEROES: [u8; CHUNK] = [0; CHUNK];
+
+/// Descriptors that are left for sockets, logs and everything else.
+const OTHER_DESCRIPTORS: u64 = 128;
+
+/// How many files can be open, by the process's limit as it is now.
+pub(super) fn room_for_files() -> usize {
+    use nix::sys::resource::{Resource, getrlimit};
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    let room = limit.saturating_sub(OTHER_DESCRIPTORS.min(limit / 2)).max(1);
+    usize::try_from(room).unwrap_or(usize::MAX)
+}
+
+pub(super) enum Body {
+    Text(Bytes),
+    Zeroes(u64),
+    File(Source),
+}
+
+/// A part of a file. It is closed while it waits, and opened again: who takes no response has no
+/// descriptors.
+pub(super) struct Source {
+    pub path: String,
+    pub identity: Identity,
+    pub offset: u64,
+    pub left: u64,
+    pub open: Option<Arc<OpenFile>>,
+}
+
+/// An open file, counted.
+pub(super) struct OpenFile {
+    file: File,
+    context: Arc<Context>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl OpenFile {
+    pub fn new(file: File, context: &Arc<Context>, permit: OwnedSemaphorePermit) -> Arc<OpenFile> {
+        context.stats.0.files_opened.add(1);
+        Arc::new(OpenFile { file, context: Arc::clone(context), _permit: permit })
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.context.stats.0.files_closed.add(1);
+    }
+}
+
+impl Body {
+    pub fn left(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::Zeroes(left) | Self::File(Source { left, .. }) => *left,
+        }
+    }
+
+    /// What is not sent for a while holds no descriptor.
+    pub fn rest(&mut self) {
+        if let Self::File(source) = self {
+            source.open = None;
+        }
+    }
+
+    /// The next bytes, `want` at most, which is not more than [`CHUNK`] or what is left.
+    pub async fn next(&mut self, context: &Arc<Context>, want: usize) -> io::Result<Bytes> {
+        match self {
+            Self::Text(text) => Ok(text.split_to(want)),
+            Self::Zeroes(left) => {
+                *left -= want as u64;
+                Ok(Bytes::from_static(&ZEROES[..want]))
+            }
+            Self::File(source) => source.read(context, want).await,
+        }
+    }
+}
+
+impl Source {
+    async fn read(&mut self, context: &Arc<Context>, want: usize) -> io::Result<Bytes> {
+        let open = match &self.open {
+            Some(open) => Arc::clone(open),
+            None => Arc::clone(self.open.insert(reopen(context, &self.path, self.identity).await?)),
+        };
+        let offset = self.offset;
+        let read = tokio::task::spawn_blocking(move || {
+            let mut buffer = vec![0; want];
+            // A file that has shrunk ends here: the response cannot keep its word.
+            open.file.read_exact_at(&mut buffer, offset).map(|()| buffer)
+        });
+        let buffer = read.await.map_err(io::Error::other)??;
+        self.offset += want as u64;
+        self.left -= want as u64;
+        Ok(buffer.into())
+    }
+}
+
+async fn reopen(
+    context: &Arc<Context>,
+    path: &str,
+    identity: Identity,
+) -> io::Result<Arc<OpenFile>> {
+    let permit = Arc::clone(&context.open_files).acquire_owned().await.map_err(io::Error::other)?;
+    let Some(root) = &context.files else { return Err(io::ErrorKind::NotFound.into()) };
+    match root.find(path).await {
+        Found::File { file, identity: found, .. } if found == identity => {
+            Ok(OpenFile::new(file, context, permit))
+        }
+        Found::Failed(error) => Err(error),
+        _ => Err(io::Error::other("the file has changed meanwhile")),
+    }
+}

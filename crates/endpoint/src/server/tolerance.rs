@@ -1,0 +1,55 @@
+//! What a client may do wrong before it is too much.
+
+use std::time::{Duration, Instant};
+
+/// Counts mishaps; they are forgiven one by one as time goes on.
+pub(super) struct Tolerance {
+    most: u32,
+    count: u32,
+    /// How long one takes to be forgiven.
+    each: Duration,
+    since: Instant,
+}
+
+impl Tolerance {
+    pub fn new(most: u32, each: Duration, now: Instant) -> Tolerance {
+        Tolerance { most, count: 0, each, since: now }
+    }
+
+    /// One more; whether it is one too many.
+    pub fn add(&mut self, now: Instant) -> bool {
+        let forgiven = now.saturating_duration_since(self.since).as_nanos() / self.each.as_nanos();
+        let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
+        if forgiven >= self.count {
+            (self.count, self.since) = (0, now);
+        } else {
+            self.count -= forgiven;
+            self.since += self.each * forgiven;
+        }
+        self.count += 1;
+        self.count > self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_at_once_are_too_many_and_few_at_a_time_are_not() {
+        let start = Instant::now();
+        let at = |tenths: u32| start + Duration::from_millis(100) * tenths;
+        let new = || Tolerance::new(3, Duration::from_secs(1), start);
+        let mut slow = new();
+        assert!((0..1000).all(|n| !slow.add(at(10 * n))));
+        let mut quick = new();
+        assert_eq!(
+            (0..4).map(|_| quick.add(at(0))).collect::<Vec<_>>(),
+            [false, false, false, true]
+        );
+        // One second forgives one of them.
+        let mut mixed = new();
+        assert!((0..3).all(|_| !mixed.add(at(0))));
+        assert!(!mixed.add(at(11)) && mixed.add(at(12)));
+    }
+}
