@@ -87,8 +87,8 @@ enum equic_reason {
 };
 
 enum equic_policy {
-	EQUIC_POLICY_NEW = 0,	 /* at the limit, refuse what opens a connection */
-	EQUIC_POLICY_STRICT = 1, /* over the limit, refuse everything (the paper's Algorithm 1) */
+	EQUIC_POLICY_NEW = 0,	   /* at the limit, refuse what opens a connection */
+	EQUIC_POLICY_STRICT = 1,   /* over the limit, refuse everything (the paper's Algorithm 1) */
 	EQUIC_POLICY_UNDERWAY = 2, /* as NEW, and handshakes under way count too */
 };
 

@@ -83,7 +83,8 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	/* Before the count: who completes in between counts twice for a moment, never not at all. */
+	/* Before the count: who completes in between counts twice for a moment, never not at all.
+	 */
 	if (opened)
 		*opened += bucket_opened(ledger, want);
 	count = bucket_count(ledger, want->first, want);

@@ -200,15 +200,15 @@ static long try_place(__u32 index, void *arg)
 
 	old = *(volatile __u64 *)word;
 	new = attempts_now(old, ask->period, ask->done);
-	under_way = (new >> ATTEMPT_BITS & ATTEMPT_MAX) + (new & ATTEMPT_MAX);
+	under_way = (new >> ATTEMPT_BITS &ATTEMPT_MAX) + (new &ATTEMPT_MAX);
 	ask->reason = EQUIC_REASON_QUOTA_UNDERWAY;
 	if (ask->back) {
-		new -= !!(new & ATTEMPT_MAX);
+		new -= !!(new &ATTEMPT_MAX);
 	} else if (ask->held >= ask->limit) {
 		ask->reason = EQUIC_REASON_QUOTA;
-	} else if (ask->held + under_way < ask->limit && (new & ATTEMPT_MAX) != ATTEMPT_MAX) {
+	} else if (ask->held + under_way < ask->limit && (new &ATTEMPT_MAX) != ATTEMPT_MAX) {
 		ask->reason = REASON_NONE;
-		new++;
+		new ++;
 	}
 	if (load.explain)
 		explain.under_way = under_way;

@@ -33,7 +33,8 @@ void check_failed(const char *file, int line, const char *format, ...)
 	_exit(FAILED);
 }
 
-/* Continuous integration, where nothing may be skipped: CI is set, and neither empty nor 0 nor false. */
+/* Continuous integration, where nothing may be skipped: CI is set, and neither empty nor 0 nor
+ * false. */
 static bool in_ci(void)
 {
 	const char *ci = getenv("CI");

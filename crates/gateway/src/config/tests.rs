@@ -104,7 +104,7 @@ fn errors_name_line_and_key() {
         (
             "[[service]]\nname = \"a\"\nlisten = [\"443\"]\npolicy = \"soft\"\n",
             4,
-            "`new` or `strict`",
+            "`new`, `underway` or `strict`",
         ),
         ("[[service]]\nname = \"a\"\nlisten = [\"eth0\"]\n", 3, "192.0.2.1:443"),
         ("[[service]]\nname = \"a\"\nlisten = [70000]\n", 3, "port"),
@@ -218,7 +218,7 @@ handshake_timeout = "1h"
         "23:18: service.web.listen: `x` is not a port",
         "23:23: service.web.listen: `70000`",
         "24:1: service.web.max_conections: there is no such key; did you mean `max_connections`?",
-        "25:10: service.web.policy: `nwe` is not a policy: `new` or `strict`",
+        "25:10: service.web.policy: `nwe` is not a policy: `new`, `underway` or `strict`",
         "26:18: service.web.new_per_source: invalid type",
         "29:8: service.web.name: two services have this name",
         "30:10: service.web.listen: any IPv4, port 443 is taken already, by `web`",
