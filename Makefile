@@ -84,6 +84,14 @@ clean: ## remove what was built
 bench-wire: setup ## ns to parse and write packet headers, frames and transport parameters
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
 
+.PHONY: bench-vm vm-random
+bench-vm: setup ## ns a call of bytecode, ours beside rbpf and native
+	@scripts/bench-vm.sh $(BENCH)
+
+CASES ?= 10000000
+vm-random: setup ## bytecode by chance on both engines of equic-vm; CASES=10000000
+	@EQUIC_CASES=$(CASES) $(CARGO) test --release --quiet -p equic-vm --test random -- --nocapture
+
 bench-operations: setup ## what it costs that operations can be replaced, while none is
 	@scripts/bench-operations.sh $(BENCH)
 

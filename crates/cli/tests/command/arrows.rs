@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-interop", &["equic-wire", "equic-net", "equic-lab"]),
     ("equic-bench", &["equic-net", "equic-lab", "equic-report"]),
     ("equic-bench-contract", &[]),
+    ("equic-vm", &[]),
     (
         "equic-cli",
         &[

@@ -1,0 +1,63 @@
+//! The engines, each behind the same few methods.
+
+mod native;
+mod ours;
+mod rbpf_jit;
+
+use object::{Object as _, ObjectSection as _};
+
+use crate::Object;
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Empty,
+    OnAck,
+    Loop,
+    Helper,
+}
+
+impl Subject {
+    fn function(self) -> &'static str {
+        match self {
+            Subject::Empty => "empty",
+            Subject::OnAck => "on_ack",
+            Subject::Loop => "loop",
+            Subject::Helper => "helper",
+        }
+    }
+}
+
+pub trait Engine {
+    fn name(&self) -> &str;
+    /// Calls it so many times.
+    fn call(&mut self, subject: Subject, times: u32);
+    /// Nanoseconds from an object to something that can be called.
+    fn compile(&mut self, object: &Object) -> Option<f64>;
+}
+
+/// All of them, ready to be called.
+pub fn all(elf: &[u8]) -> Vec<Box<dyn Engine>> {
+    vec![
+        Box::new(native::Native::default()),
+        Box::new(ours::Ours::new(elf, equic_vm::Engine::Auto)),
+        Box::new(rbpf_jit::Rbpf::new(elf)),
+        Box::new(ours::Ours::new(elf, equic_vm::Engine::Interpreter)),
+    ]
+}
+
+/// The instructions of a function: `-ffunction-sections` gives each a section.
+pub fn text(elf: &[u8], function: &str) -> Vec<u8> {
+    let file = object::File::parse(elf).expect("clang's object");
+    let section = file.section_by_name(&format!(".text.{function}")).expect("a section for each");
+    section.data().expect("with bytes").to_vec()
+}
+
+/// A context as `on_ack` finds it, 128 bytes.
+pub fn context() -> [u64; 16] {
+    let mut context = [0; 16];
+    context[..13].copy_from_slice(&[
+        30_000, 25_000, 31_000, 2_000, 1_200, 60_000, 48_000, 0, 48_000, 1_200, 0, 0, 1_000,
+    ]);
+    context
+}

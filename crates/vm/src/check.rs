@@ -1,0 +1,270 @@
+//! The structural check: one pass over the instructions, and one over the calls between functions. It proves
+//! what the compilers and the interpreter build on, and nothing about memory or termination: the masks and the
+//! budget see to those while the program runs.
+
+use thiserror::Error;
+
+use crate::decode::decode;
+use crate::op::{Op, Reg};
+
+/// Functions that may be active at once, the entry's included.
+pub const MAX_CALL_DEPTH: usize = 8;
+/// Instructions of a program at most, LDDW counted twice: what fits into an index of 16 bits.
+pub const MAX_INSTRUCTIONS: usize = 1 << 16;
+
+/// A program that was refused: which instruction, what is wrong with it, and what mends it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("instruction {at}: {wrong}")]
+pub struct CheckError {
+    /// Index of the instruction in the program, LDDW counted twice.
+    pub at: usize,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// Why an instruction is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Wrong {
+    /// No instruction at all.
+    #[error("the program is empty: give it at least `exit`")]
+    Empty,
+    /// More instructions than [`MAX_INSTRUCTIONS`].
+    #[error("{0} instructions are more than {MAX_INSTRUCTIONS}: split the program")]
+    TooLong(usize),
+    /// Not a multiple of eight bytes.
+    #[error("{0} bytes are not a whole number of instructions of 8 bytes")]
+    Ragged(usize),
+    /// An opcode that RFC 9669 does not have.
+    #[error("opcode {0:#04x} is none of RFC 9669's: compile with -mcpu=v3 or -mcpu=v4")]
+    Opcode(u8),
+    /// An access to packets in the way of classic BPF.
+    #[error("LD_ABS and LD_IND are not supported: read through a helper")]
+    PacketAccess,
+    /// A register above `r10`.
+    #[error("register r{0} does not exist: there are r0 to r10")]
+    Register(u8),
+    /// A field that must be zero.
+    #[error("field `{0}` has to be zero here")]
+    Reserved(&'static str),
+    /// `r10` as a destination.
+    #[error("r10, the frame pointer, is read-only: use another register")]
+    WritesFrame,
+    /// A byte swap that is not of 16, 32 or 64 bits.
+    #[error("a byte swap of {0} bits does not exist: there are 16, 32 and 64")]
+    SwapWidth(i32),
+    /// An atomic operation that RFC 9669 does not have.
+    #[error("atomic operation {0:#x} is none of RFC 9669's")]
+    Atomic(i32),
+    /// The program ends within an LDDW.
+    #[error("LDDW takes two slots, and the program ends after one")]
+    HalfWide,
+    /// An LDDW of a map or a variable by number.
+    #[error("LDDW of kind {0} (maps, variables by number) is not supported: use global variables")]
+    WideKind(u8),
+    /// A call of a helper by its type.
+    #[error("a call of kind {0} is not supported: call helpers by number, functions by distance")]
+    CallKind(u8),
+    /// A call through a register.
+    #[error("calls through a register are not supported: call functions by name")]
+    IndirectCall,
+    /// A helper that nobody registered.
+    #[error("helper {0} does not exist: the host registered none by this number")]
+    UnknownHelper(u32),
+    /// A jump or a call out of the program.
+    #[error("the target {0} is not in the program")]
+    Target(i64),
+    /// A jump to another function.
+    #[error("the target {target} is outside of the function, which is {start} to {end}")]
+    OutOfFunction {
+        /// Where the jump goes.
+        target: u32,
+        /// First instruction of the function that jumps.
+        start: u32,
+        /// First instruction after it.
+        end: u32,
+    },
+    /// A jump or a call into an LDDW.
+    #[error("the target {0} is the second half of an LDDW")]
+    IntoWide(u32),
+    /// A function without an end.
+    #[error("the function would run past its end: let it end in `exit` or a jump")]
+    RunsOff,
+    /// A function that can call itself.
+    #[error("this call can come back to its own function: recursion is not supported, use a loop")]
+    Recursion,
+    /// More functions in a row than [`MAX_CALL_DEPTH`].
+    #[error("calls nest {0} deep, more than {MAX_CALL_DEPTH}: inline some")]
+    TooDeep(usize),
+}
+
+impl Wrong {
+    pub(crate) fn at(self, at: usize) -> CheckError {
+        CheckError { at, wrong: self }
+    }
+}
+
+/// Instructions `start` to `end`, without `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+/// A program that passed.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) ops: Vec<Op>,
+    /// By `start`; the first starts at 0, each begins where the one before it ends.
+    pub(crate) functions: Vec<Function>,
+    /// A bit for each register that some instruction names.
+    pub(crate) registers: u16,
+}
+
+impl Checked {
+    /// The function that begins at `start`, which the check was told of.
+    pub(crate) fn function_at(&self, start: u32) -> Function {
+        let after = self.functions.partition_point(|function| function.start <= start);
+        self.functions[after - 1]
+    }
+}
+
+/// Checks `code`, whose functions begin at 0, at `starts`, and wherever it calls. `helper` finds the place of
+/// a helper in the table by its number.
+pub(crate) fn check(
+    code: &[u8],
+    starts: &[u32],
+    helper: impl Fn(u32) -> Option<u32>,
+) -> Result<Checked, CheckError> {
+    let slots = code.len() / 8;
+    if code.is_empty() {
+        return Err(Wrong::Empty.at(0));
+    }
+    if slots > MAX_INSTRUCTIONS {
+        return Err(Wrong::TooLong(slots).at(MAX_INSTRUCTIONS));
+    }
+    let mut ops = decode(code)?;
+    let functions = split(&ops, starts)?;
+    for function in &functions {
+        within(&mut ops, *function, &functions, &helper)?;
+    }
+    let (slots, _) = code.as_chunks::<8>();
+    let named = |slot: &[u8; 8]| 1 << (slot[1] & 0xf) | 1 << (slot[1] >> 4);
+    let registers = slots.iter().fold(0, |registers, slot| registers | named(slot));
+    let checked = Checked { ops, functions, registers };
+    depth(&checked)?;
+    Ok(checked)
+}
+
+/// Cuts the program into functions.
+fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<Function>, CheckError> {
+    let mut begins = vec![false; ops.len()];
+    begins[0] = true;
+    let calls = ops.iter().enumerate().filter_map(|(at, op)| match *op {
+        Op::Call { target, .. } => Some((at, target)),
+        _ => None,
+    });
+    for (at, start) in starts.iter().map(|start| (*start as usize, *start)).chain(calls) {
+        match ops.get(start as usize) {
+            None => return Err(Wrong::Target(i64::from(start)).at(at)),
+            Some(Op::WideTail) => return Err(Wrong::IntoWide(start).at(at)),
+            Some(_) => begins[start as usize] = true,
+        }
+    }
+    let mut functions: Vec<Function> = Vec::new();
+    for (at, _) in begins.iter().enumerate().filter(|(_, begins)| **begins) {
+        if let Some(last) = functions.last_mut() {
+            last.end = at as u32;
+        }
+        functions.push(Function { start: at as u32, end: ops.len() as u32 });
+    }
+    Ok(functions)
+}
+
+/// What holds for each instruction of a function.
+fn within(
+    ops: &mut [Op],
+    function: Function,
+    functions: &[Function],
+    helper: &impl Fn(u32) -> Option<u32>,
+) -> Result<(), CheckError> {
+    let Function { start, end } = function;
+    for at in start as usize..end as usize {
+        let wrong = |wrong: Wrong| Err(wrong.at(at));
+        if ops[at].writes() == Some(Reg::FRAME) {
+            return wrong(Wrong::WritesFrame);
+        }
+        if let Some(target) = ops[at].jump() {
+            if target as usize >= ops.len() {
+                return wrong(Wrong::Target(i64::from(target)));
+            }
+            if !(start..end).contains(&target) {
+                return wrong(Wrong::OutOfFunction { target, start, end });
+            }
+            if ops[target as usize] == Op::WideTail {
+                return wrong(Wrong::IntoWide(target));
+            }
+        }
+        match &mut ops[at] {
+            Op::Helper { helper: number } => match helper(*number) {
+                Some(place) => *number = place,
+                None => return wrong(Wrong::UnknownHelper(*number)),
+            },
+            Op::Call { target, cost } => {
+                // `split` made the target the start of a function.
+                if let Ok(to) = functions.binary_search_by_key(target, |function| function.start) {
+                    *cost = functions[to].end - functions[to].start;
+                }
+            }
+            _ => {}
+        }
+    }
+    let last = end as usize - 1;
+    match ops[last] {
+        Op::Exit | Op::Jump { .. } => Ok(()),
+        _ => Err(Wrong::RunsOff.at(last)),
+    }
+}
+
+/// No function reaches itself, and none has more than [`MAX_CALL_DEPTH`] below and with it. Functions are taken
+/// away from the leaves up; what is left then has a circle in it.
+fn depth(checked: &Checked) -> Result<(), CheckError> {
+    let index = |at: u32| checked.functions.partition_point(|function| function.start <= at) - 1;
+    let mut calls: Vec<(usize, usize, usize)> = Vec::new();
+    let mut callees = vec![0_usize; checked.functions.len()];
+    for (at, op) in checked.ops.iter().enumerate() {
+        if let Op::Call { target, .. } = *op {
+            let caller = index(at as u32);
+            calls.push((index(target), caller, at));
+            callees[caller] += 1;
+        }
+    }
+    calls.sort_unstable();
+    let mut height = vec![1_usize; checked.functions.len()];
+    let mut ready: Vec<usize> = (0..callees.len()).filter(|f| callees[*f] == 0).collect();
+    while let Some(callee) = ready.pop() {
+        let from = calls.partition_point(|call| call.0 < callee);
+        for &(_, caller, at) in calls[from..].iter().take_while(|call| call.0 == callee) {
+            height[caller] = height[caller].max(height[callee] + 1);
+            if height[caller] > MAX_CALL_DEPTH {
+                return Err(Wrong::TooDeep(height[caller]).at(at));
+            }
+            callees[caller] -= 1;
+            if callees[caller] == 0 {
+                ready.push(caller);
+            }
+        }
+    }
+    let Some(mut function) = callees.iter().position(|left| *left > 0) else { return Ok(()) };
+    // Each function that is left calls another one that is: following them ends in the circle.
+    let mut next = vec![(0, 0); callees.len()];
+    for &(callee, caller, at) in calls.iter().filter(|call| callees[call.0] > 0) {
+        next[caller] = (callee, at);
+    }
+    let mut seen = vec![false; callees.len()];
+    while !seen[function] {
+        seen[function] = true;
+        function = next[function].0;
+    }
+    Err(Wrong::Recursion.at(next[function].1))
+}

@@ -1,0 +1,230 @@
+//! The loader: relocatable ELF objects as clang writes them for BPF.
+//!
+//! All sections of code are put one after the other, as are all of data; relocations are resolved to indices
+//! and offsets in these. The file is a stranger's: what it makes us keep is bounded by the limits here, and
+//! whatever is not understood is refused.
+
+use object::LittleEndian as Le;
+use object::SymbolIndex;
+use object::elf::{self, FileHeader64, Sym64};
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym, SymbolTable};
+use thiserror::Error;
+
+mod relocate;
+
+use crate::check::MAX_INSTRUCTIONS;
+use crate::decode::SLOT;
+use crate::memory::DATA_START;
+
+/// Bytes of a function's name at most.
+const MAX_NAME: usize = 255;
+/// Functions at most.
+const MAX_FUNCTIONS: usize = 4096;
+/// Alignment of a section of data at most.
+const MAX_ALIGN: u64 = 4096;
+
+/// Why a file was not loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ElfError {
+    /// The ELF itself is wrong.
+    #[error("not an ELF object that can be read: {0}")]
+    Format(String),
+    /// Another machine's, or linked.
+    #[error("not a relocatable BPF object: compile with `clang -target bpf -c`")]
+    NotBpf,
+    /// Nothing in it.
+    #[error("no code: there has to be a function")]
+    NoCode,
+    /// Too much code.
+    #[error("more than {MAX_INSTRUCTIONS} instructions: split the program")]
+    CodeTooLong,
+    /// Too many functions.
+    #[error("more than {MAX_FUNCTIONS} functions: split the program")]
+    TooManyFunctions,
+    /// Too many variables.
+    #[error("variables take more than {room} bytes: make them smaller, or the memory larger")]
+    DataTooLong {
+        /// Bytes that there are for variables.
+        room: usize,
+    },
+    /// A section that cannot be loaded.
+    #[error("section {section}: {what}")]
+    Section {
+        /// Index in the file.
+        section: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A symbol that cannot be used.
+    #[error("symbol {name}: {what}")]
+    Symbol {
+        /// Its name, or its number.
+        name: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A relocation that cannot be done.
+    #[error("section {section}, offset {offset:#x}: {what}")]
+    Relocation {
+        /// The section that it changes.
+        section: usize,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl From<object::Error> for ElfError {
+    fn from(error: object::Error) -> Self {
+        ElfError::Format(error.to_string())
+    }
+}
+
+/// A function's name, and its first instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) start: u32,
+    pub(crate) global: bool,
+}
+
+/// What a file comes to.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) code: Vec<u8>,
+    pub(crate) functions: Vec<Function>,
+    /// Memory from [`DATA_START`] on.
+    pub(crate) image: Vec<u8>,
+}
+
+/// Where a section was put: bytes from the beginning of code or image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placed {
+    Code(usize),
+    Data(usize),
+    Not,
+}
+
+struct Loader<'d, 'f, F> {
+    bytes: &'d [u8],
+    sections: SectionTable<'d, FileHeader64<Le>>,
+    symbols: SymbolTable<'d, FileHeader64<Le>>,
+    placed: Vec<Placed>,
+    code: Vec<u8>,
+    image: Vec<u8>,
+    helper: &'f F,
+}
+
+/// Loads a file whose variables may take `room` bytes; `helper` knows the numbers of helpers by name.
+pub(crate) fn load(
+    bytes: &[u8],
+    room: usize,
+    helper: impl Fn(&str) -> Option<u32>,
+) -> Result<Object, ElfError> {
+    let header = FileHeader64::<Le>::parse(bytes)?;
+    if !header.is_little_endian()
+        || header.e_machine(Le) != elf::EM_BPF
+        || header.e_type(Le) != elf::ET_REL
+    {
+        return Err(ElfError::NotBpf);
+    }
+    let sections = header.sections(Le, bytes)?;
+    let symbols = sections.symbols(Le, bytes, elf::SHT_SYMTAB)?;
+    let placed = Vec::with_capacity(sections.len());
+    let (code, image) = (Vec::new(), Vec::new());
+    let mut loader = Loader { bytes, sections, symbols, placed, code, image, helper: &helper };
+    loader.place(room)?;
+    loader.relocate()?;
+    let functions = loader.functions()?;
+    Ok(Object { code: loader.code, functions, image: loader.image })
+}
+
+impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
+    fn place(&mut self, room: usize) -> Result<(), ElfError> {
+        for (index, section) in self.sections.enumerate() {
+            let bad = |what| ElfError::Section { section: index.0, what };
+            let flags = section.sh_flags(Le).0;
+            let (loaded, executable) =
+                (flags & elf::SHF_ALLOC.0 != 0, flags & elf::SHF_EXECINSTR.0 != 0);
+            if !loaded || section.sh_size(Le) == 0 {
+                self.placed.push(Placed::Not);
+                continue;
+            }
+            let size = usize::try_from(section.sh_size(Le)).map_err(|_| bad("its size"))?;
+            let bytes = match section.sh_type(Le) {
+                elf::SHT_PROGBITS => section.data(Le, self.bytes)?,
+                elf::SHT_NOBITS if !executable => &[],
+                _ => return Err(bad("of a kind that is not loaded: neither code nor data")),
+            };
+            if executable {
+                if !size.is_multiple_of(SLOT) {
+                    return Err(bad("its size is not a whole number of instructions"));
+                }
+                if size > MAX_INSTRUCTIONS * SLOT - self.code.len() {
+                    return Err(ElfError::CodeTooLong);
+                }
+                self.placed.push(Placed::Code(self.code.len()));
+                self.code.extend_from_slice(bytes);
+            } else {
+                let align = section.sh_addralign(Le).clamp(1, MAX_ALIGN) as usize;
+                let from = (DATA_START + self.image.len()).next_multiple_of(align) - DATA_START;
+                let end = from.checked_add(size).filter(|end| *end <= room);
+                let end = end.ok_or(ElfError::DataTooLong { room })?;
+                self.image.resize(end, 0);
+                self.image[from..from + bytes.len()].copy_from_slice(bytes);
+                self.placed.push(Placed::Data(from));
+            }
+        }
+        if self.code.is_empty() { Err(ElfError::NoCode) } else { Ok(()) }
+    }
+
+    fn placed_symbol(&self, index: SymbolIndex, symbol: &Sym64<Le>) -> Result<Placed, ElfError> {
+        let section = usize::from(symbol.st_shndx(Le).0);
+        match self.placed.get(section).copied().unwrap_or(Placed::Not) {
+            Placed::Not => {
+                let what = "is in no section that is loaded";
+                Err(ElfError::Symbol { name: self.name(index, symbol), what })
+            }
+            placed => Ok(placed),
+        }
+    }
+
+    fn name(&self, index: SymbolIndex, symbol: &Sym64<Le>) -> String {
+        match self.symbols.symbol_name(Le, symbol) {
+            Ok(name) if !name.is_empty() && name.len() <= MAX_NAME => {
+                String::from_utf8_lossy(name).into_owned()
+            }
+            _ => format!("number {}", index.0),
+        }
+    }
+
+    fn functions(&self) -> Result<Vec<Function>, ElfError> {
+        let mut functions = Vec::new();
+        let mut globals = std::collections::HashSet::new();
+        for (index, symbol) in self.symbols.enumerate() {
+            if symbol.st_type() != elf::STT_FUNC || symbol.st_shndx(Le) == elf::SHN_UNDEF {
+                continue;
+            }
+            let name = self.name(index, symbol);
+            let value = usize::try_from(symbol.st_value(Le)).ok();
+            let at = match self.placed_symbol(index, symbol)? {
+                Placed::Code(base) => value.and_then(|value| base.checked_add(value)),
+                _ => None,
+            };
+            let Some(at) = at.filter(|at| at.is_multiple_of(SLOT) && *at < self.code.len()) else {
+                return Err(ElfError::Symbol { name, what: "a function where no code is" });
+            };
+            let global = symbol.st_bind() != elf::STB_LOCAL;
+            if global && !globals.insert(name.clone()) {
+                return Err(ElfError::Symbol { name, what: "two functions of this name" });
+            }
+            functions.push(Function { name, start: (at / SLOT) as u32, global });
+            if functions.len() > MAX_FUNCTIONS {
+                return Err(ElfError::TooManyFunctions);
+            }
+        }
+        if functions.is_empty() { Err(ElfError::NoCode) } else { Ok(functions) }
+    }
+}

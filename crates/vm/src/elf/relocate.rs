@@ -1,0 +1,168 @@
+//! Relocations: what clang's BPF back end leaves to the loader. There are three kinds in sections that are loaded.
+
+use object::LittleEndian as Le;
+use object::elf::{self, RelocationType};
+use object::read::elf::{Rel, SectionHeader, Sym};
+use object::{SectionIndex, SymbolIndex};
+
+use super::{ElfError, Loader, Placed};
+use crate::decode::SLOT;
+use crate::memory::DATA_START;
+
+/// A pointer of 64 bits in a section of data.
+const R_BPF_64_ABS64: RelocationType = RelocationType(2);
+
+/// An error whose place the caller knows, or one that says it itself.
+enum Bad {
+    Here(&'static str),
+    Other(ElfError),
+}
+
+impl From<ElfError> for Bad {
+    fn from(error: ElfError) -> Self {
+        Bad::Other(error)
+    }
+}
+
+/// `at + 4` is within `bytes`.
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut value = [0; 4];
+    value.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(value)
+}
+
+impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
+    /// Carries out the relocations of all sections that were placed.
+    pub(super) fn relocate(&mut self) -> Result<(), ElfError> {
+        let mut left = (self.code.len() + self.image.len()) / SLOT + 1;
+        for section in self.sections.iter() {
+            let kind = section.sh_type(Le);
+            if kind != elf::SHT_REL && kind != elf::SHT_RELA {
+                continue;
+            }
+            let target = section.sh_info(Le) as usize;
+            let placed = self.placed.get(target).copied().unwrap_or(Placed::Not);
+            if placed == Placed::Not {
+                continue;
+            }
+            let Some((relocations, _)) = section.rel(Le, self.bytes)? else {
+                let what = "relocations with addends are not clang's for BPF";
+                return Err(ElfError::Section { section: target, what });
+            };
+            // Tables can be named by many sections: what they come to is bounded by what there is to relocate.
+            left = left.checked_sub(relocations.len()).ok_or(ElfError::Section {
+                section: target,
+                what: "more relocations than instructions and words of data",
+            })?;
+            for relocation in relocations {
+                let offset = relocation.r_offset(Le);
+                let symbol = SymbolIndex(relocation.r_sym(Le) as usize);
+                let size = self.sections.section(SectionIndex(target))?.sh_size(Le);
+                self.one(placed, size, offset, relocation.r_type(Le), symbol).map_err(|error| {
+                    match error {
+                        Bad::Here(what) => ElfError::Relocation { section: target, offset, what },
+                        Bad::Other(error) => error,
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one(
+        &mut self,
+        placed: Placed,
+        size: u64,
+        offset: u64,
+        kind: RelocationType,
+        symbol: SymbolIndex,
+    ) -> Result<(), Bad> {
+        let inside = |bytes: u64| offset.checked_add(bytes).is_some_and(|end| end <= size);
+        match (kind, placed) {
+            (elf::R_BPF_NONE, _) => Ok(()),
+            (elf::R_BPF_64_64, Placed::Code(base)) if inside(16) && offset.is_multiple_of(8) => {
+                self.load_wide(base + offset as usize, symbol)
+            }
+            (elf::R_BPF_64_32, Placed::Code(base)) if inside(8) && offset.is_multiple_of(8) => {
+                self.call(base + offset as usize, symbol)
+            }
+            (R_BPF_64_ABS64, Placed::Data(base)) if inside(8) => {
+                self.pointer(base + offset as usize, symbol)
+            }
+            (elf::R_BPF_64_64 | elf::R_BPF_64_32 | R_BPF_64_ABS64, _) => {
+                Err(Bad::Here("a relocation that does not fit the place it changes"))
+            }
+            _ => Err(Bad::Here("a relocation of an unknown kind")),
+        }
+    }
+
+    /// `lddw rX, variable`.
+    fn load_wide(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
+        let address = self.address(symbol)?;
+        let slot = &mut self.code[at..at + 16];
+        if slot[0] != 0x18 {
+            return Err(Bad::Here("the address of a variable, and no LDDW to hold it"));
+        }
+        let addend = u64::from(u32_at(slot, 4)) | u64::from(u32_at(slot, 12)) << 32;
+        let value = address.wrapping_add(addend);
+        // Clang writes kind 0; libbpf's map kinds come from elsewhere and stay for the check to refuse.
+        slot[4..8].copy_from_slice(&(value as u32).to_le_bytes());
+        slot[12..16].copy_from_slice(&((value >> 32) as u32).to_le_bytes());
+        Ok(())
+    }
+
+    /// `call function`, of the program or of the host.
+    fn call(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
+        let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
+        let imm = u32_at(&self.code, at + 4) as i32;
+        if self.code[at] != 0x85 {
+            return Err(Bad::Here("a call of a function, and no CALL to make it"));
+        }
+        if found.st_shndx(Le) == elf::SHN_UNDEF {
+            let name = self.name(symbol, found);
+            let what = "neither a function of the program nor a helper of the host";
+            let number = (self.helper)(&name).ok_or(ElfError::Symbol { name, what })?;
+            self.code[at + 1] &= 0x0f;
+            self.code[at + 4..at + 8].copy_from_slice(&number.to_le_bytes());
+            return Ok(());
+        }
+        let Placed::Code(base) = self.placed_symbol(symbol, found)? else {
+            return Err(Bad::Here("a call of something that is no function"));
+        };
+        // The symbol and, where it is a section's, the distance in it; -1 is the beginning.
+        let within =
+            i64::try_from(found.st_value(Le)).map_err(|_| Bad::Here("a symbol far out"))?;
+        let target = within / SLOT as i64 + i64::from(imm) + 1;
+        let target = (base / SLOT) as i64 + target;
+        let distance = i32::try_from(target - (at / SLOT) as i64 - 1);
+        let distance = distance.map_err(|_| Bad::Here("a call too far away"))?;
+        self.code[at + 1] = self.code[at + 1] & 0x0f | 0x10;
+        self.code[at + 4..at + 8].copy_from_slice(&distance.to_le_bytes());
+        Ok(())
+    }
+
+    /// A pointer in a variable.
+    fn pointer(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
+        let address = self.address(symbol)?;
+        let mut addend = [0; 8];
+        addend.copy_from_slice(&self.image[at..at + 8]);
+        let value = address.wrapping_add(u64::from_le_bytes(addend));
+        self.image[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        Ok(())
+    }
+
+    /// The address of a variable.
+    fn address(&self, symbol: SymbolIndex) -> Result<u64, Bad> {
+        let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
+        if found.st_shndx(Le) == elf::SHN_UNDEF {
+            let what = "is declared and not defined: variables have to be the program's own";
+            return Err(ElfError::Symbol { name: self.name(symbol, found), what }.into());
+        }
+        match self.placed_symbol(symbol, found)? {
+            Placed::Data(from) => Ok(((DATA_START + from) as u64).wrapping_add(found.st_value(Le))),
+            _ => Err(Bad::Here(
+                "the address of a function: calls through pointers are not supported",
+            )),
+        }
+    }
+}

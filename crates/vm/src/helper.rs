@@ -1,0 +1,327 @@
+//! Helpers: functions of the host that a program may call, by number or by name, with typed parameters.
+//!
+//! A helper's parameters are read from `r1` to `r5` before it runs: an integer takes one register, a
+//! [`Region`] takes two, offset and length. An integer with bits that its type does not have ends the call.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use thiserror::Error;
+
+use crate::memory::{Memory, Region};
+use crate::trap::{HelperError, TrapKind};
+
+/// What helpers are given of the host. `Data` may borrow: it lives as long as one call.
+///
+/// ```
+/// struct Counters;
+/// impl equic_vm::Host for Counters {
+///     type Data<'h> = &'h mut Vec<u64>;
+/// }
+/// ```
+pub trait Host: 'static {
+    /// What a call of a program is given, and its helpers see.
+    type Data<'h>;
+}
+
+/// A host whose helpers need nothing of it.
+impl Host for () {
+    type Data<'h> = ();
+}
+
+/// What a helper sees while it runs: the host's data, the program's memory, and what is left of the budget.
+#[derive(Debug)]
+pub struct Caller<'c, D> {
+    /// The host's data, as given to the call.
+    pub data: &'c mut D,
+    /// The program's memory.
+    pub memory: Memory<'c>,
+    pub(crate) budget: &'c mut u64,
+}
+
+impl<D> Caller<'_, D> {
+    /// Takes more from the budget than the helper's fixed cost, for work whose amount is the program's choice.
+    /// To be asked before the work is done.
+    pub fn charge(&mut self, cost: u64) -> Result<(), HelperError> {
+        match self.budget.checked_sub(cost) {
+            Some(left) => {
+                *self.budget = left;
+                Ok(())
+            }
+            None => {
+                *self.budget = 0;
+                Err(HelperError::Budget)
+            }
+        }
+    }
+
+    /// What is left of the budget.
+    pub fn budget(&self) -> u64 {
+        *self.budget
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A parameter of a helper.
+pub trait Argument: Sized + sealed::Sealed {
+    /// Registers that it takes.
+    const REGISTERS: usize;
+    /// Reads it from the registers from its first on.
+    fn read(registers: &[u64]) -> Result<Self, HelperError>;
+}
+
+macro_rules! integers {
+    ($($integer:ident),*) => {$(
+        impl sealed::Sealed for $integer {}
+        impl Argument for $integer {
+            const REGISTERS: usize = 1;
+            #[inline]
+            fn read(registers: &[u64]) -> Result<Self, HelperError> {
+                let value = registers[0];
+                $integer::try_from(value)
+                    .map_err(|_| HelperError::Argument { value, bits: $integer::BITS })
+            }
+        }
+    )*};
+}
+integers!(u8, u16, u32, u64);
+
+macro_rules! signed_integers {
+    ($($integer:ident),*) => {$(
+        impl sealed::Sealed for $integer {}
+        impl Argument for $integer {
+            const REGISTERS: usize = 1;
+            #[inline]
+            fn read(registers: &[u64]) -> Result<Self, HelperError> {
+                let value = registers[0];
+                $integer::try_from(value as i64)
+                    .map_err(|_| HelperError::Argument { value, bits: $integer::BITS })
+            }
+        }
+    )*};
+}
+signed_integers!(i64);
+
+impl sealed::Sealed for i32 {}
+/// C's `int`: the upper half of the register says nothing, as in the calls that clang makes.
+impl Argument for i32 {
+    const REGISTERS: usize = 1;
+    #[inline]
+    fn read(registers: &[u64]) -> Result<Self, HelperError> {
+        Ok(registers[0] as i32)
+    }
+}
+
+impl sealed::Sealed for Region {}
+impl Argument for Region {
+    const REGISTERS: usize = 2;
+    #[inline]
+    fn read(registers: &[u64]) -> Result<Self, HelperError> {
+        Ok(Region::new(registers[0], registers[1]))
+    }
+}
+
+/// A function that can be a helper: it takes a [`Caller`] and up to five [`Argument`]s, and returns what the
+/// program finds in `r0`. Closures say the type of each parameter.
+pub trait HelperFn<H: Host, Arguments>: Send + Sync + 'static {
+    /// Registers that the parameters take.
+    const REGISTERS: usize;
+    /// Reads the parameters, and runs it.
+    fn run(
+        &self,
+        caller: &mut Caller<'_, H::Data<'_>>,
+        registers: &[u64; 5],
+    ) -> Result<u64, HelperError>;
+}
+
+macro_rules! helper_functions {
+    ($(($($argument:ident),*))*) => {$(
+        impl<H, T, $($argument),*> HelperFn<H, ($($argument,)*)> for T
+        where
+            H: Host,
+            $($argument: Argument,)*
+            T: for<'c, 'h> Fn(&mut Caller<'c, H::Data<'h>>, $($argument),*) -> Result<u64, HelperError>
+                + Send + Sync + 'static,
+        {
+            const REGISTERS: usize = 0 $(+ $argument::REGISTERS)*;
+
+            #[inline]
+            #[allow(unused_mut, unused_variables, unused_assignments, non_snake_case, reason = "by arity")]
+            fn run(
+                &self,
+                caller: &mut Caller<'_, H::Data<'_>>,
+                registers: &[u64; 5],
+            ) -> Result<u64, HelperError> {
+                let mut from = 0;
+                $(
+                    let $argument = $argument::read(&registers[from..])?;
+                    from += $argument::REGISTERS;
+                )*
+                self(caller, $($argument),*)
+            }
+        }
+    )*};
+}
+helper_functions!(()(A)(A, B)(A, B, C)(A, B, C, D)(A, B, C, D, E));
+
+/// A helper whose parameters are no longer in its type. Errors are boxed: a result fits into two registers.
+pub(crate) trait Run<H: Host>: Send + Sync {
+    fn run(
+        &self,
+        caller: &mut Caller<'_, H::Data<'_>>,
+        registers: &[u64; 5],
+    ) -> Result<u64, Box<HelperError>>;
+}
+
+struct Typed<T, Arguments> {
+    function: T,
+    arguments: PhantomData<fn(Arguments)>,
+}
+
+impl<H: Host, Arguments, T: HelperFn<H, Arguments>> Run<H> for Typed<T, Arguments> {
+    #[inline]
+    fn run(
+        &self,
+        caller: &mut Caller<'_, H::Data<'_>>,
+        registers: &[u64; 5],
+    ) -> Result<u64, Box<HelperError>> {
+        self.function.run(caller, registers).map_err(Box::new)
+    }
+}
+
+/// A helper that is registered.
+pub(crate) struct Helper<H: Host> {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) cost: u32,
+    pub(crate) run: Box<dyn Run<H>>,
+}
+
+impl<H: Host> Helper<H> {
+    /// What a call ends with when this helper fails.
+    pub(crate) fn trap(&self, error: HelperError) -> TrapKind {
+        match error {
+            HelperError::Budget => TrapKind::Budget,
+            error => TrapKind::Helper { number: self.number, name: self.name.clone(), error },
+        }
+    }
+}
+
+/// Why a helper cannot be registered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The number is taken.
+    #[error("helper {0} exists already: give each a number of its own")]
+    Number(u32),
+    /// The name is taken.
+    #[error("helper {0} exists already: give each a name of its own")]
+    Name(String),
+    /// More parameters than registers.
+    #[error("helper {name} needs {registers} registers for its parameters: there are 5")]
+    Parameters {
+        /// The helper.
+        name: String,
+        /// Registers that its parameters take.
+        registers: usize,
+    },
+    /// A cost that no budget has.
+    #[error("helper {name} costs {cost}: at most 2^30")]
+    Cost {
+        /// The helper.
+        name: String,
+        /// Its cost.
+        cost: u32,
+    },
+    /// More helpers than a program can name.
+    #[error("more than 65536 helpers")]
+    TooMany,
+}
+
+/// The helpers that programs are loaded with.
+pub struct Helpers<H: Host> {
+    table: Vec<Helper<H>>,
+    by_number: HashMap<u32, u32>,
+    by_name: HashMap<String, u32>,
+    /// How compiled code calls each, in the table's order.
+    #[cfg(all(target_arch = "x86_64", unix))]
+    pub(crate) shims: crate::jit::Shims,
+}
+
+impl<H: Host> Default for Helpers<H> {
+    fn default() -> Self {
+        Helpers {
+            table: Vec::new(),
+            by_number: HashMap::new(),
+            by_name: HashMap::new(),
+            #[cfg(all(target_arch = "x86_64", unix))]
+            shims: crate::jit::Shims::default(),
+        }
+    }
+}
+
+impl<H: Host> fmt::Debug for Helpers<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.table.iter().map(|helper| (&helper.name, helper.number)))
+            .finish()
+    }
+}
+
+impl<H: Host> Helpers<H> {
+    /// No helpers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers a helper. Programs call it by `number`, or by `name` as an `extern` function; each call takes
+    /// `cost` from the budget before it runs.
+    pub fn add<Arguments: 'static, T: HelperFn<H, Arguments>>(
+        &mut self,
+        number: u32,
+        name: &str,
+        cost: u32,
+        helper: T,
+    ) -> Result<&mut Self, RegisterError> {
+        let registers = T::REGISTERS;
+        if registers > 5 {
+            return Err(RegisterError::Parameters { name: name.to_owned(), registers });
+        }
+        if cost > 1 << 30 {
+            return Err(RegisterError::Cost { name: name.to_owned(), cost });
+        }
+        let place = self.table.len() as u32;
+        if place > u32::from(u16::MAX) {
+            return Err(RegisterError::TooMany);
+        }
+        if self.by_number.contains_key(&number) {
+            return Err(RegisterError::Number(number));
+        }
+        if self.by_name.contains_key(name) {
+            return Err(RegisterError::Name(name.to_owned()));
+        }
+        self.by_number.insert(number, place);
+        self.by_name.insert(name.to_owned(), place);
+        let run = Box::new(Typed { function: helper, arguments: PhantomData });
+        #[cfg(all(target_arch = "x86_64", unix))]
+        self.shims.push::<H, Typed<T, Arguments>>();
+        self.table.push(Helper { number, name: name.to_owned(), cost, run });
+        Ok(self)
+    }
+
+    pub(crate) fn place(&self, number: u32) -> Option<u32> {
+        self.by_number.get(&number).copied()
+    }
+
+    pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).map(|place| self.table[*place as usize].number)
+    }
+
+    pub(crate) fn get(&self, place: u32) -> &Helper<H> {
+        &self.table[place as usize]
+    }
+}

@@ -1,0 +1,63 @@
+//! User-space eBPF that hostile bytecode cannot break.
+//!
+//! A program is C compiled by clang (`-target bpf`), or any RFC 9669 bytecode, from anybody. It is loaded
+//! ([`Program::load`]: ELF, structural check, compilation), instantiated once for each user
+//! ([`Program::instantiate`]: memory of its own), and called ([`Instance::call`]) with a budget. Whatever its
+//! bytecode does, it reads and writes its own memory and nothing else, ends within its budget, and reaches
+//! the host only through the [`Helpers`] it was loaded with. `docs/vm.md` says why that holds.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use equic_vm::{Caller, Config, Helpers, Host, Program, Region};
+//!
+//! struct Log;
+//! impl Host for Log {
+//!     type Data<'h> = &'h mut Vec<String>;
+//! }
+//!
+//! let mut helpers = Helpers::<Log>::new();
+//! helpers.add(1, "log", 10, |caller: &mut Caller<'_, &mut Vec<String>>, text: Region| {
+//!     let text = String::from_utf8_lossy(caller.memory.read(text)?).into_owned();
+//!     caller.data.push(text);
+//!     Ok(0)
+//! })?;
+//!
+//! // r1 = 64, r2 = 2, log(r1, r2), exit
+//! let code = [
+//!     0xb7, 1, 0, 0, 64, 0, 0, 0, 0xb7, 2, 0, 0, 2, 0, 0, 0,
+//!     0x85, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0,
+//! ];
+//! let program = Program::from_code(&code, Arc::new(helpers), &Config::default())?;
+//! let main = program.entry("main").expect("code without names is called main");
+//! let mut instance = program.instantiate()?;
+//! instance.memory().write(Region::new(64, 2))?.copy_from_slice(b"hi");
+//! let (mut budget, mut lines) = (1_000, Vec::new());
+//! instance.call(main, [0; 5], &mut budget, &mut &mut lines)?;
+//! assert_eq!(lines, ["hi"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Start reading at `program`; `op` and `decode` are the instructions, `check` is what a program must be,
+//! `interpret` what it means, `jit` the compiler, `elf` the loader, `sandbox` and `memory` its memory.
+
+#![deny(unsafe_code)]
+
+mod check;
+mod decode;
+mod elf;
+mod helper;
+mod interpret;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod jit;
+mod memory;
+mod op;
+mod program;
+mod sandbox;
+mod trap;
+
+pub use check::{CheckError, MAX_CALL_DEPTH, MAX_INSTRUCTIONS, Wrong};
+pub use elf::ElfError;
+pub use helper::{Argument, Caller, HelperFn, Helpers, Host, RegisterError};
+pub use memory::{DATA_START, Memory, Region, STACK, STACK_FRAME};
+pub use program::{Config, Engine, Entry, Instance, LoadError, Program};
+pub use trap::{HelperError, Trap, TrapKind};

@@ -1,0 +1,212 @@
+//! Instructions as the interpreter and the compilers see them: registers exist, reserved fields are zero,
+//! immediates have their final meaning. `decode` makes them from bytes.
+
+/// A register, `r0` to `r10`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reg(u8);
+
+impl Reg {
+    pub(crate) const R0: Reg = Reg(0);
+    pub(crate) const FRAME: Reg = Reg(10);
+
+    pub(crate) fn new(number: u8) -> Option<Reg> {
+        (number <= 10).then_some(Reg(number))
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The second operand of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Reg(Reg),
+    /// Sign-extended to 64 bits where the operation is wide.
+    Imm(i32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AluOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    SignedDiv,
+    Or,
+    And,
+    Lsh,
+    Rsh,
+    Mod,
+    SignedMod,
+    Xor,
+    Mov,
+    Arsh,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Equal,
+    NotEqual,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    /// `left & right` is not zero.
+    Set,
+    SignedGreater,
+    SignedGreaterEqual,
+    SignedLess,
+    SignedLessEqual,
+}
+
+/// Which byte swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swap {
+    /// From the host's order to little endian.
+    Little,
+    /// From the host's order to big endian.
+    Big,
+    /// Always.
+    Always,
+}
+
+/// Bytes of a load or a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    B1,
+    B2,
+    B4,
+    B8,
+}
+
+impl Size {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Size::B1 => 1,
+            Size::B2 => 2,
+            Size::B4 => 4,
+            Size::B8 => 8,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtomicOp {
+    Add,
+    Or,
+    And,
+    Xor,
+    Exchange,
+    CompareExchange,
+}
+
+/// A place in memory: `[base + offset]`, before it is masked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) base: Reg,
+    pub(crate) offset: i16,
+}
+
+/// One instruction. Targets of jumps and calls are indices of instructions in the whole program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Alu {
+        op: AluOp,
+        wide: bool,
+        dst: Reg,
+        src: Operand,
+    },
+    /// The lowest `bits` of `src`, sign-extended to 64 bits or, not `wide`, to 32.
+    SignExtend {
+        wide: bool,
+        bits: u8,
+        dst: Reg,
+        src: Reg,
+    },
+    Negate {
+        wide: bool,
+        dst: Reg,
+    },
+    Swap {
+        swap: Swap,
+        bits: u8,
+        dst: Reg,
+    },
+    Load {
+        size: Size,
+        signed: bool,
+        dst: Reg,
+        from: Place,
+    },
+    Store {
+        size: Size,
+        to: Place,
+        src: Operand,
+    },
+    Atomic {
+        op: AtomicOp,
+        fetch: bool,
+        wide: bool,
+        at: Place,
+        src: Reg,
+    },
+    LoadWide {
+        dst: Reg,
+        value: u64,
+    },
+    /// The second half of the `LoadWide` before it.
+    WideTail,
+    Jump {
+        target: u32,
+    },
+    Branch {
+        condition: Condition,
+        wide: bool,
+        left: Reg,
+        right: Operand,
+        target: u32,
+    },
+    /// `helper` is the helper's number as the program has it until the check, and its place in the table after it.
+    Helper {
+        helper: u32,
+    },
+    /// `cost` is what it takes from the budget: the length of the function that is called.
+    Call {
+        target: u32,
+        cost: u32,
+    },
+    Exit,
+}
+
+impl Op {
+    /// The register that it writes besides `r0` to `r5` of a call.
+    pub(crate) fn writes(&self) -> Option<Reg> {
+        match *self {
+            Op::Alu { dst, .. }
+            | Op::SignExtend { dst, .. }
+            | Op::Negate { dst, .. }
+            | Op::Swap { dst, .. }
+            | Op::Load { dst, .. }
+            | Op::LoadWide { dst, .. } => Some(dst),
+            Op::Atomic { op: AtomicOp::CompareExchange, .. } => Some(Reg::R0),
+            Op::Atomic { fetch: true, src, .. } => Some(src),
+            _ => None,
+        }
+    }
+
+    /// Where it may go instead of to the next instruction; calls come back.
+    pub(crate) fn jump(&self) -> Option<u32> {
+        match *self {
+            Op::Jump { target } | Op::Branch { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+}
+
+/// What a jump from `at` to `target` takes from the budget: nothing forwards, the way back backwards. All
+/// steps forwards are at most all steps back and the function's length, so that this and the length of each
+/// function that is called bound the instructions that are executed.
+pub(crate) fn jump_cost(at: usize, target: u32) -> u32 {
+    (at as u32).checked_sub(target).map_or(0, |distance| distance + 1)
+}

@@ -1,0 +1,154 @@
+//! What a host can rely on when it calls programs: helpers that panic, charge or borrow, instances that are apart,
+//! entries of other programs, errors that say where and what.
+
+#[path = "common/clang.rs"]
+mod clang;
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use common::{ENGINES, asm, config, instance, instance_with};
+use equic_vm::{Caller, Helpers, Host, Instance, Program, Region, RegisterError, TrapKind};
+
+fn main_of<H: Host>(instance: &Instance<H>) -> equic_vm::Entry {
+    instance.program().entry("main").expect("there is main")
+}
+
+#[test]
+fn a_panic_of_a_helper_goes_on_from_the_call() {
+    for engine in ENGINES {
+        let mut helpers = Helpers::<()>::new();
+        let panics = |_: &mut Caller<'_, ()>, a: u64| match a {
+            0 => panic!("of the helper"),
+            a => Ok(a),
+        };
+        helpers.add(1, "panics", 1, panics).unwrap();
+        // From a function that another one called: the native stack has more than one frame on it.
+        let text = "call local f\nexit\nf:\nmov r6, 5\ncall 1\nadd r0, r6\nexit";
+        let mut instance = instance_with::<()>(text, engine, helpers);
+        let main = main_of(&instance);
+        for _ in 0..3 {
+            let panic =
+                catch_unwind(AssertUnwindSafe(|| instance.call(main, [0; 5], &mut 1000, &mut ())));
+            let panic = panic.expect_err("it panics");
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the helper"));
+            let value = instance.call(main, [7, 0, 0, 0, 0], &mut 1000, &mut ()).unwrap();
+            assert_eq!(value, 12, "on {engine:?}");
+        }
+    }
+}
+
+struct Borrows;
+impl Host for Borrows {
+    type Data<'h> = (&'h str, &'h mut Vec<String>);
+}
+
+#[test]
+fn helpers_see_data_that_is_borrowed_for_the_call() {
+    for engine in ENGINES {
+        let mut helpers = Helpers::<Borrows>::new();
+        let prefix = String::from("#");
+        let say = move |caller: &mut Caller<'_, (&str, &mut Vec<String>)>, text: Region| {
+            let text = String::from_utf8_lossy(caller.memory.read(text)?).into_owned();
+            let line = format!("{prefix}{}{text}", caller.data.0);
+            caller.data.1.push(line);
+            Ok(caller.data.1.len() as u64)
+        };
+        helpers.add(1, "say", 1, say).unwrap();
+        let text = "mov r1, 100\nmov r2, 2\ncall 1\nmov r1, 101\nmov r2, 1\ncall 1\nexit";
+        let mut instance = instance_with(text, engine, helpers);
+        let main = main_of(&instance);
+        instance.memory().write(Region::new(100, 2)).unwrap().copy_from_slice(b"hi");
+        let (name, mut lines) = (String::from("x:"), Vec::new());
+        let said = instance.call(main, [0; 5], &mut 1000, &mut (&name, &mut lines)).unwrap();
+        assert_eq!(said, 2);
+        assert_eq!(lines, ["#x:hi", "#x:i"]);
+    }
+}
+
+#[test]
+fn instances_are_apart_and_last() {
+    for engine in ENGINES {
+        let text = "ldxdw r0, [r1]\nadd r0, 1\nstxdw [r1], r0\nexit";
+        let mut first = instance(text, engine);
+        let mut second = first.program().instantiate().unwrap();
+        let main = main_of(&first);
+        let call = |instance: &mut Instance<()>| {
+            instance.call(main, [64, 0, 0, 0, 0], &mut 1000, &mut ()).unwrap()
+        };
+        assert_eq!([call(&mut first), call(&mut first), call(&mut second)], [1, 2, 1]);
+        first.reset();
+        assert_eq!([call(&mut first), call(&mut second)], [1, 2]);
+        // An instance is used in another thread, and outlives its program's other owners.
+        drop(second);
+        let value = std::thread::spawn(move || {
+            first.call(main, [64, 0, 0, 0, 0], &mut 1000, &mut ()).unwrap()
+        });
+        assert_eq!(value.join().unwrap(), 2);
+    }
+}
+
+#[test]
+fn an_entry_of_another_program_is_refused_or_harmless() {
+    let elf = clang::object("features", &["-mcpu=v3"]);
+    for engine in ENGINES {
+        let mut helpers = Helpers::<()>::new();
+        helpers.add(3, "host_add", 1, |_: &mut Caller<'_, ()>, a: u64, _: u64| Ok(a)).unwrap();
+        helpers.add(7, "seven", 1, |_: &mut Caller<'_, ()>, a: u64| Ok(a)).unwrap();
+        let many = Program::load(&elf, Arc::new(helpers), &config(engine)).unwrap();
+        let last = many.entries().filter_map(|name| many.entry(name)).last().unwrap();
+        let mut other = instance("exit", engine);
+        let trap = other.call(last, [0; 5], &mut 1000, &mut ()).unwrap_err();
+        assert_eq!(trap.kind, TrapKind::NoEntry);
+    }
+}
+
+#[test]
+fn callee_saved_registers_come_back() {
+    for engine in ENGINES {
+        let text = "mov r6, 1\nmov r7, 2\nmov r8, 3\nmov r9, 4\nmov r1, 7\nmov r2, r10\ncall local f\n\
+                    sub r2, r10\nadd r2, 512\njne r2, 0, bad\nadd r0, r6\nadd r0, r7\nadd r0, r8\nadd r0, r9\nexit\n\
+                    bad:\nmov r0, -1\nexit\n\
+                    f:\nmov r6, r1\nmov r7, 0\nmov r8, 0\nmov r9, 0\nmov r2, r10\nmov r0, r6\nexit";
+        let mut instance = instance(text, engine);
+        let main = main_of(&instance);
+        assert_eq!(instance.call(main, [0; 5], &mut 1000, &mut ()), Ok(17), "on {engine:?}");
+    }
+}
+
+#[test]
+fn helpers_that_cannot_be_registered() {
+    let mut helpers = Helpers::<()>::new();
+    let one = |_: &mut Caller<'_, ()>| Ok(0);
+    helpers.add(1, "one", 1, one).unwrap();
+    assert_eq!(helpers.add(1, "two", 1, one).unwrap_err(), RegisterError::Number(1));
+    assert_eq!(helpers.add(2, "one", 1, one).unwrap_err(), RegisterError::Name("one".to_owned()));
+    let wide = |_: &mut Caller<'_, ()>, _: Region, _: Region, _: Region| Ok(0);
+    let error = helpers.add(3, "wide", 1, wide).unwrap_err();
+    assert_eq!(error, RegisterError::Parameters { name: "wide".to_owned(), registers: 6 });
+    let error = helpers.add(3, "dear", u32::MAX, one).unwrap_err();
+    assert!(matches!(error, RegisterError::Cost { .. }));
+    // None of these is there now.
+    let call = asm::assemble("call 2\nexit").unwrap();
+    assert!(Program::from_code(&call, Arc::new(helpers), &config(ENGINES[1])).is_err());
+}
+
+/// The host's own accesses are checked too.
+#[test]
+fn the_hosts_accesses_are_checked() {
+    let mut instance = instance("exit", ENGINES[1]);
+    let mut memory = instance.memory();
+    let size = memory.size() as u64;
+    assert!(memory.read(Region::new(size - 1, 1)).is_ok());
+    assert!(memory.read(Region::new(size, 0)).is_ok());
+    for region in
+        [(size, 1), (size - 1, 2), (0, size + 1), (u64::MAX, 1), (1, u64::MAX), (1 << 32, 1)]
+    {
+        let region = Region::new(region.0, region.1);
+        assert!(memory.read(region).is_err() && memory.write(region).is_err(), "{region:?}");
+    }
+    memory.write_u64(size - 8, 7).unwrap();
+    assert_eq!(memory.read_u64(size - 8), Ok(7));
+    assert!(memory.write_u64(size - 7, 7).is_err());
+}

@@ -1,0 +1,47 @@
+//! C to BPF objects by clang.
+#![allow(dead_code, reason = "each test program takes what it needs")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The newest clang that is installed, from 16 on; `CLANG` names another one.
+fn clang() -> &'static str {
+    static CLANG: OnceLock<String> = OnceLock::new();
+    CLANG.get_or_init(|| {
+        if let Ok(clang) = std::env::var("CLANG") {
+            return clang;
+        }
+        let names =
+            ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
+        let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+        let found = names.into_iter().find(runs);
+        found.expect("a clang: apt-get install clang-19, or set CLANG").to_owned()
+    })
+}
+
+/// `tests/c/NAME.c` compiled with these flags besides.
+pub fn object(name: &str, flags: &[&str]) -> Vec<u8> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    compile(&source, &format!("{name}{}", flags.concat()), flags)
+}
+
+/// A program from its text.
+pub fn object_of(text: &str, name: &str) -> Vec<u8> {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
+    std::fs::write(&source, text).unwrap();
+    compile(&source, name, &["-mcpu=v3"])
+}
+
+fn compile(source: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
+    let object: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.o"));
+    let mut command = Command::new(clang());
+    command
+        .args(["-target", "bpf", "-O2", "-Wall", "-c", "-o"])
+        .arg(&object)
+        .arg(source)
+        .args(flags);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::read(&object).unwrap()
+}

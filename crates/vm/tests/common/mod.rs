@@ -1,0 +1,49 @@
+//! What the tests share.
+#![allow(dead_code, reason = "each test program takes what it needs")]
+
+pub mod asm;
+pub mod generator;
+
+use std::sync::Arc;
+
+use equic_vm::{Config, Engine, Helpers, Host, Instance, Program};
+
+/// Both engines.
+pub const ENGINES: [Engine; 2] = [Engine::Interpreter, Engine::Auto];
+
+/// The seed from EQUIC_SEED, or a new one, printed either way.
+pub fn seed() -> u64 {
+    let seed = match std::env::var("EQUIC_SEED") {
+        Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
+        Err(_) => rand::random_range(0..1 << 32),
+    };
+    eprintln!("EQUIC_SEED={seed}");
+    seed
+}
+
+/// The number of cases from EQUIC_CASES.
+pub fn cases(default: u64) -> u64 {
+    match std::env::var("EQUIC_CASES") {
+        Ok(cases) => cases.parse().expect("EQUIC_CASES is a number"),
+        Err(_) => default,
+    }
+}
+
+/// The configuration for an engine.
+pub fn config(engine: Engine) -> Config {
+    let mut config = Config::default();
+    config.engine = engine;
+    config
+}
+
+/// An instance of a program in assembler, without helpers.
+pub fn instance(text: &str, engine: Engine) -> Instance<()> {
+    instance_with(text, engine, Helpers::new())
+}
+
+/// An instance of a program in assembler.
+pub fn instance_with<H: Host>(text: &str, engine: Engine, helpers: Helpers<H>) -> Instance<H> {
+    let code = asm::assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let program = Program::from_code(&code, Arc::new(helpers), &config(engine));
+    program.unwrap_or_else(|error| panic!("{error}\n{text}")).instantiate().unwrap()
+}

@@ -1,0 +1,224 @@
+//! Objects of clang, on both engines; objects that nobody's compiler writes.
+
+#[path = "common/clang.rs"]
+mod clang;
+mod common;
+
+use std::sync::Arc;
+
+use common::{ENGINES, config};
+use equic_vm::{
+    Caller, Config, ElfError, Engine, Helpers, Instance, LoadError, Program, Trap, TrapKind,
+};
+
+fn helpers() -> Arc<Helpers<()>> {
+    let mut helpers = Helpers::<()>::new();
+    helpers
+        .add(3, "host_add", 1, |_: &mut Caller<'_, ()>, a: u64, b: u64| Ok(a.wrapping_add(b)))
+        .unwrap();
+    helpers.add(7, "seven", 1, |_: &mut Caller<'_, ()>, a: u64| Ok(a.wrapping_mul(7))).unwrap();
+    helpers.add(9, "now", 1, |_: &mut Caller<'_, ()>, a: u64| Ok(a)).unwrap();
+    Arc::new(helpers)
+}
+
+fn load(elf: &[u8], engine: Engine) -> Result<Program<()>, LoadError> {
+    Program::load(elf, helpers(), &config(engine))
+}
+
+fn call(instance: &mut Instance<()>, name: &str, arguments: &[u64]) -> Result<u64, Box<Trap>> {
+    let entry = instance.program().entry(name).unwrap_or_else(|| panic!("there is {name}"));
+    let mut registers = [0; 5];
+    registers[..arguments.len()].copy_from_slice(arguments);
+    instance.call(entry, registers, &mut 100_000, &mut ())
+}
+
+#[test]
+fn what_clang_makes_runs() {
+    for flags in [["-mcpu=v3", "-g"], ["-mcpu=v4", "-g"], ["-mcpu=v3", "-O1"], ["-mcpu=v4", "-Os"]]
+    {
+        let elf = clang::object("features", &flags);
+        for engine in ENGINES {
+            let program = load(&elf, engine).unwrap_or_else(|error| panic!("{error}"));
+            let mut instance = program.instantiate().unwrap();
+            let mut call =
+                |name: &str, arguments: &[u64]| call(&mut instance, name, arguments).unwrap();
+            // shared(5) = 16, triple(5) = 15, 5 + 'e'
+            assert_eq!(call("calls", &[5]), 16 + 15 + 5 + u64::from(b'e'));
+            assert_eq!(call("by_number", &[3]), 21 + u64::from(b't'));
+            assert_eq!(call("variables", &[6]), 1 + 4 + 31 + 6);
+            assert_eq!(call("variables", &[6]), 1 + 4 + 32 + 12);
+            let sum: i64 = (0..100).map(|i: i64| i64::from((i * 7) as i8)).sum();
+            assert_eq!(call("stack", &[7]), sum as u64);
+            let value = 0x1122_3344_5566_7788_u64;
+            let swapped = value.swap_bytes()
+                ^ u64::from((value as u32).swap_bytes())
+                ^ u64::from((value as u16).swap_bytes());
+            assert_eq!(call("swap", &[value]), swapped);
+            // `calls` added 5 twice to the counter: 10, 110, 111; not 101; then 111 again.
+            assert_eq!(call("atomics", &[100]), 10 + 111 + 111);
+            if flags[0] == "-mcpu=v4" {
+                assert_eq!(call("divide", &[-7_i64 as u64, 2]), -4_i64 as u64);
+            }
+            let mut fresh = program.instantiate().unwrap();
+            assert_eq!(self::call(&mut fresh, "variables", &[6]).unwrap(), 1 + 4 + 31 + 6);
+            instance.reset();
+            assert_eq!(self::call(&mut instance, "variables", &[6]).unwrap(), 1 + 4 + 31 + 6);
+        }
+    }
+}
+
+#[test]
+fn a_trap_says_in_which_function() {
+    let elf = clang::object("features", &["-mcpu=v4"]);
+    for engine in ENGINES {
+        let mut instance = load(&elf, engine).unwrap().instantiate().unwrap();
+        let trap = call(&mut instance, "endless", &[]).unwrap_err();
+        assert_eq!(trap.kind, TrapKind::Budget);
+        assert_eq!(trap.function.as_deref(), Some("endless"));
+        // The instance is as good as before.
+        assert!(call(&mut instance, "stack", &[1]).is_ok());
+    }
+}
+
+#[test]
+fn entries_are_the_global_functions() {
+    let program = load(&clang::object("features", &["-mcpu=v4"]), Engine::Auto).unwrap();
+    let mut entries: Vec<&str> = program.entries().collect();
+    entries.sort_unstable();
+    let expected = [
+        "atomics",
+        "by_number",
+        "calls",
+        "divide",
+        "endless",
+        "shared",
+        "stack",
+        "swap",
+        "variables",
+    ];
+    assert_eq!(entries, expected);
+    assert!(program.entry("triple").is_none());
+}
+
+/// Programs in C that compile and cannot be loaded, and what the error says.
+#[test]
+fn c_that_is_refused() {
+    let cases = [
+        (
+            "undefined",
+            "extern long nobody(void); long f(void) { return nobody(); }",
+            "symbol nobody: neither",
+        ),
+        (
+            "variable",
+            "extern long elsewhere; long f(void) { return elsewhere; }",
+            "symbol elsewhere: is declared",
+        ),
+        (
+            "pointer",
+            "long g(long a) { return a; } long (*volatile p)(long) = g; long f(void) { return p(1); }",
+            "calls through pointers",
+        ),
+        (
+            "recursion",
+            "__attribute__((noinline)) long g(long a) { return a ? g(a - 1) * a + g(a >> 1) : 1; } \
+             long f(long a) { return g(a); }",
+            "recursion",
+        ),
+        (
+            "large",
+            "char large[65536]; char f(int i) { return large[i]; }",
+            "variables take more than",
+        ),
+        (
+            "number",
+            "static long (*h)(void) = (void *)77; long f(void) { return h(); }",
+            "helper 77",
+        ),
+        ("empty", "int only_data = 3;", "no code"),
+    ];
+    for (name, text, expected) in cases {
+        let error = load(&clang::object_of(text, name), Engine::Auto).unwrap_err().to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+}
+
+#[test]
+fn other_files_are_refused() {
+    let refused = |bytes: &[u8]| load(bytes, Engine::Auto).unwrap_err();
+    assert!(matches!(refused(b""), LoadError::Elf(ElfError::Format(_))));
+    assert!(matches!(refused(b"#!/bin/sh\n"), LoadError::Elf(ElfError::Format(_))));
+    let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    assert!(matches!(refused(&own), LoadError::Elf(ElfError::NotBpf)));
+    let elf = clang::object("on_ack", &["-mcpu=v4"]);
+    let mut small = Config::default();
+    for memory in [0, 1, 4096, 65_537, 1 << 40] {
+        small.memory = memory;
+        let error = Program::load(&elf, helpers(), &small).unwrap_err();
+        assert!(matches!(error, LoadError::Memory(_)), "{error}");
+    }
+}
+
+/// A table of relocations that thousands of sections name is not gone through thousands of times.
+#[test]
+fn relocations_are_bounded() {
+    let mut elf = clang::object("features", &["-mcpu=v4"]);
+    let word = |elf: &[u8], at: usize| u64::from_le_bytes(elf[at..at + 8].try_into().unwrap());
+    let table = word(&elf, 40) as usize;
+    let count = usize::from(u16::from_le_bytes([elf[60], elf[61]]));
+    let headers = elf[table..table + 64 * count].to_vec();
+    // SHT_REL of the section of code with the most of them.
+    let relocations = headers.chunks(64).filter(|header| header[4] == 9);
+    let most = relocations.max_by_key(|header| word(header, 32)).unwrap().to_vec();
+    let at = elf.len() as u64;
+    elf.extend_from_slice(&headers);
+    elf.extend(most.repeat(10_000));
+    elf[40..48].copy_from_slice(&at.to_le_bytes());
+    elf[60..62].copy_from_slice(&(count as u16 + 10_000).to_le_bytes());
+    let error = load(&elf, Engine::Auto).unwrap_err().to_string();
+    assert!(error.contains("more relocations than"), "{error}");
+}
+
+/// Bytes of good objects changed by chance: nothing panics, and what loads runs within its cage.
+#[test]
+fn mutated_objects() {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+    let (first, cases) = (common::seed(), common::cases(3_000));
+    let whole = clang::object("features", &["-mcpu=v4"]);
+    let (mut loaded, mut refused) = (0_u64, 0_u64);
+    for seed in first..first + cases {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut elf = whole.clone();
+        if rng.random_range(0..16) == 0 {
+            elf.truncate(rng.random_range(0..elf.len()));
+        }
+        for _ in 0..rng.random_range(1..6) {
+            if !elf.is_empty() {
+                let at = rng.random_range(0..elf.len());
+                elf[at] = match rng.random_range(0..3) {
+                    0 => rng.random(),
+                    1 => elf[at] ^ 1 << rng.random_range(0..8),
+                    _ => [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
+                };
+            }
+        }
+        let played = std::panic::catch_unwind(|| match load(&elf, Engine::Auto) {
+            Err(_) => false,
+            Ok(program) => {
+                let mut instance = program.instantiate().unwrap();
+                for name in program.entries() {
+                    let entry = program.entry(name).unwrap();
+                    let _ = instance.call(entry, [seed; 5], &mut 10_000, &mut ());
+                }
+                true
+            }
+        });
+        match played.unwrap_or_else(|_| panic!("EQUIC_SEED={seed} EQUIC_CASES=1 plays it again")) {
+            true => loaded += 1,
+            false => refused += 1,
+        }
+    }
+    eprintln!("{loaded} loaded, {refused} refused");
+    assert!(cases < 1_000 || loaded > cases / 20 && refused > cases / 20);
+}

@@ -1,0 +1,226 @@
+//! What RFC 9669 says each instruction does, in numbers: rows in text files beside this one, and whole programs
+//! in `programs.rs`. Each row is played on both engines, with many choices of registers, and all of memory is
+//! looked at afterwards. No instruction that is accepted is without a row.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod memory;
+mod programs;
+mod registers;
+mod sequence;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use common::{ENGINES, asm};
+use equic_vm::{Caller, Config, Engine, Helpers, Program, Region};
+
+/// Sizes of the sandbox in bytes: the default one, whose masks are compiled in a way of their own, and another.
+const SIZES: [u64; 2] = [64 << 10, 16 << 10];
+
+/// A program, and what it must come to.
+struct Vector {
+    /// The row that it is of.
+    row: String,
+    /// Bytes of the sandbox.
+    size: u64,
+    code: Vec<u8>,
+    /// What memory holds before: zero but for these bytes at these offsets.
+    before: Vec<(u64, Vec<u8>)>,
+    /// What has changed afterwards: these bytes at these offsets, and nothing else.
+    after: Vec<(u64, Vec<u8>)>,
+    result: u64,
+}
+
+/// Helper 7 returns a number that each of its arguments shows in.
+fn helpers() -> Helpers<()> {
+    let mut helpers = Helpers::<()>::new();
+    let digits = |_: &mut Caller<'_, ()>, a: u64, b: u64, c: u64, d: u64, e: u64| {
+        Ok(a * 10_000 + b * 1_000 + c * 100 + d * 10 + e)
+    };
+    helpers.add(7, "digits", 1, digits).unwrap();
+    helpers
+}
+
+fn config(engine: Engine, size: u64) -> Config {
+    let mut config = common::config(engine);
+    config.memory = size as usize;
+    config
+}
+
+/// The rows of a file: the words of each line that is not empty or a comment.
+fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split(' ').collect())
+}
+
+fn number(word: &str) -> u64 {
+    asm::number(word).unwrap_or_else(|| panic!("`{word}` is no number")) as u64
+}
+
+fn overlay(image: &mut [u8], pieces: &[(u64, Vec<u8>)]) {
+    for (offset, bytes) in pieces {
+        let offset = *offset as usize;
+        image[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+fn play(vectors: &[Vector]) {
+    assert!(!vectors.is_empty());
+    let helpers = Arc::new(helpers());
+    for vector in vectors {
+        let (row, size) = (&vector.row, vector.size);
+        let mut expected = vec![0; size as usize];
+        overlay(&mut expected, &vector.before);
+        overlay(&mut expected, &vector.after);
+        for engine in ENGINES {
+            let program =
+                Program::from_code(&vector.code, Arc::clone(&helpers), &config(engine, size));
+            let program = program.unwrap_or_else(|error| panic!("{row}: {error}"));
+            let mut instance = program.instantiate().unwrap();
+            let all = Region::new(0, size);
+            overlay(instance.memory().write(all).unwrap(), &vector.before);
+            let main = program.entry("main").unwrap();
+            let result = instance.call(main, [1, 2, 3, 4, 5], &mut 100_000, &mut ());
+            assert_eq!(result, Ok(vector.result), "{row}: the result on {engine:?}");
+            let memory = instance.memory();
+            let found = memory.read(all).unwrap();
+            let differs = |offset: &usize| found[*offset] != expected[*offset];
+            if found != expected
+                && let Some(offset) = (0..expected.len()).find(differs)
+            {
+                // Results are words, so the word is what says most.
+                let word = offset & !7..(offset & !7) + 8;
+                let (found, expected) = (&found[word.clone()], &expected[word.clone()]);
+                panic!("{row}: on {engine:?}, {found:x?} instead of {expected:x?} at {word:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn arithmetic_of_64_bits() {
+    play(&registers::arithmetic64());
+}
+
+#[test]
+fn arithmetic_of_32_bits() {
+    play(&registers::arithmetic32());
+}
+
+#[test]
+fn negation_and_byte_swaps() {
+    play(&registers::unary());
+}
+
+#[test]
+fn moves_with_sign_extension() {
+    play(&registers::extend());
+}
+
+#[test]
+fn jumps_of_64_bits() {
+    play(&registers::jumps64());
+}
+
+#[test]
+fn jumps_of_32_bits() {
+    play(&registers::jumps32());
+}
+
+#[test]
+fn loads() {
+    play(&memory::loads());
+}
+
+#[test]
+fn stores() {
+    play(&memory::stores());
+}
+
+#[test]
+fn atomic_operations() {
+    play(&memory::atomic());
+}
+
+#[test]
+fn compare_and_exchange() {
+    play(&memory::compare_exchange());
+}
+
+#[test]
+fn whole_programs() {
+    play(&programs::programs());
+}
+
+/// What tells instructions apart: the opcode, and the field that chooses among those which share it.
+fn kind(slot: &[u8]) -> (u8, i32) {
+    let offset = i32::from(i16::from_le_bytes([slot[2], slot[3]]));
+    let imm = i32::from_le_bytes([slot[4], slot[5], slot[6], slot[7]]);
+    let chosen = match slot[0] {
+        // LDDW, CALL
+        0x18 | 0x85 => i32::from(slot[1] >> 4),
+        // Byte swaps; atomic operations
+        0xd4 | 0xd7 | 0xdc | 0xc3 | 0xdb => imm,
+        // Other arithmetic
+        opcode if matches!(opcode & 7, 4 | 7) => offset,
+        _ => 0,
+    };
+    (slot[0], chosen)
+}
+
+/// Whether the check lets a slot pass, with no register but r0 and r1 in it.
+fn accepted(slot: [u8; 8], helpers: &Arc<Helpers<()>>) -> bool {
+    let exit = asm::slot(0x95, 0, 0, 0, 0);
+    // The second half of an LDDW where one is needed; room for jumps and calls to go to.
+    let next = if slot[0] == 0x18 { [0; 8] } else { exit };
+    let code = [slot, next, exit, exit].concat();
+    let config = config(Engine::Interpreter, SIZES[1]);
+    Program::from_code(&code, Arc::clone(helpers), &config).is_ok()
+}
+
+#[test]
+fn every_instruction_that_is_accepted_is_in_a_row() {
+    let all = [
+        registers::arithmetic64(),
+        registers::arithmetic32(),
+        registers::unary(),
+        registers::extend(),
+        registers::jumps64(),
+        registers::jumps32(),
+        memory::loads(),
+        memory::stores(),
+        memory::atomic(),
+        memory::compare_exchange(),
+        programs::programs(),
+    ];
+    let mut played = BTreeSet::new();
+    for vector in all.iter().flatten() {
+        let mut slots = vector.code.chunks_exact(8);
+        while let Some(slot) = slots.next() {
+            played.insert(kind(slot));
+            if slot[0] == 0x18 {
+                slots.next();
+            }
+        }
+    }
+
+    let helpers = Arc::new(helpers());
+    let mut known = BTreeSet::new();
+    for opcode in 0..=255 {
+        for src in [0, 1] {
+            // No field that chooses goes further than these: offsets to 32, operations to 0xf1.
+            let offsets = (0..=64).map(|offset| (offset, 0));
+            for (offset, imm) in offsets.chain((1..=0x100).map(|imm| (0, imm))) {
+                let slot = asm::slot(opcode, 0, src, offset, imm);
+                if accepted(slot, &helpers) {
+                    known.insert(kind(&slot));
+                }
+            }
+        }
+    }
+    let missing: Vec<_> = known.difference(&played).collect();
+    assert!(missing.is_empty(), "instructions without a row (opcode, field): {missing:x?}");
+    // The other way round, so that nothing that rows play was left out of what was tried.
+    assert_eq!(known, played);
+}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# What a call of bytecode costs, by engine (docs/vm.md). bench/vm is a workspace of its own.
+set -eu
+cd "$(dirname "$0")/.."
+
+if [ -z "${CLANG:-}" ]; then
+	for version in 21 20 19 18 17 16; do
+		if command -v "clang-$version" >/dev/null 2>&1; then
+			CLANG=clang-$version
+			break
+		fi
+	done
+	[ -n "${CLANG:-}" ] || { echo "bench-vm: no clang from 16 up: run 'make setup'" >&2; exit 1; }
+	export CLANG
+fi
+exec cargo run --release --quiet --manifest-path bench/vm/Cargo.toml -- "$@"
