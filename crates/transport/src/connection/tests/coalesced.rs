@@ -46,7 +46,7 @@ fn a_packet_without_room_takes_none_with_it() {
             assert!(found > 0, "{size}: a datagram without a packet");
             (packets, datagrams) = (packets + found, datagrams + 1);
         }
-        assert!(datagrams > 2, "{size}: {datagrams} datagrams");
+        assert!(datagrams > 1, "{size}: {datagrams} datagrams");
         assert_eq!(packets, server.stats().packets_sent, "datagrams of {size} bytes");
     }
 }

@@ -454,3 +454,21 @@ fn no_more_waits_than_is_wanted() {
     streams.reset(ids[0], 0).unwrap();
     assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
 }
+
+/// Who goes on writing to a stream whose limit is reached has nothing sent for it: the peer was told.
+#[test]
+fn writing_on_makes_no_frames_once_the_peer_knows() {
+    let (mut client, _) = pair();
+    let id = client.open(Direction::Bidirectional).unwrap();
+    assert_eq!(client.write(id, &[0; 1500]), Ok(1500));
+    let frames: Vec<Frame> = std::iter::from_fn(|| send(&mut client)).collect();
+    let told = |frame: &&Frame| matches!(frame, Frame::Control(Control::StreamDataBlocked(..)));
+    assert_eq!(frames.iter().filter(told).count(), 1, "{frames:?}");
+    assert_eq!(client.write(id, &[0; 100]), Ok(100));
+    assert!(!client.has_control() && !client.wants_to_send());
+    assert!(send(&mut client).is_none());
+    // Until that is lost.
+    client.on_control_lost(Control::StreamDataBlocked(id, 1000));
+    assert!(client.has_control());
+    assert!(matches!(send(&mut client), Some(Frame::Control(Control::StreamDataBlocked(..)))));
+}
