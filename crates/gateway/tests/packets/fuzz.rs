@@ -59,7 +59,7 @@ pub fn decode(input: &[u8]) -> (u8, Vec<Record>) {
 }
 
 /// The configurations that are not random.
-const NAMED: u8 = 5;
+const NAMED: u8 = 6;
 
 /// The configuration a number stands for.
 fn script(config: u8) -> Script {
@@ -79,6 +79,9 @@ fn script(config: u8) -> Script {
             })
             .connections(0, "192.0.2.1", 3),
         4 => case("a source allowed").allow("192.0.2.1/32").allow("2001:db8::/64"),
+        5 => case("handshakes under way take the places").service(|service| {
+            (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
+        }),
         seed => Script {
             config: Random::new(seed.into()).config(),
             ..case(&format!("configuration {seed}"))
