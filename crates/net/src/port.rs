@@ -197,7 +197,10 @@ impl Port {
     /// When the last bit has left; `None` if the queue is full.
     fn serialise(&mut self, now: Duration, len: usize) -> Option<Duration> {
         let Some(rate) = self.link.rate else { return Some(now) };
-        while let Some((_, bytes)) = self.queue.pop_front_if(|(left, _)| *left <= now) {
+        while let Some(&(left, bytes)) = self.queue.front()
+            && left <= now
+        {
+            self.queue.pop_front();
             self.queued_bytes -= bytes;
         }
         let bytes = len + self.link.overhead;

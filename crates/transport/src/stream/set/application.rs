@@ -96,8 +96,11 @@ impl Streams {
         };
         let credit = half.credit();
         let room = most.saturating_sub(self.buffered);
-        let unsent = self.unsent();
-        let credit = credit.min(self.send_window.room().saturating_sub(unsent));
+        let open = self.send_window.room();
+        // Summed up over all streams only where it may matter: never more than what waits.
+        let is_open = credit.min(open.saturating_sub(self.buffered)) >= want;
+        let unsent = if is_open { 0 } else { self.unsent() };
+        let credit = credit.min(open.saturating_sub(unsent));
         let sendable = own.min(room).min(credit.max(ahead.saturating_sub(unsent))).min(want);
         // Buffers empty by a packet at a time, of which each would be a piece to make.
         let is_full = own < want.min(capacity / 4) || room < want.min(MIN_SHARE);
