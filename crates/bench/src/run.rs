@@ -352,6 +352,6 @@ mod tests {
             disturbed(noise, &figures(3_577_256_564.361_710_5, "bit/s")),
             "others used 12.3 % of the CPUs and the hypervisor took 0 %; it was 3.58 Gbit/s"
         );
-        assert!(disturbed(noise, &figures(9913.472_11, "1/s")).ends_with("it was 9.91 k/s"));
+        assert!(disturbed(noise, &figures(9_913.472_11, "1/s")).ends_with("it was 9.91 k/s"));
     }
 }

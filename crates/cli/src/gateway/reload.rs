@@ -113,7 +113,7 @@ pub fn check(args: &Check) -> Done {
     if args.json {
         return Ok(());
     }
-    warnings.iter().for_each(|warning| output::notice(warning));
+    warnings.iter().for_each(output::notice);
     let denied = listed.iter().filter(|(_, action)| *action == ListAction::Deny).count();
     output::line(format_args!(
         "{}: {} services, {denied} prefixes denied, {} allowed, bans {}",
