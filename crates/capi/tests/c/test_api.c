@@ -108,7 +108,7 @@ static void options_are_checked(void)
 	options.new_per_source = "20 per second";
 	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_CONFIG, "`new_per_source`");
 	options.new_per_source = NULL;
-	options.policy = 2;
+	options.policy = 3;
 	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_INVALID_ARGUMENT,
 		    "EQUIC_POLICY_STRICT");
 	options.policy = EQUIC_POLICY_STRICT;
