@@ -120,6 +120,11 @@ impl SendHalf {
         self.buffer.end() - self.buffer.sent()
     }
 
+    /// Those of them that the stream's own limit lets out.
+    pub fn unsent_free(&self) -> u64 {
+        self.unsent().min(self.window.room())
+    }
+
     /// Writes a copy of as much of `data` as there is room for; how many bytes.
     ///
     /// # Errors

@@ -472,3 +472,16 @@ fn writing_on_makes_no_frames_once_the_peer_knows() {
     assert!(client.has_control());
     assert!(matches!(send(&mut client), Some(Frame::Control(Control::StreamDataBlocked(..)))));
 }
+
+/// A response that its own limit holds up, ready as it is, leaves the connection's limit to others.
+#[test]
+fn a_stream_at_its_limit_does_not_hold_up_others() {
+    let (mut streams, ids) = opened(2, 200_000, 100_000);
+    fill(&mut streams, &ids[..1], 8 << 20);
+    while streams.next_piece(|_, _| 1200).is_some() {}
+    assert!(streams.buffered() > 100_000, "some of it waits for the stream's limit");
+    let half = AHEAD - 31_072;
+    assert_eq!(streams.write(ids[0], &vec![0; half as usize]), Ok(half as usize));
+    assert_eq!(streams.sendable(ids[1], 10_000, 8 << 20, AHEAD), Ok(10_000));
+    assert_eq!(streams.sendable(ids[1], 1, 8 << 20, 0), Ok(1));
+}
