@@ -64,6 +64,15 @@ impl ReceiveWindow {
         self.raise(self.read.saturating_add(self.size))
     }
 
+    /// Makes the window at least so large, as far as it may grow; whether it grew, and the peer should be
+    /// told.
+    pub fn ensure(&mut self, size: u64) -> bool {
+        let size = size.min(self.max_size);
+        let grows = size > self.size;
+        self.size = self.size.max(size);
+        grows
+    }
+
     /// Moves the limit on to this, if it is further, and leaves no more room than the window may ever have;
     /// what it is now.
     pub fn raise(&mut self, limit: u64) -> u64 {

@@ -275,6 +275,11 @@ impl ReceiveHalf {
             && (self.update_lost || self.window.wants_update())
     }
 
+    /// Bytes that the peer may have sent and the application not read, as the window is now.
+    pub fn window_size(&self) -> u64 {
+        self.window.size()
+    }
+
     /// The value for MAX_STREAM_DATA.
     pub fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         self.update_lost = false;

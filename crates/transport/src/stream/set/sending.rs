@@ -132,7 +132,12 @@ impl Streams {
             if let Ok(half) = self.receive_half(id)
                 && half.wants_update()
             {
-                return Some(Control::MaxStreamData(id, half.update(now, rtt)));
+                let limit = half.update(now, rtt);
+                // A stream that nobody reads must not take all that the connection may receive: the others
+                // would wait for it for ever.
+                let size = half.window_size();
+                self.max_data_due |= self.receive_window.ensure(2 * size);
+                return Some(Control::MaxStreamData(id, limit));
             }
         }
         for direction in DIRECTIONS {

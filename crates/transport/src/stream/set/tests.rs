@@ -454,3 +454,25 @@ fn no_more_waits_than_is_wanted() {
     streams.reset(ids[0], 0).unwrap();
     assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
 }
+
+/// A stream's window that grows has the connection's grow with it: one that nobody reads any more leaves
+/// room for the others.
+#[test]
+fn the_connections_window_stays_above_those_of_streams() {
+    let (mut client, mut server) = pair();
+    let id = client.open(Direction::Bidirectional).unwrap();
+    let mut buffer = [0; 1000];
+    for _ in 0..40 {
+        let _ = client.write(id, &[0; 1000]);
+        while let Some(frame) = send(&mut client) {
+            receive(&mut server, &frame).unwrap();
+        }
+        while matches!(server.read(id, &mut buffer), Ok(ReadOutcome::Bytes(1..))) {}
+        while let Some(frame) = send(&mut server) {
+            receive(&mut client, &frame).unwrap();
+        }
+        let stream = server.receive_half(id).unwrap().window_size();
+        assert!(server.receive_window.size() >= (2 * stream).min(10_000), "{stream}");
+    }
+    assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
+}
