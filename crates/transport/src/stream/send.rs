@@ -120,6 +120,11 @@ impl SendHalf {
         self.buffer.end() - self.buffer.sent()
     }
 
+    /// Those of them that the stream's own limit lets out.
+    pub fn unsent_free(&self) -> u64 {
+        self.unsent().min(self.window.room())
+    }
+
     /// Writes a copy of as much of `data` as there is room for; how many bytes.
     ///
     /// # Errors
@@ -199,9 +204,9 @@ impl SendHalf {
         &mut self.window
     }
 
-    /// Whether the stream's own limit is all that keeps new data from being sent.
-    pub fn is_blocked(&self) -> bool {
-        self.buffer.end() > self.buffer.sent() && self.window.room() == 0
+    /// Whether the stream's own limit is all that keeps new data from being sent, and the peer was not told.
+    pub fn is_blocked_untold(&self) -> bool {
+        self.buffer.end() > self.buffer.sent() && self.window.is_blocked_untold()
     }
 
     /// Whether there is a piece to send, with so much room in the connection's window.
@@ -330,9 +335,9 @@ mod tests {
         assert_eq!(half.write(&[0; 200]), Ok(150));
         assert_eq!(half.write(&[0]), Err(WriteError::Blocked));
         assert_eq!(half.next(1000, 60).unwrap().range, 0..60);
-        assert!(!half.wants_to_send(0) && !half.is_blocked());
+        assert!(!half.wants_to_send(0) && !half.is_blocked_untold());
         assert_eq!(half.next(1000, ROOM).unwrap().range, 60..100);
-        assert!(half.is_blocked() && !half.wants_to_send(ROOM));
+        assert!(half.is_blocked_untold() && !half.wants_to_send(ROOM));
         assert_eq!(half.window().blocked(), Some(100));
         assert!(half.on_max_data(120));
         assert_eq!(half.next(1000, ROOM).unwrap().range, 100..120);

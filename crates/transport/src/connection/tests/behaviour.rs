@@ -164,3 +164,21 @@ fn hystart_leaves_before_a_deep_queue_overflows() {
         assert!(lost < 100, "{megabits} Mb/s, {one_way:?}: {lost}");
     }
 }
+
+/// A packet has a frame in it: an application that writes on to a peer that reads nothing sends nothing.
+#[test]
+fn writing_to_a_full_window_sends_no_packets() {
+    let mut network = Network::with(1, Faults::none(), |config| {
+        (config.streams.stream_window, config.streams.max_stream_window) = (64 << 10, 64 << 10);
+    });
+    network.connect();
+    let id = network.client.open(Direction::Unidirectional).unwrap();
+    assert_eq!(network.client.write(id, &[7; 100_000]), Ok(100_000));
+    network.wait(Duration::from_secs(1));
+    let sent = network.client.stats().packets_sent;
+    for _ in 0..100 {
+        assert_eq!(network.client.write(id, &[7; 100]), Ok(100));
+        network.wait(MS);
+    }
+    assert_eq!(network.client.stats().packets_sent, sent);
+}

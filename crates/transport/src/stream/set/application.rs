@@ -96,8 +96,11 @@ impl Streams {
         };
         let credit = half.credit();
         let room = most.saturating_sub(self.buffered);
-        let unsent = self.unsent();
-        let credit = credit.min(self.send_window.room().saturating_sub(unsent));
+        let open = self.send_window.room();
+        // Summed up over all streams only where it may matter: never more than what waits.
+        let is_open = credit.min(open.saturating_sub(self.buffered)) >= want;
+        let (unsent, claimed) = if is_open { (0, 0) } else { self.unsent() };
+        let credit = credit.min(open.saturating_sub(claimed));
         let sendable = own.min(room).min(credit.max(ahead.saturating_sub(unsent))).min(want);
         // Buffers empty by a packet at a time, of which each would be a piece to make.
         let is_full = own < want.min(capacity / 4) || room < want.min(MIN_SHARE);
@@ -112,9 +115,11 @@ impl Streams {
         Ok(sendable)
     }
 
-    /// Bytes that were written and never sent, of all streams.
-    fn unsent(&self) -> u64 {
-        self.streams.values().filter_map(|stream| stream.send.as_ref()).map(SendHalf::unsent).sum()
+    /// Bytes that were written and never sent, of all streams; and those of them that only the connection's
+    /// limit can hold back. What a stream's own limit holds back takes nothing from the others.
+    fn unsent(&self) -> (u64, u64) {
+        let halves = self.streams.values().filter_map(|stream| stream.send.as_ref());
+        halves.fold((0, 0), |(all, free), half| (all + half.unsent(), free + half.unsent_free()))
     }
 
     /// The application has written all.

@@ -14,7 +14,7 @@ impl Streams {
         // Not by the connection's room: it may come while the stream waits.
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
-        if half.is_blocked() {
+        if half.is_blocked_untold() {
             self.blocked.insert(id);
         }
         if !stream.queued && half.wants_to_send(u64::MAX) {
@@ -53,7 +53,7 @@ impl Streams {
                     // is room, and moves on with the next.
                     queue.push_back(id);
                 }
-                if half.is_blocked() {
+                if half.is_blocked_untold() {
                     self.blocked.insert(id);
                 }
                 if let Some(piece) = piece {
@@ -153,7 +153,7 @@ impl Streams {
     fn next_blocked(&mut self) -> Option<Control> {
         while let Some(id) = self.blocked.pop_first() {
             if let Ok(half) = self.send_half(id)
-                && half.is_blocked()
+                && half.is_blocked_untold()
                 && let Some(limit) = half.window().blocked()
             {
                 return Some(Control::StreamDataBlocked(id, limit));

@@ -476,3 +476,34 @@ fn the_connections_window_stays_above_those_of_streams() {
     }
     assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
 }
+
+/// Who goes on writing to a stream whose limit is reached has nothing sent for it: the peer was told.
+#[test]
+fn writing_on_makes_no_frames_once_the_peer_knows() {
+    let (mut client, _) = pair();
+    let id = client.open(Direction::Bidirectional).unwrap();
+    assert_eq!(client.write(id, &[0; 1500]), Ok(1500));
+    let frames: Vec<Frame> = std::iter::from_fn(|| send(&mut client)).collect();
+    let told = |frame: &&Frame| matches!(frame, Frame::Control(Control::StreamDataBlocked(..)));
+    assert_eq!(frames.iter().filter(told).count(), 1, "{frames:?}");
+    assert_eq!(client.write(id, &[0; 100]), Ok(100));
+    assert!(!client.has_control() && !client.wants_to_send());
+    assert!(send(&mut client).is_none());
+    // Until that is lost.
+    client.on_control_lost(Control::StreamDataBlocked(id, 1000));
+    assert!(client.has_control());
+    assert!(matches!(send(&mut client), Some(Frame::Control(Control::StreamDataBlocked(..)))));
+}
+
+/// A response that its own limit holds up, ready as it is, leaves the connection's limit to others.
+#[test]
+fn a_stream_at_its_limit_does_not_hold_up_others() {
+    let (mut streams, ids) = opened(2, 200_000, 100_000);
+    fill(&mut streams, &ids[..1], 8 << 20);
+    while streams.next_piece(|_, _| 1200).is_some() {}
+    assert!(streams.buffered() > 100_000, "some of it waits for the stream's limit");
+    let half = AHEAD - 31_072;
+    assert_eq!(streams.write(ids[0], &vec![0; half as usize]), Ok(half as usize));
+    assert_eq!(streams.sendable(ids[1], 10_000, 8 << 20, AHEAD), Ok(10_000));
+    assert_eq!(streams.sendable(ids[1], 1, 8 << 20, 0), Ok(1));
+}
