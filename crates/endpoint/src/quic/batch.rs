@@ -22,20 +22,20 @@ pub(super) struct Batch {
     destination: SocketAddr,
     source: Option<IpAddr>,
     ecn: EcnCodepoint,
-    /// A shorter datagram ends it.
+    /// The last datagram was shorter than the others, so the batch takes no more.
     ended: bool,
     /// A datagram that did not fit to the others and lies behind them.
     behind: Option<Transmit>,
 }
 
-/// How far sending came.
+/// Result of one round of sending for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// There is nothing more to send now.
+    /// The connection has nothing more to send now.
     All,
-    /// There may be more; others have their turn first.
+    /// The connection may have more to send, but others have their turn first.
     Some,
-    /// The system takes no more now; what is gathered waits.
+    /// The system takes no more now; the datagrams in the batch wait.
     Blocked,
 }
 
@@ -76,7 +76,7 @@ impl Batch {
         if self.flush(udp).is_err() { Sent::Blocked } else { Sent::Some }
     }
 
-    /// Fills the batch; whether the connection may have more.
+    /// Fills the batch; true if the connection may have more to send.
     fn fill(&mut self, connection: &mut Connection, now: Timestamp, most: usize) -> bool {
         while !self.ended && self.count < most && self.len + self.segment <= MAX_BATCH {
             let end = self.len + MAX_DATAGRAM;
@@ -90,8 +90,8 @@ impl Batch {
         true
     }
 
-    /// Whether the datagram, which lies behind the batch, is now part of it. If not it stays where
-    /// it is until [`Batch::flush`].
+    /// Adds the datagram that lies behind the batch to it if it fits; otherwise returns false, and
+    /// it stays where it is until [`Batch::flush`].
     fn add(&mut self, sent: Transmit) -> bool {
         if self.count == 0 {
             (self.segment, self.destination, self.ecn) = (sent.size, sent.destination, sent.ecn);

@@ -17,7 +17,7 @@ use super::memory::SendMemory;
 use super::socket::Socket;
 use super::tokens::Home;
 
-/// A connection and who waits for it.
+/// A connection, and the tasks that wait for something of it.
 pub(super) struct Cell {
     pub socket: Arc<Socket>,
     state: Mutex<State>,
@@ -28,19 +28,19 @@ pub(super) struct State {
     pub handle: Handle,
     /// In the wake list, or in the task's hands: it will be looked at.
     pub queued: bool,
-    /// The task has let go of it.
+    /// The socket's task has let go of the connection.
     pub removed: bool,
-    /// When it is to be looked at unasked.
+    /// Time at which the task looks at the connection unasked; none if it has no timer.
     pub timer: Option<Timestamp>,
     pub closed: Option<ConnectionError>,
-    /// How often the active path has changed.
+    /// Number of times the active path has changed.
     pub moves: u64,
-    /// What became of data before the end of the handshake.
+    /// Outcome of the data that was sent before the end of the handshake.
     pub early: EarlyData,
     /// Grows when early data is rejected: streams of before are gone, and their numbers are used
     /// again.
     pub epoch: u8,
-    /// A client's: where the server's tokens go.
+    /// Place for the tokens that the server gives; clients only.
     pub home: Option<Home>,
     /// Bytes that were counted as waiting to be sent.
     pub counted: u64,
@@ -53,17 +53,17 @@ pub(super) struct State {
 /// A stream in the application's hands.
 #[derive(Default)]
 pub(super) struct StreamState {
-    /// How many of its halves the application holds.
+    /// Number of the stream's halves that the application holds: 0 to 2.
     pub halves: u8,
     pub reader: Option<Waker>,
     pub writer: Option<Waker>,
-    /// The peer has all of it.
+    /// The peer has acknowledged all data of the stream.
     pub finished: bool,
-    /// The peer wants no more.
+    /// Error code with which the peer asked to stop sending; none if it did not.
     pub stopped: Option<u64>,
 }
 
-/// Who waits for something of the connection; each list as long as there are tasks that wait.
+/// Tasks that wait for something of the connection, a list for each thing waited for.
 #[derive(Default)]
 pub(super) struct Wakers {
     connected: WakerList,
@@ -163,7 +163,8 @@ impl State {
         }
     }
 
-    /// Whether a stream of this epoch is still there.
+    /// Whether streams of this epoch still exist: the connection is open and no early data was
+    /// rejected since.
     pub fn is_open(&self, epoch: u8) -> bool {
         self.closed.is_none() && epoch == self.epoch
     }

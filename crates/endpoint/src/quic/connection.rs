@@ -205,12 +205,12 @@ impl Connection {
         poll_fn(|cx| self.cell().lock().poll_closed(cx)).await
     }
 
-    /// Why it is over, if it is.
+    /// Reason the connection is over; none while it is open.
     pub fn close_reason(&self) -> Option<ConnectionError> {
         self.cell().lock().closed.clone()
     }
 
-    /// Which side of it this is.
+    /// Side of the connection that this endpoint is on.
     pub(super) fn side(&self) -> Side {
         self.cell().lock().connection.side()
     }
@@ -220,9 +220,9 @@ impl Connection {
         self.cell().lock().connection.remote_address()
     }
 
-    /// How often the connection has gone on with other addresses, proven or not (RFC 9000 s.9.3): an
-    /// address that stays without this growing for as long as a path validation may take (three probe
-    /// timeouts, s.8.2.4) is the peer's.
+    /// Number of times the connection has gone on with other addresses, proven or not (RFC 9000 s.9.3): an address
+    /// that stays without this growing for three probe timeouts, as long as a path validation may take (s.8.2.4), is
+    /// the peer's.
     pub fn moves(&self) -> u64 {
         self.cell().lock().moves
     }
@@ -237,7 +237,7 @@ impl Connection {
         self.cell().lock().connection.max_datagram_size()
     }
 
-    /// Counters.
+    /// Counters of the connection.
     pub fn stats(&self) -> Stats {
         self.cell().lock().connection.stats()
     }

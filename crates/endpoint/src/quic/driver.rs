@@ -67,7 +67,7 @@ impl Driver {
         }
     }
 
-    /// How many bytes were received; none: there was nothing.
+    /// Receives into the buffers; returns the number of bytes, none if nothing was waiting.
     fn receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -294,7 +294,7 @@ fn cell(inner: &Inner, handle: Handle) -> Option<&Arc<Cell>> {
 }
 
 impl Future for Driver {
-    /// Why the socket failed; none: the application has let go of it.
+    /// Error that made the socket fail; none if the application has let go of it.
     type Output = Option<io::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Error>> {

@@ -5,12 +5,12 @@ use std::future::poll_fn;
 use super::connection::{Connecting, Connection};
 use super::error::ConnectionError;
 
-/// What became of data before the end of the handshake.
+/// Outcome of the data that was sent before the end of the handshake (early data, 0-RTT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlyData {
-    /// There was none to decide on.
+    /// There was no early data to decide on.
     None,
-    /// The server took it.
+    /// The server took the early data.
     Accepted,
     /// The server did not: streams of before are gone ([`super::ReadError::EarlyDataRejected`]), and
     /// what was asked for is to be asked again.
@@ -45,13 +45,13 @@ impl Connection {
         state.connection.side() == equic_wire::Side::Server || state.connection.is_early()
     }
 
-    /// Whether what is sent or read now may be received twice: see [`Connecting::into_0rtt`].
+    /// Whether data sent or read now is early and may be received twice: see
+    /// [`Connecting::into_0rtt`].
     pub fn is_early(&self) -> bool {
         self.cell().lock().connection.is_early()
     }
 
-    /// What is known by now of what was sent before the end of the handshake, even if the connection
-    /// is over.
+    /// Outcome of the early data as far as it is known by now, even if the connection is over.
     pub fn early_data(&self) -> EarlyData {
         self.cell().lock().early
     }

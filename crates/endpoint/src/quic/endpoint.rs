@@ -25,10 +25,10 @@ use super::{ClientConfig, ServerConfig};
 /// Sockets that may share a port: a connection ID names its socket in one byte.
 const MAX_SOCKETS: usize = 256;
 
-/// How long a socket that was replaced still receives what was under way to it: some round trips.
+/// Time for which a replaced socket still receives datagrams under way to it: some round trips.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// What an endpoint may be told beforehand.
+/// Settings of an endpoint, given when it is made.
 #[derive(Clone)]
 pub struct Settings {
     /// Tokens, resets, limits. Its `ids` are replaced where there are several sockets.
@@ -37,25 +37,26 @@ pub struct Settings {
     pub receive_offload: bool,
     /// UDP generic segmentation offload, where the kernel has it.
     pub send_offload: bool,
-    /// Where a qlog file of each connection goes.
+    /// Folder for a qlog file of each connection; none: no qlog files are written.
     pub qlog: Option<QlogFolder>,
-    /// Where a line for each packet goes.
+    /// Output for a line about each packet; none: no lines are written.
     pub trace: Option<PacketTrace>,
-    /// Whether clients of a server get a token each, by which they are known to receive at their
-    /// address the next time (RFC 9000 s.8.1.3): no Retry packet then.
+    /// Whether a server gives each client a token, which proves that it receives at its address the
+    /// next time (RFC 9000 s.8.1.3), so that no Retry packet is needed.
     pub give_tokens: bool,
-    /// Whether a client keeps such tokens, for its next connection to the same server.
+    /// Whether a client keeps the tokens of servers, for its next connection to the same server.
     pub keep_tokens: bool,
     /// Whether a client's connection ends when the network says, before anything has come from the
     /// server, that nothing listens there or that no way leads there (ICMP). Otherwise it goes on
     /// trying: the server may be about to start.
     pub heed_unreachable: bool,
-    /// What may wait to be sent in all connections, of those who ask before they make it.
+    /// Bound on the data that waits to be sent in all connections, for applications that ask before
+    /// they make it.
     pub send_memory: SendMemory,
 }
 
 impl Settings {
-    /// The defaults.
+    /// The default settings, with a configuration of the QUIC endpoint.
     pub fn new(endpoint: EndpointConfig) -> Settings {
         Settings {
             endpoint,
@@ -138,7 +139,7 @@ impl Endpoint {
     /// an IPv6 wildcard takes IPv4 as well. `receive_buffer` is SO_RCVBUF in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error, if it refuses to make or bind a socket.
     pub fn bind(
         address: SocketAddr,
         count: usize,
@@ -151,7 +152,7 @@ impl Endpoint {
     /// the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
     ///
     /// # Errors
-    /// What the system says about the socket.
+    /// The system's error, if the socket cannot be used.
     pub fn client(socket: UdpSocket, settings: Settings) -> io::Result<Endpoint> {
         Endpoint::new(vec![socket], settings, None)
     }
@@ -160,7 +161,8 @@ impl Endpoint {
     /// too. Must be called inside a tokio runtime, and takes as long as [`Endpoint::client`].
     ///
     /// # Errors
-    /// What the system says about the sockets, none of them, more than 256.
+    /// The system's error, if a socket cannot be used; also if there are no sockets or more than
+    /// 256.
     pub fn server(
         sockets: Vec<UdpSocket>,
         settings: Settings,
@@ -319,10 +321,10 @@ impl Endpoint {
         self.0.sockets.iter().map(|socket| socket.lock().open).sum()
     }
 
-    /// The address of the sockets.
+    /// The local address of the first socket.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error, if the address cannot be read.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.first().lock().udp.local_addr()
     }
@@ -331,7 +333,7 @@ impl Endpoint {
     /// (RFC 9000 s.9). What is under way to the old one is still received for three seconds.
     ///
     /// # Errors
-    /// What the system says about the socket; nothing has changed then.
+    /// The system's error, if the socket cannot be used; nothing has changed then.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
         let udp = Udp::new(socket, self.0.offloads, self.0.server)?;
         let socket = self.first();

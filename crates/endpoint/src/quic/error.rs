@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of connections and streams.
 
 use std::io;
 
@@ -7,23 +7,23 @@ use equic_wire::{TransportErrorCode, VarInt};
 
 use crate::printable;
 
-/// Why a connection is over.
+/// Reason that a connection is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
-    /// The peer's application closed it.
+    /// The peer's application closed the connection.
     #[error("closed by peer: {reason} (code {code:#x})")]
     ApplicationClosed {
         /// The application's error code.
         code: u64,
-        /// For people; the peer's choice, [printable](crate::printable).
+        /// The peer's words for people, made [printable](crate::printable).
         reason: String,
     },
-    /// The peer's transport closed it.
+    /// The peer's transport closed the connection.
     #[error("aborted by peer: {}{}", name(*.code), colon(.reason))]
     ConnectionClosed {
         /// A code of RFC 9000 s.20.1.
         code: u64,
-        /// For people; the peer's choice, [printable](crate::printable).
+        /// The peer's words for people, made [printable](crate::printable).
         reason: String,
     },
     /// Our transport closed it, because of what the peer did.
@@ -31,22 +31,22 @@ pub enum ConnectionError {
     Transport {
         /// A code of RFC 9000 s.20.1.
         code: u64,
-        /// For people.
+        /// Description for people.
         reason: String,
     },
-    /// The peer does not know it any more (RFC 9000 s.10.3).
+    /// The peer does not know the connection any more and sent a stateless reset (RFC 9000 s.10.3).
     #[error("reset by peer")]
     Reset,
-    /// Nothing came for too long.
+    /// Nothing came from the peer for the idle timeout.
     #[error("timed out")]
     TimedOut,
     /// The network said, before anything had come from the peer, that it cannot be reached (ICMP).
     #[error("{}", unreachable(*.0))]
     Unreachable(io::ErrorKind),
-    /// Our application closed it.
+    /// Our application closed the connection.
     #[error("closed")]
     LocallyClosed,
-    /// The task that drives it is gone, with its runtime or its socket.
+    /// The task that drives the connection is gone, with its runtime or its socket.
     #[error("the endpoint is gone")]
     EndpointGone,
 }
@@ -104,30 +104,30 @@ impl From<ConnectionError> for io::Error {
     }
 }
 
-/// Why no connection could be tried.
+/// Reason that no attempt to connect could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The endpoint is closed, or its task is gone.
     #[error("the endpoint is closed")]
     EndpointGone,
-    /// No certificate can be for that name.
+    /// The server name is none that a certificate can be for.
     #[error("invalid server name: {0}")]
     ServerName(String),
-    /// The socket cannot send to that address.
+    /// The socket cannot send to this remote address.
     #[error("invalid remote address: {0}")]
     Remote(std::net::SocketAddr),
-    /// TLS refused.
+    /// TLS refused to begin the handshake.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// Why nothing more can be read.
+/// Reason that nothing more can be read from a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The peer gave the stream up.
+    /// The peer reset the stream with this error code.
     #[error("stream reset by peer: error {0}")]
     Reset(u64),
-    /// It was stopped before, by us.
+    /// We stopped the stream before.
     #[error("closed stream")]
     Closed,
     /// It was opened before the end of the handshake, and the server did not take what was sent then:
@@ -151,13 +151,13 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// Why nothing more can be written.
+/// Reason that nothing more can be written to a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The peer wants no more.
+    /// The peer asked to stop sending, with this error code.
     #[error("sending stopped by peer: error {0}")]
     Stopped(u64),
-    /// It was finished or reset before.
+    /// We finished or reset the stream before.
     #[error("closed stream")]
     Closed,
     /// See [`ReadError::EarlyDataRejected`].

@@ -13,7 +13,7 @@ use super::socket::{IncomingQueue, Inner, Shared, Socket};
 /// A client wants a connection, and nothing was done for it yet. Dropped, it is ignored.
 pub struct Incoming {
     socket: Arc<Socket>,
-    /// None: decided.
+    /// The attempt in the transport; none once it has been decided on.
     inner: Option<equic_transport::endpoint::Incoming>,
     arrival: Arrival,
 }
@@ -23,23 +23,23 @@ impl Incoming {
         Incoming { socket, arrival: inner.arrival(), inner: Some(inner) }
     }
 
-    /// Where it came from, as the socket sees it: an IPv4 client of a dual-stack socket has a mapped
-    /// address.
+    /// The client's address, as the socket sees it: an IPv4 client of a dual-stack socket has a
+    /// mapped address.
     pub fn remote_address(&self) -> SocketAddr {
         self.arrival.remote
     }
 
-    /// The address of ours that it came to.
+    /// Our address that the client's datagram was sent to; none if the system did not tell.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.arrival.local
     }
 
-    /// Whether the client is known to receive there (RFC 9000 s.8.1).
+    /// Whether the client has proven that it receives at its address (RFC 9000 s.8.1).
     pub fn is_validated(&self) -> bool {
         self.inner.as_ref().is_some_and(equic_transport::endpoint::Incoming::is_validated)
     }
 
-    /// Whether [`Incoming::retry`] can be used: not twice on one client.
+    /// Whether [`Incoming::retry`] can be used: no client is sent two Retry packets.
     pub fn may_retry(&self) -> bool {
         self.inner.as_ref().is_some_and(equic_transport::endpoint::Incoming::may_retry)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a connection may always have waiting.
+/// Bytes that each connection may always have waiting to be sent.
 const FLOOR: u64 = 64 << 10;
 
 /// A connection may have so large a part of what is left: one alone an eighth of all, and however many
@@ -22,12 +22,12 @@ struct Inner {
 }
 
 impl SendMemory {
-    /// So many bytes, beside 64 KiB of each connection.
+    /// A bound of `total` bytes for all connections, beside 64 KiB of each.
     pub fn new(total: u64) -> SendMemory {
         SendMemory(Arc::new(Inner { total, used: AtomicU64::new(0) }))
     }
 
-    /// Bytes that wait now.
+    /// Bytes that wait to be sent or acknowledged now, in all connections.
     pub fn used(&self) -> u64 {
         self.0.used.load(Ordering::Relaxed)
     }
@@ -37,7 +37,8 @@ impl SendMemory {
         (self.0.total.saturating_sub(self.used()) / PART).max(FLOOR)
     }
 
-    /// What waits in a connection was `before` and is `now`.
+    /// Counts a connection's waiting bytes anew: `before` were counted, `now` are waiting; sets
+    /// `before` to `now`.
     pub(super) fn settle(&self, before: &mut u64, now: u64) {
         if now >= *before {
             self.0.used.fetch_add(now - *before, Ordering::Relaxed);

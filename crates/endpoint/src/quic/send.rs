@@ -22,7 +22,7 @@ pub struct SendStream {
     id: StreamId,
     /// See [`State::epoch`].
     epoch: u8,
-    /// Finished or reset.
+    /// The stream was finished or reset.
     ended: bool,
 }
 
@@ -174,8 +174,8 @@ impl SendStream {
         .await
     }
 
-    /// Who goes first among the streams of a connection: 0 to 255, the lower the earlier; 127 unless
-    /// told.
+    /// Sets the stream's urgency among those of its connection, 0 to 255: lower values send first.
+    /// The default is 127.
     pub fn set_urgency(&mut self, urgency: u8) {
         // A stream that is over has no turn to lose.
         let mut state = self.guard.0.lock();

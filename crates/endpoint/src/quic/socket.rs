@@ -31,7 +31,7 @@ pub(super) struct Socket {
     pub shared: Arc<Shared>,
 }
 
-/// What the sockets of an endpoint share.
+/// State that all sockets of an endpoint share.
 pub(super) struct Shared {
     pub incoming: Mutex<IncomingQueue>,
     /// Something was put into the queue, or it was closed.
@@ -39,11 +39,11 @@ pub(super) struct Shared {
     /// A connection is gone.
     pub gone: Notify,
     pub logs: Logs,
-    /// What servers gave.
+    /// Tokens that servers gave, for later connections to them.
     pub tokens: Arc<Tokens>,
-    /// Whether clients get tokens.
+    /// Whether a server gives its clients tokens.
     pub gives_tokens: bool,
-    /// Whether those of servers are kept.
+    /// Whether a client keeps the tokens that servers give.
     pub keeps_tokens: bool,
     /// See [`Settings::heed_unreachable`](super::Settings::heed_unreachable).
     pub heeds_unreachable: bool,
@@ -60,12 +60,12 @@ pub(super) struct IncomingQueue {
 
 pub(super) struct Inner {
     pub endpoint: equic_transport::Endpoint,
-    /// By handle.
+    /// The open connections, indexed by their handles' numbers.
     pub cells: Vec<Option<Arc<Cell>>>,
-    /// How many there are.
+    /// Number of open connections.
     pub open: usize,
     pub udp: Arc<Udp>,
-    /// What was in its place before, and until when something may still come there.
+    /// The socket that was replaced, and the time until which it still receives; none if none was.
     pub before: Option<(Arc<Udp>, Timestamp)>,
     pub timers: BTreeSet<(Timestamp, Handle)>,
     /// Connections of clients of which no datagram has come, where ICMP errors about them are heeded.
@@ -121,7 +121,7 @@ impl Socket {
         Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// When that is on the system's clock.
+    /// The system's clock at a time of the endpoint; none if it is out of the clock's range.
     pub fn instant(&self, at: Timestamp) -> Option<Instant> {
         self.start.checked_add(at - Timestamp::START)
     }
@@ -191,8 +191,8 @@ impl Socket {
         self.shared.gone.notify_waiters();
     }
 
-    /// What the application and other sockets left for the task, which is woken for more from now
-    /// on.
+    /// Takes the connections that have to be looked at and the datagrams passed by other sockets.
+    /// The task is woken when more come.
     pub fn take_touched(&self, cells: &mut VecDeque<Arc<Cell>>, task: &Waker) -> VecDeque<Passed> {
         let mut list = self.wake_list();
         cells.extend(list.cells.drain(..));

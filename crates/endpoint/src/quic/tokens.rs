@@ -13,7 +13,8 @@ const MAX_SERVERS: usize = 256;
 /// Tokens of one server that are kept; beyond that the oldest goes. Of 900 bytes at most each.
 const MAX_TOKENS: usize = 2;
 
-/// Who gave a token, and in which version: they must not cross versions (RFC 9369 s.5).
+/// The server that gave a token, and the QUIC version: tokens must not cross versions (RFC 9369
+/// s.5).
 #[derive(Clone, PartialEq, Eq)]
 struct Server {
     name: ServerName<'static>,

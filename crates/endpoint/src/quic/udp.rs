@@ -25,13 +25,15 @@ pub(super) const MAX_DATAGRAM: usize = 65_527;
 /// Without GRO a message is one datagram; more than this is beyond any path that is discovered.
 const PLAIN_BUFFER: usize = 9_216;
 
-/// What is kept of a datagram that an ICMP error quotes: more than the longest header's connection IDs.
+/// Bytes kept of a datagram that an ICMP error quotes: enough for the connection IDs of the longest
+/// header.
 const QUOTED: usize = 600;
 
-/// Room for what comes beside an error, which is lost if it does not fit: some 200 bytes.
+/// Bytes of buffer for the control messages of an ICMP error: some 200 are used, and what does not
+/// fit is lost.
 const ANCILLARY: usize = 512;
 
-/// How many messages with GRO are received at once: 32 of them would take 2 MB.
+/// Messages received at once with GRO; 32 of them would take 2 MB.
 const OFFLOADED_BATCH: usize = 8;
 
 pub(super) struct Udp {
@@ -40,24 +42,24 @@ pub(super) struct Udp {
     /// Of a server, and bound to no address of its own: answers have to say which one they come from.
     wildcard: bool,
     offloads: Offloads,
-    /// ICMP errors are wanted.
+    /// Whether the kernel is asked for ICMP errors.
     errors: AtomicBool,
 }
 
-/// Which offloads are used, where the kernel has them.
+/// Offloads that are used where the kernel has them: GRO for receiving, GSO for sending.
 #[derive(Clone, Copy)]
 pub(super) struct Offloads {
     pub receive: bool,
     pub send: bool,
 }
 
-/// What is sent at once.
+/// A message to send: one datagram, or several of equal size to one address (GSO).
 pub(super) struct Outgoing<'a> {
     pub destination: SocketAddr,
     pub source: Option<IpAddr>,
     pub ecn: EcnCodepoint,
     pub bytes: &'a [u8],
-    /// Of each datagram but the last.
+    /// Bytes of each datagram; the last one may be shorter.
     pub segment: usize,
 }
 
@@ -213,7 +215,7 @@ fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
     .then_some(kind)
 }
 
-/// Where messages are received into.
+/// Buffers that messages are received into.
 pub(super) struct Buffers {
     bytes: Vec<u8>,
     size: usize,

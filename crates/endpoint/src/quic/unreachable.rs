@@ -33,14 +33,14 @@ use super::udp::Udp;
 /// Errors that are read before others have their turn.
 const TURNS: usize = 64;
 
-/// What the network said about a datagram.
+/// An ICMP error about a datagram that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unreachable {
     /// Address the datagram was sent to.
     pub to: SocketAddr,
-    /// In which way it cannot be reached.
+    /// Kind of error: port, host or network unreachable, or prohibited.
     pub kind: io::ErrorKind,
-    /// What the error quotes of the datagram: its beginning.
+    /// The beginning of the datagram, as the ICMP error quotes it.
     pub quoted: Vec<u8>,
 }
 
@@ -48,7 +48,8 @@ pub(super) struct Unreachable {
 pub(super) type Waiting = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl Unreachable {
-    /// Whether it is about a client's first packet.
+    /// Whether this error is about the first packet of `connection`, a client's that has received
+    /// nothing.
     fn concerns(&self, connection: &Connection) -> bool {
         let Ok(header) = LongInvariant::parse(&self.quoted) else { return false };
         connection.stats().datagrams_received == 0
@@ -73,7 +74,7 @@ impl Inner {
         self.unanswered.push(handle);
     }
 
-    /// Whether a connection of that number is one of which nothing has come.
+    /// Whether the connection with this handle is open and has not received any datagram.
     fn is_unanswered(&self, handle: Handle) -> bool {
         self.cells.get(handle.0).and_then(Option::as_ref).is_some_and(|cell| {
             let state = cell.lock();

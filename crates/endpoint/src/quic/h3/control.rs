@@ -14,7 +14,7 @@ pub(super) const LONGEST: usize = 4096;
 /// The control stream of the peer.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Which side we are.
+    /// Side of the connection that this endpoint is on.
     side: Side,
     settings: bool,
     max_push_id: Option<u64>,
@@ -30,7 +30,7 @@ impl Control {
         Control { side, settings: false, max_push_id: None, goaway: None }
     }
 
-    /// Whether a frame that begins is one to look at.
+    /// Checks that a frame of this type may begin; true if its payload has to be looked at.
     pub fn may_begin(&self, frame: u64) -> Result<bool, Fault> {
         match (frame, self.settings) {
             (SETTINGS, false) => Ok(true),
@@ -128,7 +128,7 @@ pub(super) enum Qpack {
 }
 
 impl Qpack {
-    /// Instructions came.
+    /// Checks the next bytes of the stream of instructions.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         bytes.iter().try_for_each(|byte| self.take_byte(*byte))
     }

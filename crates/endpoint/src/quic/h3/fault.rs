@@ -1,4 +1,4 @@
-//! What a peer did wrong by RFC 9114 or RFC 9204, and what it may have us keep.
+//! Violations of RFC 9114 and RFC 9204 by a peer, and limits of what it may have us keep.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,10 +15,11 @@ pub(super) const DECODER_STREAM_ERROR: Code = Code::QPACK_DECODER_STREAM_ERROR;
 /// frames of the control stream.
 const NUISANCE: u64 = 1 << 20;
 
-/// How many of them are forgotten in a second.
+/// Bytes by which the count of useless bytes sinks each second.
 const FORGOTTEN: u64 = 16 << 10;
 
-/// What is wrong, and what it ends.
+/// A peer's violation of the protocol: the connection or the stream it ends, the error code and the
+/// reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The connection is closed with this code.
@@ -33,7 +34,7 @@ pub(super) enum Fault {
 pub struct Malformed {
     /// The error code its stream was given up with.
     pub code: Code,
-    /// For people.
+    /// Description of the error, for people.
     pub reason: &'static str,
 }
 
@@ -43,11 +44,11 @@ pub struct Malformed {
 pub struct Violation {
     /// The error code the connection was closed with.
     pub code: Code,
-    /// For people.
+    /// Description of the error, for people.
     pub reason: &'static str,
 }
 
-/// What a peer may have us keep and do.
+/// Limits of the memory and work that a peer may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
     /// Bytes of one HEADERS frame that are kept until it is whole. A longer one is not read: `h3` is
@@ -64,11 +65,11 @@ impl Default for FrameLimits {
     }
 }
 
-/// What the streams of a connection have in common.
+/// State that all streams of a connection share: limits and counts against them.
 #[derive(Debug)]
 pub(super) struct Ward {
     pub limits: FrameLimits,
-    /// Bytes of incomplete frames.
+    /// Bytes of incomplete frames kept now, of all streams together.
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
     violation: OnceLock<Violation>,
@@ -91,7 +92,7 @@ impl Ward {
         }
     }
 
-    /// Bytes came that are of no use.
+    /// Counts bytes that are of no use, and fails if there are too many.
     pub fn charge(&self, bytes: u64) -> Result<(), Fault> {
         let mut nuisance = self.nuisance.lock().unwrap_or_else(PoisonError::into_inner);
         nuisance.bytes += bytes;

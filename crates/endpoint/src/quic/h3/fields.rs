@@ -7,7 +7,7 @@ use h3::error::Code;
 
 use super::fault::{DECOMPRESSION_FAILED, Fault};
 
-/// What a field section belongs to.
+/// The part of a message that a field section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Request,
@@ -15,7 +15,7 @@ pub(super) enum Section {
     Trailers,
 }
 
-/// What a field section was found to be.
+/// Result of looking through a field section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The header fields of an interim response (RFC 9114 s.4.1).

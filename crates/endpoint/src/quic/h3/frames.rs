@@ -35,7 +35,7 @@ const ABSURD: u64 = 64;
 /// An entry of the static table, each of which counts for more than 32 bytes (RFC 9114 s.4.2.2).
 const ENTRY: u8 = 0xc1;
 
-/// What a stream carries.
+/// The use of a stream: a request, a response, or the control stream.
 #[derive(Debug)]
 pub(super) enum Kind {
     Request,
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     Control(Control),
 }
 
-/// How far a message has come (RFC 9114 s.4.1).
+/// Progress of reading a message (RFC 9114 s.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Start,
@@ -53,11 +53,11 @@ enum Stage {
 
 #[derive(Debug)]
 enum At {
-    /// Of the next frame so many bytes have come.
+    /// Number of bytes of the next frame's header that have come.
     Header(usize),
-    /// DATA, of which so much is to come.
+    /// Inside a DATA frame; number of payload bytes still to come.
     Data(u64),
-    /// Of no use, of which so much is to come.
+    /// Inside a frame that is skipped; number of payload bytes still to come.
     Skip(u64),
     /// A frame of this type and length that is kept until it is whole.
     Keep(u64, usize, Kept),
@@ -74,9 +74,9 @@ pub(super) struct Frames {
     /// The header of a DATA frame was given for so many bytes.
     due: usize,
     interim: u32,
-    /// Stands for a field section that is too long.
+    /// Field section given to `h3` in the place of one that is too long.
     refused: Option<Bytes>,
-    /// Given when the stream ends as it should.
+    /// Trailers that are given to `h3` when the stream ends as it should.
     trailers: Option<Bytes>,
 }
 
@@ -161,7 +161,7 @@ impl Frames {
         Ok(self.trailers.take())
     }
 
-    /// What is wrong with a reset of this stream, if that is an error at all.
+    /// The fault of resetting this stream: only a control stream must not be reset.
     pub fn on_reset(&self) -> Option<Fault> {
         matches!(self.kind, Kind::Control(_)).then(closed)
     }

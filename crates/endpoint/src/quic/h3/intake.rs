@@ -17,7 +17,7 @@ use super::frames::{Kind, closed};
 use super::{OpenStreams, PIECES, RecvStream, connection_error, refuse};
 use crate::quic::{self, ReadError};
 
-/// What a stream of an unknown type counts for, in bytes of no use.
+/// Useless bytes that a stream of an unknown type is counted as.
 const UNKNOWN: u64 = 128;
 
 const CONTROL: u64 = 0x0;
@@ -28,7 +28,7 @@ const DECODER: u64 = 0x3;
 /// A stream whose type has not come yet: so many bytes of it have.
 struct Typing(quic::RecvStream, [u8; 8], usize);
 
-/// Why a stream is not looked at any longer.
+/// Reason that a stream is not looked at any longer.
 enum Broken {
     Fault(Fault),
     Connection(quic::ConnectionError),

@@ -69,7 +69,7 @@ pub struct RecvStream {
     frames: Frames,
     /// A control stream's type, which `h3` wants to see.
     pub(super) first: Option<Bytes>,
-    /// What was read and not taken apart yet.
+    /// Bytes that were read and not taken apart into frames yet.
     input: Bytes,
     ended: bool,
 }

@@ -34,7 +34,7 @@ use writer::{Held, LogEnd, MAX_WAITING, Target, Writer};
 pub struct QlogFolder {
     folder: PathBuf,
     writer: Writer,
-    /// Bytes.
+    /// Most bytes that a file may have.
     max_file: u64,
 }
 
@@ -170,7 +170,7 @@ impl Write for Lines {
     }
 }
 
-/// What an endpoint logs.
+/// Logs that an endpoint writes of its connections.
 #[derive(Clone, Default)]
 pub(super) struct Logs {
     pub qlog: Option<QlogFolder>,

@@ -11,10 +11,10 @@ use std::time::Duration;
 /// Bytes that may wait for the thread, of all logs together: a log that would go beyond ends.
 pub(super) const MAX_WAITING: usize = 64 << 20;
 
-/// How long [`Writer::flush`] waits: a terminal may have been stopped.
+/// Longest time that [`Writer::flush`] waits, since a terminal may have been stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the bytes of a log go.
+/// Destination of a log's bytes.
 pub(super) enum Target {
     /// A file that is not there yet, and is made with the first bytes. It is open only while it is
     /// written to: connections may be more than a process may have files.
@@ -32,7 +32,7 @@ pub(super) struct Writer {
 }
 
 struct Shared {
-    /// Bytes.
+    /// Bytes of all logs that wait to be written.
     waiting: AtomicUsize,
     limit: usize,
     /// Somebody was told that a log has ended: once, because clients may make it happen at will.
@@ -52,11 +52,11 @@ struct Log {
 
 struct Pending {
     bytes: Vec<u8>,
-    /// The thread knows, or is not to know yet.
+    /// The thread knows that the log has bytes to write, or is not to know yet.
     queued: bool,
-    /// Something was written to the target.
+    /// At least one byte was written to the target.
     begun: bool,
-    /// Nothing more is taken.
+    /// The log has ended and takes no more bytes.
     ended: bool,
 }
 
