@@ -214,18 +214,18 @@ impl Connection {
         self.shared.peer
     }
 
-    /// What became of requests that were sent before the handshake was complete
-    /// ([`super::ClientConfig::early_data`]), as far as that is known.
+    /// Outcome of the requests that were sent before the handshake was complete
+    /// ([`super::ClientConfig::early_data`]), as far as it is known.
     pub fn early_data(&self) -> EarlyData {
         if self.shared.early { self.shared.quic.early_data() } else { EarlyData::None }
     }
 
-    /// How long the handshake took; zero where nothing waited for it.
+    /// Duration of the handshake; zero where nothing waited for it.
     pub fn handshake(&self) -> Duration {
         self.shared.handshake
     }
 
-    /// Whether requests can still be sent.
+    /// Whether requests can still be sent on the connection.
     pub fn is_open(&self) -> bool {
         self.shared.quic.close_reason().is_none()
     }
@@ -246,7 +246,7 @@ impl Connection {
     }
 }
 
-/// How long the parts of an exchange took.
+/// Durations of the parts of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The handshake of the connection, whether this request or an earlier one waited for it.
@@ -339,7 +339,7 @@ impl Response {
         self.announced
     }
 
-    /// How long things took; complete after the body's end.
+    /// Durations of the parts of the exchange; complete after the body's end.
     pub fn timing(&self) -> Timing {
         self.timing
     }

@@ -13,12 +13,12 @@ use super::sample::{Clock, Outcome, Sample, Sink};
 /// Seconds that may still get samples after a later one has: samples come in nearly in order.
 const OPEN_SECONDS: usize = 3;
 
-/// What a load came to.
+/// Results of a load in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// When it began: milliseconds of CLOCK_MONOTONIC.
+    /// Start of the load: milliseconds of CLOCK_MONOTONIC.
     pub start_ms: f64,
-    /// How long it took, seconds.
+    /// Duration of the load, seconds.
     pub elapsed_s: f64,
     /// Requests made, however they ended: the sum of the next four.
     pub requests: u64,

@@ -14,7 +14,7 @@ use crate::admission::Decision;
 use crate::h3_code;
 use crate::quic::Incoming;
 
-/// How long connections that are cut off, and then their last packets, may take to leave.
+/// Time for connections that are cut off, and then for their last packets, to leave.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(

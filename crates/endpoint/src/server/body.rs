@@ -18,7 +18,7 @@ static ZEROES: [u8; CHUNK] = [0; CHUNK];
 /// Descriptors that are left for sockets, logs and everything else.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// How many files can be open, by the process's limit as it is now.
+/// Number of files that can be open, by the process's limit as it is now; at least 1.
 pub(super) fn room_for_files() -> usize {
     use nix::sys::resource::{Resource, getrlimit};
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
@@ -70,7 +70,7 @@ impl Body {
         }
     }
 
-    /// What is not sent for a while holds no descriptor.
+    /// Closes the file of a body that is not sent for a while, so that it holds no descriptor.
     pub fn rest(&mut self) {
         if let Self::File(source) = self {
             source.open = None;

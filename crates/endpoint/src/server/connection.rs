@@ -19,7 +19,7 @@ use crate::h3_code;
 use crate::quic::h3::FrameLimits;
 use crate::quic::{self, Incoming};
 
-/// How long a malformed request, and one that its client gave up, take to be forgiven.
+/// Time until one malformed request, and one that its client gave up, is forgiven.
 const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
 
 type H3Connection = h3::server::Connection<quic::h3::Connection, Bytes>;
@@ -29,7 +29,7 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// What the requests of a connection share.
+/// State that all requests of a connection share.
 pub(super) struct Peer {
     pub context: Arc<Context>,
     pub number: u64,
@@ -43,7 +43,7 @@ impl Peer {
         canonical(self.quic.remote_address())
     }
 
-    /// Whether what is read now may be a repetition.
+    /// Whether data read now is early (0-RTT), and may be a repetition by an attacker.
     pub fn is_early(&self) -> bool {
         self.quic.is_early()
     }

@@ -21,7 +21,7 @@ pub(super) struct Root {
     directory: Arc<File>,
 }
 
-/// What a path leads to.
+/// The file or directory that a path leads to.
 pub(super) enum Found {
     File {
         file: File,

@@ -45,7 +45,7 @@ pub enum ServerError {
     Bind {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The root directory cannot be served.
@@ -53,7 +53,7 @@ pub enum ServerError {
     Root {
         /// The directory asked for.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Certificate or key cannot be made, read or used.
@@ -62,11 +62,11 @@ pub enum ServerError {
     /// A limit is outside what QUIC can express.
     #[error("{what} of {value} is out of range: {range}")]
     Limit {
-        /// Which limit.
+        /// Name of the limit.
         what: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// Values that are allowed.
         range: &'static str,
     },
     /// The server's socket or runtime is gone.
@@ -84,13 +84,13 @@ pub struct Server {
     phase: watch::Sender<Phase>,
 }
 
-/// How far the end of a server has come.
+/// Progress of a server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Serving,
     /// No new requests; those under way are finished.
     Draining,
-    /// Those under way are given up.
+    /// Requests under way are given up.
     CutOff,
 }
 
@@ -102,7 +102,7 @@ impl Phase {
     }
 }
 
-/// What the connections of a server share.
+/// State that all connections of a server share.
 struct Context {
     admission: Arc<dyn crate::Admission>,
     files: Option<files::Root>,
@@ -111,7 +111,7 @@ struct Context {
     stats: StatsHandle,
     handshakes: Arc<Semaphore>,
     max_handshakes: usize,
-    /// How many of those may be under way while clients need not prove their addresses.
+    /// Handshakes that may be under way while clients need not prove their addresses.
     unproven: usize,
     retry: bool,
     open_files: Arc<Semaphore>,

@@ -18,7 +18,7 @@ pub(super) struct Presence {
 
 struct State {
     opened: Box<dyn Opened>,
-    /// What the admission knows.
+    /// Address at which the admission counts the client.
     counted: SocketAddr,
     claim: Option<Claim>,
 }

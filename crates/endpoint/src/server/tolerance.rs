@@ -1,4 +1,4 @@
-//! What a client may do wrong before it is too much.
+//! Limit on what a client may do wrong before its connection is closed.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Tolerance {
     most: u32,
     count: u32,
-    /// How long one takes to be forgiven.
+    /// Time until one mishap is forgiven.
     each: Duration,
     since: Instant,
 }

@@ -86,7 +86,7 @@ pub async fn get(connection: &Connection, target: &str) -> StatusCode {
     response.status
 }
 
-/// What an admission has been told so far.
+/// Calls that an admission has had so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub open: usize,

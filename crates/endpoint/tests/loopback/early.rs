@@ -56,8 +56,8 @@ async fn status(mut asked: Asked) -> StatusCode {
     timeout(PATIENCE, asked.recv_response()).await.unwrap().unwrap().status()
 }
 
-/// What may be repeated is answered before the client has heard anything, the rest is not; and who
-/// repeats it all gets nothing for it.
+/// Requests that may be repeated are answered before the client has heard anything, others are not;
+/// and who repeats all packets gets no answer.
 #[tokio::test]
 async fn only_safe_requests_are_answered_early_and_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -14,9 +14,9 @@ use crate::common::{PATIENCE, Running, loopback, start};
 /// Between a client and a server; it knows the client by the address of its first datagram alone.
 pub struct Relay {
     pub address: SocketAddr,
-    /// Whether what the server sends has to wait.
+    /// Whether the server's datagrams are held back.
     pub hold: watch::Sender<bool>,
-    /// What the client sent while it had to.
+    /// Datagrams that the client sent while the server's were held back.
     pub sent: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 

@@ -133,7 +133,7 @@ async fn critical_streams_stay_open() {
     }
 }
 
-/// What a real client may send goes on as before.
+/// Frames and streams that a real client may send cause no error.
 #[tokio::test]
 async fn what_is_allowed_is_no_error() {
     let server = start(ServerConfig::new(loopback()));

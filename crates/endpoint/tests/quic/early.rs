@@ -1,4 +1,4 @@
-//! How connections begin: 0-RTT, tokens, versions; with ourselves and with quinn.
+//! Tests of how connections begin: 0-RTT, tokens, versions; with ourselves and with quinn.
 
 use std::sync::{Arc, Mutex};
 
@@ -184,7 +184,7 @@ async fn early_data_of_quinn() {
     assert_eq!(told.recv().await, Some(true));
 }
 
-/// What a server that echoes saw of each attempt: whether the client was known to receive.
+/// For each attempt at a server that echoes: whether the client was known to receive at its address.
 fn watched(server: &Endpoint) -> Arc<Mutex<Vec<bool>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&seen);
@@ -335,7 +335,7 @@ async fn nothing_but_chacha20() {
     }
 }
 
-/// What the server likes best, and what both speak.
+/// The version agreed on is the one that the server likes best of those that both speak.
 #[tokio::test]
 async fn versions_are_agreed_on() {
     use KnownVersion::{V1, V2};

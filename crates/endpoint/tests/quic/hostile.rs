@@ -1,4 +1,4 @@
-//! Who sends nonsense hurts nobody else.
+//! Tests that a client that sends nonsense hurts no other.
 
 use std::net::UdpSocket;
 

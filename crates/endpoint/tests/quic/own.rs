@@ -122,7 +122,7 @@ async fn closing_tells_code_and_reason() {
     assert_eq!(soon("the server hears", told).await.unwrap(), expected);
 }
 
-/// Who is dropped says goodbye: with the last stream, not before.
+/// A connection that is dropped says goodbye: with its last stream, not before.
 #[tokio::test]
 async fn the_last_handle_closes() {
     let identity = Identity::new();

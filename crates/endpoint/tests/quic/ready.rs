@@ -1,4 +1,4 @@
-//! What is done before anybody waits for it.
+//! Tests of work that is done before any connection waits for it.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
