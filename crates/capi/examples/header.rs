@@ -6,7 +6,7 @@ use cbindgen::{
     Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, Style,
 };
 
-/// What stands at the top, before anything generated.
+/// Text at the top of the header, before anything generated.
 const TOP: &str = r#"/*
  * libequic: an XDP gateway for QUIC servers. Quotas, rates and lists are enforced in the kernel,
  * driven live by the server.

@@ -1,19 +1,19 @@
-//! How a command fails: what is said on standard error, and the exit code.
+//! Failures of commands: the message on standard error, and the exit code.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command ended early.
+/// Reason that a command ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// It could not be done: exit code 1.
+    /// The command could not do its work: exit code 1.
     Failed {
-        /// What failed and why.
+        /// Message that says what failed and why.
         message: String,
-        /// What mends it, on a line of its own.
+        /// Advice that mends it, on a line of its own; none if there is none.
         mend: Option<String>,
     },
-    /// It was asked for in a way that makes no sense: exit code 2.
+    /// The command was called in a way that makes no sense: exit code 2.
     Usage(String),
     /// It was asked for by the QUIC Interop Runner, and is not done: exit code 127.
     Unsupported(String),

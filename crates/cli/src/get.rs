@@ -69,7 +69,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What a response came to.
+/// Facts about a response, for `--json`.
 #[derive(Serialize)]
 struct Fetched<'a> {
     url: &'a str,
@@ -138,7 +138,7 @@ fn trace(args: &Args) -> Done<Option<PacketTrace>> {
         .map_err(|error| Failure::because("cannot start the packet trace", error))
 }
 
-/// What is the same for all URLs.
+/// Settings that are the same for all URLs.
 struct Job {
     client: Client,
     place: Place,
@@ -234,7 +234,7 @@ impl Job {
     }
 }
 
-/// Where bodies go.
+/// Place that bodies are written to.
 enum Place {
     Nowhere,
     Stdout,
@@ -281,7 +281,7 @@ impl Place {
     }
 }
 
-/// Whose URL it is; what cannot be used is nobody's.
+/// Host and port of a URL; none if the URL cannot be used.
 fn server(url: &str) -> Option<(String, u16)> {
     let (target, _) = Target::parse(url).ok()?;
     Some((target.host().to_owned(), target.port()))
@@ -324,7 +324,7 @@ fn progress(response: &Response, sink: &Sink) -> ProgressBar {
     }
 }
 
-/// Where the body goes.
+/// Place that one body is written to.
 enum Sink {
     Nowhere,
     Stdout,

@@ -191,7 +191,7 @@ impl Journal {
         }
     }
 
-    /// What kept the last line from being written, a closed pipe aside.
+    /// Reason that the last line could not be written, a closed pipe aside.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -22,11 +22,11 @@ use serde_json::Value;
 
 use crate::failure::{Done, Failure};
 
-/// How much of a part's standard error is kept to explain its death.
+/// Lines of a part's standard error that are kept to explain its death.
 const LAST_WORDS: usize = 10;
 /// Far longer than any part takes to begin or to end.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a part that is waited for is looked at.
+/// Time between two looks at a part that is waited for.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs an experiment; when a signal ends it, its lab is removed before this process ends.
@@ -64,7 +64,7 @@ pub fn allowed_cpus() -> Done<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
-/// What a part says on standard output.
+/// A line on a part's standard output.
 enum Line {
     /// A line with a schema, and when it came.
     Event(Instant, Value),
@@ -72,13 +72,13 @@ enum Line {
     Sample(Sample),
 }
 
-/// Where and how a part runs.
+/// Network, CPU and priority that a part runs with.
 pub struct Seat<'a> {
-    /// Whose network it uses.
+    /// Namespace whose network the part uses.
     pub host: &'a Namespace,
-    /// The only CPU it runs on.
+    /// The only CPU that the part runs on.
     pub cpu: usize,
-    /// Whether it yields the CPU to every part that does not.
+    /// Whether the part yields the CPU to every part that does not.
     pub nice: bool,
 }
 
@@ -94,9 +94,9 @@ pub struct Part {
     events: Vec<(Instant, Value)>,
 }
 
-/// What a part left behind.
+/// Results that a part left behind when it ended.
 pub struct Ended {
-    /// How it ended.
+    /// Exit status of the part.
     pub status: ExitStatus,
     /// The requests nobody had taken yet.
     pub samples: Vec<Sample>,
@@ -193,7 +193,7 @@ impl Part {
         std::mem::take(&mut self.samples)
     }
 
-    /// Whether it has ended.
+    /// Whether the part has ended.
     pub fn ended(&mut self) -> bool {
         // What cannot be waited for is not there.
         !matches!(self.child.try_wait(), Ok(None))

@@ -46,7 +46,7 @@ enum Algorithm {
 }
 
 impl QuicArgs {
-    /// What was chosen.
+    /// The congestion control that was chosen.
     pub fn congestion(&self) -> Congestion {
         match self.congestion {
             Algorithm::Newreno => Congestion::NewReno,

@@ -1,4 +1,4 @@
-//! Which servers a client believes, as flags.
+//! Options that say which servers a client trusts.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// What was chosen.
+    /// Servers that the client trusts, by the options given.
     pub fn trust(&self) -> Trust {
         equic_endpoint::client::trust(self.insecure, self.ca.clone(), self.pin)
     }

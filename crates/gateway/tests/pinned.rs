@@ -56,7 +56,7 @@ fn load(config: &Config, dir: &Path) -> equic_gateway::Result<(Gateway, Option<T
     Gateway::load_pinned(config, &ObjectSource::Embedded, dir, LoadOptions::default())
 }
 
-/// What is pinned there, attached to veth0, and no process with it.
+/// Leaves a gateway pinned in `dir`, attached to veth0 and without a process; returns its program's id.
 fn left_behind(config: &Config, dir: &Path) -> u32 {
     let (gateway, taken) = load(config, dir).unwrap();
     assert_eq!(taken, None);
@@ -401,7 +401,7 @@ fn damage_and_strangers_are_told_apart() {
     });
 }
 
-/// What the children do; with nothing in the environment it is an empty test.
+/// The part of the child processes; with nothing in the environment it is an empty test.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

@@ -43,7 +43,7 @@ fn main() {
     println!("liars: {run} passed");
 }
 
-/// What this program is when a cell starts it: the first argument says how it lies.
+/// Plays the endpoint when a cell starts this program: the first argument says how it lies.
 fn endpoint() -> ! {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let how = std::env::args().nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who has which address in a lab, and the lines `ip` is given to make it so.
+//! Addresses of all nodes of a lab, and the lines that have `ip` set them up.
 //!
 //! Everything is a function of the client's number, so that floods can find a link-layer address
 //! without asking the neighbour table. The ranges exist inside the lab's namespaces only.
@@ -78,8 +78,8 @@ fn ipv6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, c, host, 0, 0, 0, 1)
 }
 
-/// Where answers to spoofed addresses go: nobody has it; its link-layer address is the bridge's own,
-/// and the switch forwards nothing.
+/// Addresses that answers to spoofed addresses are routed to: nobody has them; their link-layer
+/// address is the bridge's own, and the switch forwards nothing.
 fn nowhere() -> (Ipv4Addr, Ipv6Addr) {
     let [a, b, c] = IPV6_BASE;
     (

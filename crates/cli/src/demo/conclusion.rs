@@ -19,7 +19,7 @@ struct Figures {
     gateway: f64,
 }
 
-/// What happened.
+/// Conclusion of the demo in one sentence.
 pub fn conclude(plan: &Plan, arms: &[ArmResult]) -> String {
     let of = |wanted: Arm| arms.iter().find(|result| result.arm == wanted);
     let rate = |wanted: Arm| of(wanted).map_or(0.0, |result| result.legitimate.requests_per_s);

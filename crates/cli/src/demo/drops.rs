@@ -1,10 +1,10 @@
-//! What did not get to be a connection: where it was stopped, and why.
+//! Attempts that did not get to be a connection: the place where they were stopped, and the reason.
 
 use serde::Serialize;
 
 use super::arm::Take;
 
-/// Why something did not get to be a connection.
+/// Number of packets or attempts that were stopped at one place, for one reason.
 #[derive(Serialize)]
 pub struct Dropped {
     /// `kernel` (by the gateway), `socket` or `server`.

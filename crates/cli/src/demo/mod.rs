@@ -99,7 +99,7 @@ fn carry_out(args: &Args) -> Done {
     tell(&report, &args.out)
 }
 
-/// What would fail after a minute should fail at once.
+/// Checks at once for what would make the demo fail after a minute.
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(

@@ -1,4 +1,4 @@
-//! What the demo does: the arms, how long, how hard, and the command lines of its parts.
+//! Plan of the demo: the arms, their length and the attack's strength, and the command lines of its parts.
 
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
@@ -12,7 +12,7 @@ use crate::part::allowed_cpus;
 pub const CLIENTS: usize = 4;
 /// Attackers: one source address each.
 pub const ATTACKERS: usize = 2;
-/// Where the server listens.
+/// Port that the server listens at.
 const PORT: u16 = 443;
 /// Connections each legitimate client has at a time.
 const SLOTS: usize = 2;
@@ -61,7 +61,7 @@ impl Arm {
         }
     }
 
-    /// Whether the attackers are there.
+    /// Whether the attackers take part in this arm.
     pub fn attacked(self) -> bool {
         self != Arm::Alone
     }
@@ -144,12 +144,12 @@ impl Plan {
         })
     }
 
-    /// How long an arm takes, in seconds.
+    /// Length of an arm, in seconds.
     pub fn seconds(&self, arm: Arm) -> f64 {
         if arm.attacked() { self.attacked_s } else { self.alone_s }
     }
 
-    /// How long all arms take, in seconds.
+    /// Length of all arms together, in seconds.
     pub fn total(&self) -> f64 {
         Arm::ALL.iter().map(|arm| self.seconds(*arm)).sum()
     }

@@ -1,4 +1,4 @@
-//! How far the demo is: a bar on a terminal, one line for each arm elsewhere.
+//! Progress of the demo: a bar on a terminal, one line for each arm elsewhere.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::result::ArmResult;
 use crate::failure::Done;
 use crate::output;
 
-/// What the bar's figure is taken over, in seconds.
+/// Seconds over which the bar's figure is taken.
 const RECENT: f64 = 1.0;
 /// Steps of the bar for a second of traffic.
 const STEPS: f64 = 10.0;
@@ -20,7 +20,7 @@ const STEPS: f64 = 10.0;
 /// Shows how far it is.
 pub struct Progress {
     bar: Option<ProgressBar>,
-    /// Whether a line is due for each arm.
+    /// Whether to print a line for each arm.
     lines: bool,
     arm: Arm,
     /// Seconds of traffic in the arms before.

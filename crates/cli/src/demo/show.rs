@@ -15,7 +15,7 @@ use super::result::{ArmResult, Demo};
 const WINDOWS: f64 = 120.0;
 /// Seconds.
 const SHORTEST: f64 = 0.2;
-/// Where something can be dropped, from the network to the application.
+/// Places where packets and attempts can be stopped, from the network to the application.
 const PLACES: [(&str, &str); 3] = [
     ("kernel", "dropped by the gateway"),
     ("socket", "dropped at the socket"),
@@ -89,7 +89,7 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
     reasons
 }
 
-/// What has to be known to read the figures.
+/// Notes that a reader of the figures needs.
 pub fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(

@@ -66,7 +66,7 @@ impl Limits {
     }
 }
 
-/// What limits a service, in a few words.
+/// Limits of a service, in a few words.
 pub fn describe(service: &ServiceConfig) -> String {
     let mut parts = Vec::new();
     if service.max_connections > 0 {

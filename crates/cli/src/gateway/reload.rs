@@ -41,7 +41,7 @@ pub struct Check {
     json: bool,
 }
 
-/// How long a reload may take: long lists take a while.
+/// Longest time that a reload may take: long lists take a while.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(args: &Args) -> Done {
@@ -124,7 +124,7 @@ pub fn check(args: &Check) -> Done {
     ))
 }
 
-/// What holds, and yet may not be what is meant.
+/// Settings that hold, and yet may not be what the operator means.
 fn doubts(config: &Config) -> Vec<String> {
     let mut doubts = Vec::new();
     for name in &config.gateway.interfaces {

@@ -83,7 +83,8 @@ fn head(status: &Status) -> Done {
     Ok(())
 }
 
-/// What the process that looks after it says is not as it should be.
+/// Prints the conditions that are not as they should be, by the report of the process that looks
+/// after the gateway.
 fn report(status: &Status) -> Done {
     let Some(report) = &status.report else { return Ok(()) };
     if !report.is_alive() {
@@ -193,7 +194,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     output::table(&table)
 }
 
-/// Whose server it is, and whether it came by the socket.
+/// User of a server's process, and whether it came by the socket.
 fn user(ledger: &LedgerStatus) -> String {
     let by = if ledger.socket { ", by socket" } else { "" };
     let uid = nix::unistd::Uid::from_raw(ledger.uid);

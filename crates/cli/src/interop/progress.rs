@@ -1,4 +1,4 @@
-//! How far the run is: a bar with what is running on a terminal, a line for each cell elsewhere.
+//! Progress of the run: a bar with the running cells on a terminal, a line for each cell elsewhere.
 
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};

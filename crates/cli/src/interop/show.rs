@@ -52,7 +52,7 @@ fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
     Cell::new(lines.join("\n")).tone(tone)
 }
 
-/// Why cells are no successes; what an endpoint said by its exit status needs no line.
+/// Prints the reasons that cells are no successes; an exit status that says so needs no line.
 fn reasons(matrix: &Matrix, verdict: Verdict) -> Done {
     // Who declines a case does so whoever the other is, and often more than one case.
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -16,7 +16,7 @@ use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
-/// How long the process that keeps a lab may take to remove it.
+/// Longest time that the process that keeps a lab may take to remove it.
 const GOODBYE: Duration = Duration::from_secs(15);
 
 /// Makes a server and clients, each in a network namespace, joined by a bridge.

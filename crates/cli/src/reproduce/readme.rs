@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::failure::{Done, Failure};
 
-/// What `--readme` replaces.
+/// Marks around the text that `--readme` replaces.
 const MARKS: [&str; 2] = ["<!-- results: begin -->", "<!-- results: end -->"];
 
 /// Replaces what is between the marks in a text file.

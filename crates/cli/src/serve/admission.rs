@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use equic_endpoint::{Admission, Decision, Opened, Refused};
 use equic_gateway::{Control, Guard, IpNet, Ledger, ListAction, Service};
 
-/// How long the gateway's lists are taken as they were last seen.
+/// Time for which the gateway's lists are taken as they were last seen.
 const FRESH: Duration = Duration::from_millis(250);
 
 /// Counts connections in a gateway's ledger; the gateway does the rest.
@@ -23,7 +23,7 @@ struct Bound {
     exempt: Exemptions,
 }
 
-/// How to find out whom the gateway would not stop.
+/// The means to find out which sources the gateway would not stop.
 pub enum Exemptions {
     /// From its lists, as they were a moment ago.
     Lists(Box<Listed>),

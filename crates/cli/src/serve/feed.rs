@@ -21,7 +21,7 @@ pub struct Feeding {
     pub own: Option<Running>,
 }
 
-/// How a server reaches its gateway.
+/// The way in which a server reaches its gateway.
 enum Through {
     /// It is this process's own.
     Own(Control),
@@ -48,7 +48,7 @@ impl Feeding {
         }
     }
 
-    /// How to find out whom the quota is not for.
+    /// The means to find out which sources the quota is not for.
     pub fn exempt(&self) -> Exemptions {
         match &self.through {
             Through::Own(control) => Exemptions::of(control.clone(), None),

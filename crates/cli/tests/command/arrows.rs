@@ -1,5 +1,5 @@
-//! Which room may lead into which: nothing points back. What is shipped is not built with features that are
-//! for simulations, and is what the tests test.
+//! Rules for dependencies between the crates: nothing points back. What is shipped is not built
+//! with features that are for simulations, and is what the tests test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -79,8 +79,8 @@ fn nothing_points_back() {
     }
 }
 
-/// What `cargo tree` says: each crate that is compiled for this machine, and the features it has there. It is
-/// said of crates that a build has downloaded; those that only other systems need are not asked for.
+/// Output of `cargo tree`: each crate that is compiled for this machine, and its features there.
+/// Only crates that a build has downloaded are asked for, not those that only other systems need.
 fn tree(args: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--prefix", "none", "--no-dedupe", "--format", "{p} [{f}]"])

@@ -313,7 +313,7 @@ fn an_exporter_outlives_the_gateway(
     assert_eq!(prometheus.values(&format!("{up} and on () sum(equic_packets_total) >= 0")), [1.0]);
 }
 
-/// What promtool says to a file or to standard input.
+/// Runs promtool, and asserts that it accepts the input.
 fn promtool(args: &[&str], input: &str) {
     let mut command = Command::new("promtool");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

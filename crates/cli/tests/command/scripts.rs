@@ -1,4 +1,5 @@
-//! What tests are run by: no suite hides another, and none skips a test where that is not wanted.
+//! Tests of the scripts that run the tests: no suite hides another, and none skips a test where
+//! that is not wanted.
 
 use std::ffi::OsStr;
 use std::process::Command;

@@ -24,7 +24,7 @@ struct Session {
     before: Modes,
 }
 
-/// What a terminal does with what is typed and written.
+/// Mode flags of a terminal, for what is typed and written.
 type Modes = (u32, u32, u32, u32);
 
 impl Session {

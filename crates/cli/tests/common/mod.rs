@@ -1,4 +1,4 @@
-//! What the tests of the command share: running it, waiting for what it says, labs and root.
+//! Helpers that the tests of the command share: running it, waiting for its output, labs and root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 #[path = "../../../gateway/tests/support/ci.rs"]
@@ -26,7 +26,7 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The example configuration.
 pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/equic.example.toml");
 
-/// What a command came to.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub struct Out {
     pub code: Option<i32>,
@@ -175,7 +175,7 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether the test can go on: it needs root.
+/// Whether the test can go on, for which it needs root.
 pub fn root(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;

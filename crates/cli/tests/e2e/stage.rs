@@ -16,7 +16,7 @@ use crate::common::{
     EQUIC, Out, PATIENCE, Running, equic, equic_in, eventually, finish, root, unique,
 };
 
-/// How long an attempt that is to be dropped may try: one Initial, for quinn sends the next after 1 s.
+/// Time for which an attempt that is to be dropped tries: one Initial, for quinn sends the next after 1 s.
 const IN_VAIN: Duration = Duration::from_millis(600);
 
 /// Longer than any test: what ends a connection is never its idle timeout, unless a test says so.
@@ -29,7 +29,7 @@ pub struct Stage {
     pub lab: Lab,
 }
 
-/// How often packets were judged so.
+/// Counts of packets that were judged with one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub packets: u64,
@@ -126,7 +126,7 @@ impl Stage {
         Verdict { packets: number("packets"), dropped: number("dropped") }
     }
 
-    /// What `sources` says of one: a row for each service.
+    /// Rows of `sources` about one source: one for each service.
     pub fn source(&self, source: impl ToString) -> Vec<Value> {
         let args = ["sources", "--json", "--top", "1000000", "--by", "connections"];
         let sources = self.equic(&args).json();
@@ -252,7 +252,7 @@ pub struct Peer<'a> {
     server: IpAddr,
 }
 
-/// What became of an attempt to connect.
+/// Result of an attempt to connect.
 pub enum Attempt<'a> {
     /// A request was answered on it.
     Open(Link<'a>),
@@ -359,7 +359,7 @@ impl Link<'_> {
         self.host.run(async move { timeout(patience, fetch).await.ok().flatten() })
     }
 
-    /// Whether a request is answered within half a second.
+    /// Whether the server answers a request within half a second.
     pub fn answers(&self) -> bool {
         self.fetch_within(1, Duration::from_millis(500)).is_some()
     }

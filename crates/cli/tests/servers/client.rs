@@ -147,7 +147,7 @@ impl Aioquic {
         writeln!(self.orders.borrow_mut(), "{order}").expect("the client listens");
     }
 
-    /// What it says of the last order for this connection.
+    /// The client's answer to the last order for this connection.
     fn answer(&self, id: u32) -> String {
         loop {
             if let Some(answer) = self.early.borrow_mut().remove(&id) {

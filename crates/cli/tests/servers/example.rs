@@ -29,7 +29,7 @@ use Example::{Aioquic, Ngtcp2, Ngtcp2Paper, QuicGo, Quiche, Quinn, S2nQuic};
 
 pub const ALL: [Example; 7] = [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper];
 
-/// Where `scripts/examples.sh` leaves what it builds.
+/// Directory in which `scripts/examples.sh` leaves what it builds.
 const BUILT: &str = "target/servers";
 
 pub fn built(file: &str) -> PathBuf {
@@ -65,7 +65,7 @@ impl Example {
         })
     }
 
-    /// Whether it loads a gateway itself, with a limit that is written in it.
+    /// Whether the example loads a gateway itself, with a limit that is written in its code.
     pub fn own_gateway(self) -> bool {
         matches!(self, Quinn | Ngtcp2Paper)
     }
@@ -75,7 +75,7 @@ impl Example {
         if self == Quinn { 8 } else { 3 }
     }
 
-    /// Whether it echoes streams; otherwise it speaks HTTP/3.
+    /// Whether the example echoes streams; otherwise it speaks HTTP/3.
     pub fn echoes(self) -> bool {
         matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper)
     }

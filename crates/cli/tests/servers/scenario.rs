@@ -1,4 +1,4 @@
-//! What a server with a quota has to show, whatever it is made of.
+//! Scenario that a server with a quota has to play, whatever it is made of.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::common::eventually;
 use crate::example::Example;
 use crate::stage::Stage;
 
-/// How long an attempt may try that the kernel is to drop: a few Initials.
+/// Time for which an attempt tries that the kernel is to drop: a few Initials.
 const IN_VAIN: Duration = Duration::from_millis(900);
 
 fn address(text: &str) -> IpAddr {

@@ -1,4 +1,4 @@
-//! What the tests of the data plane share.
+//! Helpers that the tests of the data plane share.
 //!
 //! `frame` and `quic` build packets. A `script::Script` is a configuration and steps (packets,
 //! waits, changes from outside); it is played to a `subject::Subject`, of which there are two: the

@@ -25,7 +25,7 @@ const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
 /// Services the tests use; the counters of the others stay zero.
 const SERVICES: usize = 4;
 
-/// What is fixed when the program is loaded.
+/// Settings that are fixed when the program is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Load {
     pub v4_prefix_len: u8,
@@ -205,7 +205,7 @@ impl Loaded {
         program.as_fd().try_clone_to_owned().expect("a descriptor more")
     }
 
-    /// What `run` writes the clock to.
+    /// Memory of the control data that `run` writes the clock to.
     pub fn mapped_control(&self) -> Mapped<abi::equic_control> {
         Mapped::of(self.data("control"))
     }

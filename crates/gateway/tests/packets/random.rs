@@ -43,8 +43,8 @@ const LISTENERS: [&str; 8] = [
 const V4_PREFIXES: [u8; 6] = [0, 8, 16, 24, 31, 32];
 const V6_PREFIXES: [u8; 7] = [0, 16, 32, 48, 64, 127, 128];
 
-/// How the variants of the program differ that have to be loaded each: v4 and v6 prefix lengths,
-/// and whether deep headers are dropped.
+/// Variants of the program that have to be loaded each: v4 and v6 prefix lengths, and whether deep
+/// headers are dropped.
 const LOADS: [(u8, u8, bool); 3] = [(32, 64, false), (24, 128, true), (31, 48, false)];
 
 /// The seed from EQUIC_SEED, or a new one, printed either way.

@@ -7,7 +7,7 @@ use equic_gateway::reason::Reason;
 use std::net::{IpAddr, SocketAddr};
 
 pub const SECOND: u64 = 1_000_000_000;
-/// When every script starts.
+/// Time at which every script starts, nanoseconds.
 pub const START: u64 = 1_000 * SECOND;
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub enum Step {
     DryRun(bool),
 }
 
-/// What a row of a table expects of a packet.
+/// Outcome that a row of a table expects of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// It is to service 0: the reason, and whether it is really dropped.

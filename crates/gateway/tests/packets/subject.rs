@@ -1,11 +1,11 @@
-//! What can be played a script: the reference model, or the real program.
+//! Subjects that can be played a script: the reference model, or the real program.
 
 use super::script::Step;
 use equic_gateway::model::{Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
 use equic_gateway::reason::Reason;
 use std::collections::BTreeMap;
 
-/// What became of one packet.
+/// Outcome of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub dropped: bool,
@@ -13,7 +13,7 @@ pub struct Seen {
     pub verdict: Option<(usize, Reason)>,
 }
 
-/// What is known of a source, without the buckets.
+/// State of a source, without the buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceReport {
     pub packets: u64,
@@ -24,7 +24,7 @@ pub struct SourceReport {
     pub last_reason: Reason,
 }
 
-/// What was counted.
+/// Counters and tables after a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub counters: BTreeMap<(usize, Reason), Counter>,

@@ -17,7 +17,7 @@ const SERVER_V6: &str = "[2001:db8:5::1]:4433";
 const ROLE: &str = "EQUIC_TEST_ROLE";
 const NAME: &str = "EQUIC_TEST_NAME";
 
-/// Whether this is root. If not, says so loudly, and in CI fails.
+/// Whether the test runs as root. If not, says so loudly, and in CI fails.
 pub fn root() -> bool {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } == 0 {
@@ -128,7 +128,7 @@ impl Child {
         process.wait().expect("it can be waited for");
     }
 
-    /// What it prints until it ends.
+    /// Output of the process until it ends.
     pub fn output(&self) -> String {
         let mut text = String::new();
         self.stdout.lock().unwrap().read_to_string(&mut text).expect("it can be read");
@@ -220,7 +220,7 @@ pub fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Where a section of an ELF64 file starts.
+/// Offset at which a section of an ELF64 file starts.
 pub fn section(elf: &[u8], name: &str) -> usize {
     let u16_at =
         |at: usize| usize::from(u16::from_le_bytes(elf[at..at + 2].try_into().expect("2 bytes")));

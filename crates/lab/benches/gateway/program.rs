@@ -213,7 +213,7 @@ impl Null {
     }
 }
 
-/// What one way through the program costs.
+/// Cost of one way through the program.
 #[derive(Serialize)]
 pub struct Row {
     pub what: &'static str,

@@ -24,7 +24,7 @@ pub fn udp_frame(
     Some([&headers[..length], payload].concat())
 }
 
-/// What the frames of a flood have in common.
+/// Fields that all frames of a flood have in common.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Template {
     pub source_mac: [u8; 6],

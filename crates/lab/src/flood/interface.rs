@@ -1,4 +1,4 @@
-//! What has to be known about an interface before frames go out of it (netdevice(7)).
+//! Facts about an interface that are needed before frames go out of it (netdevice(7)).
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};

@@ -1,4 +1,4 @@
-//! How fast a flood may go, and how far it is.
+//! Pace and progress of a flood.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::emit::Batch;
 use super::{BATCH, FloodReport, Progress, STOP_LOOK};
 
-/// What was sent so far.
+/// Counts of the packets sent so far.
 pub(super) struct Count {
     pub begun: Instant,
     pub sent: u64,

@@ -30,7 +30,7 @@ const PROGRAMS: [(&str, &str); 3] =
 /// System calls that have returned: of one kind, or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
     /// Those that returned an error, such as EAGAIN.
     pub errors: u64,
@@ -98,7 +98,7 @@ impl SyscallCounter {
         Ok(Self { object, _links: links })
     }
 
-    /// What has returned so far, by the call's name; calls under way are not in it.
+    /// System calls that have returned so far, by the call's name; calls under way are not counted.
     ///
     /// # Errors
     /// [`LabError::System`] if the counts cannot be read.

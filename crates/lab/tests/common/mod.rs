@@ -1,4 +1,4 @@
-//! What the tests of the lab share: the check for root, names of namespaces, random seeds.
+//! Helpers that the tests of the lab share: the check for root, names of namespaces, random seeds.
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 

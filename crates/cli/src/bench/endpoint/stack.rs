@@ -11,7 +11,7 @@ use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStrea
 use equic_endpoint::quic::{self, ClientConfig, Connection, Endpoint, RecvStream};
 use equic_wire::VarInt;
 
-/// What connects.
+/// The client side of our stack: it connects.
 #[derive(Clone)]
 pub struct Ours {
     pub endpoint: Endpoint,

@@ -1,4 +1,4 @@
-//! What is asked for of attempts that do not count.
+//! Options for attempts that do not count.
 
 use equic_bench::extras::Extras;
 

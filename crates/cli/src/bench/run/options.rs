@@ -189,8 +189,8 @@ impl Chosen {
     }
 }
 
-/// Where no path was chosen: namespaces for root, and without offloads if there is TCP to compare with,
-/// which gains far more by them.
+/// Adds the default path if none was chosen: namespaces for root, and without offloads if there is
+/// TCP to compare with, which gains far more by them.
 pub fn with_default_path(mut options: Options, chosen: &[Implementation]) -> Options {
     if options.paths.is_empty() {
         let tcp = |one: &Implementation| one.speaks("perf-tcp") || one.speaks("sendfile");

@@ -1,4 +1,4 @@
-//! How far a run is, and a table of medians at its end.
+//! Progress of a run, and a table of medians at its end.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::failure::Done;
 use crate::output;
 
-/// What came of a cell over all rounds.
+/// Results of a cell over all rounds.
 #[derive(Serialize)]
 pub struct Cell<'a> {
     #[serde(flatten)]
@@ -26,14 +26,14 @@ pub struct Cell<'a> {
     /// The median of the figures.
     median: Option<f64>,
     unit: Option<String>,
-    /// Why it is not done.
+    /// Reason that the cell cannot be measured; none if it can.
     unsupported: Option<&'a str>,
-    /// How often what went wrong.
+    /// Number of failures, by what went wrong.
     failures: BTreeMap<&'a str, usize>,
 }
 
 impl Cell<'_> {
-    /// Whether there is a figure.
+    /// Whether at least one figure of the cell was measured.
     pub const fn is_measured(&self) -> bool {
         self.measured > 0
     }

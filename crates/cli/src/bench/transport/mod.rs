@@ -89,9 +89,9 @@ pub struct Args {
 #[derive(Serialize)]
 struct Bench {
     plan: Plan,
-    /// Where each implementation is from.
+    /// Address of each implementation's web page, by name.
     urls: BTreeMap<String, String>,
-    /// What was in force at the client of each.
+    /// Settings that were in force at the client of each implementation.
     effective: BTreeMap<String, Effective>,
     /// One for each path, workload and implementation.
     rows: Vec<Row>,
@@ -152,7 +152,7 @@ fn carry_out(args: &Args) -> Done {
     finish(args, &report)
 }
 
-/// What the cells share.
+/// Lab, certificates and places that all cells share.
 struct Scene<'a> {
     lab: Option<&'a Lab>,
     certificates: &'a Path,

@@ -1,4 +1,4 @@
-//! What is measured, how much of it, how often, and where.
+//! Plan of the measurements: workloads, sizes, rounds, and routes.
 
 use equic_bench::transport::Route;
 use equic_bench::{Size, Workload};
@@ -8,12 +8,12 @@ use super::Args;
 use crate::failure::{Done, Failure};
 use crate::part::allowed_cpus;
 
-/// What was chosen.
+/// Choices for the measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// How often everything is measured.
+    /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
-    /// What lies between client and server.
+    /// Routes between client and server.
     pub routes: Vec<Route>,
     pub workloads: Vec<Workload>,
     pub size: Size,
@@ -85,7 +85,7 @@ impl Plan {
         })
     }
 
-    /// Whether there have to be namespaces.
+    /// Whether the routes need network namespaces.
     pub fn needs_lab(&self) -> bool {
         self.routes.contains(&Route::Veth)
     }

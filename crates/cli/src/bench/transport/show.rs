@@ -47,7 +47,7 @@ fn title(row: &Row) -> String {
     format!("{what} ({})", row.route.name())
 }
 
-/// How a figure is shown: the title and unit of the value, its factor and digits; unit, factor and
+/// Format of a figure: the title and unit of the value, its factor and digits; unit, factor and
 /// digits of CPU time.
 struct Form {
     value: (&'static str, &'static str, f64, usize),
@@ -124,7 +124,7 @@ fn shown(estimate: Option<Estimate>, scale: f64, digits: usize) -> (String, Stri
     (text(median), format!("{} to {}", text(interval.low), text(interval.high)))
 }
 
-/// What was in force at each client.
+/// Prints the settings that were in force at each client.
 pub fn effective(all: &BTreeMap<String, Effective>, markdown: bool) -> Done {
     if all.is_empty() {
         return Ok(());
@@ -167,7 +167,7 @@ pub fn effective(all: &BTreeMap<String, Effective>, markdown: bool) -> Done {
     print(&table, markdown)
 }
 
-/// What went wrong.
+/// Prints the failures.
 pub fn failures(rows: &[Row]) -> Done {
     let failed: Vec<&Row> = rows.iter().filter(|row| !row.failures.is_empty()).collect();
     if failed.is_empty() {

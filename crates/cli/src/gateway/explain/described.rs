@@ -77,7 +77,7 @@ pub struct KindArgs {
 }
 
 impl KindArgs {
-    /// Which was chosen.
+    /// The kind of packet that was chosen.
     pub fn kind(&self) -> Kind {
         let chosen = [
             (self.handshake, Kind::Handshake),

@@ -77,7 +77,7 @@ pub fn connection_id(text: &str) -> Result<Hex, String> {
     Ok(id)
 }
 
-/// What is to be told of the packet.
+/// A packet to be explained, as described on the command line.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub kind: Kind,

@@ -1,4 +1,4 @@
-//! What came of the packets: one answer, or a line each and a summary.
+//! Results for the packets: one answer, or a line each and a summary.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct Judged<'a> {
     /// Whether the capture has only the front part of the frame.
     cut: bool,
     verdict: &'static str,
-    /// What it would be without the dry run.
+    /// Whether the packet would be dropped without the dry run.
     drops: bool,
     meaning: &'static str,
     #[serde(flatten)]
@@ -98,7 +98,7 @@ impl Report {
         Report { json, only_summary, packets: 0, cut: 0, tally: BTreeMap::new() }
     }
 
-    /// How many packets there were so far.
+    /// Number of packets so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }
@@ -161,7 +161,7 @@ impl Report {
         ))
     }
 
-    /// How many packets there were for each reason.
+    /// Prints the number of packets for each reason.
     pub fn summary(&self) -> Done {
         if self.json {
             let reasons: Vec<_> = self

@@ -1,4 +1,4 @@
-//! What a gateway says of itself, as families of metrics in Prometheus's text format.
+//! Metrics of a gateway, as families in Prometheus's text format.
 //!
 //! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, `_total`
 //! on what only grows. Every reason has a series from the start, at zero, so that the first packet is
@@ -12,7 +12,7 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::failure::Done;
 
-/// What must be remembered between readings.
+/// State that must be remembered between readings.
 #[derive(Default)]
 pub struct Memory {
     program: u32,

@@ -69,7 +69,7 @@ pub fn start(listener: TcpListener, control: &Control, journal: &Journal) -> Don
 /// A place to answer on.
 ///
 /// # Errors
-/// When it is taken, or not this machine's.
+/// The address is taken, or not this machine's.
 pub fn bind(listen: SocketAddr) -> Done<TcpListener> {
     let failed = |error: std::io::Error| {
         let mend = match error.kind() {

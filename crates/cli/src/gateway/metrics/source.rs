@@ -11,7 +11,7 @@ use crate::failure::Done;
 /// A reading that is younger than this is given again: many requests cost no more than one.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Where metrics come from. All reading goes through one lock, one at a time.
+/// Source of the metrics. All reading goes through one lock, one at a time.
 pub struct Source {
     whose: Whose,
     state: Mutex<State>,
@@ -41,7 +41,7 @@ impl Source {
     /// A gateway of another process, which need not run yet.
     ///
     /// # Errors
-    /// When this process may not look into gateways, so that waiting would be in vain.
+    /// This process may not look into gateways, so that waiting would be in vain.
     pub fn find(selector: Option<String>) -> Done<Source> {
         let control = match Control::open(selector.as_deref()) {
             Ok(control) => Some(control),

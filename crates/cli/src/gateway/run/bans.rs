@@ -11,16 +11,16 @@ use serde_json::json;
 use super::health::{Health, unix_ms};
 use crate::output::Journal;
 
-/// How often it looks; less often where one look takes long, see [`REST`].
+/// Time between two looks; longer where one look takes long, see [`REST`].
 const LOOK: Duration = Duration::from_secs(1);
-/// How many times as long as a look took the next one waits: a tenth of a core at most.
+/// Pause before the next look as a multiple of the time that a look took: a tenth of a core at most.
 const REST: u32 = 10;
-/// How long before a file is tried again that could not be written.
+/// Time until a file that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The clock begins here, so that what was before the start has a time.
 const EPOCH_NS: u64 = 1 << 60;
 
-/// Who is banned, and the way there.
+/// Bans of the gateway's sources, kept and carried out.
 pub struct BanKeeper {
     policy: BanConfig,
     bans: Bans,
@@ -32,7 +32,7 @@ pub struct BanKeeper {
     /// Bans have changed since the file was written.
     unsaved: bool,
     save_at: Instant,
-    /// Whether the last look was only to say what would be.
+    /// Whether the last look was a dry run, which bans nobody.
     dry: bool,
 }
 
@@ -135,7 +135,7 @@ impl BanKeeper {
         EPOCH_NS + nanos(self.began.elapsed())
     }
 
-    /// When it is time: looks, decides, acts.
+    /// Looks for refusals, decides about bans and carries them out, when it is time.
     pub fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
         if Instant::now() < self.next {
             return;
@@ -250,7 +250,7 @@ impl BanKeeper {
         }
     }
 
-    /// Whether an operator has taken bans off, or allowed whom they are about.
+    /// Checks whether an operator has taken bans off, or allowed the prefixes they are about.
     fn check(&mut self, control: &Control, journal: &Journal) {
         // An entry about to end may have ended for the kernel already.
         let soon = self.now() + nanos(2 * LOOK);

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::output::Journal;
 
-/// How many list entries are told one by one; of more, only their number.
+/// Most list entries that are told one by one; of more, only their number.
 const TOLD: usize = 20;
-/// How many times as long as reading the lists took they are let alone.
+/// Pause between two readings of the lists, as a multiple of the time that a reading took.
 const REST: u32 = 50;
 
-/// What counts as the same entry.
+/// Parts of an entry that must be equal for it to count as the same.
 type Listed = (ListAction, Origin);
 
 /// A gateway as it was at the last look.

@@ -1,5 +1,5 @@
-//! What a running gateway has to be looked after for, beside its events: interfaces, bans, changes
-//! by others, its configuration file, and saying how it is.
+//! Duties of a running gateway beside its events: interfaces, bans, changes by others, its
+//! configuration file, and reporting its condition.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::output::Journal;
 /// Reads the configuration as it is now, with what the command line lays over it.
 pub type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
 
-/// Where the configuration comes from, and how to go on with it.
+/// Source of the configuration, and the means to read it again.
 pub struct Source<'a> {
     /// The file; none: everything was on the command line, and there is nothing to reload.
     pub file: Option<String>,
@@ -42,7 +42,7 @@ pub struct Duties<'a> {
     published: Option<(Report, Instant)>,
 }
 
-/// How old a report gets.
+/// Greatest age of a report before it is written again.
 const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl<'a> Duties<'a> {
@@ -77,7 +77,7 @@ impl<'a> Duties<'a> {
         duties
     }
 
-    /// Whether SIGHUP means to read the configuration again.
+    /// Whether SIGHUP makes the gateway read its configuration again.
     pub fn reloads(&self) -> bool {
         self.source.file.is_some()
     }
@@ -161,7 +161,7 @@ impl<'a> Duties<'a> {
         self.config = new;
     }
 
-    /// What is to be kept beyond the end.
+    /// Saves the state that is to be kept beyond the end.
     pub fn finish(&mut self, journal: &Journal) {
         if let Some(bans) = &mut self.bans {
             bans.save_now(journal, &mut self.health);

@@ -11,7 +11,7 @@ use crate::failure::Done;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
 
-/// Where gateways are pinned unless somebody says otherwise.
+/// Directory in which gateways are pinned unless another one is given.
 const PINS: &str = "/sys/fs/bpf/equic";
 
 /// Who looks after the gateway, and who may feed it.
@@ -63,7 +63,7 @@ impl Handover {
     }
 }
 
-/// What `announce` adds.
+/// Text that `announce` adds about the pins and about the process taken over from.
 pub fn describe(running: &Running, config: &Config) -> String {
     let mut text = String::new();
     if let Some(taken) = &running.taken {
@@ -82,7 +82,7 @@ pub fn describe(running: &Running, config: &Config) -> String {
     text
 }
 
-/// How it is ended.
+/// Text that says how the gateway is ended.
 pub fn farewell(running: &Running, config: &Config) -> String {
     match running.gateway.pinned_at() {
         Some(_) => format!("`equic gateway detach {}` takes it off", config.gateway.name),
@@ -90,7 +90,7 @@ pub fn farewell(running: &Running, config: &Config) -> String {
     }
 }
 
-/// Whether another process looks after the gateway now, and which.
+/// Text that names the process that looks after the gateway now; none if it is still this one.
 pub fn successor(running: &Running) -> Option<String> {
     let owner = running.gateway.taken_over()?;
     Some(format!("process {} has taken over", owner.pid))

@@ -1,5 +1,5 @@
-//! What is not as it should be, until it is: told once when it begins and once when it is over, and
-//! shown by `status` in between.
+//! Conditions that are not as they should be: each is told once when it begins and once when it is
+//! over, and shown by `status` in between.
 //!
 //! Whatever looks after a part of the gateway calls [`Health::set`] and [`Health::clear`], each as
 //! often as it likes, under a name of its own.

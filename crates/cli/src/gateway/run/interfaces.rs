@@ -12,10 +12,10 @@ use serde_json::json;
 use super::health::Health;
 use crate::output::Journal;
 
-/// How often attaching is tried again.
+/// Time between two attempts to attach.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How things stand with an interface.
+/// State of an interface.
 #[derive(Clone, PartialEq, Eq)]
 enum State {
     /// The program is on it; its number.
@@ -33,7 +33,7 @@ enum State {
 struct Wanted {
     name: String,
     state: State,
-    /// When it was tried last.
+    /// Time of the last attempt to attach; none: there was none.
     tried: Option<Instant>,
     /// The name it has now, where that is another one.
     renamed: Option<String>,
@@ -102,17 +102,17 @@ impl Interfaces {
         }
     }
 
-    /// Whether an operator took the program off all of them.
+    /// Whether an operator took the program off all of the interfaces.
     pub fn all_detached(&self) -> bool {
         !self.wanted.is_empty() && self.wanted.iter().all(|one| one.state == State::Detached)
     }
 
-    /// Whether it is on none of them, for whatever reason.
+    /// Whether the program is on none of the interfaces, for whatever reason.
     pub fn none_attached(&self) -> bool {
         !self.wanted.iter().any(|one| matches!(one.state, State::Attached { .. }))
     }
 
-    /// What is not as it should be.
+    /// Tells of the interfaces that are not as they should be.
     pub fn tell(&self, health: &mut Health, journal: &Journal) {
         let about = |name: &str| format!("interface {name}");
         let gone = health.conditions().into_iter().filter(|condition| {

@@ -1,4 +1,4 @@
-//! What a running `equic gateway run` does again and again: clean up, look, tell.
+//! Repeated work of a running `equic gateway run`: clean up, look, tell.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::gateway::attach::Running;
 use crate::output::{self, Journal};
 use crate::signals::Signals;
 
-/// How often dead servers' counts and expired list entries are removed.
+/// Time between two removals of dead servers' counts and expired list entries.
 const SWEEP: Duration = Duration::from_millis(200);
-/// How often everything else is looked at: [`Duties::look`].
+/// Time between two looks at everything else: [`Duties::look`].
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Looks after a gateway while it runs.
@@ -23,7 +23,7 @@ pub struct Keeper<'a> {
     control: Control,
     events: Option<Events>,
     journal: Journal,
-    /// How often a summary is printed.
+    /// Time between two summaries; none: they are not printed.
     every: Option<Duration>,
     /// Ledgers of dead servers that were told of.
     swept: u32,

@@ -1,4 +1,4 @@
-//! What a gateway's process keeps of its privileges once the program is attached.
+//! Privileges that a gateway's process keeps once the program is attached.
 //!
 //! Capabilities belong to threads, so this happens while there is one: before servers are let in,
 //! before anything is swept.

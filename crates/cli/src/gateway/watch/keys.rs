@@ -1,4 +1,4 @@
-//! What keys do: a state machine over what is shown, without a terminal.
+//! Effects of keys: a state machine over what is shown, without a terminal.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub const LIFETIMES: [(&str, Option<Duration>); 4] = [
 /// Ten minutes: long enough to think.
 const USUAL: usize = 1;
 
-/// What can have the keys.
+/// Panel that the keys act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Panel {
     #[default]
@@ -37,7 +37,7 @@ pub enum Dialog {
     Help,
 }
 
-/// What is to be done because of a key.
+/// Action because of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Nothing,
@@ -54,7 +54,7 @@ pub enum Act {
     Forget(IpNet),
 }
 
-/// What the person at the terminal chose.
+/// Choices of the person at the terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Choices {
     pub panel: Panel,
@@ -68,7 +68,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// Where the chosen source stands.
+    /// Row of the chosen source.
     pub fn source_row(&self, picture: &Picture) -> usize {
         let chosen = |key| picture.sources.iter().position(|line| line.key == key);
         self.source.and_then(chosen).unwrap_or(0)

@@ -118,7 +118,7 @@ fn text(picture: &Picture, sort: Sort) -> Done<String> {
     Ok(lines_of(terminal.backend()))
 }
 
-/// What is on a terminal that exists in memory only.
+/// Text on a terminal that exists in memory only.
 fn lines_of(backend: &TestBackend) -> String {
     let buffer = backend.buffer();
     let mut text = String::new();

@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use super::sample::Sample;
 
-/// How many rates of the past are kept: more than a terminal has columns.
+/// Number of past rates that are kept: more than a terminal has columns.
 const HISTORY: usize = 512;
-/// How many lines of drops are kept.
+/// Number of lines of drops that are kept.
 const EVENTS: usize = 200;
-/// How many sources a picture has. Nobody scrolls further; who wants to asks `sources`.
+/// Most sources that a picture has. Nobody scrolls further; who wants to asks `sources`.
 pub const SOURCES: usize = 200;
 
 /// What comes first among the sources.
@@ -35,7 +35,7 @@ pub enum Sort {
     Address,
 }
 
-/// What a source does.
+/// Rates and state of a source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceLine {
     #[serde(skip)]
@@ -55,7 +55,7 @@ pub struct SourceLine {
     pub listed: Option<ListAction>,
 }
 
-/// How often packets are judged so.
+/// Rate of packets that are judged with one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReasonLine {
     pub reason: Reason,
@@ -91,9 +91,9 @@ pub struct Picture {
     pub program_id: u32,
     pub uptime_s: f64,
     pub dry_run: bool,
-    /// Where it is attached: `eth0 native`.
+    /// Interfaces that the gateway is attached to: `eth0 native`.
     pub interfaces: Vec<String>,
-    /// What it protects: name, addresses and limits.
+    /// Services that the gateway protects: name, addresses and limits.
     pub services: Vec<String>,
     pub servers: Vec<ServerLine>,
     /// Whether there were two samples, so that there are rates.
@@ -110,18 +110,18 @@ pub struct Picture {
     pub reasons: Vec<ReasonLine>,
     pub sort: Sort,
     pub sources: Vec<SourceLine>,
-    /// How many sources there are in all.
+    /// Number of sources in all.
     pub sources_total: usize,
     /// The latest first.
     pub events: Vec<EventLine>,
-    /// How long the last sample took to read.
+    /// Seconds that reading the last sample took.
     pub read_s: f64,
 }
 
-/// What a source had sent before: since when, packets, bytes, drops.
+/// Earlier counts of a source: time since when, packets, bytes, drops.
 type Before = (u64, u64, u64, u64);
 
-/// What is remembered of earlier samples.
+/// State that is kept of earlier samples.
 #[derive(Default)]
 pub struct Model {
     last: Option<Sample>,
@@ -133,7 +133,7 @@ pub struct Model {
     rates: Vec<[f64; 3]>,
     passed: VecDeque<f64>,
     dropped: VecDeque<f64>,
-    /// How many of a kind, and the latest; the latest first.
+    /// Drops by kind: their number and the latest one; the latest first.
     events: VecDeque<(u64, Event)>,
 }
 
@@ -362,7 +362,7 @@ impl Sort {
 }
 
 impl SourceLine {
-    /// What will happen to its next connection, in a word.
+    /// Treatment that the source's next connection will get, in a word.
     pub fn state(&self) -> &'static str {
         match self.listed {
             Some(ListAction::Deny) => "denied",

@@ -12,7 +12,7 @@ use crate::failure::Done;
 
 /// A gateway at one moment.
 pub struct Sample {
-    /// When, on the kernel's monotonic clock, which events carry, too.
+    /// Time of the sample, on the kernel's monotonic clock, which events carry, too.
     pub at: Duration,
     pub overview: Overview,
     pub interfaces: Vec<Interface>,
@@ -22,7 +22,7 @@ pub struct Sample {
     pub sources: Vec<SourceSample>,
     /// Drops since the last sample.
     pub events: Vec<Event>,
-    /// How long it took to read.
+    /// Time that reading the sample took.
     pub cost: Duration,
 }
 

@@ -22,7 +22,8 @@ use crate::signals::runtime;
 /// The longest request that a server reads, in bytes.
 const MAX_REQUEST: usize = 4096;
 
-/// What each end does. A client is told `transfer` where the server moves or the network misbehaves.
+/// Test cases that both ends do. A client is told `transfer` where the server moves or the network
+/// misbehaves.
 const BOTH: [&str; 11] = [
     "handshake",
     "transfer",
@@ -44,7 +45,7 @@ const SERVER: [&str; 1] = ["connectionmigration"];
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// What the environment says.
+/// Settings from the environment.
 struct Contract {
     testcase: String,
     requests: Vec<Request>,
@@ -52,7 +53,7 @@ struct Contract {
     downloads: PathBuf,
     certs: PathBuf,
     port: u16,
-    /// Where the server would rather be talked to.
+    /// Address that the server prefers to be talked to at; none: it has none.
     preferred: Option<SocketAddr>,
     qlog: Option<QlogFolder>,
 }

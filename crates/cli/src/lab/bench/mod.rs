@@ -97,7 +97,7 @@ fn carry_out(args: &Args) -> Done {
     output::text(format_args!("{table}\n{}\n{}\n", show::aim(), report.machine))
 }
 
-/// What would fail after minutes should fail at once.
+/// Checks at once for what would make the benchmark fail after minutes.
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(

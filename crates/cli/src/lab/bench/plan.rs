@@ -1,4 +1,5 @@
-//! What is compared, how long, how hard, and the command lines of the parts.
+//! Plan of the comparison: the arms, their length and the flood's strength, and the command lines
+//! of the parts.
 
 use equic_lab::nftables::Rules;
 use equic_lab::plan::IFNAME;
@@ -9,7 +10,7 @@ use super::Args;
 use crate::failure::{Done, Failure};
 use crate::part::allowed_cpus;
 
-/// Where the server listens.
+/// Port that the server listens at.
 const PORT: u16 = 443;
 /// The hosts of the lab beside the server.
 pub const CLIENT: usize = 0;
@@ -24,10 +25,10 @@ const DENIED: &str = "198.51.100.0/24";
 const RECEIVE_BUFFER: &str = "4MB";
 /// Different Initials of a flood.
 const POOL: usize = 4_096;
-/// How much longer a flood is told to go on than needed: it is stopped.
+/// Seconds that a flood is told to go on beyond what is needed: it is stopped.
 const SPARE: f64 = 60.0;
 
-/// Who protects the server.
+/// Protection of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arm {
@@ -61,7 +62,7 @@ impl Arm {
 /// Everything that was chosen; part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// How often everything is measured.
+    /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
     /// Length of one measurement, seconds.
     pub seconds: f64,
@@ -157,7 +158,7 @@ impl Plan {
         args
     }
 
-    /// What the gateway's deny list holds.
+    /// Prefix on the gateway's deny list.
     pub fn denied() -> Done<equic_gateway::IpNet> {
         equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
     }

@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A request for each; the larger one is several packets of full size.
 const PATHS: [&str; 3] = ["/bytes/1", "/bytes/40000", "/health"];
 
-/// What all groups came to so far.
+/// Results of all groups so far.
 #[derive(Default)]
 pub struct Ledger {
     pub opened: AtomicU64,
@@ -108,7 +108,7 @@ impl Fleet {
 }
 
 impl Group {
-    /// How many of its connections are open.
+    /// Number of the group's connections that are open.
     pub fn open(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }

@@ -14,7 +14,7 @@ use crate::failure::{Done, Failure};
 const GRACE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What bpftool calls the kinds, and what /proc/PID/fdinfo calls their ids.
+/// Names of the kinds in bpftool, and of their ids in /proc/PID/fdinfo.
 const KINDS: [(&str, &str); 3] = [("prog", "prog_id"), ("map", "map_id"), ("link", "link_id")];
 
 /// A kind and an id. The kernel counts up: a number does not come back.

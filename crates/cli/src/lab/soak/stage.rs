@@ -1,5 +1,5 @@
-//! Who is on stage, and what happens to them: servers die, gateways come and go, limits and lists
-//! change, the interface goes down and gets another MTU, and a flood fills the tables all the while.
+//! The parts on stage, and their fates: servers die, gateways come and go, limits and lists change,
+//! the interface goes down and gets another MTU, and a flood fills the tables all the while.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use crate::part::{Part, Seat};
 pub const PORTS: [u16; 3] = [443, 444, 445];
 /// Connections of each group of clients.
 pub const EACH: usize = 6;
-/// How long the interface is down at a time.
+/// Time for which the interface is down each time.
 const DOWN: Duration = Duration::from_millis(300);
 /// The second gateway's interface.
 const SECOND: &str = "soak1";
-/// Where the flood claims to come from: every packet from another /64 (of 2^32 at random: among ten
+/// Source addresses that the flood claims: every packet another /64 (of 2^32 at random: among ten
 /// million one in a thousand comes twice), and some addresses that meet again.
 const SPOOFED6: &str = "2001:db8::/32";
 const SPOOFED4: &str = "198.18.0.0/21";
-/// What is changed live, in turn. None may hurt who is in.
+/// Settings that are changed live, in turn. None may hurt the connections that are open.
 const SETTINGS: [(&str, &str); 8] = [
     ("max_connections", "8"),
     ("new_per_source", "5/s burst 10"),
@@ -39,7 +39,7 @@ const SETTINGS: [(&str, &str); 8] = [
     ("packets_per_source", "off"),
 ];
 
-/// How often each thing happened.
+/// Number of times that each thing happened.
 #[derive(Clone, Copy, Default, Serialize)]
 pub struct Churn {
     pub servers_killed: u32,
@@ -71,10 +71,10 @@ pub struct Stage<'a> {
     restless: Fleet,
     cpus: Vec<usize>,
     moves: usize,
-    /// How many the flood claims to come from.
+    /// Number of source addresses that the flood claims to come from.
     sources: u64,
     pub churn: Churn,
-    /// What the kernel forgets of the server's network when an interface goes down.
+    /// Settings of the server's network that the kernel forgets when an interface goes down.
     network: String,
 }
 
@@ -290,7 +290,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Whether the first flood has sent all it was to send.
+    /// Whether the first flood has sent all of its packets.
     pub fn flooded(&self) -> Done<bool> {
         let sent = self.control.tallies()?.sources_created;
         Ok(sent >= self.sources)

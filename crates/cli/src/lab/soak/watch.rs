@@ -1,10 +1,10 @@
-//! What must stay flat: samples over time, and whether they grow.
+//! Figures that must stay flat: samples over time, and whether they grow.
 
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// What of a run is left out at its start: caches fill, allocators take what they will need.
+/// Part of a run that is left out at its start: caches fill, allocators take what they will need.
 const WARM_UP: f64 = 0.4;
 /// And at least so many seconds: handshakes that never go on are kept for 10.
 const WARM_UP_SECONDS: f64 = 15.0;
@@ -17,7 +17,7 @@ const ALLOWED_DESCRIPTORS: f64 = 2.0;
 /// A slope needs some points.
 const FEWEST: usize = 6;
 
-/// What a series counts.
+/// Unit of the values in a series.
 #[derive(Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -34,7 +34,7 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What came of a series.
+/// Growth of a series.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trend {
     /// Points behind the warm-up.
@@ -55,8 +55,8 @@ impl Series {
         self.points.push((seconds, value as f64));
     }
 
-    /// Whether it grows: by the median of the slopes between all pairs of points (Theil 1950, Sen
-    /// 1968), which single outliers do not move.
+    /// Growth of the series: by the median of the slopes between all pairs of points (Theil 1950,
+    /// Sen 1968), which single outliers do not move.
     pub fn trend(&self) -> Trend {
         let end = self.points.last().map_or(0.0, |(at, _)| *at);
         let begin = (end * WARM_UP).max(WARM_UP_SECONDS);

@@ -16,9 +16,9 @@ use super::result::{Block, Gateway};
 use crate::failure::{Done, Failure};
 use crate::part::{Part, Seat, now};
 
-/// How often the parts are listened to.
+/// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often the server is looked at, in seconds.
+/// Seconds between two readings of the server's counters.
 const TICK: f64 = 0.1;
 /// A run that takes longer than expected by this factor, and [`SPARE`], hangs.
 const FACTOR: f64 = 20.0;
@@ -27,13 +27,13 @@ const SPARE: f64 = 120.0;
 /// The server is quiet when it uses less than this share of its CPU.
 const QUIET: f64 = 0.02;
 
-/// What one run came to, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+/// Raw records of one run, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
 pub struct Take {
-    /// When the sequential clients were started.
+    /// Time at which the sequential clients were started.
     pub begun: f64,
-    /// When the parallel clients were.
+    /// Time at which the parallel clients were started.
     pub attacked: f64,
-    /// When all were done.
+    /// Time at which all clients were done.
     pub over: f64,
     /// Requests of each sequential client.
     pub sequential: Vec<Vec<Sample>>,
@@ -41,15 +41,15 @@ pub struct Take {
     pub parallel: Vec<Sample>,
     /// The server along the way.
     pub looks: Vec<Look>,
-    /// Its system calls.
+    /// System calls of the server, by name.
     pub syscalls: BTreeMap<String, Calls>,
-    /// What it counted itself.
+    /// The server's own counts.
     pub server: Value,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Why it could not be measured.
+    /// Reason that the cost of a block could not be measured; none if it was.
     pub block_missing: Option<String>,
-    /// What others did, per cent of the machine.
+    /// CPU time of other processes, per cent of the machine.
     pub foreign_percent: f64,
 }
 
@@ -60,7 +60,7 @@ pub struct Look {
     pub memory: Memory,
 }
 
-/// What every run needs.
+/// The lab, the plan and the progress bar that every run needs.
 pub struct Stage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a Plan,
@@ -100,7 +100,7 @@ impl Stage<'_> {
         Ok(take)
     }
 
-    /// How long sequential clients take for their requests when nobody attacks, in seconds.
+    /// Time that sequential clients take for their requests when nobody attacks, in seconds.
     pub fn calm(&self) -> Done<f64> {
         let mut cast = self.prepare(Arm::None)?;
         let requests = self.plan.probe_requests();

@@ -1,4 +1,4 @@
-//! What it costs to turn an attempt away.
+//! Cost of turning an attempt away.
 //!
 //! Two figures. The decision alone: the XDP program under BPF_PROG_TEST_RUN, the server's admission
 //! in a loop ([`decisions`]). And all that an attempt costs the machine that is protected, on the
@@ -35,7 +35,7 @@ const ROUNDS: usize = 20;
 const REPEAT: u32 = 50_000;
 /// Less of the flood than this turned away: it was not what was measured.
 const SHARE: f64 = 0.9;
-/// How long a connection over the quota may live: far longer than any does.
+/// Longest life of a connection over the quota: far longer than any lives.
 const CLOSED: Duration = Duration::from_secs(1);
 
 /// Nanoseconds of a decision against a source over its quota, for each arm that decides.
@@ -193,7 +193,7 @@ impl Counters {
 
 /// A client that holds its quota, in a thread inside its namespace. It lets go when dropped.
 struct Holder {
-    /// How long to try in vain, and where to say how often that was.
+    /// Orders for attempts in vain: the time to try for, and a channel for the number of attempts.
     orders: Option<Sender<(Duration, Sender<Done<u64>>)>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }

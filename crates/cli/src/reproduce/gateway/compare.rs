@@ -13,7 +13,7 @@ use super::result::{Experiment, Run};
 pub struct Estimate {
     pub median: f64,
     pub interval: Interval,
-    /// How many values it is made of.
+    /// Number of values that the estimate is made of.
     pub count: usize,
 }
 
@@ -33,7 +33,7 @@ fn percentile(values: &[f64], p: f64) -> Option<f64> {
 /// One figure of a run.
 pub type Metric = fn(&Run) -> Option<f64>;
 
-/// What is measured, in what unit: the rows of the table of all arms.
+/// A metric, with its name and unit: a row of the table of all arms.
 pub struct Measured {
     pub name: &'static str,
     pub unit: &'static str,
@@ -141,7 +141,7 @@ pub struct Claim {
     pub of: Of,
 }
 
-/// Where a claim's figure comes from.
+/// Source of a claim's figure.
 pub enum Of {
     Runs(Metric),
     /// Time to recover, some runs never do.
@@ -271,7 +271,7 @@ impl Experiment {
         estimate(&found.nanoseconds, self.plan.seed)
     }
 
-    /// How a claim's figure changes from one arm to the other: median of the rounds' changes.
+    /// Change of a claim's figure from one arm to the other: median of the rounds' changes.
     pub fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
         let seed = self.plan.seed;
         let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
@@ -296,7 +296,7 @@ impl Experiment {
 /// An interval of fewer values than this says nothing.
 const FEWEST: usize = 5;
 
-/// What a change says of a claim.
+/// Verdict on a claim by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It was measured too few times.

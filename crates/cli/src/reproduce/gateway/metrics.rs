@@ -5,9 +5,9 @@
 use equic_report::stats::Sample;
 use equic_report::timeline;
 
-/// What a rate has to come back to, as a part of what it was before the attack, to count as recovered.
+/// Part of the rate before the attack that the rate has to come back to, to count as recovered.
 pub const RECOVERED: f64 = 0.9;
-/// For how many windows in a row.
+/// Number of windows in a row for which the rate has to stay there.
 pub const STEADY: usize = 3;
 
 /// Rates in whole windows from `start`; events after the last whole window before `end` are left out.
@@ -33,7 +33,7 @@ pub fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     Sample::from(rates).harmonic_mean()
 }
 
-/// How the rate took the attack.
+/// The rate before an attack and its recovery.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recovery {
     /// The median of the windows before the attack.

@@ -1,4 +1,4 @@
-//! What the experiment does: the arms, how much, when, and the command lines of its parts.
+//! Plan of the experiment: the arms, their sizes and times, and the command lines of its parts.
 //!
 //! The paper's experiment took more than two minutes, for its machine answered some tens of requests a
 //! second. Where the sequential clients would be done before the attack begins, all of its times are
@@ -17,7 +17,7 @@ use crate::part::allowed_cpus;
 pub const SEQUENTIAL: usize = 4;
 /// Clients that make many at once: the attackers.
 pub const PARALLEL: usize = 4;
-/// Where the server listens.
+/// Port that the server listens at.
 pub const PORT: u16 = 443;
 /// Simultaneous connections of a source: the paper's quota.
 pub const QUOTA: u32 = 5;
@@ -26,8 +26,8 @@ pub const QUOTA: u32 = 5;
 const REQUESTS: u32 = 1000;
 /// The same for a look.
 const QUICK_REQUESTS: u32 = 200;
-/// How long the sequential clients shall be at work without an attack, at least, in seconds: windows
-/// hold enough requests then, and no timeout is out of proportion.
+/// Seconds that the sequential clients shall be at work without an attack, at least: windows hold
+/// enough requests then, and no timeout is out of proportion.
 const BUSY: f64 = 15.0;
 /// The same for a look.
 const QUICK_BUSY: f64 = 3.5;
@@ -100,7 +100,7 @@ impl Arm {
     }
 }
 
-/// What was chosen.
+/// Choices for the experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub runs_per_arm: u32,
@@ -109,22 +109,22 @@ pub struct Plan {
     pub sequential_clients: usize,
     pub parallel_clients: usize,
     pub requests_per_client: u32,
-    /// How long the sequential clients shall take without an attack, at least; more requests are made
-    /// if they take less. None: the number of requests was given.
+    /// Seconds that the sequential clients shall take without an attack, at least; more requests
+    /// are made if they take less. None: the number of requests was given.
     pub busy_s: Option<f64>,
     pub bytes_per_request: u64,
     pub quota: u32,
-    /// How long the sequential clients take without an attack, as measured beforehand.
+    /// Seconds that the sequential clients take without an attack, as measured beforehand.
     pub calm_s: f64,
     /// The paper's times are multiplied with this.
     pub scale: f64,
-    /// When the parallel clients begin.
+    /// Time at which the parallel clients begin, seconds.
     pub start_s: f64,
-    /// How long they take to begin all of their requests.
+    /// Seconds in which the parallel clients begin all of their requests.
     pub attack_s: f64,
-    /// Requests each of them begins a second.
+    /// Requests that each parallel client begins a second.
     pub rate_per_parallel_client: f64,
-    /// How many each has under way at most.
+    /// Most requests that each parallel client has under way.
     pub slots_per_parallel_client: usize,
     /// Width of the windows rates are taken in.
     pub window_s: f64,
@@ -132,7 +132,7 @@ pub struct Plan {
     pub idle_timeout_ms: u64,
     /// Of a client's request.
     pub timeout_ms: u64,
-    /// How long the cost of a block is measured after each run.
+    /// Seconds for which the cost of a block is measured after each run.
     pub block_s: f64,
     /// Packets a second meanwhile.
     pub block_pps: u64,
@@ -211,7 +211,7 @@ impl Plan {
         (self.requests_per_client / 5).clamp(10, 200)
     }
 
-    /// How long a run takes, about.
+    /// Expected length of a run, in seconds.
     pub fn run_s(&self) -> f64 {
         1.3 * self.calm_s + self.timeout_ms as f64 / 1000.0 + self.block_s + 2.5
     }

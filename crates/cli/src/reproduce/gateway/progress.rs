@@ -1,4 +1,4 @@
-//! How far the experiment is: a bar with the time left on a terminal, a line for each run elsewhere.
+//! Progress of the experiment: a bar with the time left on a terminal, a line for each run elsewhere.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
@@ -18,7 +18,7 @@ const STEPS: f64 = 100.0;
 /// Shows how far it is.
 pub struct Progress {
     bar: Option<ProgressBar>,
-    /// Whether a line is due for each run.
+    /// Whether to print a line for each run.
     lines: bool,
     runs: u32,
     done: Cell<u32>,

@@ -22,10 +22,10 @@ pub struct Experiment {
     pub runs: Vec<Run>,
 }
 
-/// What one decision "over the quota" costs, without anything around it.
+/// Cost of one decision "over the quota", without anything around it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Which arm decides so.
+    /// Arm that decides so.
     pub arm: Arm,
     /// `BPF_PROG_TEST_RUN` of the XDP program, or the server's admission called in a loop.
     pub method: String,
@@ -39,15 +39,15 @@ pub struct Run {
     pub arm: Arm,
     /// All arms are played once a round, in random order.
     pub round: u32,
-    /// When the parallel clients began.
+    /// Time at which the parallel clients began, seconds.
     pub attack_s: f64,
-    /// When they began their last request.
+    /// Time at which the parallel clients began their last request, seconds.
     pub attack_end_s: f64,
-    /// When the first sequential client had made its requests: rates count until then.
+    /// Time at which the first sequential client had made its requests, seconds: rates count until then.
     pub first_done_s: f64,
-    /// When the last one had.
+    /// Time at which the last sequential client had made its requests, seconds.
     pub sequential_done_s: f64,
-    /// When all clients had.
+    /// Time at which all clients had made their requests, seconds.
     pub seconds: f64,
     pub legitimate: Legitimate,
     pub attackers: Outcomes,
@@ -58,13 +58,13 @@ pub struct Run {
     pub syscalls: BTreeMap<String, Calls>,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Why it could not be measured.
+    /// Reason that the cost of a block could not be measured; none if it was.
     pub block_missing: Option<String>,
-    /// What others did on the machine meanwhile, per cent of all of its CPUs.
+    /// CPU time of other processes meanwhile, per cent of all of the machine's CPUs.
     pub foreign_percent: f64,
 }
 
-/// How requests ended.
+/// Numbers of requests by their results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
     pub requests: u64,
@@ -74,7 +74,7 @@ pub struct Outcomes {
     pub errors: u64,
 }
 
-/// What sequential clients had.
+/// Results of the sequential clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Legitimate {
     pub outcomes: Outcomes,
@@ -104,7 +104,7 @@ pub struct Served {
     pub p99_ms: Option<f64>,
 }
 
-/// What the server used.
+/// The server's use of CPU and memory, and its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// CPU time until all clients were done.
@@ -119,7 +119,7 @@ pub struct Server {
     pub stats: Value,
 }
 
-/// What the gateway did until all clients were done.
+/// Counts of the gateway until all clients were done.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gateway {
     /// Attached in the driver.
@@ -132,8 +132,8 @@ pub struct Gateway {
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// What turning away an attempt costs, measured after the run on the same server: a source that
-/// holds its quota goes on trying.
+/// Cost of turning away an attempt, measured after the run on the same server: a source that holds
+/// its quota goes on trying.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// Attempts that were turned away.

@@ -114,7 +114,7 @@ pub fn tables(experiment: &Experiment) -> [Table; 2] {
     [against, all]
 }
 
-/// What has to be known to read the figures.
+/// Notes that a reader of the figures needs.
 pub fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
@@ -175,7 +175,7 @@ pub fn notes(experiment: &Experiment) -> Vec<String> {
     notes
 }
 
-/// What can be said of each claim of the paper.
+/// Sentence about each claim of the paper.
 pub fn verdicts(experiment: &Experiment) -> Vec<String> {
     let mut sentences = Vec::new();
     for claim in &CLAIMS {

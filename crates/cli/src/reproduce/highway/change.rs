@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 /// Resamples of an interval, as in the tables of `equic bench`.
 const RESAMPLES: usize = 2000;
 
-/// What a figure is multiplied with: the median over rounds, and its 95 % interval by the bootstrap.
+/// Factor between two figures: the median over rounds, and its 95 % interval by the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     pub median: f64,

@@ -1,4 +1,4 @@
-//! What is kept of the experiment: every figure of every round.
+//! Data that is kept of the experiment: every figure of every round.
 
 use equic_bench::result::Row;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct Highway {
     pub parts: Vec<Measured>,
 }
 
-/// What was chosen.
+/// Choices for the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Rounds of each part.
@@ -51,7 +51,7 @@ impl Highway {
 }
 
 impl Measured {
-    /// Who was measured, in the order of the list of implementations.
+    /// Names of the implementations that were measured, in the order of the list of implementations.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -67,7 +67,7 @@ impl Measured {
         self.part.values().to_vec()
     }
 
-    /// What was measured of an implementation at a setting.
+    /// Figures of an implementation at a setting; none if it was not measured.
     pub fn row(&self, name: &str, value: &str) -> Option<&Row> {
         let knob = self.part.knob();
         self.rows.iter().find(|row| {

@@ -1,9 +1,9 @@
-//! What the paper measured, on 10G links: the means of its raw data, which `equic bench import-tumi8`
+//! Figures of the paper, on 10G links: the means of its raw data, which `equic bench import-tumi8`
 //! computes again. Its figures of the largest buffers are of 1.7 MB.
 
 use super::part::Part;
 
-/// What became of an implementation's goodput.
+/// The paper's change of an implementation's goodput.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     pub part: Part,

@@ -16,16 +16,16 @@ use super::data::{Measured, Settings};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// How often a run that is waited for is looked at.
+/// Time between two looks at a run that is waited for.
 const LOOK: Duration = Duration::from_millis(100);
-/// What to do after an interruption.
+/// Advice after an interruption.
 const AGAIN: &str = "the same with --resume goes on with it";
 /// QUIC.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
 /// The same where AES has to be switched off: quinn on a library that can be told so.
 const SWITCHABLE: [&str; 6] = ["equic", "quinn-aws-lc", "quiche", "s2n-quic", "tquic", "quic-go"];
 
-/// What is varied.
+/// Setting that a part of the experiment varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -58,7 +58,7 @@ impl Part {
         }
     }
 
-    /// What it is about.
+    /// Title of the part.
     pub const fn title(self) -> &'static str {
         match self {
             Part::Buffers => "Receive buffers",
@@ -68,7 +68,7 @@ impl Part {
         }
     }
 
-    /// What is swept.
+    /// Name of the setting that is swept.
     pub const fn knob(self) -> &'static str {
         match self {
             Part::Buffers => "rcvbuf",
@@ -90,7 +90,7 @@ impl Part {
         }
     }
 
-    /// Who is measured, as far as these are chosen.
+    /// Names of the implementations that the part measures, among those chosen.
     fn names(self, chosen: &[String]) -> Vec<&'static str> {
         let all: &[&str] = match self {
             Part::Aes => &SWITCHABLE,

@@ -144,7 +144,7 @@ fn spread() -> Table {
     table
 }
 
-/// What has to be known to read the figures.
+/// Notes that a reader of the figures needs.
 fn notes(highway: &Highway) -> Vec<String> {
     let settings = &highway.settings;
     let rows = || highway.parts.iter().flat_map(|part| &part.rows);

@@ -1,4 +1,4 @@
-//! What held of the paper's findings.
+//! Verdicts on the paper's findings.
 
 use equic_report::number;
 

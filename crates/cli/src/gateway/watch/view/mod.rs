@@ -20,7 +20,7 @@ pub mod theme;
 
 use theme::Theme;
 
-/// How something went.
+/// Tone of a message: success or failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Good,
@@ -32,9 +32,9 @@ pub struct Scene<'a> {
     pub picture: &'a Picture,
     pub choices: &'a Choices,
     pub theme: Theme,
-    /// Why there is nothing new: the gateway has gone.
+    /// Reason that there is nothing new, if the gateway has gone.
     pub gone: Option<&'a str>,
-    /// How the last deed went.
+    /// Message on the result of the last action, and its tone.
     pub message: Option<(Tone, &'a str)>,
 }
 
@@ -168,7 +168,7 @@ fn header(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Line::from(right_line), right);
 }
 
-/// What is protected, and who feeds it.
+/// Draws the services that are protected, and the servers that feed the gateway.
 fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let (picture, theme) = (scene.picture, scene.theme);
     let room = usize::from(area.height.saturating_sub(1));
@@ -202,7 +202,7 @@ fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// What a curve shows: its name, its colour, now and before.
+/// Figures of a curve: its name, its colour, the value now and those before.
 fn measure<'a>(scene: &Scene<'a>, passed: bool) -> (&'static str, Style, f64, &'a [f64]) {
     let (picture, theme) = (scene.picture, scene.theme);
     match (passed, picture.dry_run) {

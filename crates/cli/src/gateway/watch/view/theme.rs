@@ -7,7 +7,7 @@ use ratatui::symbols::{bar, border};
 use ratatui::text::Span;
 use ratatui::widgets::Block;
 
-/// How things are drawn.
+/// Style that the screen is drawn with: colours or none, Unicode or ASCII.
 #[derive(Clone, Copy, Debug)]
 pub struct Theme {
     pub colour: bool,
@@ -61,7 +61,7 @@ impl Theme {
         self.fg(Color::DarkGray)
     }
 
-    /// What the eye is to find.
+    /// Style of the parts that the eye is to find.
     pub fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
