@@ -1,4 +1,4 @@
-//! What it costs that every operation can be replaced, where none is: `make bench-operations`.
+//! Cost of operations being replaceable, measured where none is replaced: `make bench-operations`.
 //!
 //! Two builds of this program, one in which no hook can be attached (the feature
 //! `bench-without-operations`), take turns to move data between two connections in memory, with real

@@ -112,7 +112,7 @@ struct Parts {
 }
 
 impl IdSource {
-    /// Of its parts.
+    /// Makes a source of connection IDs from a generator and the key of stateless reset tokens.
     pub fn new(generator: Arc<dyn ConnectionIdGenerator>, reset: ResetKey) -> IdSource {
         IdSource(Arc::new(Parts { generator, reset }))
     }
@@ -134,22 +134,22 @@ impl IdSource {
         self.0.generator.id_len()
     }
 
-    /// What makes tokens.
+    /// Key that stateless reset tokens are derived from.
     pub fn reset_key(&self) -> &ResetKey {
         &self.0.reset
     }
 }
 
-/// What an endpoint has to know to bring datagrams to a connection.
+/// Change of connection IDs or reset tokens, by which an endpoint routes datagrams to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdChange {
     /// Packets may carry this ID.
     Issued(ConnectionId),
-    /// They may not any more.
+    /// Packets may not carry this ID any more.
     Retired(ConnectionId),
     /// A datagram that belongs to nobody and ends with this resets the connection.
     TokenLearned(ResetToken),
-    /// It does not any more.
+    /// A datagram that ends with this token does not reset the connection any more.
     TokenForgotten(ResetToken),
 }
 
@@ -173,12 +173,12 @@ fn note(changes: &mut VecDeque<IdChange>, change: IdChange) {
     changes.push_back(change);
 }
 
-/// What the peer did wrong with connection IDs.
+/// Error of the peer in its use of connection IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdError {
     /// More than we keep: CONNECTION_ID_LIMIT_ERROR.
     Limit,
-    /// It contradicts itself: PROTOCOL_VIOLATION.
+    /// The peer's frame contradicts an earlier one or the connection's state: PROTOCOL_VIOLATION.
     Violation,
 }
 
@@ -187,7 +187,7 @@ pub enum IdError {
 pub struct LocalIds {
     active: BTreeMap<u64, ConnectionId>,
     next: u64,
-    /// How many the peer keeps.
+    /// Most connection IDs to give out: the peer's `active_connection_id_limit`, or our own maximum if lower.
     limit: u64,
     /// To be told in NEW_CONNECTION_ID frames.
     to_tell: BTreeSet<u64>,
@@ -220,7 +220,7 @@ impl LocalIds {
         }
     }
 
-    /// What changed since the last call, one at a time. The ID of the handshake is not among it.
+    /// The oldest change since the last call; none when all were told. The ID of the handshake is not among them.
     pub fn poll_change(&mut self) -> Option<IdChange> {
         self.changes.pop_front()
     }
@@ -230,7 +230,7 @@ impl LocalIds {
         self.limit = limit.min(max);
     }
 
-    /// Whether another may be given out.
+    /// Whether the peer's limit allows another connection ID to be given out.
     pub fn wants_more(&self) -> bool {
         (self.active.len() as u64) < self.limit
     }
@@ -250,7 +250,7 @@ impl LocalIds {
         self.to_tell.remove(&(self.next - 1));
     }
 
-    /// Whether there is an ID to tell of.
+    /// Whether there is a connection ID to tell the peer of in a NEW_CONNECTION_ID frame.
     pub fn has_news(&self) -> bool {
         !self.to_tell.is_empty()
     }
@@ -296,7 +296,7 @@ impl LocalIds {
         Some(NewId { sequence, id: *id, token: *token })
     }
 
-    /// Whether packets with this ID are ours.
+    /// Whether packets with this connection ID are for this connection.
     pub fn contains(&self, id: ConnectionId) -> bool {
         self.active.values().any(|active| *active == id)
     }
@@ -324,7 +324,7 @@ pub struct RemoteIds {
     none: bool,
     /// Those we have used and given back.
     retired: RangeSet,
-    /// How many we keep.
+    /// Most of the peer's connection IDs that are kept at a time: our `active_connection_id_limit`.
     limit: u64,
     to_retire: BTreeSet<u64>,
     /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
@@ -349,7 +349,7 @@ impl RemoteIds {
         }
     }
 
-    /// What changed since the last call, one at a time.
+    /// The oldest change of reset tokens since the last call; none when all were told.
     pub fn poll_change(&mut self) -> Option<IdChange> {
         self.changes.pop_front()
     }
@@ -411,7 +411,7 @@ impl RemoteIds {
         }
     }
 
-    /// Whether these are the token of an ID in use: the peer has lost the connection
+    /// Whether `token` is the stateless reset token of an ID in use: the peer has lost the connection
     /// (RFC 9000 s.10.3.1). Takes the same time for every token.
     pub fn is_reset(&self, token: ResetToken) -> bool {
         self.ids.values().fold(false, |found, (_, known)| found | (*known == Some(token)))
@@ -479,7 +479,7 @@ impl RemoteIds {
         (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }
 
-    /// Whether there is an ID to retire.
+    /// Whether there is a RETIRE_CONNECTION_ID frame to send.
     pub fn has_news(&self) -> bool {
         !self.to_retire.is_empty()
     }

@@ -17,17 +17,17 @@ impl RangeSet {
         RangeSet { ranges: Vec::new() }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many ranges it consists of.
+    /// Number of ranges that the set consists of.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// How many numbers are in it.
+    /// Number of numbers in the set.
     pub fn covered(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
@@ -52,19 +52,19 @@ impl RangeSet {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
-    /// Whether `number` is in it.
+    /// Whether `number` is in the set.
     pub fn contains(&self, number: u64) -> bool {
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
 
-    /// Whether a number of `range`, or one next to it, is in it: adding it makes no further range.
+    /// Whether a number of `range`, or one next to it, is in the set: adding `range` makes no further range.
     pub fn touches(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 < range.start);
         self.ranges.get(at).is_some_and(|have| have.0 <= range.end)
     }
 
-    /// Whether a number of `range` is in it.
+    /// Whether a number of `range` is in the set.
     pub fn intersects(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 <= range.start);
         self.ranges.get(at).is_some_and(|have| have.0 < range.end)

@@ -1,4 +1,4 @@
-//! What has been received in a packet number space, and when to say so (RFC 9000 s.13.2;
+//! Packets received in a packet number space, and the time to acknowledge them (RFC 9000 s.13.2;
 //! draft-ietf-quic-ack-frequency).
 
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::ranges::RangeSet;
 
-/// How many ranges are remembered and reported (RFC 9000 s.13.2.3). A packet older than all of them
-/// counts as a duplicate.
+/// Most ranges of packet numbers remembered and reported (RFC 9000 s.13.2.3). A packet older than all of
+/// them counts as a duplicate.
 const RANGES: usize = 64;
 
 /// A codepoint of the IP header (RFC 3168 s.5).
@@ -36,7 +36,7 @@ pub struct EcnCounts {
 }
 
 impl EcnCounts {
-    /// Whether none was marked.
+    /// Whether no packet was marked.
     pub fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
@@ -51,13 +51,13 @@ impl EcnCounts {
     }
 }
 
-/// How often to acknowledge.
+/// Policy on how soon and how often to acknowledge packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckPolicy {
     /// An acknowledgement is due once more than so many ack-eliciting packets wait for one
     /// (draft-ietf-quic-ack-frequency s.4); RFC 9000 s.13.2.2 means 1.
     pub ack_eliciting_threshold: u64,
-    /// How long one may wait.
+    /// Longest time that an acknowledgement may wait.
     pub max_ack_delay: Duration,
     /// From how much reordering on it is reported at once; 0: never, 1: any
     /// (draft-ietf-quic-ack-frequency s.6.2).
@@ -97,7 +97,7 @@ pub struct ReceivedPackets {
     reported: Option<u64>,
     /// Ack-eliciting packets that no ACK frame has told of.
     waiting: u64,
-    /// When the first of them must be told of.
+    /// Time at which the first of the waiting packets must be acknowledged; none: no packet waits.
     deadline: Option<Timestamp>,
     /// Since when an acknowledgement is due at once.
     immediate: bool,
@@ -107,7 +107,7 @@ pub struct ReceivedPackets {
 }
 
 impl ReceivedPackets {
-    /// Whether this number was received before, or is too old to tell.
+    /// Whether packet `number` was received before, or is too old to tell.
     pub fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
@@ -148,7 +148,7 @@ impl ReceivedPackets {
         }
     }
 
-    /// Whether this packet shows as much reordering as the peer wants to hear of at once
+    /// Whether packet `number` shows as much reordering as the peer wants to hear of at once
     /// (draft-ietf-quic-ack-frequency s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
@@ -183,12 +183,12 @@ impl ReceivedPackets {
         self.waiting > 0 || self.immediate
     }
 
-    /// When an ACK frame becomes due.
+    /// Time at which an ACK frame becomes due; none: no packet waits for one.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.deadline
     }
 
-    /// What to put into an ACK frame, from the highest range down; empty: nothing was received.
+    /// Ranges of packet numbers to put into an ACK frame, from the highest down; empty: nothing was received.
     pub fn ranges(&self) -> &RangeSet {
         &self.ranges
     }

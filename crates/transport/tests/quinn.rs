@@ -147,7 +147,7 @@ fn quinn_server(identity: &Identity) -> SocketAddr {
     told.recv().unwrap()
 }
 
-/// What a stream has to say, and what came back.
+/// Data to send on a stream, and the data that came back.
 struct Exchange {
     id: StreamId,
     data: Vec<u8>,

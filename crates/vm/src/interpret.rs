@@ -13,7 +13,7 @@ struct Machine {
     budget: u64,
 }
 
-/// What `exit` comes back to.
+/// State that `exit` restores in the calling function.
 #[derive(Clone, Copy, Default)]
 struct Frame {
     back: usize,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{ENGINES, asm, config, instance_with};
 use equic_vm::{Caller, HelperError, Helpers, LoadError, Program, Region, Trap, TrapKind};
 
-/// What has to become of a program.
+/// Expected fate of a program.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     /// The check refuses it, at this instruction, in these words.

@@ -47,7 +47,7 @@ impl ConnectionId {
         usize::from(self.len)
     }
 
-    /// Whether it is the zero-length connection ID.
+    /// Whether the connection ID has zero length.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

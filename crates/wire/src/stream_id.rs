@@ -12,7 +12,7 @@ pub enum Side {
     Server,
 }
 
-/// Which ends may send on a stream.
+/// Direction of a stream: the ends that may send on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Both ends.
@@ -58,12 +58,12 @@ impl StreamId {
         VarInt::new(index | initiator_bit | direction_bit).ok().map(StreamId)
     }
 
-    /// Who opened it.
+    /// Side that opened the stream.
     pub const fn initiator(self) -> Side {
         if self.0.get() & 1 == 0 { Side::Client } else { Side::Server }
     }
 
-    /// Who may send on it.
+    /// Direction of the stream: the ends that may send on it.
     pub const fn direction(self) -> Direction {
         if self.0.get() & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
     }
@@ -73,7 +73,7 @@ impl StreamId {
         self.0.get() >> 2
     }
 
-    /// Whether `side` may send on it.
+    /// Whether `side` may send on the stream.
     pub fn may_send(self, side: Side) -> bool {
         self.direction() == Direction::Bidirectional || self.initiator() == side
     }

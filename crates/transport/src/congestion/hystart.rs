@@ -12,7 +12,7 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// What slow start should do with acknowledged bytes.
+/// Growth of the window that slow start should make of acknowledged bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlowStart {
     /// Add so many bytes to the window.
@@ -97,7 +97,7 @@ impl HyStart {
         }
     }
 
-    /// Whether conservative slow start is over.
+    /// Ends a round trip; returns whether conservative slow start is over.
     fn end_round(&mut self, now: Timestamp) -> bool {
         self.round_start = Some(now);
         self.last_round_min = self.round_min.take();

@@ -34,14 +34,14 @@ pub use pacer::{Pacer, Rate};
 pub use rate::{DeliveryRate, RateSample};
 pub use usage::WindowUsage;
 
-/// What newly acknowledged packets tell.
+/// Input to a congestion controller from packets newly acknowledged by an ACK frame.
 #[derive(Debug, Clone, Copy)]
 pub struct AckSample<'a> {
-    /// When the acknowledgement was taken in.
+    /// Time at which the acknowledgement was taken in.
     pub now: Timestamp,
     /// Bytes that are no longer in flight.
     pub acked: u64,
-    /// When the largest packet newly acknowledged was sent.
+    /// Time at which the largest packet newly acknowledged was sent.
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgement.
     pub in_flight: u64,
@@ -50,11 +50,11 @@ pub struct AckSample<'a> {
     pub app_limited: bool,
     /// The path's round-trip time, with this sample in it.
     pub rtt: &'a RttEstimator,
-    /// How fast the path delivers, by [`DeliveryRate`].
+    /// Rate at which the path delivers, by [`DeliveryRate`]; none if it cannot be told from these packets.
     pub rate: Option<RateSample>,
 }
 
-/// Why the path is congested.
+/// Sign that the path is congested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Packets were lost, so many bytes.
@@ -100,13 +100,13 @@ pub trait Controller: fmt::Debug + Send {
     /// The slow start threshold in bytes; none: not left yet, or the algorithm has none.
     fn slow_start_threshold(&self) -> Option<u64>;
 
-    /// How fast to send.
+    /// Rate at which packets should be sent.
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
-    /// Which state it is in, for logs; the usual two unless it has others.
+    /// Name of the controller's state, for logs; slow start or congestion avoidance unless it has others.
     fn state(&self) -> &'static str {
         match self.slow_start_threshold() {
             Some(threshold) if self.window() >= threshold => "congestion_avoidance",
@@ -114,7 +114,7 @@ pub trait Controller: fmt::Debug + Send {
         }
     }
 
-    /// What it is called in logs.
+    /// Name of the algorithm, for logs.
     fn name(&self) -> &'static str;
 }
 

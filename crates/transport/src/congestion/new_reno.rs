@@ -15,7 +15,7 @@ pub struct NewReno {
     recovery_start: Option<Timestamp>,
     /// Nothing sent since then was acknowledged yet.
     recovering: bool,
-    /// What is left of the growth in congestion avoidance, in bytes times the window: less than a byte.
+    /// Remainder of the growth in congestion avoidance, in bytes times the window: less than a byte.
     /// A reduction leaves it and what was grown before: RFC 9002 B.5 grows with each acknowledgement.
     rest: u64,
     /// Window and threshold before the last reaction.

@@ -25,7 +25,7 @@ impl Rate {
         self.0
     }
 
-    /// How long so many bytes take.
+    /// Time that sending `bytes` takes at this rate.
     pub fn time_for(self, bytes: u64) -> Duration {
         Duration::try_from_secs_f64(bytes as f64 / self.0).unwrap_or(Duration::MAX)
     }
@@ -41,7 +41,7 @@ pub struct Pacer {
     updated: Timestamp,
 }
 
-/// How much of the rate may leave at once: a timer tick and a GSO batch.
+/// Time whose worth of the rate may leave at once: a timer tick and a GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
 impl Pacer {
@@ -59,7 +59,7 @@ impl Pacer {
         self.updated = self.updated.max(now);
     }
 
-    /// When a datagram may leave: none means now.
+    /// Earliest time at which a datagram of `datagram` bytes may leave; none means now.
     pub fn next(&mut self, now: Timestamp, rate: Rate, datagram: u16) -> Option<Timestamp> {
         self.refill(now, rate, datagram);
         let lacking = f64::from(datagram) - self.tokens;

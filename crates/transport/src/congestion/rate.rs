@@ -1,4 +1,4 @@
-//! How fast a path delivers (draft-ietf-ccwg-bbr s.4.1).
+//! Rate at which a path delivers (draft-ietf-ccwg-bbr s.4.1).
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct DeliveryRate {
     app_limited_until: u64,
 }
 
-/// What the packets of an ACK frame tell of the path.
+/// Measurement of the path's delivery from the packets that an ACK frame acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateSample {
     /// Bytes a second, over the time of `delivered`; none: the interval was too short to tell.
@@ -29,7 +29,7 @@ pub struct RateSample {
     pub prior_delivered: u64,
     /// Bytes delivered so far in all.
     pub total_delivered: u64,
-    /// Whether the application was what held the rate down.
+    /// Whether the rate was limited by the application rather than the path.
     pub app_limited: bool,
     /// The newest packet's round trip.
     pub rtt: Duration,

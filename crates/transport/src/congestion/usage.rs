@@ -1,4 +1,4 @@
-//! Whether a path's congestion window is used (RFC 9002 s.7.8).
+//! Record of whether a path's congestion window is used up (RFC 9002 s.7.8).
 
 use crate::Timestamp;
 
@@ -9,9 +9,9 @@ use crate::Timestamp;
 /// it is full, or when nothing waits any more.
 #[derive(Debug, Clone, Default)]
 pub struct WindowUsage {
-    /// When the window was last found full.
+    /// Time at which the window was last found full; none: never.
     full_at: Option<Timestamp>,
-    /// When it last had room and nothing came to fill it.
+    /// Time at which the window last had room and nothing was waiting to fill it; none: never.
     underused_at: Option<Timestamp>,
 }
 
@@ -26,7 +26,7 @@ impl WindowUsage {
         self.underused_at = Some(now);
     }
 
-    /// Whether the window was used up while a packet sent at this time was in flight, so that its
+    /// Whether the window was used up while a packet sent at `sent` was in flight, so that its
     /// acknowledgement may let the window grow.
     pub fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);

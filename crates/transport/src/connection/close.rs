@@ -10,14 +10,14 @@ use crate::operation::Operation;
 /// Bytes of a reason phrase that are sent and kept.
 const MAX_REASON: usize = 256;
 
-/// Why a connection was closed.
+/// Error that a connection was closed with, as in a CONNECTION_CLOSE frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionError {
-    /// By the application rather than by the transport.
+    /// Whether the application closed the connection rather than the transport.
     pub application: bool,
     /// The error code.
     pub code: u64,
-    /// For people.
+    /// Reason phrase, for people to read.
     pub reason: String,
 }
 
@@ -27,7 +27,7 @@ impl ConnectionError {
     }
 }
 
-/// How it ended.
+/// Way in which a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloseReason {
     /// We closed it.
@@ -40,7 +40,7 @@ pub enum CloseReason {
     StatelessReset,
 }
 
-/// Where the end stands (RFC 9000 s.10.2).
+/// Progress of the connection's end (RFC 9000 s.10.2).
 #[derive(Debug, Default)]
 pub(super) enum Closing {
     #[default]

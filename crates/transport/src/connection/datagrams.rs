@@ -10,7 +10,7 @@ use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::operation::Operation;
 
-/// What a waiting datagram costs beside its bytes, so that empty ones are bounded, too.
+/// Memory in bytes that a waiting datagram costs beside its data, so that empty ones are bounded, too.
 const OVERHEAD: usize = size_of::<Bytes>();
 
 /// A DATAGRAM frame of any size that fits into a packet is taken (RFC 9221 s.3).
@@ -19,7 +19,7 @@ const MAX_FRAME: usize = 65_535;
 /// Bytes of a short header with the longest packet number, without the connection ID, and of the tag.
 const PACKET_OVERHEAD: usize = 1 + 4 + 16;
 
-/// Why a datagram is not sent.
+/// Reason for which a datagram cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramError {
     /// The peer takes none, or its transport parameters have not come yet.
@@ -91,12 +91,12 @@ impl Datagrams {
         buffer.min(MAX_FRAME) as u64
     }
 
-    /// Whether something waits for the network.
+    /// Whether a datagram waits to be sent.
     pub fn wants_to_send(&self) -> bool {
         !self.outgoing.waiting.is_empty()
     }
 
-    /// Whether one goes before all other frames.
+    /// Whether a waiting datagram is to be sent before all other frames.
     pub fn goes_first(&self) -> bool {
         self.first
     }

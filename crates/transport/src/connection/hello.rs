@@ -1,4 +1,4 @@
-//! What a server reads of a ClientHello before TLS does (RFC 8446 s.4.1.2): the version to answer in
+//! The parts of a ClientHello that a server reads before TLS does (RFC 8446 s.4.1.2): the version to answer in
 //! has to be known when TLS begins, for its keys are made for it (RFC 9368 s.2.3).
 
 use equic_wire::params::{TransportParameters, VersionInformation};
@@ -11,14 +11,14 @@ const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
 /// RFC 8446 s.4.2.
 const EARLY_DATA: u16 = 42;
 
-/// What matters of it.
+/// The parts of a ClientHello that the transport needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ClientHello<'a> {
     pub parameters: Option<&'a [u8]>,
     pub early_data: bool,
 }
 
-/// Whether more has to come before TLS can do something with it; not, if it is no ClientHello.
+/// Whether `bytes` are only the beginning of a ClientHello, too little for TLS to act on.
 pub(super) fn is_partial(bytes: &[u8], most: usize) -> bool {
     match bytes {
         [CLIENT_HELLO, a, b, c, rest @ ..] => {

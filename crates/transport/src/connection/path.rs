@@ -1,4 +1,4 @@
-//! What a connection knows of its paths: a path is a pair of addresses.
+//! State that a connection keeps of its paths: a path is a pair of addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::bounds::Hold;
 use super::config::TransportConfig;
 use super::space::PathId;
 
-/// How many times what came an address gets that is not validated (RFC 9000 s.8.1).
+/// Most bytes to send to an address not yet validated, as a multiple of those received from it (RFC 9000 s.8.1).
 const AMPLIFICATION: u64 = 3;
 
 /// Paths of a connection at a time; the oldest that is of no use goes first.
@@ -43,13 +43,13 @@ impl Words for PathKey {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Challenge {
     pub data: [u8; 8],
-    /// When it is given up.
+    /// Time at which the challenge is given up.
     pub until: Timestamp,
     /// To be sent now.
     pub due: bool,
-    /// When to ask again.
+    /// Time at which to send the challenge again; none: not again.
     pub again: Option<Timestamp>,
-    /// How often it was asked.
+    /// Number of times that the challenge was sent.
     pub sent: u32,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Challenge {
 pub(super) struct Paths {
     /// In the order in which they came; at most [`MAX_PATHS`].
     list: Vec<Path>,
-    /// Where the active one is in the list.
+    /// Index of the active path in `list`.
     active: usize,
     next: u32,
 }
@@ -158,7 +158,7 @@ impl Paths {
 
 pub(super) struct Path {
     pub key: PathKey,
-    /// Whose packet numbers and connection IDs it uses (RFC 10069).
+    /// Path ID whose packet numbers and connection IDs the path uses (RFC 10069).
     pub id: PathId,
     pub remote: SocketAddr,
     /// Our address, as far as it is known.
@@ -179,7 +179,7 @@ pub(super) struct Path {
     pub validated: bool,
     /// Somebody else may have named the address, to have it flooded; not so those that we chose.
     pub limited: bool,
-    /// Which of the peer's connection IDs is used on it.
+    /// Sequence number of the peer's connection ID that is used on this path.
     pub remote_id: u64,
     pub challenge: Option<Challenge>,
     /// The congestion window that a hook wants.
@@ -248,13 +248,13 @@ impl Path {
     }
 
     /// Whether there is credit for a datagram: one as large as those of the handshake must be
-    /// (RFC 9000 s.14.1); later, as large as may be (s.8.2.1).
+    /// (RFC 9000 s.14.1); later, as large as the path allows (s.8.2.1).
     pub fn may_send(&self) -> bool {
         let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
         self.credit().is_none_or(|credit| credit >= least)
     }
 
-    /// Whether something waits that asks whether the peer is there, or answers it, and may go.
+    /// Whether a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.
     pub fn may_probe(&self) -> bool {
         let asks = self.challenge.is_some_and(|challenge| challenge.due);
         (asks || self.response.is_some()) && self.may_send()

@@ -45,7 +45,7 @@ impl Connection {
         fits
     }
 
-    /// Whether a token is to be sent now.
+    /// Whether a NEW_TOKEN frame is to be sent now.
     pub(super) fn has_token(&self) -> bool {
         self.progress.complete && !self.tokens.is_empty()
     }

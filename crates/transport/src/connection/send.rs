@@ -1,4 +1,4 @@
-//! Which packets next, and how they are protected (RFC 9000 s.12, RFC 9001 s.5).
+//! Choice of the next packets, and their protection (RFC 9000 s.12, RFC 9001 s.5).
 
 use equic_wire::packet::{
     FinishedPacket, LongHeader, LongKind, MIN_INITIAL_DATAGRAM, OpenPacket, ShortHeader,
@@ -28,20 +28,20 @@ const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 /// A datagram has one packet at most of each space; application data of one path ID is enough.
 const MAX_PACKETS: usize = 3;
 
-/// How many packet numbers may be left out at once.
+/// Most packet numbers that may be left out at once.
 const MAX_SKIP: u64 = 64;
 
 /// At most so many packets between two numbers left out.
 const MAX_SKIP_DISTANCE: u64 = 8192;
 
-/// What a datagram may hold.
+/// Limits on the content of a datagram to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
-    /// The way it goes.
+    /// Path that the datagram goes on.
     pub path: PathKey,
-    /// Bytes.
+    /// Most bytes of UDP payload.
     pub size: usize,
-    /// Whether packets that count toward congestion may go: window and pace have room.
+    /// Whether packets that count toward bytes in flight may be sent: window and pace have room.
     pub in_flight: bool,
     /// The path is not the active one: nothing but frames that probe it (RFC 9000 s.9.1).
     pub passive: bool,
@@ -49,7 +49,7 @@ pub(super) struct Allowance {
     pub mtu_probe: bool,
 }
 
-/// How far PADDING frames are to fill the datagram with a packet, in bytes from its beginning.
+/// Size that PADDING frames are to fill a datagram to, in bytes from the datagram's beginning.
 #[derive(Clone, Copy)]
 struct Padding {
     to: usize,
@@ -210,7 +210,7 @@ impl Connection {
         Some(allowance)
     }
 
-    /// When a datagram may leave; none: now.
+    /// Earliest time at which a datagram may leave; none: now.
     fn pace(&mut self, now: Timestamp, key: PathKey, size: u16) -> Option<Timestamp> {
         let rate = self.pacing_rate(key);
         self.operate_within(
@@ -295,7 +295,7 @@ impl Connection {
         ) && self.acks_go(id, path)
     }
 
-    /// Whether acknowledgements of a space go this way.
+    /// Whether acknowledgements of packet number space `id` are to be sent on this path.
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
         let chosen = self.operate_within(
             Operation::SelectACKPath,
@@ -455,7 +455,7 @@ impl Connection {
         Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
-    /// Whether the next packet goes without the Fixed Bit (RFC 9287 s.3.1).
+    /// Whether the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
     fn greases_bit(&mut self) -> bool {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.grease_quic_bit)

@@ -128,7 +128,7 @@ pub(super) struct Sent {
     pub frames: Vec<SentFrame>,
     /// Marked ECT(0).
     pub marked: bool,
-    /// Which way it went.
+    /// Path that the packet was sent on.
     pub path: PathKey,
 }
 

@@ -1,4 +1,4 @@
-//! What a handshake begins with, and begins again with: TLS, versions, transport parameters.
+//! The inputs of a handshake, also when it begins again: TLS, versions, transport parameters.
 
 use std::sync::Arc;
 
@@ -27,15 +27,15 @@ enum Tls {
     Null(Arc<InsecureNullCrypto>, Side),
 }
 
-/// What kind of connections a server takes.
+/// Configuration by which a server takes connections: with TLS, or without protection.
 pub(crate) trait Serve: Send + Sync {
     fn transport(&self) -> &Arc<TransportConfig>;
     fn preferred_addresses(&self) -> Option<PreferredAddresses>;
-    /// Whether it takes connections of this version.
+    /// Whether the server takes connections of this version.
     fn speaks(&self, version: KnownVersion) -> bool;
     /// The suite of Initial packets.
     fn suite(&self) -> Result<Suite, StartError>;
-    /// What a connection of this version begins with; `suite` need not be offered by TLS.
+    /// The inputs of the handshake for a connection of this version; `suite` need not be offered by TLS.
     fn start(&self, suite: Suite, version: KnownVersion) -> Result<Start, StartError>;
 }
 
@@ -85,13 +85,13 @@ pub(crate) struct Start {
     pub original: KnownVersion,
     /// The one that TLS makes keys for: what is hoped for, until it is known.
     pub keyed: KnownVersion,
-    /// What a client's Initial packets carry.
+    /// Token that a client's Initial packets carry; empty: none.
     pub token: Bytes,
     /// Source Connection ID of the Retry packet.
     pub retry: Option<ConnectionId>,
     /// A Version Negotiation packet was followed.
     pub negotiated: bool,
-    /// What a client's first packets say instead of their version.
+    /// Version that a client's first packets carry in place of the real one; none: the real one.
     pub unknown: Option<Version>,
     /// A server's: what has come of the ClientHello; none: TLS has it.
     pub hello: Option<Vec<u8>>,

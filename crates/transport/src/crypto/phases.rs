@@ -8,17 +8,17 @@ use super::limits::{KeyLimits, last_words};
 use super::session::KeySource;
 use crate::Timestamp;
 
-/// What could not be opened.
+/// Reason for which a packet could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenError {
-    /// It is not the peer's, or damaged: to be dropped without a word (RFC 9001 s.5.5).
+    /// The packet is not the peer's, or damaged: to be dropped without a word (RFC 9001 s.5.5).
     Forged,
     /// The peer updated its keys before our last update was acknowledged, or went back to old ones:
     /// KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
     KeyUpdate,
 }
 
-/// How much of what they may protect the current keys have protected (RFC 9001 s.6.6).
+/// Share of the packets they may protect that the current keys have protected (RFC 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wear {
     /// Less than half.
@@ -42,7 +42,7 @@ struct Phase {
     first_received: Option<u64>,
     /// Packets sent with it.
     sealed: u64,
-    /// When the peer first acknowledged one of them.
+    /// Time at which the peer first acknowledged a packet of this key phase; none: not yet.
     confirmed: Option<Timestamp>,
 }
 
@@ -94,7 +94,7 @@ impl OneRttKeys {
         self.bit
     }
 
-    /// How often the keys were updated, by either side.
+    /// Number of key updates so far, by either side.
     pub fn updates(&self) -> u64 {
         self.updates
     }
@@ -117,7 +117,7 @@ impl OneRttKeys {
     /// Encrypts `payload`, in place; the tag goes behind it.
     ///
     /// # Errors
-    /// When the payload is longer than AEAD allows, or the keys may protect no more packets.
+    /// If the payload is longer than AEAD allows, or the keys may protect no more packets.
     pub fn seal(
         &mut self,
         number: u64,
@@ -134,7 +134,7 @@ impl OneRttKeys {
         Ok(tag)
     }
 
-    /// How much of what they may protect the keys have protected.
+    /// Share of the packets they may protect that the keys have protected.
     #[inline]
     pub fn wear(&self) -> Wear {
         let Phase { sealed, limit, .. } = self.current;
@@ -149,13 +149,13 @@ impl OneRttKeys {
         }
     }
 
-    /// Whether the peer has known for so long that the keys are in use (RFC 9001 s.6.5); with those of the
-    /// handshake nobody has to wait.
+    /// Whether at least `pause` has passed since the peer confirmed the current keys (RFC 9001 s.6.5); after the
+    /// first keys, those of the handshake, nobody has to wait.
     pub fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
     }
 
-    /// How many packets that do not open these keys stand (RFC 9001 s.6.6).
+    /// Most packets failing to open that these keys stand (RFC 9001 s.6.6).
     pub fn integrity_limit(&self) -> u64 {
         self.limits.integrity(&*self.current.keys.remote)
     }

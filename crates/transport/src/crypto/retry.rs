@@ -9,7 +9,7 @@ use rustls::quic::Version;
 /// Bytes of the tag.
 pub const RETRY_TAG_LEN: usize = 16;
 
-/// What the key and nonce of a version come to.
+/// Key and nonce of Retry packets of a version.
 struct Constants {
     /// GCM's hash key: AES of the zero block.
     hash_key: u128,

@@ -17,7 +17,7 @@ pub(crate) enum KeyChange {
     OneRtt { keys: Keys, next: KeySource },
 }
 
-/// What makes the keys of 1-RTT packets when they are updated (RFC 9001 s.6).
+/// Source of the keys of 1-RTT packets when they are updated (RFC 9001 s.6).
 pub enum KeySource {
     /// Those of TLS.
     Tls(rustls::quic::Secrets),
@@ -59,13 +59,13 @@ pub(crate) enum Session {
     Null(null::Handshake),
 }
 
-/// What remains of a handshake.
+/// Results of a finished handshake that are still needed.
 pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
 }
 
-/// What the peer said in the handshake does not do.
+/// Error in the handshake because of the peer's messages.
 pub(crate) struct SessionError {
     pub reason: String,
     /// The TLS alert that says so (RFC 9001 s.4.8).

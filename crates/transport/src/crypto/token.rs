@@ -33,7 +33,7 @@ const FUTURE: &[(u8, KnownVersion)] = &[
     (3, KnownVersion::NullCrypto),
 ];
 
-/// What a token says.
+/// Content of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token {
     /// Of a Retry packet (RFC 9000 s.8.1.2).
@@ -92,8 +92,8 @@ impl TokenKey {
         Some(bytes)
     }
 
-    /// What a token says; none: it is not ours. Costs a key derivation if it is of a length that
-    /// ours have.
+    /// Opens a token and returns its content; none: the token is not ours. Costs a key derivation if it is of a
+    /// length that ours have.
     pub fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;

@@ -1,4 +1,4 @@
-//! What is answered without a connection. Each answer is shorter than what it answers, so that a
+//! Answers that need no connection. Each is shorter than the datagram it answers, so that a
 //! forged source address gets no more than its forger spends, and two endpoints cannot answer each
 //! other for ever (RFC 9000 s.8.1, s.10.3.3).
 
@@ -25,7 +25,7 @@ const MIN_RESET: usize = 5 + ResetToken::LEN;
 /// More do not make it look more like a packet.
 const MAX_RESET: usize = 64;
 
-/// How many stateless resets may be sent: so many a second, a tenth of them at once.
+/// Budget of stateless resets: so many a second, a tenth of them at once.
 #[derive(Debug)]
 pub(super) struct Budget {
     interval: Duration,

@@ -1,4 +1,4 @@
-//! What a hook sees of its connection, and what it may ask of it.
+//! View that a hook has of its connection, and requests that it may make of it.
 
 use std::collections::VecDeque;
 
@@ -94,7 +94,7 @@ impl Field {
     }
 }
 
-/// What a hook asked for and did not get.
+/// Reason for which a hook's request was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// The field cannot be set.

@@ -1,11 +1,11 @@
-//! Whether a path carries ECN marks (RFC 9000 s.13.4.2, A.4).
+//! Validation of a path for ECN marks (RFC 9000 s.13.4.2, A.4).
 
 use crate::received::EcnCounts;
 
 /// Packets to mark before waiting for the outcome (RFC 9000 s.13.4.2).
 const TESTING_PACKETS: u64 = 10;
 
-/// Where validation stands (RFC 9000 A.4).
+/// State of ECN validation (RFC 9000 A.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EcnState {
     /// The first packets are marked.
@@ -57,7 +57,7 @@ impl EcnValidation {
         EcnValidation { state, before: self.marked, lost: 0, ..self.clone() }
     }
 
-    /// Where it stands.
+    /// The state of validation.
     pub fn state(&self) -> EcnState {
         self.state
     }

@@ -27,15 +27,15 @@ const BLACK_HOLE_LOSSES: u8 = 6;
 /// Searches how large datagrams on a path may be.
 #[derive(Debug, Clone)]
 pub struct MtuDiscovery {
-    /// What is known to fit.
+    /// Largest datagram known to get through, in bytes of UDP payload.
     current: u16,
-    /// What may fit.
+    /// Largest datagram that may still get through, in bytes of UDP payload: the upper end of the search.
     upper: u16,
     /// The most that peer and configuration allow.
     max: u16,
     probe: Option<u16>,
     probes_lost: u8,
-    /// When to search again.
+    /// Time at which to search for a larger size again; none: not planned.
     raise_at: Option<Timestamp>,
     /// The latest sent of the datagrams larger than the base that arrived: when, and its size.
     arrived: Option<(Timestamp, u16)>,
@@ -47,9 +47,9 @@ pub struct MtuDiscovery {
 struct Suspicion {
     /// The least of their sizes.
     size: u16,
-    /// When the first of them was sent.
+    /// Time at which the first of the lost datagrams was sent.
     since: Timestamp,
-    /// When the first loss of the last round was noticed; what is sent later is of another.
+    /// Time at which the first loss of the last round was noticed; what is sent later is of another round.
     noticed: Timestamp,
     rounds: u8,
     losses: u8,

@@ -1,4 +1,4 @@
-//! What happens in a connection, as events (qlog: draft-ietf-quic-qlog-main-schema-14,
+//! Events of a connection, for logs (qlog: draft-ietf-quic-qlog-main-schema-14,
 //! draft-ietf-quic-qlog-quic-events-13).
 //!
 //! [`Connection::set_qlog`](crate::Connection::set_qlog) takes a [`QlogSink`]; without one no event is

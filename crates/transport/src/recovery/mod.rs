@@ -22,13 +22,13 @@ use crate::ranges::RangeSet;
 pub use rtt::{GRANULARITY, INITIAL_RTT, RttEstimator};
 pub use sent::{DeliveryMark, SentPacket, SentPackets};
 
-/// How many packets later an earlier one counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
+/// Distance in packet numbers from which on an earlier packet counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
 pub const PACKET_THRESHOLD: u64 = 3;
 
-/// How many losses are remembered to notice that one was none.
+/// Most ranges of lost packets remembered, to notice a packet that was acknowledged after all.
 const LOST_RANGES: usize = 64;
 
-/// How many of the numbers left out are remembered.
+/// Most ranges of skipped packet numbers remembered.
 const SKIPPED_RANGES: usize = 64;
 
 /// Packets that elicit no acknowledgement, remembered at a time: those that only acknowledge need not
@@ -39,7 +39,7 @@ const SILENT: usize = 64;
 /// lie close together unless the peer leaves the oldest without a word for ever.
 const SPARE_PLACES: usize = 4096;
 
-/// When a packet counts as lost (RFC 9002 s.6.1).
+/// Thresholds beyond which a packet counts as lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
     /// So many packets before the largest acknowledged.
@@ -55,7 +55,7 @@ impl Thresholds {
     }
 }
 
-/// What an ACK frame told of.
+/// Packets that an ACK frame acknowledged.
 #[derive(Debug, Clone)]
 pub struct Acked<C> {
     /// Packets newly acknowledged, from the highest number down.
@@ -92,7 +92,7 @@ pub struct LossDetector<C> {
     ack_eliciting: usize,
     /// Numbers of packets that elicit no acknowledgement, as sent.
     silent: VecDeque<u64>,
-    /// How many of them since one that does.
+    /// Number of packets that elicit no acknowledgement sent since the last one that does.
     silent_since: usize,
 }
 
@@ -123,12 +123,12 @@ impl<C> LossDetector<C> {
         self.largest_acked
     }
 
-    /// When the next packet will count as lost by time; none: nothing is waiting for that.
+    /// Time at which the next packet will count as lost; none: no packet waits for that.
     pub fn loss_time(&self) -> Option<Timestamp> {
         self.loss_time
     }
 
-    /// When an ack-eliciting packet was last sent, while one is in flight: the PTO counts from
+    /// Time at which an ack-eliciting packet was last sent, while one is in flight: the PTO counts from
     /// there (RFC 9002 s.6.2.1).
     pub fn last_ack_eliciting(&self) -> Option<Timestamp> {
         self.last_ack_eliciting.filter(|_| self.ack_eliciting > 0)
@@ -159,12 +159,12 @@ impl<C> LossDetector<C> {
         }
     }
 
-    /// How many packets that elicit no acknowledgement were sent since one that did.
+    /// Number of packets that elicit no acknowledgement sent since the last one that does.
     pub fn silent_since(&self) -> usize {
         self.silent_since
     }
 
-    /// Whether the oldest packet in flight has been so long that it is given up, whatever was
+    /// Whether the oldest packet has been in flight for so long that it is given up, whatever was
     /// acknowledged since; [`LossDetector::detect_lost`] does it.
     pub fn is_overgrown(&self) -> bool {
         self.sent.places() > SPARE_PLACES + 2 * self.sent.len()
@@ -176,7 +176,7 @@ impl<C> LossDetector<C> {
     /// The work is bounded by what is in flight, not by what the frame claims.
     ///
     /// # Errors
-    /// When a range reaches a number that was never sent; nothing has changed then.
+    /// If a range reaches a number that was never sent; nothing has changed then.
     pub fn on_ack(
         &mut self,
         ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,

@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 
 use crate::Timestamp;
 
-/// What is remembered of a packet until it is acknowledged or given up (RFC 9002 A.1.1). `C` is what
-/// was in it, for the caller to send again.
+/// Record of a packet until it is acknowledged or given up (RFC 9002 A.1.1). `C` is its
+/// content, for the caller to send again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentPacket<C> {
-    /// When it was sent.
+    /// Time at which the packet was sent.
     pub time_sent: Timestamp,
     /// Its length in the UDP payload, in bytes.
     pub size: u16,
-    /// Whether the peer must acknowledge it (RFC 9002 s.2).
+    /// Whether the peer must acknowledge the packet (RFC 9002 s.2).
     pub ack_eliciting: bool,
-    /// Whether it counts toward bytes in flight (RFC 9002 s.2).
+    /// Whether the packet counts toward bytes in flight (RFC 9002 s.2).
     pub in_flight: bool,
-    /// Whether it probes the path's MTU: its loss says nothing about congestion
+    /// Whether the packet probes the path's MTU: its loss says nothing about congestion
     /// (RFC 9000 s.14.4).
     pub mtu_probe: bool,
     /// The path's delivery count when it was sent, for rate samples.
     pub delivery: DeliveryMark,
-    /// What was in it.
+    /// Content of the packet, for the caller to send again.
     pub content: C,
 }
 
@@ -31,15 +31,15 @@ pub struct SentPacket<C> {
 pub struct DeliveryMark {
     /// Bytes delivered so far.
     pub delivered: u64,
-    /// When that count last grew.
+    /// Time at which `delivered` last grew.
     pub delivered_at: Timestamp,
-    /// When the first packet of the current flight was sent.
+    /// Time at which the first packet of the current flight was sent.
     pub first_sent: Timestamp,
     /// Bytes in flight, with this packet.
     pub in_flight: u64,
     /// Bytes lost so far.
     pub lost: u64,
-    /// Whether the sender had too little to send.
+    /// Whether the application gave the sender too little to send.
     pub app_limited: bool,
 }
 
@@ -59,7 +59,7 @@ impl<C> Default for SentPackets<C> {
 }
 
 impl<C> SentPackets<C> {
-    /// How many there are.
+    /// Number of packets in flight.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -69,7 +69,7 @@ impl<C> SentPackets<C> {
         self.packets.len()
     }
 
-    /// Whether none is in flight.
+    /// Whether no packet is in flight.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

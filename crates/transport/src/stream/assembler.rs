@@ -24,13 +24,13 @@ pub struct Assembler {
     /// Offset of `pages[0]`, a multiple of [`PAGE`].
     base: u64,
     pages: VecDeque<Option<Page>>,
-    /// What was read, and with it all below.
+    /// Offset below which the application has read everything.
     read: u64,
-    /// What has arrived and was not read.
+    /// Ranges that have arrived and were not read.
     waiting: RangeSet,
     /// Bytes in `waiting`.
     buffered: u64,
-    /// Where pages come from and go to.
+    /// Pool that pages are taken from and returned to.
     pool: PagePool,
 }
 
@@ -40,7 +40,7 @@ impl Assembler {
         Assembler { pool, ..Assembler::default() }
     }
 
-    /// How much was read: the offset of the next byte to come out.
+    /// Offset of the next byte to be read: the number of bytes read so far.
     pub fn read_offset(&self) -> u64 {
         self.read
     }
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// What one stream received is not in the memory that another gets, read or given up, in order or not.
+    /// Data that one stream received is not in the memory that another gets, read or given up, in order or not.
     #[test]
     fn nothing_of_one_stream_is_in_the_memory_of_another() {
         let pool = PagePool::new();

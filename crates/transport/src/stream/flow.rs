@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// What the peer may send, on one stream or on the connection.
+/// Flow control of the data that the peer may send, on one stream or on the connection.
 ///
 /// The window starts small and doubles while the application reads half of it within two round
 /// trips: then the window, not the path, may be what holds the peer back. So a stream takes
 /// memory in proportion to its rate, and an attacker who sends but is not read gets the first window.
 #[derive(Debug, Clone)]
 pub struct ReceiveWindow {
-    /// What was advertised: the peer may send bytes below this.
+    /// Limit advertised to the peer, which may send bytes at offsets below it.
     limit: u64,
-    /// How far the application has read.
+    /// Number of bytes that the application has read.
     read: u64,
     size: u64,
     max_size: u64,
-    /// When the measurement of the reader's rate began, and how far it had read.
+    /// Time at which the measurement of the reader's rate began, and the bytes read by then; none: not begun.
     epoch: Option<(Timestamp, u64)>,
 }
 
@@ -30,7 +30,7 @@ impl ReceiveWindow {
         ReceiveWindow { limit: size, read: 0, size, max_size: max_size.max(size), epoch: None }
     }
 
-    /// What was advertised to the peer last.
+    /// Limit advertised to the peer last, as an offset in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -45,7 +45,7 @@ impl ReceiveWindow {
         self.read += bytes;
     }
 
-    /// Whether the peer should be told of more room: half the window is used up.
+    /// Whether the peer should be told of a higher limit: half the window is used up.
     pub fn wants_update(&self) -> bool {
         self.limit.saturating_sub(self.read) <= self.size / 2
     }
@@ -82,7 +82,7 @@ impl ReceiveWindow {
     }
 }
 
-/// What we may send, on one stream or on the connection.
+/// Flow control of the data that we may send, on one stream or on the connection.
 #[derive(Debug, Clone, Default)]
 pub struct SendWindow {
     limit: u64,
@@ -125,7 +125,7 @@ impl SendWindow {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// Whether [`SendWindow::blocked`] would give a limit.
+    /// Whether [`SendWindow::blocked`] would return a limit.
     pub fn is_blocked_untold(&self) -> bool {
         self.room() == 0 && self.told != Some(self.limit)
     }

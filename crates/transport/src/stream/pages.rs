@@ -21,8 +21,8 @@ pub type Page = Box<[u8; PAGE]>;
 struct Cleared(Page);
 
 impl Cleared {
-    /// What it held is in a CPU's cache, having just been read: this is a small part of what taking it in
-    /// and decrypting it cost.
+    /// Clears a page. Its content is in a CPU's cache, having just been read: clearing is a small part of what
+    /// receiving and decrypting it cost.
     fn new(mut page: Page) -> Cleared {
         page.fill(0);
         Cleared(page)
@@ -65,7 +65,7 @@ impl PagePool {
         }
     }
 
-    /// How many it has.
+    /// Number of free pages in the pool.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.free().map_or(0, |free| free.len())

@@ -7,7 +7,7 @@ use super::flow::ReceiveWindow;
 use super::pages::PagePool;
 use crate::Timestamp;
 
-/// Where the receiving part stands: figure 3 of RFC 9000.
+/// State of the receiving part of a stream: figure 3 of RFC 9000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveState {
     /// Data comes, its end is not known.
@@ -24,7 +24,7 @@ pub enum ReceiveState {
     ResetRead,
 }
 
-/// What the peer did wrong, or what is too much.
+/// Error of the peer on a stream, or a limit that its data exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveError {
     /// More than it may send: FLOW_CONTROL_ERROR.
@@ -41,7 +41,7 @@ impl From<TooFragmented> for ReceiveError {
     }
 }
 
-/// What the application gets when it reads.
+/// Result of a read by the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// So many bytes.
@@ -88,12 +88,12 @@ impl ReceiveHalf {
         }
     }
 
-    /// Where it stands.
+    /// The state of the receiving part.
     pub fn state(&self) -> ReceiveState {
         self.state
     }
 
-    /// Whether nothing more can happen to it.
+    /// Whether the receiving part has reached a final state.
     pub fn is_done(&self) -> bool {
         matches!(self.state, ReceiveState::DataRead | ReceiveState::ResetRead)
     }
@@ -149,7 +149,7 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// How much of the connection's window data up to `end` would use.
+    /// Checks data up to `end`; returns the number of bytes that it would use of the connection's window.
     fn check(&self, end: u64, fin: bool, connection_room: u64) -> Result<u64, ReceiveError> {
         let known = self.final_size;
         // RFC 9000 s.4.5.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::flow::SendWindow;
 use super::send_buffer::SendBuffer;
 
-/// Where the sending part stands: figure 2 of RFC 9000.
+/// State of the sending part of a stream: figure 2 of RFC 9000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendState {
     /// The application may write.
@@ -22,7 +22,7 @@ pub enum SendState {
     ResetReceived,
 }
 
-/// Why the application cannot write.
+/// Reason for which the application cannot write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteError {
     /// Buffers are full, or the peer allows no more: wait until it is writable.
@@ -38,9 +38,9 @@ pub enum WriteError {
 pub struct Piece {
     /// Offsets in the stream.
     pub range: Range<u64>,
-    /// Whether the stream ends with it.
+    /// Whether the stream ends with this piece.
     pub fin: bool,
-    /// How many of its bytes were never sent before: those count against the connection's window.
+    /// Number of the piece's bytes never sent before: those count against the connection's window.
     pub fresh: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct SendHalf {
     window: SendWindow,
     /// Bytes that may wait here for the network.
     capacity: u64,
-    /// Whether the end is to be sent, and whether the peer has it.
+    /// Whether the stream's end (FIN) is to be sent, and whether the peer has it.
     fin: Fin,
     reset: Option<u64>,
     stopped: Option<u64>,
@@ -80,12 +80,12 @@ impl SendHalf {
         }
     }
 
-    /// Where it stands.
+    /// The state of the sending part.
     pub fn state(&self) -> SendState {
         self.state
     }
 
-    /// Whether nothing more can happen to it.
+    /// Whether the sending part has reached a final state.
     pub fn is_done(&self) -> bool {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
@@ -95,10 +95,10 @@ impl SendHalf {
         self.buffer.buffered()
     }
 
-    /// How much the application may write now.
+    /// Number of bytes that the application may write now.
     ///
     /// # Errors
-    /// Why not, if it may not.
+    /// Reason for which nothing may be written.
     pub fn writable(&self) -> Result<u64, WriteError> {
         match (self.state, self.stopped) {
             (_, Some(code)) => Err(WriteError::Stopped(code)),
@@ -209,7 +209,7 @@ impl SendHalf {
         self.buffer.end() > self.buffer.sent() && self.window.is_blocked_untold()
     }
 
-    /// Whether there is a piece to send, with so much room in the connection's window.
+    /// Whether there is a piece to send, with `connection_room` bytes left in the connection's window.
     pub fn wants_to_send(&self, connection_room: u64) -> bool {
         matches!(self.state, SendState::Send | SendState::DataSent)
             && (self.buffer.wants_to_send(self.limit(connection_room)) || self.fin_alone())
@@ -219,12 +219,12 @@ impl SendHalf {
         self.window.limit().min(self.buffer.sent().saturating_add(connection_room))
     }
 
-    /// Whether only the end is left to send.
+    /// Whether only the stream's end (FIN) is left to send.
     fn fin_alone(&self) -> bool {
         self.fin == Fin::ToSend && self.buffer.sent() == self.buffer.end()
     }
 
-    /// Where the next piece begins.
+    /// Offset in the stream at which the next piece begins.
     pub fn next_offset(&self) -> u64 {
         self.buffer.next_offset()
     }

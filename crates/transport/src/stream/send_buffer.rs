@@ -10,13 +10,13 @@ use crate::ranges::RangeSet;
 /// Small writes are gathered into segments of so many bytes.
 const SEGMENT: usize = 16 * 1024;
 
-/// What is to be sent of one stream, or of one level of CRYPTO data. Offsets count from the start.
+/// Data to be sent on one stream, or at one level of CRYPTO data. Offsets count from the start.
 #[derive(Debug, Clone, Default)]
 pub struct SendBuffer {
     /// All below is acknowledged and gone; the offset of `segments[0]`.
     base: u64,
     segments: VecDeque<Bytes>,
-    /// Where each segment ends, for finding one by offset.
+    /// Offset of the end of each segment, for finding one by offset.
     ends: VecDeque<u64>,
     /// The last segment while it still fills up.
     tail: BytesMut,
@@ -44,12 +44,12 @@ impl SendBuffer {
         self.end - self.base
     }
 
-    /// Whether all that was written is acknowledged.
+    /// Whether all data written is acknowledged.
     pub fn is_done(&self) -> bool {
         self.base == self.end
     }
 
-    /// Whether there is something to send: again, or for the first time below `limit`.
+    /// Whether there is data to send: again, or for the first time below `limit`.
     pub fn wants_to_send(&self, limit: u64) -> bool {
         !self.lost.is_empty() || self.sent < self.end.min(limit)
     }
@@ -89,13 +89,13 @@ impl SendBuffer {
         self.tail = BytesMut::new();
     }
 
-    /// Where [`SendBuffer::next`] would begin.
+    /// Offset at which the range from [`SendBuffer::next`] would begin.
     pub fn next_offset(&self) -> u64 {
         self.lost.min().unwrap_or(self.sent)
     }
 
-    /// What to send next, at most `max` bytes and new data only below `limit`: lost data first. It
-    /// counts as sent.
+    /// Takes the next range to send, at most `max` bytes and new data only below `limit`: lost data first. The
+    /// range counts as sent.
     pub fn next(&mut self, max: usize, limit: u64) -> Option<Range<u64>> {
         let max = max as u64;
         if max == 0 {
@@ -180,7 +180,7 @@ impl SendBuffer {
         }
     }
 
-    /// What was sent first of all that is not acknowledged, about so many bytes, will be sent again.
+    /// Marks about `bytes` bytes to be sent again: those sent first of all that is not acknowledged.
     pub fn on_first_lost(&mut self, bytes: u64) {
         self.on_lost(self.base..self.base.saturating_add(bytes));
     }

@@ -22,7 +22,7 @@ const TAG_LEN: usize = 16;
 /// Numbers that are remembered to be acknowledged.
 const MAX_SEEN: usize = 500;
 
-/// Where a packet belongs.
+/// Kind of keys and packet number space that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     Initial,
@@ -44,10 +44,10 @@ impl Space {
 
 pub struct Puppet {
     side: Side,
-    /// What the victim's packets are to be sent to, and what it calls us.
+    /// Connection ID on packets to the victim; below, the one on packets to us.
     pub victim: ConnectionId,
     own: ConnectionId,
-    /// What Initial keys are made of, and what the transport parameters call the first ID.
+    /// Connection ID that Initial keys are made of, and that the transport parameters call the first ID.
     initial: ConnectionId,
     original: ConnectionId,
     retry: Option<ConnectionId>,

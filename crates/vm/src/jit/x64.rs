@@ -7,14 +7,14 @@ use crate::check::{Checked, MAX_CALL_DEPTH};
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, Condition, Op, Operand, Place, Reg, Swap, jump_cost};
 
-/// Where BPF's registers are.
+/// x86-64 register that holds each of BPF's registers, r0 to r10.
 const REGISTERS: [Gpr; 11] = [RAX, RDI, RSI, RDX, RCX, R8, RBX, R13, R14, R15, RBP];
 
 /// Code of a program. Where `glue` begins is a function of type `enter::Glue`.
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     pub(super) glue: usize,
-    /// Where each instruction's code begins.
+    /// Offset in `bytes` at which each instruction's code begins.
     pub(super) offsets: Vec<u32>,
 }
 
@@ -59,7 +59,7 @@ fn gpr(register: Reg) -> Gpr {
 }
 
 impl Compiler {
-    /// What comes before the program: how it is entered, left, and how it calls helpers.
+    /// Writes the code before the program: its entry, its exit, and the calls of helpers.
     fn glue(&mut self, registers: u16) -> usize {
         let asm = &mut self.asm;
         let glue = asm.here();

@@ -245,7 +245,7 @@ impl Generator {
     }
 }
 
-/// What became of a program.
+/// Outcome of loading and running a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Refused,

@@ -101,7 +101,7 @@ pub fn stores() -> Vec<Vector> {
     in_each_size(include_str!("stores.txt"), vector)
 }
 
-/// Where words of memory lie that atomic operations are tried on.
+/// Offsets of the words of memory that atomic operations are tried on.
 fn words(size: u64) -> [u64; 3] {
     [0, 136, size - 8]
 }
@@ -138,7 +138,7 @@ impl Cell {
         sequence.run(&format!("stxdw [r{base}], r{scratch}"));
     }
 
-    /// What is there now; then zero again.
+    /// Keeps the word in the cell as a result, and sets it to zero again.
     fn keep(&self, sequence: &mut Sequence, base: u8, scratch: u8, value: u64) {
         sequence.set(&[(base, self.address)]);
         sequence.run(&format!("ldxdw r{scratch}, [r{base}]"));
@@ -147,7 +147,7 @@ impl Cell {
     }
 }
 
-/// What the upper halves of registers hold that instructions of 32 bits do not see.
+/// Upper halves of registers, which instructions of 32 bits must not see.
 fn upper(wide: bool) -> u64 {
     if wide { 0 } else { 0xfeed_f00d << 32 }
 }

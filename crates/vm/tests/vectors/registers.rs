@@ -3,7 +3,7 @@
 use super::sequence::{Sequence, pairs, third};
 use super::{SIZES, Vector, number, rows};
 
-/// What a register that has nothing to do with an instruction holds before and after it.
+/// Value of a register that has nothing to do with an instruction, before and after it.
 const OTHER: u64 = 0x5a5a_1234_a5a5_4321;
 
 /// Upper halves of registers, which instructions of 32 bits do not see.
@@ -22,7 +22,7 @@ fn constant(operand: u64, wide: bool) -> Option<i32> {
     if wide { i32::try_from(operand as i64).ok() } else { Some(operand as i32) }
 }
 
-/// What the upper halves of two registers hold: nothing, or what must not matter.
+/// Upper halves of two registers: zero, or values that must not matter.
 fn uppers(dst: u8, src: u8, wide: bool) -> (u64, u64) {
     match (wide, (dst + src) % 4) {
         (true, _) | (_, 0) => (0, 0),

@@ -3,7 +3,7 @@
 use super::Vector;
 use crate::common::asm;
 
-/// Where the results lie: in the stack, from this far below its end upwards.
+/// Offset of the results in the stack: this far below its end, going upwards.
 const RESULTS: i16 = 4_000;
 
 /// A program in the making.

@@ -65,7 +65,7 @@ pub enum Frame<'a> {
     HandshakeDone,
     /// An unreliable datagram.
     Datagram(DatagramFrame<'a>),
-    /// How often the sender of this frame would like to see an ACK.
+    /// Request of the sender of this frame for ACK frames of another frequency.
     AckFrequency(AckFrequency),
     /// The sender of this frame would like to see an ACK now.
     ImmediateAck,
@@ -107,7 +107,7 @@ pub struct StreamLimit {
 pub enum ConnectionClose<'a> {
     /// Type 0x1c: QUIC itself closes.
     Transport {
-        /// Why.
+        /// Reason for the close.
         error_code: TransportErrorCode,
         /// The type of the frame that was wrong; PADDING if that is not known.
         frame_type: FrameType,
@@ -116,7 +116,7 @@ pub enum ConnectionClose<'a> {
     },
     /// Type 0x1d: the application closes.
     Application {
-        /// Why, in the application's numbers.
+        /// Reason for the close, as a code of the application's own.
         error_code: VarInt,
         /// For a person to read.
         reason: &'a [u8],
@@ -154,7 +154,7 @@ pub struct UnknownFrame<'a> {
 }
 
 impl UnknownFrame<'_> {
-    /// What to close the connection with if no extension knows the type either (RFC 9000 s.12.4).
+    /// Error to close the connection with if no extension knows the type either (RFC 9000 s.12.4).
     pub const fn error(&self) -> FrameError {
         FrameError { frame_type: self.frame_type, kind: FrameErrorKind::UnknownType }
     }

@@ -38,7 +38,7 @@ impl<'a> Versions<'a> {
         versions.iter().map(|version| Version(u32::from_be_bytes(*version)))
     }
 
-    /// Whether `version` is among them.
+    /// Whether `version` is in the list.
     pub fn contains(&self, version: Version) -> bool {
         self.iter().any(|listed| listed == version)
     }
@@ -66,7 +66,7 @@ impl<'a> VersionNegotiation<'a> {
         self.scid
     }
 
-    /// What the server supports.
+    /// Versions that the server supports.
     pub const fn versions(&self) -> Versions<'a> {
         self.versions
     }

@@ -15,11 +15,11 @@ pub struct MaxUdpPayloadSize(VarInt);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AckDelayExponent(u8);
 
-/// How long an acknowledgement is delayed at most: under 2^14 milliseconds.
+/// Longest delay of an acknowledgement: under 2^14 milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxAckDelay(u16);
 
-/// How many connection IDs an endpoint stores: 2 or more.
+/// Number of connection IDs that an endpoint stores: 2 or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveConnectionIdLimit(VarInt);
 
@@ -104,7 +104,7 @@ impl Default for ActiveConnectionIdLimit {
     }
 }
 
-/// Where a server would rather be talked to, and by which connection ID (RFC 9000 s.9.6).
+/// Addresses at which a server prefers to be reached, with the connection ID for it (RFC 9000 s.9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreferredAddress {
     ipv4: Option<SocketAddrV4>,

@@ -1,4 +1,4 @@
-//! What holds for any bytes: they parse or they do not, and what was parsed, written and parsed
+//! Laws that hold for any bytes: they parse or they do not, and a value that was parsed, written and parsed
 //! again is the same. The fuzz targets hold the same laws.
 
 use equic_wire::frame::{Frame, Frames, write_ack};

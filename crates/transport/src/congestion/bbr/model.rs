@@ -1,4 +1,4 @@
-//! What BBR believes of the path (draft-ietf-ccwg-bbr s.5.5).
+//! BBR's model of the path (draft-ietf-ccwg-bbr s.5.5).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::secs;
 use crate::Timestamp;
 use crate::congestion::{Rate, RateSample};
 
-/// How far a short-term bound gives way to loss (s.2.3).
+/// Factor by which a short-term bound shrinks on loss (s.2.3).
 const BETA: f64 = 0.7;
 /// Round trips over which the excess of acknowledgements is measured (s.2.10).
 const EXTRA_ACKED_ROUNDS: u64 = 10;

@@ -29,7 +29,7 @@ struct Outcome {
 struct Packet {
     sent: Timestamp,
     mark: DeliveryMark,
-    /// When its acknowledgement arrives; none: it is lost, and noticed with the next.
+    /// Time at which the packet's acknowledgement arrives; none: it is lost, and noticed with the next.
     acked_at: Option<Timestamp>,
 }
 

@@ -16,7 +16,7 @@ use crate::connection::space::SpaceId;
 use crate::qlog::{EventKind, Form, Initiator, KeyChange, KeyLevel, Packet, StreamPart};
 use crate::stream::{ReceiveState, SendState};
 
-/// What the log has told of last.
+/// State of the connection as last told to the log.
 #[derive(Default)]
 pub(super) struct Known {
     state: Option<&'static str>,
@@ -38,7 +38,7 @@ pub(super) struct Known {
     pub migration: Option<&'static str>,
     /// States of both parts; those of streams that are not over.
     streams: BTreeMap<StreamId, Parts>,
-    /// Whose states may have changed; no more than there are streams.
+    /// Streams whose states may have changed; no more than there are streams.
     touched: BTreeSet<StreamId>,
 }
 
@@ -72,7 +72,7 @@ impl Known {
     }
 }
 
-/// What a packet that is sent shows.
+/// Logs the changes of state that a sent packet shows.
 pub(super) fn sent(log: &mut Log, key: PathKey, packet: &Packet<'_>) {
     log.known.touch_all(packet);
     let new = packet.header.dcid;

@@ -8,12 +8,12 @@ use super::*;
 use crate::connection::space::SpaceId;
 use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
 
-/// Where both think they are.
+/// Addresses that both ends believe to be on.
 pub const CLIENT: &str = "198.51.100.1:4433";
 pub const SERVER: &str = "192.0.2.1:443";
 
-/// What the victim says is acknowledged and has no effect, but for its acknowledgements: whatever was
-/// sent in this end's name must not close it.
+/// Hook that acknowledges all that the victim says but ignores it, except for its acknowledgements: frames
+/// forged in this end's name must not close it.
 struct Deaf;
 
 impl Hook for Deaf {
@@ -34,7 +34,7 @@ pub struct Attacker {
     pub own: Connection,
     victim: Connection,
     now: Timestamp,
-    /// Whether it takes in what the victim sends; if not it acknowledges nothing either.
+    /// Whether the attacker processes what the victim sends; if not it acknowledges nothing either.
     pub listens: bool,
     /// Datagrams that the victim sent, and their bytes.
     pub answers: (u64, u64),

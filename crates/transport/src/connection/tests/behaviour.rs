@@ -1,4 +1,4 @@
-//! How a connection behaves toward its path: windows, drops, datagram sizes. The figures are printed:
+//! Behaviour of a connection toward its path: windows, drops, datagram sizes. The figures are printed:
 //! `cargo test -p equic-transport --lib behaviour -- --nocapture`.
 
 use super::*;
@@ -56,7 +56,7 @@ fn a_full_flight_after_a_pause_lets_the_window_grow() {
     }
 }
 
-/// What never fills the window does not let it grow, though the pacer holds a part of it back for a
+/// Bursts that never fill the window do not let it grow, though the pacer holds a part of them back for a
 /// while.
 #[test]
 fn bursts_that_do_not_fill_the_window_leave_it() {

@@ -1,4 +1,4 @@
-//! How connections begin: Retry, tokens, packets before their keys.
+//! Tests of how connections begin: Retry, tokens, packets before their keys.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -248,7 +248,7 @@ fn reverse_flights(network: &mut Network) {
     }));
 }
 
-/// What comes before its keys is kept: nothing has to be sent twice.
+/// Packets that come before their keys are kept: nothing has to be sent twice.
 #[test]
 fn a_flight_in_the_wrong_order() {
     let mut network = Network::new(1, Faults::none());
@@ -322,7 +322,7 @@ fn probes_before_an_answer_carry_the_client_hello() {
     assert!(written(FrameType::CRYPTO) >= 7);
 }
 
-/// What a packet says that cannot be opened is nobody's word; its Source Connection ID is no exception.
+/// A packet that cannot be opened proves nothing, and its Source Connection ID is not taken up either.
 #[test]
 fn a_damaged_first_packet_names_nobody() {
     let mut network = Network::new(1, Faults::none());

@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use super::super::*;
 use crate::crypto::testing::configs;
 
-/// What goes wrong.
+/// Faults of the simulated network; chances are from 0 to 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Faults {
     pub loss: f64,
@@ -119,7 +119,7 @@ const DELAY: Duration = Duration::from_millis(10);
 /// The usual queue of a limited path.
 const QUEUE: Duration = Duration::from_millis(60);
 
-/// Where the two are in the beginning.
+/// Addresses of the client and the server at the beginning.
 const CLIENT: &str = "198.51.100.1:4433";
 const SERVER: &str = "192.0.2.1:443";
 
@@ -143,7 +143,7 @@ pub struct Network {
     pub client: Connection,
     server: Option<Connection>,
     pub server_config: Arc<dyn Serve>,
-    /// Where the client's datagrams come from, and where it can be reached.
+    /// Address that the client's datagrams come from, and at which it can be reached.
     pub client_address: SocketAddr,
     /// Server addresses at which nobody is.
     pub lost_addresses: Vec<SocketAddr>,
@@ -154,13 +154,13 @@ pub struct Network {
     pub failed: Vec<HookId>,
     connected: [bool; 2],
     only_first: bool,
-    /// What is to be done to the server's end before it sees its first datagram.
+    /// Preparation of the server's end before it sees its first datagram; none: nothing is done.
     pub on_server: Option<Prepare>,
-    /// What becomes of a datagram (whether it goes to the server, and its bytes) on arrival.
+    /// Function that alters datagrams on arrival, given whether they go to the server, and their bytes.
     pub meddle: Option<Meddle>,
     /// An Initial packet to an ID that the server's end does not know is for another one.
     pub new_servers: bool,
-    /// What was told, but for streams: of the client, of the server.
+    /// Events of the client and of the server, but for those of streams.
     pub events: [Vec<Event>; 2],
     rebound_at: Timestamp,
     /// Steps in a row in which a timer was due and time stood still.
@@ -271,7 +271,7 @@ impl Network {
         (self.client, self.server.expect("the first packet arrived"), self.now)
     }
 
-    /// Whether this happened to the client (0) or the server (1).
+    /// Whether `event` was seen by the client (0) or the server (1).
     pub fn seen(&self, end: usize, event: &Event) -> bool {
         self.seen[end].contains(event)
     }
@@ -291,13 +291,13 @@ impl Network {
         self.digest = Some(0xcbf2_9ce4_8422_2325);
     }
 
-    /// What the bytes sent come to.
+    /// Digest of the bytes sent so far; none unless it was asked for.
     #[cfg(feature = "null-crypto")]
     pub fn digest(&self) -> Option<u64> {
         self.digest
     }
 
-    /// How many bytes were sent to an address.
+    /// Number of bytes sent to an address.
     pub fn to(&self, address: SocketAddr) -> usize {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
@@ -365,7 +365,7 @@ impl Network {
             + &self.spaces()
     }
 
-    /// What two well-behaved ends keep for each other stays small.
+    /// Whether the memory that two well-behaved ends keep for each other stays small.
     pub fn within_limits(&self) -> bool {
         [&self.client, self.server()].into_iter().all(|end| {
             end.path().in_flight <= end.path().controller.window() + 10 * 1500
@@ -538,7 +538,7 @@ impl Network {
         }
     }
 
-    /// Whether this begins another connection than the server's end has.
+    /// Whether a datagram begins another connection than the server's end has.
     fn is_another(&self, bytes: &[u8]) -> bool {
         let Some(server) = &self.server else { return true };
         let mut packets =

@@ -154,7 +154,7 @@ fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text
     assert_eq!(lines(" x "), stats.packets_lost + stats.packets_dropped);
 }
 
-/// What one end logs as received, the other has logged as sent, frame by frame.
+/// Asserts that the packets one end logs as received were logged by the other as sent, frame by frame.
 fn corresponds(received: &[Value], sent: &[Value]) {
     let sent: BTreeMap<(String, u64), &Value> =
         named(sent, "packet_sent").into_iter().map(|packet| (space(packet), packet)).collect();

@@ -1,4 +1,4 @@
-//! Which version: straight, on the way, by a Version Negotiation packet; and what has no meaning.
+//! Tests of the choice of version: at once, during the handshake, by Version Negotiation; and of greasing.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use crate::crypto::testing::configs;
 pub const V1: KnownVersion = KnownVersion::V1;
 pub const V2: KnownVersion = KnownVersion::V2;
 
-/// What each end speaks, and what the client begins with.
+/// A connection whose ends speak these versions, of which the client begins with `first`.
 pub fn speaking(
     seed: u64,
     faults: Faults,
@@ -172,7 +172,7 @@ fn what_has_no_meaning_is_sent_and_taken() {
     }
 }
 
-/// Whether the peer declared a parameter that nobody knows, and such a version.
+/// Asserts whether the peer declared a transport parameter and a version without meaning.
 fn assert_meaningless(end: &Connection, expected: bool) {
     let bytes = end.tls.transport_parameters().unwrap();
     let parameters = TransportParameters::parse(bytes, !end.side()).unwrap();

@@ -1,4 +1,4 @@
-//! Who says what when: the flights of TLS 1.3 (RFC 8446 s.2), of the sizes that are wanted.
+//! The order of handshake messages: the flights of TLS 1.3 (RFC 8446 s.2), in the configured sizes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::message::{Answer, Hello, Message};
 use super::{InsecureNullCrypto, NullSession};
 use crate::crypto::session::{KeyChange, SessionError};
 
-/// What is to come of the peer next.
+/// Message that the peer has to send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     ClientHello,
@@ -22,7 +22,7 @@ enum Awaited {
     Nothing,
 }
 
-/// What [`Handshake::write`] has to give.
+/// Item that [`Handshake::write`] has to give out next.
 enum Step {
     Data(Vec<u8>),
     HandshakeKeys,
@@ -35,7 +35,7 @@ pub(crate) struct Handshake {
     config: Arc<InsecureNullCrypto>,
     /// Our transport parameters.
     parameters: Vec<u8>,
-    /// What stands for our promises in tickets.
+    /// Digest of our transport parameters that stands in tickets.
     promises: [u8; 16],
     awaited: Awaited,
     /// The beginning of a message: at most one of them.
@@ -188,7 +188,7 @@ impl Handshake {
         }
     }
 
-    /// What the server says to a client.
+    /// A client takes in the server's answer.
     fn learn(&mut self, answer: &Answer<'_>) -> Result<(), SessionError> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {
@@ -252,7 +252,7 @@ impl Handshake {
         (!self.alpn.is_empty()).then_some(&self.alpn[..])
     }
 
-    /// What a client can begin its next connection with.
+    /// Session with which a client can begin its next connection; none: the server gave none.
     pub fn session(&self) -> Option<&NullSession> {
         self.session.as_ref()
     }

@@ -95,7 +95,7 @@ impl Default for HandshakeSizes {
     }
 }
 
-/// What a client remembers of a server that takes early data.
+/// Session that a client remembers of a server that accepts early data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NullSession {
     /// The server's transport parameters, encoded.

@@ -477,7 +477,7 @@ fn the_connections_window_stays_above_those_of_streams() {
     assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
 }
 
-/// Who goes on writing to a stream whose limit is reached has nothing sent for it: the peer was told.
+/// An application that goes on writing to a stream whose limit is reached causes no frames: the peer was told.
 #[test]
 fn writing_on_makes_no_frames_once_the_peer_knows() {
     let (mut client, _) = pair();
