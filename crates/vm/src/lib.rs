@@ -47,7 +47,26 @@ mod decode;
 mod elf;
 mod helper;
 mod interpret;
-#[cfg(all(target_arch = "x86_64", unix))]
+#[cfg(any(
+    all(target_arch = "x86_64", target_pointer_width = "64", unix, not(target_os = "cygwin")),
+    all(
+        target_arch = "aarch64",
+        target_pointer_width = "64",
+        target_endian = "little",
+        target_os = "linux"
+    ),
+))]
+mod jit;
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_pointer_width = "64", unix, not(target_os = "cygwin")),
+    all(
+        target_arch = "aarch64",
+        target_pointer_width = "64",
+        target_endian = "little",
+        target_os = "linux"
+    ),
+)))]
+#[path = "jit/none.rs"]
 mod jit;
 mod memory;
 mod op;
