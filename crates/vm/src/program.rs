@@ -230,12 +230,17 @@ impl<H: Host> Instance<H> {
         budget: &mut u64,
         data: &mut H::Data<'_>,
     ) -> Result<u64, Box<Trap>> {
+        let [r1, r2, r3, r4, r5] = arguments;
         let ended = match &mut self.machine {
-            Machine::Compiled(ready) => match ready.enter(entry.place, arguments, budget, data) {
-                Ok(value) => return Ok(value),
-                Err(ended) => ended,
-            },
+            Machine::Compiled(ready) => {
+                match ready.enter(entry.place, [r1, r2, r3, r4, r5], budget, data) {
+                    Ok(value) => return Ok(value),
+                    Err(ended) => ended,
+                }
+            }
+            // The array is made here, and not where compiled code is entered.
             Machine::Interpreted(sandbox) => {
+                let arguments = [r1, r2, r3, r4, r5];
                 match interpret_entry(&self.program, sandbox, entry, arguments, budget, data) {
                     Ok(value) => return Ok(value),
                     Err(ended) => ended,

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Machine;
-use super::compile::compile;
+use super::compile::{Helper, compile};
 use super::enter::Glue;
 use crate::check::{Checked, Function};
 use crate::helper::{Helpers, Host};
@@ -25,8 +25,8 @@ pub(super) struct Entry {
 /// A program's code, and where in it things are.
 #[derive(Debug)]
 pub(crate) struct Compiled<H: Host> {
-    entries: Vec<Entry>,
-    /// Those whose places in the table are in the code.
+    pub(super) entries: Arc<[Entry]>,
+    /// Those whose places in the table, costs and shims are in the code.
     helpers: Arc<Helpers<H>>,
     /// Bytes of the sandbox that the code is for.
     pub(super) memory: usize,
@@ -43,7 +43,10 @@ impl<H: Host> Compiled<H> {
         memory: usize,
         helpers: Arc<Helpers<H>>,
     ) -> io::Result<Option<Compiled<H>>> {
-        let output = compile::<Machine>(checked, entries, memory, |place| helpers.get(place).cost);
+        let output = compile::<Machine>(checked, entries, memory, |place| Helper {
+            cost: helpers.get(place).cost,
+            shim: helpers.shims.address(place),
+        });
         let code = Code::new(&output.bytes)?;
         let entry = |(function, offset): (&Function, usize)| Entry {
             // SAFETY: at this offset `compile` wrote a function of this type. Whoever calls it sees to the rest.
@@ -57,11 +60,6 @@ impl<H: Host> Compiled<H> {
 
     pub(super) fn helpers(&self) -> &Helpers<H> {
         &self.helpers
-    }
-
-    #[inline]
-    pub(super) fn entry(&self, place: u32) -> Option<&Entry> {
-        self.entries.get(place as usize)
     }
 
     /// Bytes of code.

@@ -1,5 +1,6 @@
 //! What compiling is on every machine: the order of the code, jumps and calls within it, and what is charged.
 
+use super::enter::State;
 use crate::check::{Checked, Function};
 use crate::op::{Condition, Op, Operand, Place, Reg, jump_cost};
 
@@ -23,12 +24,16 @@ pub(super) trait Backend {
     /// For a sandbox of `memory` bytes and a program of so many operations, which names these registers.
     fn new(memory: usize, operations: usize, registers: u16) -> Self;
 
-    /// What the program's code jumps to: the end of a call that has no budget left, and the way to helpers. It is
+    /// What the program's code jumps to at the end of a call that has no budget left, or that a helper ends. It is
     /// written first.
     fn glue(&mut self);
 
-    /// Code that enters the function at `target`: a function of type `enter::Glue`.
-    fn entry(&mut self, target: usize);
+    /// Code that enters the function at `target`, which names these registers and calls none that names others: a
+    /// function of type `enter::Glue`.
+    fn entry(&mut self, target: usize, registers: u16);
+
+    /// Pads the code, so that a function begins where it is fetched fast. Nothing runs into the padding.
+    fn align(&mut self);
 
     /// Where the next instruction goes.
     fn here(&self) -> usize;
@@ -65,8 +70,8 @@ pub(super) trait Backend {
     /// Calls a function of the program, which keeps r6 to r10.
     fn call(&mut self, target: usize) -> Patch;
 
-    /// Calls a helper, with `State::call`.
-    fn helper(&mut self, call: u32);
+    /// Calls a helper's shim, of type `enter::Shim`, with what `State::call` says of the call.
+    fn helper(&mut self, call: u32, shim: usize);
 
     fn exit(&mut self);
 
@@ -74,12 +79,20 @@ pub(super) trait Backend {
     fn straight(&mut self, op: Op);
 }
 
-/// Compiles a program that was checked, for a sandbox of `memory` bytes; `cost` is a helper's, by its place.
+/// A helper, as compiled code knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Helper {
+    pub(super) cost: u32,
+    /// Address of its `enter::Shim`.
+    pub(super) shim: usize,
+}
+
+/// Compiles a program that was checked, for a sandbox of `memory` bytes; `helper` finds one by its place.
 pub(super) fn compile<B: Backend>(
     checked: &Checked,
     entries: &[Function],
     memory: usize,
-    cost: impl Fn(u32) -> u32,
+    helper: impl Fn(u32) -> Helper,
 ) -> Output {
     let mut backend = B::new(memory, checked.ops.len(), checked.registers);
     backend.glue();
@@ -89,10 +102,15 @@ pub(super) fn compile<B: Backend>(
         jumps: Vec::new(),
         overdrawn: Vec::new(),
     };
-    for (at, op) in checked.ops.iter().enumerate() {
+    for function in &checked.functions {
         compiler.backend.make_room();
-        compiler.offsets.push(compiler.backend.here() as u32);
-        compiler.operation(at, *op, &cost);
+        compiler.backend.align();
+        let range = function.start as usize..function.end as usize;
+        for (at, op) in range.clone().zip(&checked.ops[range]) {
+            compiler.backend.make_room();
+            compiler.offsets.push(compiler.backend.here() as u32);
+            compiler.operation(at, *op, &helper);
+        }
     }
     compiler.finish(entries)
 }
@@ -122,7 +140,7 @@ impl<B: Backend> Compiler<B> {
         let entry = |function: &Function| {
             backend.make_room();
             let here = backend.here();
-            backend.entry(offsets[function.start as usize] as usize);
+            backend.entry(offsets[function.start as usize] as usize, function.registers);
             here
         };
         let entries = entries.iter().map(entry).collect();
@@ -135,7 +153,7 @@ impl<B: Backend> Compiler<B> {
     }
 
     #[inline(always)]
-    fn operation(&mut self, at: usize, op: Op, cost: &impl Fn(u32) -> u32) {
+    fn operation(&mut self, at: usize, op: Op, helpers: &impl Fn(u32) -> Helper) {
         match op {
             Op::Jump { target } => {
                 self.charge(at, jump_cost(at, target));
@@ -159,8 +177,9 @@ impl<B: Backend> Compiler<B> {
                 }
             }
             Op::Helper { helper } => {
-                self.charge(at, cost(helper));
-                self.backend.helper(super::enter::State::call(at, helper));
+                let Helper { cost, shim } = helpers(helper);
+                self.charge(at, cost);
+                self.backend.helper(State::call(at, helper), shim);
             }
             Op::Call { target, cost } => {
                 self.charge(at, cost);

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use super::code::Compiled;
+use super::code::{Compiled, Entry};
 use crate::helper::{Caller, Helpers, Host, Run};
 use crate::interpret::End;
 use crate::memory::Memory;
@@ -24,8 +24,6 @@ pub(super) struct State {
     budget: u64,
     /// Native stack pointer at the moment the program was entered.
     stack: *mut u8,
-    /// Of the program's helpers.
-    shims: *const Shim,
     /// Number of the helper called and the place of the call: `State::call`.
     call: u32,
     trap: u32,
@@ -41,7 +39,7 @@ pub(super) struct State {
     panicked: Option<Box<dyn Any + Send>>,
 }
 
-// SAFETY: `base`, `shims` and `helpers` point to what may go to other threads and `Ready` keeps alive; the
+// SAFETY: `base` and `helpers` point to what may go to other threads and `Ready` keeps alive; the
 // other pointers are set for each call, and mean nothing after it.
 unsafe impl Send for State {}
 // SAFETY: a shared reference gives access to nothing.
@@ -51,7 +49,6 @@ impl State {
     pub(super) const BASE: i8 = offset_of!(State, base) as i8;
     pub(super) const BUDGET: i8 = offset_of!(State, budget) as i8;
     pub(super) const STACK: i8 = offset_of!(State, stack) as i8;
-    pub(super) const SHIMS: i8 = offset_of!(State, shims) as i8;
     pub(super) const CALL: i8 = offset_of!(State, call) as i8;
     pub(super) const TRAP: i8 = offset_of!(State, trap) as i8;
     pub(super) const TRAP_AT: i8 = offset_of!(State, trap_at) as i8;
@@ -68,7 +65,6 @@ impl State {
             base: sandbox.base().as_ptr(),
             budget: 0,
             stack: null_mut(),
-            shims: helpers.shims.table.as_ptr(),
             call: 0,
             trap: 0,
             trap_at: 0,
@@ -86,6 +82,8 @@ impl State {
 pub(crate) struct Ready<H: Host> {
     state: Box<State>,
     sandbox: Sandbox,
+    /// Those of `compiled`, which keeps their code.
+    entries: Arc<[Entry]>,
     /// Keeps the code and the helpers.
     compiled: Arc<Compiled<H>>,
 }
@@ -94,7 +92,8 @@ impl<H: Host> Ready<H> {
     pub(crate) fn new(compiled: Arc<Compiled<H>>, sandbox: Sandbox) -> Ready<H> {
         assert!(compiled.memory == sandbox.size(), "code for a sandbox of this size");
         let state = Box::new(State::new(&sandbox, compiled.helpers()));
-        Ready { state, sandbox, compiled }
+        let entries = Arc::clone(&compiled.entries);
+        Ready { state, sandbox, entries, compiled }
     }
 
     pub(crate) fn sandbox(&mut self) -> &mut Sandbox {
@@ -110,7 +109,7 @@ impl<H: Host> Ready<H> {
         budget: &mut u64,
         data: &mut H::Data<'_>,
     ) -> End {
-        let Some(entry) = self.compiled.entry(entry) else { return Err(no_entry()) };
+        let Some(entry) = self.entries.get(entry as usize) else { return Err(no_entry()) };
         let Some(left) = budget.checked_sub(u64::from(entry.cost)) else {
             *budget = 0;
             return Err(too_dear(entry.at));
@@ -184,6 +183,11 @@ impl Shims {
     /// Adds the one of a helper of type `R`.
     pub(crate) fn push<H: Host, R: Run<H>>(&mut self) {
         self.table.push(shim::<H, R>);
+    }
+
+    /// Where the one of the helper in this place is.
+    pub(super) fn address(&self, place: u32) -> usize {
+        self.table[place as usize] as usize
     }
 }
 

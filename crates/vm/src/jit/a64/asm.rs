@@ -270,11 +270,6 @@ impl Asm {
         self.put(0xb900_0000 | (field as u32 / 4) << 10 | rn(STATE) | rd(src));
     }
 
-    /// Loads the address at place `index` of the table that `table` points to.
-    pub(super) fn load_table(&mut self, dst: Gpr, table: Gpr, index: Gpr) {
-        self.put(0xf860_7800 | rm(index) | rn(table) | rd(dst));
-    }
-
     /// Pushes two registers: the stack stays aligned to 16.
     pub(super) fn push_pair(&mut self, first: Gpr, second: Gpr) {
         // STP, which writes the address back before, less 16.

@@ -38,8 +38,8 @@ pub(super) struct A64 {
     bits: u8,
     /// Ends the call: the budget is used up by the instruction whose index is in `SCRATCH`.
     out_of_budget: usize,
-    /// Calls a helper: its place and the instruction's index are in `SCRATCH`.
-    trampoline: usize,
+    /// Ends the call, which a helper or the budget wants.
+    unwind: usize,
 }
 
 fn gpr(register: Reg) -> Gpr {
@@ -55,7 +55,7 @@ impl Backend for A64 {
             asm: Asm::with_capacity(operations * 4 + 256),
             bits: memory.trailing_zeros() as u8,
             out_of_budget: 0,
-            trampoline: 0,
+            unwind: 0,
         }
     }
 
@@ -66,36 +66,13 @@ impl Backend for A64 {
         asm.mov_imm(SCRATCH, State::TRAP_BUDGET as u64);
         asm.store_state32(State::TRAP, SCRATCH);
         asm.mov_imm(BUDGET, 0);
-        let unwind = asm.here();
+        self.unwind = asm.here();
         asm.load_state(SCRATCH, State::STACK);
         asm.mov_sp(ZERO, SCRATCH);
         self.leave();
-
-        let asm = &mut self.asm;
-        self.trampoline = asm.here();
-        asm.store_state(State::BUDGET, BUDGET);
-        asm.store_state32(State::CALL, SCRATCH);
-        asm.push_pair(LINK, ZERO);
-        // The five arguments are where the standard wants them; the state is the sixth.
-        asm.mov(true, Gpr(5), STATE);
-        asm.load_state(SCRATCH2, State::SHIMS);
-        asm.low_bits(SCRATCH, SCRATCH, 16);
-        asm.load_table(SCRATCH, SCRATCH2, SCRATCH);
-        asm.blr(SCRATCH);
-        asm.pop_pair(LINK, ZERO);
-        asm.load_state(BUDGET, State::BUDGET);
-        let goes_on = asm.cbz(Gpr(1));
-        let _ = asm.b(unwind);
-        asm.land(goes_on);
-        asm.mov(true, gpr(Reg::R0), Gpr(0));
-        // What the host left in them, its addresses among it, is not the program's to see.
-        for register in &REGISTERS[1..6] {
-            asm.mov_imm(*register, 0);
-        }
-        asm.ret();
     }
 
-    fn entry(&mut self, target: usize) {
+    fn entry(&mut self, target: usize, _registers: u16) {
         let asm = &mut self.asm;
         for (first, second) in KEPT {
             asm.push_pair(first, second);
@@ -114,6 +91,8 @@ impl Backend for A64 {
         let _ = asm.bl(target);
         self.leave();
     }
+
+    fn align(&mut self) {}
 
     fn here(&self) -> usize {
         self.asm.here()
@@ -209,12 +188,26 @@ impl Backend for A64 {
         patch
     }
 
-    fn helper(&mut self, call: u32) {
+    fn helper(&mut self, call: u32, shim: usize) {
         let asm = &mut self.asm;
+        asm.store_state(State::BUDGET, BUDGET);
         asm.mov_imm(SCRATCH, u64::from(call));
+        asm.store_state32(State::CALL, SCRATCH);
+        // The five arguments are where the standard wants them; the state is the sixth.
+        asm.mov(true, Gpr(5), STATE);
+        asm.mov_imm(SCRATCH, shim as u64);
         asm.push_pair(LINK, ZERO);
-        let _ = asm.bl(self.trampoline);
+        asm.blr(SCRATCH);
         asm.pop_pair(LINK, ZERO);
+        asm.load_state(BUDGET, State::BUDGET);
+        let goes_on = asm.cbz(Gpr(1));
+        let _ = asm.b(self.unwind);
+        asm.land(goes_on);
+        asm.mov(true, gpr(Reg::R0), Gpr(0));
+        // What the host left in them, its addresses among it, is not the program's to see.
+        for register in &REGISTERS[1..6] {
+            asm.mov_imm(*register, 0);
+        }
     }
 
     fn exit(&mut self) {

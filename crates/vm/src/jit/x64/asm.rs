@@ -23,14 +23,14 @@ pub(super) const R13: Gpr = Gpr(13);
 pub(super) const R14: Gpr = Gpr(14);
 pub(super) const R15: Gpr = Gpr(15);
 
-/// Register that holds the rest of the budget.
-pub(super) const BUDGET: Gpr = R9;
-/// Pointer to `State`.
-pub(super) const STATE: Gpr = R10;
+/// Base of the sandbox.
+pub(super) const BASE: Gpr = R9;
+/// What is left of the budget.
+pub(super) const BUDGET: Gpr = R10;
 /// Free between operations.
 pub(super) const SCRATCH: Gpr = R11;
-/// Base of the sandbox.
-pub(super) const BASE: Gpr = R12;
+/// Pointer to `State`.
+pub(super) const STATE: Gpr = R12;
 
 /// Condition codes of Jcc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +130,13 @@ impl Asm {
         self.bytes
     }
 
+    /// Fills up to a multiple of 16 bytes with INT3.
+    pub(super) fn align(&mut self) {
+        while !self.end.is_multiple_of(16) {
+            self.put(&[0xcc]);
+        }
+    }
+
     pub(super) fn here(&self) -> usize {
         self.end
     }
@@ -191,7 +198,8 @@ impl Asm {
                     self.imm32(offset);
                 }
             },
-            Mem::State(offset) => self.put(&[0x40 | reg | base & 7, offset as u8]),
+            // With r12 as the base there is always a second byte.
+            Mem::State(offset) => self.put(&[0x44 | reg, 0x24, offset as u8]),
         }
     }
 
@@ -389,10 +397,9 @@ impl Asm {
         self.put(&[0xc3]);
     }
 
-    /// Calls the address in the table that `table` points to, at the place in `index`.
-    pub(super) fn call_table(&mut self, table: Gpr, index: Gpr) {
-        debug_assert!(table.0 < 8 && table.0 & 7 != 5 && index.0 >= 8);
-        self.put(&[0x42, 0xff, 0x14, 0xc0 | (index.0 & 7) << 3 | table.0]);
+    /// Calls the address in a register.
+    pub(super) fn call_register(&mut self, register: Gpr) {
+        self.rr(false, 0xff, 2, register);
     }
 
     /// The distance of a jump or call to `target` that is written next.

@@ -2,13 +2,13 @@
 //!
 //! | BPF | x86-64 | | |
 //! |---|---|---|---|
-//! | r0 | rax | base of the sandbox | r12 |
-//! | r1 to r5 | rdi rsi rdx rcx r8 | what is left of the budget | r9 |
-//! | r6 to r9 | rbx r13 r14 r15 | `State` | r10 |
-//! | r10 | rbp | scratch | r11 |
+//! | r0 | rax | base of the sandbox | r9 |
+//! | r1 to r5 | rdi rsi rdx rcx r8 | what is left of the budget | r10 |
+//! | r6 to r9 | rbx r13 r14 r15 | scratch | r11 |
+//! | r10 | rbp | `State` | r12 |
 //!
-//! A program writes the registers on the left only. Every access to its memory is `[r12 + r11]` with r11
-//! masked right before, or `[r12 + rbp + constant]` with the constant within the frames.
+//! A program writes the registers on the left only. Every access to its memory is `[r9 + r11]` with r11
+//! masked right before, or `[r9 + rbp + constant]` with the constant within the frames.
 
 mod asm;
 mod division;
@@ -27,12 +27,12 @@ const REGISTERS: [Gpr; 11] = [RAX, RDI, RSI, RDX, RCX, R8, RBX, R13, R14, R15, R
 pub(super) struct X64 {
     asm: Asm,
     mask: i32,
-    /// What the System V ABI wants kept of what is written: r12, and registers of BPF's that the program names.
+    /// Registers that a function of the program keeps around a call: those of r6 to r10 that the program names.
     kept: Vec<Gpr>,
     /// Ends the call: the budget is used up by the instruction whose index is in `SCRATCH`.
     out_of_budget: usize,
-    /// Calls a helper: its place and the instruction's index are in `SCRATCH`.
-    trampoline: usize,
+    /// Ends the call, which a helper or the budget wants.
+    unwind: usize,
 }
 
 fn gpr(register: Reg) -> Gpr {
@@ -43,58 +43,40 @@ impl Backend for X64 {
     type Condition = Cc;
 
     fn new(memory: usize, operations: usize, registers: u16) -> X64 {
-        let mut kept = vec![BASE];
-        kept.extend((6..11).filter(|r| registers >> r & 1 != 0).map(|r| REGISTERS[r]));
         X64 {
             // A few instructions to each operation: growing the buffer costs more than asking for too much.
             asm: Asm::with_capacity(operations * 12 + 1024),
             mask: (memory - 1) as i32,
-            kept,
+            kept: kept(registers).collect(),
             out_of_budget: 0,
-            trampoline: 0,
+            unwind: 0,
         }
     }
 
     fn glue(&mut self) {
-        self.out_of_budget = self.asm.here();
-        self.asm.store(4, Mem::State(State::TRAP_AT), SCRATCH);
-        self.asm.store_imm(4, Mem::State(State::TRAP), State::TRAP_BUDGET);
-        self.asm.mov_imm(BUDGET, 0);
-        let unwind = self.asm.here();
-        self.asm.load(8, false, RSP, Mem::State(State::STACK));
-        self.leave();
-
         let asm = &mut self.asm;
-        self.trampoline = asm.here();
-        asm.store(8, Mem::State(State::BUDGET), BUDGET);
-        asm.store(4, Mem::State(State::CALL), SCRATCH);
-        // Twice, so that the stack stays aligned to 16.
-        asm.push(STATE);
-        asm.push(STATE);
-        // The five arguments are where the ABI wants them; the state is the sixth.
-        asm.mov(true, R9, STATE);
-        asm.load(8, false, RAX, Mem::State(State::SHIMS));
-        asm.movzx16(SCRATCH, SCRATCH);
-        asm.call_table(RAX, SCRATCH);
-        asm.pop(STATE);
-        asm.pop(STATE);
-        asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
-        asm.test(false, RDX, RDX);
-        asm.jcc(Cc::NotEqual, unwind);
-        // What the host left in them, its addresses among it, is not the program's to see.
-        for register in &REGISTERS[1..6] {
-            asm.mov_imm(*register, 0);
-        }
+        self.out_of_budget = asm.here();
+        asm.store(4, Mem::State(State::TRAP_AT), SCRATCH);
+        asm.store_imm(4, Mem::State(State::TRAP), State::TRAP_BUDGET);
+        asm.mov_imm(BUDGET, 0);
+        self.unwind = asm.here();
+        // The entry's call left its return address below where the stack was then.
+        asm.load(8, false, RSP, Mem::State(State::STACK));
+        asm.arith_imm(true, Arith::Sub, RSP, 8);
         asm.ret();
     }
 
-    fn entry(&mut self, target: usize) {
+    fn entry(&mut self, target: usize, registers: u16) {
+        // What the System V ABI wants kept of what is written.
+        let kept: Vec<Gpr> = std::iter::once(STATE).chain(kept(registers)).collect();
         let asm = &mut self.asm;
-        for register in &self.kept {
+        for register in &kept {
             asm.push(*register);
         }
-        if padded(&self.kept) {
-            asm.arith_imm(true, Arith::Sub, RSP, 8);
+        // With these and the return address the stack is aligned to 16, or eight bytes more are needed.
+        let padded = kept.len().is_multiple_of(2);
+        if padded {
+            asm.push(RAX);
         }
         // The arguments are where the program wants them; the state is the sixth.
         asm.mov(true, STATE, R9);
@@ -102,12 +84,24 @@ impl Backend for X64 {
         asm.store(8, Mem::State(State::STACK), RSP);
         asm.load(8, false, BASE, Mem::State(State::BASE));
         asm.mov_imm(RAX, 0);
-        for register in &self.kept[1..] {
-            let value = if *register == gpr(Reg::FRAME) { self.mask as u64 + 1 } else { 0 };
-            asm.mov_imm(*register, value);
+        for register in &kept[1..] {
+            let frame = *register == gpr(Reg::FRAME);
+            asm.mov_imm(*register, if frame { self.mask as u64 + 1 } else { 0 });
         }
         let _ = asm.call(target);
-        self.leave();
+        // Calls that are ended come back here, too.
+        asm.mov(true, RDX, BUDGET);
+        if padded {
+            asm.pop(SCRATCH);
+        }
+        for register in kept.iter().rev() {
+            asm.pop(*register);
+        }
+        asm.ret();
+    }
+
+    fn align(&mut self) {
+        self.asm.align();
     }
 
     fn here(&self) -> usize {
@@ -184,8 +178,7 @@ impl Backend for X64 {
     /// The registers that the program names are kept: with the return address that is at most 48 bytes of the
     /// native stack, which stays aligned to 16.
     fn call(&mut self, target: usize) -> Patch {
-        let asm = &mut self.asm;
-        let kept = &self.kept[1..];
+        let (asm, kept) = (&mut self.asm, &self.kept);
         for register in kept {
             asm.push(*register);
         }
@@ -207,10 +200,25 @@ impl Backend for X64 {
         patch
     }
 
-    #[inline]
-    fn helper(&mut self, call: u32) {
-        self.asm.mov_imm(SCRATCH, u64::from(call));
-        let _ = self.asm.call(self.trampoline);
+    fn helper(&mut self, call: u32, shim: usize) {
+        let asm = &mut self.asm;
+        asm.store(8, Mem::State(State::BUDGET), BUDGET);
+        asm.store_imm(4, Mem::State(State::CALL), call as i32);
+        // The five arguments are where the ABI wants them; the state is the sixth.
+        asm.mov(true, R9, STATE);
+        asm.mov_imm(RAX, shim as u64);
+        // Aligns the stack.
+        asm.push(RAX);
+        asm.call_register(RAX);
+        asm.pop(SCRATCH);
+        asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
+        asm.load(8, false, BASE, Mem::State(State::BASE));
+        asm.test(false, RDX, RDX);
+        let _ = asm.jcc(Cc::NotEqual, self.unwind);
+        // What the host left in them, its addresses among it, is not the program's to see.
+        for register in &REGISTERS[1..6] {
+            asm.mov_imm(*register, 0);
+        }
     }
 
     #[inline]
@@ -252,25 +260,14 @@ impl Backend for X64 {
     }
 }
 
-/// Whether eight bytes more align the stack to 16: with what is kept and the return address it is 8 off.
-fn padded(kept: &[Gpr]) -> bool {
-    kept.len().is_multiple_of(2)
+/// Those of r6 to r10 that are in a set of registers.
+fn kept(registers: u16) -> impl Iterator<Item = Gpr> {
+    (6..11)
+        .filter(move |register| registers >> register & 1 != 0)
+        .map(|register| REGISTERS[register])
 }
 
 impl X64 {
-    /// Leaves the program: `r0` and what is left of the budget go back.
-    fn leave(&mut self) {
-        let asm = &mut self.asm;
-        asm.mov(true, RDX, BUDGET);
-        if padded(&self.kept) {
-            asm.arith_imm(true, Arith::Add, RSP, 8);
-        }
-        for register in self.kept.iter().rev() {
-            asm.pop(*register);
-        }
-        asm.ret();
-    }
-
     /// The place of an access of `bytes`: masked, but for the frames.
     #[inline(always)]
     fn place(&mut self, place: Place, bytes: usize) -> Mem {
