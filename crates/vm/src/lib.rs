@@ -38,10 +38,12 @@
 //! ```
 //!
 //! Start reading at `program`; `op` and `decode` are the instructions, `check` is what a program must be,
-//! `interpret` what it means, `jit` the compiler, `elf` the loader, `sandbox` and `memory` its memory.
+//! `interpret` what it means, `jit` the compiler, `elf` the loader, `sandbox` and `memory` its memory, `cache` what was
+//! loaded before.
 
 #![deny(unsafe_code)]
 
+mod cache;
 mod check;
 mod decode;
 mod elf;
@@ -74,6 +76,7 @@ mod program;
 mod sandbox;
 mod trap;
 
+pub use cache::Cache;
 pub use check::{CheckError, MAX_CALL_DEPTH, MAX_INSTRUCTIONS, Wrong};
 pub use elf::ElfError;
 pub use helper::{Argument, Caller, HelperFn, Helpers, Host, RegisterError};

@@ -162,6 +162,21 @@ impl<H: Host> Program<H> {
         self.inner.compiled.is_some()
     }
 
+    /// Whether both are the same program, which was loaded once.
+    pub fn is_same(&self, other: &Program<H>) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Bytes that it takes, roughly.
+    pub(crate) fn size(&self) -> usize {
+        let Inner { checked, names, image, compiled, .. } = &*self.inner;
+        let named: usize = names.iter().map(|function| function.name.len()).sum();
+        let functions = (names.len() + checked.functions.len()) * size_of::<Function>();
+        let ops = size_of_val(checked.ops.as_slice());
+        let code = compiled.as_ref().map_or(0, |compiled| compiled.len());
+        size_of::<Inner<H>>() + ops + functions + named + image.len() + code
+    }
+
     /// Instructions, LDDW counted twice.
     pub fn instructions(&self) -> usize {
         self.inner.checked.ops.len()

@@ -30,7 +30,7 @@ pub(crate) struct Compiled<H: Host> {
     helpers: Arc<Helpers<H>>,
     /// Bytes of the sandbox that the code is for.
     pub(super) memory: usize,
-    /// Keeps what the entries point to.
+    /// The entries point into it.
     code: Code,
 }
 
