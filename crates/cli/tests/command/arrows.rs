@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench", &["equic-net", "equic-lab", "equic-report"]),
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
+    ("libequic_vm", &["equic-vm"]),
     (
         "equic-cli",
         &[
