@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
     ("libequic_vm", &["equic-vm"]),
+    ("equic-plugin", &["equic-transport", "equic-vm"]),
     (
         "equic-cli",
         &[
