@@ -90,21 +90,14 @@ macro_rules! integers {
 }
 integers!(u8, u16, u32, u64);
 
-macro_rules! signed_integers {
-    ($($integer:ident),*) => {$(
-        impl sealed::Sealed for $integer {}
-        impl Argument for $integer {
-            const REGISTERS: usize = 1;
-            #[inline]
-            fn read(registers: &[u64]) -> Result<Self, HelperError> {
-                let value = registers[0];
-                $integer::try_from(value as i64)
-                    .map_err(|_| HelperError::Argument { value, bits: $integer::BITS })
-            }
-        }
-    )*};
+impl sealed::Sealed for i64 {}
+impl Argument for i64 {
+    const REGISTERS: usize = 1;
+    #[inline]
+    fn read(registers: &[u64]) -> Result<Self, HelperError> {
+        Ok(registers[0] as i64)
+    }
 }
-signed_integers!(i64);
 
 impl sealed::Sealed for i32 {}
 /// C's `int`: the upper half of the register says nothing, as in the calls that clang makes.

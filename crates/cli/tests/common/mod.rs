@@ -123,6 +123,13 @@ impl Running {
         Running { child, lines }
     }
 
+    /// `equic gateway run` on a host's `eth0` for port 443, under this name and with more arguments. That it is
+    /// `ready` is not waited for.
+    pub fn gateway(host: &Namespace, name: &str, more: &[&str]) -> Running {
+        let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--json", "--name", name];
+        Running::start(host.command(EQUIC), &[&args, more].concat())
+    }
+
     /// Waits for the next line with this `event`, passing over others.
     pub fn event(&self, event: &str) -> Value {
         let deadline = Instant::now() + PATIENCE;
