@@ -413,11 +413,6 @@ fn child() {
     gateway.attach("veth0", Mode::Native).unwrap();
     gateway.test_run(&Initial::from(A).next(), None).unwrap();
     println!("READY");
-    let owner = loop {
-        if let Some(owner) = gateway.taken_over() {
-            break owner;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let owner = support::await_some("somebody takes over", || gateway.taken_over());
     println!("LEFT to {}", owner.pid);
 }

@@ -70,10 +70,21 @@ pub fn config(what: &str) -> Config {
     config
 }
 
-/// Waits for a condition, up to 20 seconds.
+/// Far more than anything here takes: reaching it means that it never comes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for a condition.
 pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
+    await_some(what, || condition().then_some(()));
+}
+
+/// Waits for what there is to come.
+pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
