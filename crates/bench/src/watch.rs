@@ -1,4 +1,4 @@
-//! What else the machine did during an attempt.
+//! Other activity of the machine during an attempt.
 
 use std::fs;
 use std::io::Read as _;
@@ -19,7 +19,7 @@ pub struct Bounds {
     pub foreign: f64,
 }
 
-/// What the machine and this process have done so far.
+/// Readings of the CPU time that the machine and this process have used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// The machine's CPUs; none: they cannot be read.
@@ -36,7 +36,7 @@ impl Reading {
         Reading { cpus: Cpus::read().ok(), ours: family_cpu_seconds(), helpers: softirq_threads() }
     }
 
-    /// What happened since `earlier`, when all that was started meanwhile has ended and was waited for.
+    /// Activity since `earlier`, when all that was started meanwhile has ended and was waited for.
     ///
     /// The kernel counts CPU time of the machine by samples at each clock tick, and that of processes
     /// exactly: a few ticks more or less are no noise, however short the attempt was.
