@@ -181,7 +181,7 @@ async fn handshakes<S: Stack>(
     Ok(Answer { bytes, count, resumed, seconds, ..Answer::default() })
 }
 
-/// What all workers did, each bytes and completions.
+/// Sum of the work of all workers, each of which returns its bytes and completions.
 pub(crate) async fn sum(mut workers: JoinSet<Result<(u64, u64)>>) -> Result<(u64, u64)> {
     let (mut bytes, mut count) = (0, 0);
     while let Some(worked) = workers.join_next().await {

@@ -1,11 +1,11 @@
-//! What may be other than usual.
+//! Settings that may differ from the usual ones.
 
 use anyhow::{Result, bail};
 use rustls::CipherSuite;
 
 use crate::{BUFFER, PAYLOAD, unsupported};
 
-/// What was asked for; none: what all have alike.
+/// Settings that were asked for; none: the value that all implementations have alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
     /// SO_RCVBUF, in bytes.
