@@ -36,7 +36,7 @@ fn normal(rng: &mut SmallRng) -> f64 {
     (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
 }
 
-/// How many of `rounds` samples are flagged at 0.05.
+/// Number of samples, of `rounds`, that are flagged at 0.05.
 fn flagged(size: usize, rounds: u32, mut draw: impl FnMut(&mut SmallRng) -> f64) -> u32 {
     let mut rng = SmallRng::seed_from_u64(11);
     let mut test = DipTest::new(1);
