@@ -26,7 +26,7 @@ pub struct Tquic {
     session: Option<Vec<u8>>,
 }
 
-/// What the callbacks said.
+/// Events noted by the callbacks.
 #[derive(Default)]
 struct Noted {
     readable: RefCell<VecDeque<Place>>,
@@ -81,7 +81,7 @@ impl TransportHandler for Handler {
     fn on_new_token(&mut self, _: &mut Connection, _: Vec<u8>) {}
 }
 
-/// Where packets go: the loop's socket, which is here once it has been seen.
+/// Destination of packets: the loop's socket, which is here once it has been seen.
 #[derive(Default)]
 struct Out(RefCell<Option<Shared>>);
 
