@@ -66,7 +66,7 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Said {
-    /// To [`Request::Check`].
+    /// Answer to [`Request::Check`].
     Checked {
         /// The machine.
         machine: Machine,
@@ -77,26 +77,26 @@ pub enum Said {
         /// Findings of the doctor.
         findings: Vec<Finding>,
     },
-    /// To [`Request::Put`].
+    /// Answer to [`Request::Put`].
     Folder {
         /// Folder that the files are in.
         path: PathBuf,
     },
-    /// To [`Request::Count`].
+    /// Answer to [`Request::Count`].
     Counted {
         /// Of the network, if they can be had.
         counters: Option<Counters>,
-        /// Of the CPUs.
+        /// Times of the CPUs.
         reading: Reading,
     },
-    /// To [`Request::Settle`].
+    /// Answer to [`Request::Settle`].
     Settled {
         /// Memory of the program that is not of files, in bytes; none: it has ended.
         anonymous: Option<u64>,
     },
-    /// To [`Request::Stop`].
+    /// Answer to [`Request::Stop`].
     Stopped {
-        /// As wait(2) gives it.
+        /// Exit status, as wait(2) gives it.
         status: i32,
         /// User and system time, with what it waited for.
         cpu_seconds: f64,
@@ -107,7 +107,7 @@ pub enum Said {
         /// All that it said.
         said: String,
     },
-    /// To everything else.
+    /// Answer to every other request that was carried out.
     Done,
     /// To whatever could not be done.
     Failed {

@@ -87,7 +87,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// As of now.
+    /// Reads the times as of now.
     ///
     /// # Errors
     /// /proc/stat cannot be read.

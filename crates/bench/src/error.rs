@@ -37,13 +37,13 @@ pub enum BenchError {
     NotBuilt {
         /// The implementation.
         name: String,
-        /// Its program.
+        /// Program that is missing.
         path: PathBuf,
     },
     /// Something to sweep that makes no sense.
     #[error("cannot sweep {text}: {why}")]
     Sweep {
-        /// As it was written.
+        /// Sweep as it was written.
         text: String,
         /// Defect of the sweep.
         why: String,
@@ -51,7 +51,7 @@ pub enum BenchError {
     /// No path between client and server is like that.
     #[error("no path {text}: {why}")]
     Path {
-        /// As it was written.
+        /// Path as it was written.
         text: String,
         /// Defect of the path.
         why: String,
@@ -79,7 +79,7 @@ pub enum BenchError {
     /// A machine of a testbed does not do what it has to.
     #[error("the testbed's {machine}: {why}")]
     Testbed {
-        /// Its name.
+        /// Name of the machine.
         machine: String,
         /// Defect of the machine.
         why: String,

@@ -37,7 +37,7 @@ pub enum Purpose {
 }
 
 impl Extras {
-    /// Those of a turn.
+    /// The recordings to make in a turn of this purpose.
     #[must_use]
     pub const fn of(self, purpose: Purpose) -> Extras {
         const NONE: Extras = Extras {

@@ -46,7 +46,7 @@ pub struct Manifest {
     pub version: String,
     /// The command line.
     pub command: Vec<String>,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: u64,
     /// The machine that this program ran on.
     pub machine: Machine,

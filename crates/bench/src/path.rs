@@ -36,7 +36,7 @@ pub enum NetPath {
 pub struct Impairment {
     link: Link,
     seed: u64,
-    /// As it was written.
+    /// Impairment as it was written.
     text: String,
 }
 

@@ -62,7 +62,7 @@ pub struct Options {
 /// An implementation as it was when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frozen {
-    /// Its entry.
+    /// Entry of the implementation in the registry.
     #[serde(flatten)]
     pub implementation: Implementation,
     /// The files of its commands, with their SHA-256.
@@ -76,7 +76,7 @@ pub struct Plan {
     pub schema: String,
     /// Options that the plan was made from.
     pub options: Options,
-    /// Those that take part.
+    /// Implementations that take part.
     pub implementations: Vec<Frozen>,
     /// Cells to run, and their order.
     pub cells: Cells,

@@ -39,7 +39,7 @@ pub(crate) struct Seat<'a> {
     pub cpus: &'a [usize],
     /// Variables that are added to this process's environment.
     pub environment: BTreeMap<String, String>,
-    /// Its folder; none: this process's.
+    /// Working folder of the program; none: this process's.
     pub folder: Option<&'a std::path::Path>,
 }
 
@@ -132,7 +132,7 @@ impl Program {
         Ok(Program { child, group, stdin, lines, said, listener, ended: None, peak: 0 })
     }
 
-    /// Its process id.
+    /// Process ID of the program.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

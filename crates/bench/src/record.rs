@@ -141,7 +141,7 @@ pub enum End {
     },
     /// It went wrong: no number.
     Failed {
-        /// In which way.
+        /// Kind of failure.
         failure: Failure,
         /// Description of the failure, in words.
         why: String,
@@ -186,7 +186,7 @@ pub struct Figures {
     pub seconds: f64,
     /// From the start of the client process to its end.
     pub process_seconds: f64,
-    /// Of the only connection's handshake.
+    /// Duration of the only connection's handshake, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
     /// CPU seconds of the server's and the client's process (with their children).
@@ -215,7 +215,7 @@ pub struct Figures {
     /// Settings in force at the client, by its own account; none: it gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// At the server.
+    /// Settings in force at the server; none: it gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
 }

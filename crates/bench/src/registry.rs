@@ -239,7 +239,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     {
         return Err(format!("{name} has no command, endpoint, path or image"));
     }
-    // What only the other formats know is not what is always compared.
+    // Implementations with nothing but the other formats are not among those that are always compared.
     let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
     if !(1..=2).contains(&tier) {
         return Err(format!("{name} is of tier {tier}: there are 1 and 2"));
@@ -257,7 +257,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // What every adapter spoke before there was this field.
+        // Protocols that every adapter spoke before there was this field.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,

@@ -191,7 +191,7 @@ impl Runner<'_> {
             (NetPath::Testbed(_), Some(testbed)) => self.far(testbed, logs),
             _ => self.near(lab, path, logs),
         };
-        // What costs time is counted where it costs nothing that is measured.
+        // System calls, which cost time to count, are counted where nothing that is measured suffers.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
         let stage = Stage { count_calls: warmup && udp, ..stage };

@@ -17,7 +17,7 @@ use crate::testbed::{Machine, Remote};
 /// Place that one end of a cell runs at.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
-    /// On which host.
+    /// Host that the end runs on.
     pub host: Host<'a>,
     /// The CPUs it may use there.
     pub cpus: &'a [usize],

@@ -75,9 +75,9 @@ pub struct Taken {
 /// Samples of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splits {
-    /// Of the server.
+    /// Samples of the server.
     pub server: Split,
-    /// Of the client.
+    /// Samples of the client.
     pub client: Split,
 }
 
@@ -86,7 +86,7 @@ pub struct Splits {
 pub enum Trouble {
     /// An end says that it does not do that.
     Unsupported(String),
-    /// It went wrong.
+    /// The attempt failed.
     Failed(Failure, String),
 }
 

@@ -44,7 +44,7 @@ impl Knob {
         Knob::Aes,
     ];
 
-    /// Its name.
+    /// Name of the setting.
     pub const fn name(self) -> &'static str {
         match self {
             Knob::Rcvbuf => "rcvbuf",

@@ -19,7 +19,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Its name.
+    /// Name of the route.
     pub const fn name(self) -> &'static str {
         match self {
             Route::Loopback => "loopback",
@@ -39,7 +39,7 @@ pub enum Outcome {
         /// The end that does not support it, and its message.
         why: String,
     },
-    /// It went wrong.
+    /// The attempt failed.
     Failed {
         /// Description of the failure.
         why: String,
@@ -103,7 +103,7 @@ impl Outcome {
 /// A cell that is to be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Counted from 0.
+    /// Number of the round, counted from 0.
     pub round: usize,
     /// Path between client and server.
     pub route: Route,

@@ -31,7 +31,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// As of now.
+    /// Reads the times as of now.
     pub fn now() -> Reading {
         Reading { cpus: Cpus::read().ok(), ours: family_cpu_seconds(), helpers: softirq_threads() }
     }
@@ -134,7 +134,7 @@ mod tests {
         assert!(judge(10.0, 0.0, 0.6, BOUNDS).too_much);
         // Three ticks of a fifth of a second.
         assert!(!judge(0.2, 0.0, 3.0 / ticks_per_second(), BOUNDS).too_much);
-        // What was ours can seem to be more than all there was.
+        // CPU time of our own can seem to be more than all there was.
         assert_eq!(judge(10.0, 0.0, -1.0, BOUNDS).foreign, 0.0);
         assert_eq!(judge(0.0, 0.0, 0.0, BOUNDS), Noise::default());
     }

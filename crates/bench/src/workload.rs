@@ -81,7 +81,7 @@ impl Size {
         }
     }
 
-    /// The same for a first look.
+    /// The size for a first look.
     pub const fn quick() -> Size {
         Size { bytes: 100_000_000, seconds: 1.0, connections: 500, ..Size::usual() }
     }
@@ -128,7 +128,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Those of `equic bench transport`.
+    /// Workloads of `equic bench transport`.
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,
@@ -139,7 +139,7 @@ impl Workload {
         Workload::Idle,
     ];
 
-    /// Its name.
+    /// Name of the workload.
     pub const fn name(self) -> &'static str {
         match self {
             Workload::Download => "download",

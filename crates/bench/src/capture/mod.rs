@@ -55,7 +55,7 @@ pub(crate) struct Capture {
 /// Counts of the captured packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Caught {
-    /// In the file.
+    /// Packets written to the file.
     pub written: u64,
     /// Came after the file was full.
     pub beyond: u64,

@@ -69,7 +69,7 @@ pub struct Compared {
     pub unit: String,
     /// Median of the old figures.
     pub old: Option<f64>,
-    /// Of the new ones.
+    /// Median of the new figures.
     pub new: Option<f64>,
     /// Number of old figures.
     pub old_count: usize,
@@ -77,7 +77,7 @@ pub struct Compared {
     pub new_count: usize,
     /// Rounds that failed in the old result, of how many.
     pub old_failed: (usize, usize),
-    /// In the new.
+    /// Rounds that failed in the new result, of how many.
     pub new_failed: (usize, usize),
     /// New divided by old.
     pub ratio: Option<Ratio>,
@@ -268,7 +268,7 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (Verdict, String) {
         let verdict = if is > was { Verdict::Worse } else { Verdict::Better };
         return (verdict, why());
     }
-    // Who failed now and then before may fail each time by chance.
+    // A cell that failed now and then before may fail each time by chance.
     let sound = old.measured > 0 && old.faults.is_empty();
     if new.measured == 0 && (sound || (old.measured > 0 && new.unsupported.is_some())) {
         let unsupported = new.unsupported.clone().unwrap_or_else(why);

@@ -18,7 +18,7 @@ pub struct Parts<'a> {
     pub end: &'static str,
     /// Its CPU time, as [`Row::server_cpu`] has it.
     pub total: f64,
-    /// That of each of [`PARTS`].
+    /// CPU time of each of [`PARTS`].
     pub parts: [f64; 4],
     /// Number of samples that the division is based on.
     pub samples: u64,

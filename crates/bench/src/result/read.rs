@@ -19,7 +19,7 @@ pub const PROFILES: &str = "profiles.jsonl";
 /// A run as its folder has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// Its folder.
+    /// Folder of the run.
     pub dir: PathBuf,
     /// All records, in the order they were written.
     pub records: Vec<Record>,

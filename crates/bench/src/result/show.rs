@@ -31,7 +31,7 @@ impl Scale {
         Scale::for_value(unit, largest)
     }
 
-    /// One that shows `largest` well.
+    /// Scale that shows `largest` well.
     #[must_use]
     pub fn for_value(unit: &str, largest: f64) -> Scale {
         let scale = |unit, factor, digits| Scale { unit, factor, digits };
@@ -64,7 +64,7 @@ impl Scale {
         format!("{:.*}", self.digits, value * self.factor)
     }
 
-    /// The same with its unit.
+    /// Text of a figure with its unit.
     #[must_use]
     pub fn with_unit(&self, value: f64) -> String {
         format!("{} {}", self.show(value), self.unit)

@@ -137,11 +137,11 @@ pub struct Estimate {
 /// In which way, how often and when something went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// In which way.
+    /// Kind of failure.
     pub failure: Failure,
     /// Description of the first such failure.
     pub why: String,
-    /// In which rounds.
+    /// Rounds in which it happened.
     pub rounds: Vec<i64>,
     /// Logs of the first time, relative to the run's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]

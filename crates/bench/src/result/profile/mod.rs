@@ -61,7 +61,7 @@ impl Chains {
     #[must_use]
     pub fn of(file: &Path) -> Chains {
         let mut head = Vec::new();
-        // What cannot be read is none of Go's.
+        // A file that cannot be read is not one of Go's.
         let _ = std::fs::File::open(file).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         if head.windows(GO.len()).any(|window| window == GO) {
             Chains::FramePointers

@@ -3,7 +3,7 @@
 /// A function that was running or waiting for one that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its name; `[unknown]` without one.
+    /// Name of the function; `[unknown]` without one.
     pub symbol: &'a str,
     /// The file it is in: a path, `[kernel.kallsyms]`, `[unknown]`.
     pub object: &'a str,

@@ -68,7 +68,7 @@ pub struct Row {
     pub asked: usize,
     /// Goodput in Mbit/s, n of them.
     pub goodput: Option<Estimate>,
-    /// That it is rather two.
+    /// Two modes of the goodput, if it has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
 }
