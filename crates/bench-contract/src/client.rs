@@ -197,7 +197,7 @@ async fn first_byte<S: Stack>(
     time: Duration,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // What is made only once is before the clock.
+    // Things that are made only once are made before the clock starts.
     let (_, connection) = exchange(stack, 1).await?;
     connection.observe(effective);
     connection.close(0).await;

@@ -73,32 +73,32 @@ pub enum Protocol {
 pub enum Work {
     /// So many bytes in all, from the server, each connection with its streams.
     Download {
-        /// In all.
+        /// Bytes of all connections together.
         bytes: u64,
-        /// Of each connection.
+        /// Number of streams of each connection.
         streams: u64,
-        /// At once.
+        /// Number of connections open at once.
         connections: u64,
     },
-    /// To it.
+    /// Bytes to the server, on one stream.
     Upload {
-        /// On one stream.
+        /// Number of bytes.
         bytes: u64,
     },
     /// Connections one after the other, so many at a time.
     Handshakes {
         /// Time for which handshakes are made.
         time: Duration,
-        /// At a time.
+        /// Number of connections at a time.
         parallel: usize,
-        /// With session tickets.
+        /// Whether connections are resumed with session tickets.
         resume: bool,
     },
     /// `GET /1k` on one connection, so many at a time.
     Requests {
         /// Time for which requests are made.
         time: Duration,
-        /// At a time.
+        /// Number of requests at a time.
         parallel: usize,
     },
     /// Connections one after the other, each until its first byte.

@@ -103,7 +103,7 @@ impl Knobs {
 }
 
 impl Congestion {
-    /// Its name in the answer.
+    /// Name of the algorithm in the answer.
     pub fn name(self) -> &'static str {
         match self {
             Congestion::Cubic => "cubic",
@@ -114,7 +114,7 @@ impl Congestion {
 }
 
 impl Cipher {
-    /// As rustls calls it.
+    /// Suite as rustls calls it.
     pub fn suite(self) -> CipherSuite {
         match self {
             Cipher::Aes128 => CipherSuite::TLS13_AES_128_GCM_SHA256,
@@ -122,7 +122,7 @@ impl Cipher {
         }
     }
 
-    /// Its name in RFC 8446.
+    /// Name of the suite in RFC 8446.
     pub fn name(self) -> &'static str {
         match self {
             Cipher::Aes128 => "TLS_AES_128_GCM_SHA256",
