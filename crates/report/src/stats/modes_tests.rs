@@ -54,7 +54,7 @@ fn one_mode_is_seldom_taken_for_two() {
         // 5 % of 1,000 uniform samples; three standard errors are 2.1 %.
         let uniform = flagged(size, 1000, |rng| rng.random());
         assert!((20..=75).contains(&uniform), "{size}: {uniform}");
-        // What measurements look like: a bell, and one with a tail.
+        // Samples shaped like measurements: a bell, and one with a tail.
         let bell = flagged(size, 1000, normal);
         assert!(bell <= 40, "{size}: {bell}");
         let tail = flagged(size, 1000, |rng| (0.5 * normal(rng)).exp());
