@@ -258,7 +258,7 @@ impl contract::Connection for Open {
     }
 
     fn observe(&self, effective: &mut Effective) {
-        // What of an Ethernet frame is left for UDP over IPv4.
+        // Room of an Ethernet frame that is left for UDP over IPv4.
         let mtu = self.connection.get_stats_v2().ok().map(|stats| stats.SendPathMtu);
         effective.max_payload = mtu.and_then(|mtu| mtu.checked_sub(28));
     }

@@ -237,7 +237,7 @@ impl Stack for Table {
             None => return Ok(()),
         };
         let Some(entry) = self.entries.get_mut(&number) else { return Ok(()) };
-        // What it does not understand it has dropped.
+        // A datagram that quiche does not understand has been dropped by it.
         let _ = entry.quic.recv(datagram, RecvInfo { from, to: self.local });
         if !std::mem::replace(&mut entry.reading, true) {
             self.reading.push(number);

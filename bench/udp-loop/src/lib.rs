@@ -40,7 +40,7 @@ pub trait Stack {
     -> Result<()>;
     /// Time at which the stack has to be woken; none: it need not be.
     fn timeout(&self) -> Option<Instant>;
-    /// It is time.
+    /// Acts on the time that [`Stack::timeout`] gave, which has come.
     fn handle_timeout(&mut self, now: Instant);
     /// Sends what is due; whether there may be more.
     fn transmit(&mut self, io: &Shared) -> Result<bool>;
