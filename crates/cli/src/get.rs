@@ -27,7 +27,7 @@ use crate::trust::TrustArgs;
 /// Fetches URLs over HTTP/3; those of one server share a connection, and are fetched at once unless
 /// they go to standard output.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// https://HOST[:PORT]/PATH
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
@@ -88,7 +88,7 @@ struct Fetched<'a> {
 /// URLs that are fetched at once.
 const AT_ONCE: usize = 64;
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     let place = Place::new(args)?;
     let (qlog, trace) = (args.quic.qlog()?, trace(args)?);
     let _flush = flushed(qlog.as_ref(), trace.as_ref());

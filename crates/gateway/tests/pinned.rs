@@ -8,7 +8,6 @@ mod support;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use equic_gateway::{
     Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Reason,

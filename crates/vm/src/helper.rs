@@ -63,6 +63,7 @@ impl<D> Caller<'_, D> {
 }
 
 mod sealed {
+    #[expect(unnameable_types, reason = "nobody else is to implement what has it as a supertrait")]
     pub trait Sealed {}
 }
 

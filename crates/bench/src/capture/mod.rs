@@ -27,7 +27,7 @@ use frame::Shape;
 /// The file in the folder of an attempt.
 const FILE: &str = "packets.pcap";
 /// The most that is written of an attempt, in bytes.
-pub const MOST: u64 = 100 << 20;
+pub(crate) const MOST: u64 = 100 << 20;
 /// LINKTYPE_ETHERNET of the pcap format; the loopback interface has such headers, too.
 const ETHERNET: u32 = 1;
 /// The longest frame: of TCP with segmentation offload they may be longer than of UDP.
@@ -67,7 +67,7 @@ pub(crate) struct Caught {
 ///
 /// # Errors
 /// [`BenchError::Plan`].
-pub fn check() -> Result<(), BenchError> {
+pub(crate) fn check() -> Result<(), BenchError> {
     let failed = |error: io::Error| {
         BenchError::Plan(format!("--pcap needs root (CAP_NET_RAW), to see packets: {error}"))
     };

@@ -155,8 +155,7 @@ pub fn trouble(row: &Row) -> Option<String> {
     if failed == 0 {
         return None;
     }
-    let mut kinds: Vec<&str> =
-        row.faults.iter().map(|fault| self::failure(fault.failure)).collect();
+    let mut kinds: Vec<&str> = row.faults.iter().map(|fault| failure(fault.failure)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let kinds = kinds.join(", ");

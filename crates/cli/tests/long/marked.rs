@@ -12,14 +12,14 @@ use crate::common::{EQUIC, eventually};
 const MARK: &str = "EQUIC_TEST_RUN";
 
 /// An `equic` with this mark. No other run may have it.
-pub fn marked(mark: &str) -> Command {
+pub(crate) fn marked(mark: &str) -> Command {
     let mut command = Command::new(EQUIC);
     command.env(MARK, mark);
     command
 }
 
 /// Processes with this mark: id and command line.
-pub fn processes(mark: &str) -> Vec<(i32, String)> {
+pub(crate) fn processes(mark: &str) -> Vec<(i32, String)> {
     let wanted = format!("{MARK}={mark}");
     let all = std::fs::read_dir("/proc").unwrap();
     let pids = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
@@ -35,19 +35,19 @@ pub fn processes(mark: &str) -> Vec<(i32, String)> {
 }
 
 /// Waits for the lab of a run, and says its id.
-pub fn lab_of(run: &Child) -> String {
+pub(crate) fn lab_of(run: &Child) -> String {
     let own = || Lab::list().unwrap().into_iter().find(|lab| lab.pid == run.id());
     eventually("its lab", || own().map(|lab| lab.id))
 }
 
 /// Waits until no process with this mark is there.
-pub fn assert_ended(mark: &str) {
+pub(crate) fn assert_ended(mark: &str) {
     // A part that was killed may still be on its way out.
     eventually("every process has ended", || processes(mark).is_empty().then_some(()));
 }
 
 /// The same, and neither is anything of its lab.
-pub fn assert_nothing_left(mark: &str, lab: &str) {
+pub(crate) fn assert_nothing_left(mark: &str, lab: &str) {
     assert_ended(mark);
     let prefix = format!("eqlab-{lab}-");
     let names = std::fs::read_dir("/run/netns").map_or_else(
@@ -61,12 +61,12 @@ pub fn assert_nothing_left(mark: &str, lab: &str) {
 }
 
 /// A figure of a report.
-pub fn number(value: &Value) -> f64 {
+pub(crate) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 /// The number of requests, which has to be that of their outcomes.
-pub fn requests(outcomes: &Value) -> f64 {
+pub(crate) fn requests(outcomes: &Value) -> f64 {
     let kinds = ["ok", "refused", "timeouts", "errors"];
     let sum: f64 = kinds.iter().map(|kind| number(&outcomes[kind])).sum();
     assert_eq!(sum, number(&outcomes["requests"]), "{outcomes}");

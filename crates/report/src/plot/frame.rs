@@ -81,12 +81,12 @@ pub(super) struct Fitted {
 }
 
 impl Frame {
-    pub fn new(title: impl Into<String>) -> Self {
+    pub(super) fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), subtitle: String::new(), width: 1200, height: 600 }
     }
 
     /// An empty canvas of the frame's size, with title and subtitle for screen readers.
-    pub fn canvas(&self) -> Result<Canvas, PlotError> {
+    pub(super) fn canvas(&self) -> Result<Canvas, PlotError> {
         let range = MIN_SIDE..=MAX_SIDE;
         if !range.contains(&self.width) || !range.contains(&self.height) {
             return Err(PlotError::Size { width: self.width, height: self.height });
@@ -95,7 +95,7 @@ impl Frame {
     }
 
     /// Draws title, subtitle and legend; returns the first free pixel below.
-    pub fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
+    pub(super) fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
         let room = f64::from(self.width) - 2.0 * MARGIN;
         let mut y = 14.0;
         // A low picture has no room for a long story.
@@ -142,7 +142,7 @@ impl Frame {
     }
 
     /// Fits both axes into what is left below `top`, `foot` pixels kept for the labels of the x axis.
-    pub fn fit(
+    pub(super) fn fit(
         &self,
         top: f64,
         foot: f64,
@@ -166,7 +166,7 @@ pub(super) const FOOT: f64 = 66.0;
 
 impl Fitted {
     /// Grid lines: behind the values.
-    pub fn grid(&self, canvas: &mut Canvas, vertical: bool) {
+    pub(super) fn grid(&self, canvas: &mut Canvas, vertical: bool) {
         let Area { left, right, top, bottom } = self.plot;
         let stroke = |tick: &super::axis::Tick| Stroke {
             colour: GRID,
@@ -182,7 +182,7 @@ impl Fitted {
     }
 
     /// The y axis: labels and title; the line of the x axis.
-    pub fn y_axis(&self, canvas: &mut Canvas) {
+    pub(super) fn y_axis(&self, canvas: &mut Canvas) {
         let Area { left, right, top, bottom } = self.plot;
         for tick in self.y.ticks.iter().filter(|tick| !tick.label.is_empty()) {
             canvas.text(left - 8.0, tick.at + 4.5, &tick.label, Anchor::End, TICK, true);
@@ -196,7 +196,7 @@ impl Fitted {
     }
 
     /// The x axis: ticks, labels and title.
-    pub fn x_axis(&self, canvas: &mut Canvas) {
+    pub(super) fn x_axis(&self, canvas: &mut Canvas) {
         let bottom = self.plot.bottom;
         let axis = Stroke { colour: AXIS, width: 1.25, dashes: "" };
         for tick in &self.x.ticks {
@@ -208,7 +208,7 @@ impl Fitted {
     }
 
     /// The title of the x axis, its baseline at `y`.
-    pub fn x_title(&self, canvas: &mut Canvas, y: f64) {
+    pub(super) fn x_title(&self, canvas: &mut Canvas, y: f64) {
         let title = text::wrap(&self.x.title, self.plot.width(), AXIS_TITLE.size, 1).concat();
         canvas.text(self.plot.middle(), y, &title, Anchor::Middle, AXIS_TITLE, true);
     }

@@ -11,7 +11,7 @@ use crate::result::summary::Summary;
 const MOST: usize = 3;
 
 /// List of failures with their reasons; a sentence when nothing failed.
-pub fn failures(summary: &Summary) -> String {
+pub(super) fn failures(summary: &Summary) -> String {
     if summary.failing().next().is_none() {
         return "<p>Nothing failed.</p>\n".to_owned();
     }
@@ -42,7 +42,7 @@ pub fn failures(summary: &Summary) -> String {
 }
 
 /// Implementations that took part, and the settings in force at each end.
-pub fn implementations(summary: &Summary) -> String {
+pub(super) fn implementations(summary: &Summary) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
          <thead class=\"text\"><tr><th scope=\"col\">name</th><th scope=\"col\">version</th><th scope=\"col\">end</th>\
@@ -114,7 +114,7 @@ fn in_force(all: &[&Effective]) -> Option<String> {
 }
 
 /// Findings of the doctor, with their remedies: `what`, `found`, `mend` and whether it is `serious`.
-pub fn doctor(findings: &Value) -> String {
+pub(super) fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
     let mut html = String::from("<h3>What the doctor found</h3>\n");
     if findings.is_empty() {
@@ -140,7 +140,7 @@ pub fn doctor(findings: &Value) -> String {
 }
 
 /// Any JSON as lists of names and values.
-pub fn value(json: &Value, depth: usize) -> String {
+pub(super) fn value(json: &Value, depth: usize) -> String {
     match json {
         Value::Null => "\u{2013}".to_owned(),
         Value::String(text) => esc(text),
@@ -165,7 +165,7 @@ pub fn value(json: &Value, depth: usize) -> String {
 }
 
 /// The command that was run, and what can be done with its result.
-pub fn commands(summary: &Summary) -> String {
+pub(super) fn commands(summary: &Summary) -> String {
     let command = match &summary.manifest["command"] {
         Value::Array(words) => {
             words.iter().filter_map(Value::as_str).map(shell).collect::<Vec<_>>().join(" ")

@@ -27,7 +27,7 @@ use crate::signals::runtime;
 
 /// What every implementation is told; the words are those of the contract.
 #[derive(clap::Args)]
-pub struct Command {
+pub(crate) struct Command {
     /// `server` or `client` and its options (docs/bench-contract.md)
     #[arg(
         value_name = "ARGUMENTS",
@@ -39,7 +39,7 @@ pub struct Command {
 }
 
 /// Carries it out.
-pub fn run(command: Command) -> Done {
+pub(super) fn run(command: Command) -> Done {
     let role = command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
         .map_err(|error| Failure::usage(format!("{error:#}")))?;
     // As the others: what an event loop on one CPU can do.

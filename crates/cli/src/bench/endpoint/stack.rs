@@ -13,7 +13,7 @@ use equic_wire::VarInt;
 
 /// The client side of our stack: it connects.
 #[derive(Clone)]
-pub struct Ours {
+pub(super) struct Ours {
     pub endpoint: Endpoint,
     pub config: ClientConfig,
     pub server: SocketAddr,
@@ -22,16 +22,16 @@ pub struct Ours {
     pub full: Arc<AtomicU64>,
 }
 
-pub struct Open(Connection);
-pub struct Send(pub quic::SendStream);
+pub(super) struct Open(Connection);
+pub(super) struct Send(pub quic::SendStream);
 
-pub struct Receive {
+pub(super) struct Receive {
     stream: RecvStream,
     buffer: Vec<u8>,
 }
 
 impl Receive {
-    pub fn new(stream: RecvStream) -> Receive {
+    pub(super) fn new(stream: RecvStream) -> Receive {
         // The smallest of exchanges does not need the largest of buffers.
         Receive { stream, buffer: vec![0; 4 * HEAD] }
     }

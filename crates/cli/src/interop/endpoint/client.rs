@@ -20,7 +20,7 @@ const FIRST: u64 = 100_000;
 /// Time between two looks at whether keys may be updated, or at the bytes loaded.
 const LOOK: Duration = Duration::from_millis(5);
 
-pub async fn fetch(contract: &Contract) -> Done {
+pub(super) async fn fetch(contract: &Contract) -> Done {
     let first = contract.requests.first();
     let first = first.ok_or_else(|| Failure::usage("there are no REQUESTS"))?;
     let client = Client {

@@ -12,7 +12,7 @@ use crate::output;
 use crate::signals::Signals;
 
 /// Serves until a signal comes.
-pub async fn serve(contract: Contract) -> Done {
+pub(super) async fn serve(contract: Contract) -> Done {
     let mut signals = Signals::new()?;
     let config = Arc::new(tls::server(&contract)?);
     let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None).map_err(
