@@ -15,10 +15,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
-    UserSpaceQuota, printable,
+    UserSpaceQuota,
 };
 use equic_gateway::{Rate, parse_duration, parse_size};
-use equic_quic::QlogFolder;
+use equic_quic::{QlogFolder, printable};
 use equic_report::number;
 use serde_json::json;
 

@@ -26,12 +26,12 @@ fn wrong_id(reason: &'static str) -> Fault {
 }
 
 impl Control {
-    pub fn new(side: Side) -> Control {
+    pub(super) fn new(side: Side) -> Control {
         Control { side, settings: false, max_push_id: None, goaway: None }
     }
 
     /// Checks that a frame of this type may begin; true if its payload has to be looked at.
-    pub fn may_begin(&self, frame: u64) -> Result<bool, Fault> {
+    pub(super) fn may_begin(&self, frame: u64) -> Result<bool, Fault> {
         match (frame, self.settings) {
             (SETTINGS, false) => Ok(true),
             // RFC 9114 s.7.2.4.
@@ -53,7 +53,7 @@ impl Control {
     }
 
     /// A frame is whole: whether it is of use to `h3`.
-    pub fn take(&mut self, frame: u64, payload: &[u8]) -> Result<bool, Fault> {
+    pub(super) fn take(&mut self, frame: u64, payload: &[u8]) -> Result<bool, Fault> {
         match frame {
             SETTINGS => {
                 self.settings = true;
@@ -129,7 +129,7 @@ pub(super) enum Qpack {
 
 impl Qpack {
     /// Checks the next bytes of the stream of instructions.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         bytes.iter().try_for_each(|byte| self.take_byte(*byte))
     }
 

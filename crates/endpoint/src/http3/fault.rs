@@ -82,7 +82,7 @@ struct Nuisance {
 }
 
 impl Ward {
-    pub fn new(limits: FrameLimits) -> Ward {
+    pub(super) fn new(limits: FrameLimits) -> Ward {
         let nuisance = Nuisance { bytes: 0, since: Instant::now() };
         Ward {
             limits,
@@ -93,7 +93,7 @@ impl Ward {
     }
 
     /// Counts bytes that are of no use, and fails if there are too many.
-    pub fn charge(&self, bytes: u64) -> Result<(), Fault> {
+    pub(super) fn charge(&self, bytes: u64) -> Result<(), Fault> {
         let mut nuisance = self.nuisance.lock().unwrap_or_else(PoisonError::into_inner);
         nuisance.bytes += bytes;
         if nuisance.bytes <= NUISANCE {
@@ -119,17 +119,17 @@ impl Ward {
         Ok(())
     }
 
-    pub fn set_violation(&self, violation: Violation) {
+    pub(super) fn set_violation(&self, violation: Violation) {
         // The first one is why it was closed.
         let _ = self.violation.set(violation);
     }
 
-    pub fn violation(&self) -> Option<Violation> {
+    pub(super) fn violation(&self) -> Option<Violation> {
         self.violation.get().copied()
     }
 
     #[cfg(test)]
-    pub fn incomplete(&self) -> usize {
+    pub(super) fn incomplete(&self) -> usize {
         self.incomplete.load(Ordering::Relaxed)
     }
 }
@@ -142,11 +142,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub fn new(ward: &std::sync::Arc<Ward>) -> Kept {
+    pub(super) fn new(ward: &std::sync::Arc<Ward>) -> Kept {
         Kept { bytes: Vec::new(), ward: ward.clone() }
     }
 
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.bytes.extend_from_slice(bytes);
         self.ward.keep(bytes.len())
     }

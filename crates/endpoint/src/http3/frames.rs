@@ -81,7 +81,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub fn new(kind: Kind, ward: Arc<Ward>) -> Frames {
+    pub(super) fn new(kind: Kind, ward: Arc<Ward>) -> Frames {
         Frames {
             ward,
             kind,
@@ -96,7 +96,7 @@ impl Frames {
     }
 
     /// The next piece for `h3`, out of `input`; none: all of that was taken.
-    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Fault> {
+    pub(super) fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Fault> {
         if self.due > 0 {
             return Ok(Some(input.split_to(std::mem::take(&mut self.due))));
         }
@@ -145,7 +145,7 @@ impl Frames {
     }
 
     /// The stream has ended; what is still to be handed on.
-    pub fn end(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub(super) fn end(&mut self) -> Result<Option<Bytes>, Fault> {
         if let Kind::Control(_) = self.kind {
             // RFC 9114 s.6.2.1.
             return Err(closed());
@@ -162,7 +162,7 @@ impl Frames {
     }
 
     /// The fault of resetting this stream: only a control stream must not be reset.
-    pub fn on_reset(&self) -> Option<Fault> {
+    pub(super) fn on_reset(&self) -> Option<Fault> {
         matches!(self.kind, Kind::Control(_)).then(closed)
     }
 

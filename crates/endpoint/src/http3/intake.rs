@@ -52,14 +52,14 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    pub fn new(connection: quic::Connection, ward: Arc<Ward>) -> Intake {
+    pub(super) fn new(connection: quic::Connection, ward: Arc<Ward>) -> Intake {
         let side = connection.side();
         let qpack = [None, None];
         Intake { connection, ward, typing: Vec::new(), control: false, qpack, side }
     }
 
     /// The peer's control stream.
-    pub fn poll(
+    pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<RecvStream, ConnectionErrorIncoming>> {

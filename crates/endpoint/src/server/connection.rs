@@ -39,12 +39,12 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         canonical(self.quic.remote_address())
     }
 
     /// Whether data read now is early (0-RTT), and may be a repetition by an attacker.
-    pub fn is_early(&self) -> bool {
+    pub(super) fn is_early(&self) -> bool {
         self.quic.is_early()
     }
 

@@ -105,7 +105,7 @@ pub(super) struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds and returns the new value.
-    pub fn add(&self, n: u64) -> u64 {
+    pub(super) fn add(&self, n: u64) -> u64 {
         self.0.fetch_add(n, Ordering::AcqRel) + n
     }
 

@@ -26,7 +26,7 @@ fn config(certificate: &Path) -> ClientConfig {
     for certificate in CertificateDer::pem_file_iter(certificate).unwrap() {
         roots.add(certificate.unwrap()).unwrap();
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -70,7 +70,7 @@ async fn only_safe_requests_are_answered_early_and_once() {
         ..ServerConfig::new(loopback())
     });
     let relay = Relay::start(server.address).await;
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     let settings = Settings::new(EndpointConfig::new(&provider).unwrap());
     let socket = std::net::UdpSocket::bind(loopback()).unwrap();
     let client = Endpoint::client(socket, settings).unwrap();
@@ -123,7 +123,7 @@ async fn only_safe_requests_are_answered_early_and_once() {
 fn http(name: &'static str) -> Endpoint {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     let settings = Settings::new(EndpointConfig::new(&provider).unwrap());
     let mut tls = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
