@@ -49,6 +49,4 @@ pub use memory::SendMemory;
 pub use receive::RecvStream;
 pub use send::SendStream;
 
-pub use equic_transport::connection::{
-    ClientConfig, DatagramError, ServerConfig, Stats, TransportConfig,
-};
+pub use equic_transport::{ClientConfig, DatagramError, ServerConfig, Stats, TransportConfig};

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use equic_transport::stream::StreamConfig;
+use equic_transport::StreamConfig;
 use equic_wire::KnownVersion;
 use tokio::sync::{Semaphore, watch};
 
@@ -139,8 +139,10 @@ impl Server {
         if let Some(log) = &config.key_log {
             server_tls.key_log = Arc::new(log.clone());
         }
-        let mut transport =
-            TransportConfig { congestion: config.congestion, ..transport(&config.limits)? };
+        let mut transport = TransportConfig {
+            congestion: Arc::new(config.congestion),
+            ..transport(&config.limits)?
+        };
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }

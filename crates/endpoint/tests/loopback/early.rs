@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use equic_endpoint::quic::{self, ClientConfig, EarlyData, Endpoint, Settings, TransportConfig};
 use equic_endpoint::{IdentitySource, ServerConfig};
-use equic_transport::endpoint::EndpointConfig;
+use equic_transport::EndpointConfig;
 use equic_wire::VarInt;
 use http::{Method, Request, StatusCode};
 use rustls::pki_types::CertificateDer;
