@@ -103,7 +103,7 @@ impl Streams {
     }
 
     /// Whether a control frame may be due.
-    pub(crate) fn has_control(&self) -> bool {
+    pub fn has_control(&self) -> bool {
         !self.resets.is_empty()
             || !self.stops.is_empty()
             || !self.updates.is_empty()
