@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_endpoint::client::{Response, Target};
-use equic_endpoint::quic::{EarlyData, PacketTrace};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
+use equic_quic::{EarlyData, PacketTrace};
 use equic_report::number;
 use equic_wire::KnownVersion;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use equic_endpoint::is_printable;
+use equic_quic::is_printable;
 use equic_report::table::{Style, Table};
 use serde::Serialize;
 

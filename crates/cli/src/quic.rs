@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use equic_endpoint::quic::{PacketTrace, QlogFolder};
 use equic_endpoint::{Congestion, KeyLog};
 use equic_gateway::parse_size;
+use equic_quic::{PacketTrace, QlogFolder};
 
 use crate::failure::{Done, Failure};
 

@@ -234,7 +234,7 @@ pub enum RegisterError {
     Cost {
         /// The helper.
         name: String,
-        /// Its cost.
+        /// Cost of the helper.
         cost: u32,
     },
     /// More helpers than a program can name.

@@ -46,7 +46,7 @@ impl Scene {
             requests: 2,
             connections: 100,
             parallel: 2,
-            // What an honest one needs is milliseconds.
+            // An honest end needs milliseconds.
             grace: 3.0,
         };
         let places = Places { dir: "/".into(), built: "/".into(), equic: "/".into() };

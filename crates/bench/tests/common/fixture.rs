@@ -13,7 +13,7 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
-/// Whose speed in Gbit/s, and CPU seconds for a GB as client and as server.
+/// Implementations, each with its speed in Gbit/s, and CPU seconds for a GB as client and as server.
 pub const QUIC: [(&str, f64, f64, f64); 7] = [
     ("equic", 6.3, 1.05, 1.2),
     ("noq", 4.9, 1.3, 1.4),
@@ -23,18 +23,18 @@ pub const QUIC: [(&str, f64, f64, f64); 7] = [
     ("s2n-quic", 3.7, 2.2, 0.81),
     ("tquic", 5.8, 1.31, 0.98),
 ];
-/// What no page may run.
+/// Text that must not take effect on any page.
 pub const HOSTILE: &str = "</script><script>alert(1)</script> \"&' \u{1b}[2J too many gaps";
 
 /// A run of so many rounds.
 pub struct Fixture {
-    /// What is multiplied to the speed of an implementation, by name: a regression.
+    /// Factor on the speed of an implementation, by name: a regression.
     pub factors: BTreeMap<String, f64>,
     pub rounds: i64,
     pub seed: u64,
     /// Only downloads on one path, and fewer implementations.
     pub small: bool,
-    /// When it began.
+    /// Time at which the run began, in seconds since 1970-01-01 UTC.
     pub start: f64,
 }
 

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use equic_endpoint::quic::QlogFolder;
 use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
     UserSpaceQuota, printable,
 };
 use equic_gateway::{Rate, parse_duration, parse_size};
+use equic_quic::QlogFolder;
 use equic_report::number;
 use serde_json::json;
 

@@ -15,7 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-transport", &["equic-wire", "equic-net", "equic-report"]),
     ("equic-gateway", &["equic-wire"]),
     ("libequic", &["equic-gateway"]),
-    ("equic-endpoint", &["equic-wire", "equic-transport"]),
+    ("equic-quic", &["equic-wire", "equic-transport"]),
+    ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),
     ("equic-report", &[]),
     ("equic-lab", &["equic-wire", "equic-net", "equic-gateway", "equic-endpoint", "equic-report"]),
     ("equic-interop", &["equic-wire", "equic-net", "equic-lab"]),
@@ -27,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "equic-gateway",
             "equic-net",
+            "equic-quic",
             "equic-endpoint",
             "equic-report",
             "equic-lab",
@@ -93,13 +95,13 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Packets without protection (docs/transport.md) are for simulations. The command, the C library and
-/// the endpoint have no code for them, however their own features are set, and on whatever system.
+/// Packets without protection (docs/transport.md) are for simulations. The command, the C library,
+/// QUIC over tokio and the endpoint have no code for them, however their own features are set, and on whatever system.
 #[test]
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
     let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
-    for package in ["equic-cli", "libequic", "equic-endpoint"] {
+    for package in ["equic-cli", "libequic", "equic-quic", "equic-endpoint"] {
         for more in [&[][..], &["--all-features"]] {
             let tree = shipped(&[&["--package", package], more].concat());
             assert!(tree.iter().any(|line| line.starts_with("equic-wire ")), "{tree:#?}");

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use equic_quic::SendMemory;
 use serde::Serialize;
-
-use crate::quic::SendMemory;
 
 /// Counters of a server at one moment. All but `open`, `buffered` and `open_files` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -2,7 +2,7 @@
 
 use super::{PlotError, drawable};
 
-/// What an axis shows.
+/// Axis of a plot: title, unit, scale and range of values.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub(super) title: String,
@@ -59,7 +59,7 @@ pub(super) struct Scale {
     pub title: String,
 }
 
-/// What an axis is fitted to.
+/// Values and wishes that an axis is fitted to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
     /// Smallest and largest value; on a logarithmic axis of those above zero.

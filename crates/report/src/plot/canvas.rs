@@ -26,7 +26,7 @@ impl Area {
     }
 }
 
-/// Where a text is put relative to its point.
+/// Placement of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -34,7 +34,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// How a text looks.
+/// Look of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Font {
     pub size: f64,
@@ -42,7 +42,7 @@ pub(super) struct Font {
     pub colour: &'static str,
 }
 
-/// How a line looks.
+/// Look of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stroke {
     pub colour: &'static str,

@@ -1,4 +1,4 @@
-//! What all plots share: size, title, legend, axes and grid, and the colours.
+//! Parts that all plots share: size, title, legend, axes and grid, and the colours.
 
 use super::axis::{Fit, Scale};
 use super::canvas::{Anchor, Area, Canvas, Font, Stroke};
@@ -36,7 +36,7 @@ pub(super) fn stroke(index: usize) -> Stroke {
     Stroke { colour: colour(index), width: 2.25, dashes: DASHES[index % DASHES.len()] }
 }
 
-/// What is written around a plot.
+/// Titles around a plot, and its size in pixels.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub title: String,
@@ -45,7 +45,7 @@ pub(super) struct Frame {
     pub height: u32,
 }
 
-/// What every plot can be told of its frame, a field `frame`.
+/// Methods by which every plot sets its frame, a field `frame`.
 macro_rules! framed {
     () => {
         /// A line below the title.
@@ -74,7 +74,7 @@ pub(super) enum Sign {
 
 /// A plot whose head is drawn and whose axes are fitted.
 pub(super) struct Fitted {
-    /// Where the values go.
+    /// Area that the values are drawn in.
     pub plot: Area,
     pub x: Scale,
     pub y: Scale,

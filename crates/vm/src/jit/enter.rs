@@ -27,7 +27,7 @@ pub(super) struct State {
     function: *const u8,
     /// Native stack pointer at the moment the program was entered.
     stack: *mut u8,
-    /// Of the program's helpers.
+    /// Table of the program's helpers.
     shims: *const Shim,
     /// Number of the helper called and the place of the call: `State::call`.
     call: u32,

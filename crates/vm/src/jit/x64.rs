@@ -63,7 +63,7 @@ impl Compiler {
     fn glue(&mut self, registers: u16) -> usize {
         let asm = &mut self.asm;
         let glue = asm.here();
-        // What the System V ABI wants kept of what is written: rbp and r12 here, the others where the program
+        // Registers written that the System V ABI wants kept: rbp and r12 here, the others where the program
         // names the register of BPF's that they are.
         let mut kept = vec![RBP, R12];
         kept.extend((6..10).filter(|r| registers >> r & 1 != 0).map(|r| REGISTERS[r]));
@@ -117,7 +117,7 @@ impl Compiler {
         asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
         asm.test(false, RDX, RDX);
         asm.jcc(Cc::NotEqual, unwind);
-        // What the host left in them, its addresses among it, is not the program's to see.
+        // Values that the host left in the registers, its addresses among them, are not the program's to see.
         for register in &REGISTERS[1..6] {
             asm.mov_imm(*register, 0);
         }

@@ -88,7 +88,7 @@ pub fn stores() -> Vec<Vector> {
             sequence.run(&format!("{name} [r{dst}{offset:+}], {stored}"));
             sequence.keep(dst, base);
             sequence.keep(src, value);
-            // What is there now, and what was there again.
+            // Keeps the value that is there now, and puts back the one that was there before.
             for (at, shift) in [(0, 64), (8, 0)] {
                 sequence.run(&format!("ldxdw r{dst}, [r{other}+{at}]"));
                 sequence.keep(dst, word(after, shift));

@@ -42,7 +42,7 @@ pub fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> Strin
             (None, Some(_)) => ("note warn", "two modes".to_owned()),
             (None, None) => continue,
         };
-        // What does not fit stands in the table.
+        // The rest of a note that does not fit stands in the table.
         let note: String = note.chars().take(26).collect();
         shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &note);
     }

@@ -2,7 +2,7 @@
 
 use super::text::esc;
 
-/// Where an axis runs, in values and in pixels.
+/// Extent of an axis, in values and in pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     pub low: f64,
@@ -20,7 +20,7 @@ impl Axis {
         Axis { low: 0.0, high: (high / step).ceil() * step, from, to, logarithmic: false }
     }
 
-    /// Where a value is.
+    /// Position of a value, in pixels.
     pub fn at(&self, value: f64) -> f64 {
         let part = if self.logarithmic {
             (value / self.low).ln() / (self.high / self.low).ln()

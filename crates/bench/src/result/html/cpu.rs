@@ -1,4 +1,4 @@
-//! Where CPU time goes: stacked bars of client and server.
+//! Division of CPU time: stacked bars of client and server.
 
 use super::boxes::pair;
 use super::chart::{Axis, figure, rect, text, x_axis};

@@ -1,4 +1,4 @@
-//! What a reader needs to judge and to repeat a run: failures, what was in force, the machine, commands.
+//! Facts for judging and repeating a run: failures, settings in force, the machine, commands.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::result::summary::Summary;
 /// So many values of one end are shown.
 const MOST: usize = 3;
 
-/// What failed and why; a sentence when nothing did.
+/// List of failures with their reasons; a sentence when nothing failed.
 pub fn failures(summary: &Summary) -> String {
     if summary.failing().next().is_none() {
         return "<p>Nothing failed.</p>\n".to_owned();
@@ -41,7 +41,7 @@ pub fn failures(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Who took part, and what was in force at each end.
+/// Implementations that took part, and the settings in force at each end.
 pub fn implementations(summary: &Summary) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
@@ -113,7 +113,7 @@ fn in_force(all: &[&Effective]) -> Option<String> {
     (!all.is_empty()).then(|| cells.concat())
 }
 
-/// What the doctor found, with what mends it: `what`, `found`, `mend` and whether it is `serious`.
+/// Findings of the doctor, with their remedies: `what`, `found`, `mend` and whether it is `serious`.
 pub fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
     let mut html = String::from("<h3>What the doctor found</h3>\n");

@@ -1,4 +1,4 @@
-//! What their folders and names mean.
+//! Meaning of the names of their folders and files.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! `equic bench endpoint`: what docs/bench-contract.md asks of an implementation, over
-//! [`equic_endpoint::quic`], on one thread.
+//! [`equic_quic`], on one thread.
 //!
 //! `stack` is ours as [`equic_bench_contract`] sees it, which does the rest.
 
@@ -11,9 +11,9 @@ use equic_bench_contract::{
     CONNECTION_WINDOW, Client, Congestion, Effective, H3, IDLE, Knobs, PERF, Protocol, Role,
     STREAM_WINDOW, STREAMS, Server, client, command, http3, ready, server, socket, tls,
 };
-use equic_endpoint::crypto_provider;
-use equic_endpoint::quic::{
-    self, ClientConfig, Endpoint, Incoming, QlogFolder, ServerConfig, Settings, TransportConfig,
+use equic_endpoint::{crypto_provider, http3 as quic_h3};
+use equic_quic::{
+    ClientConfig, Endpoint, Incoming, QlogFolder, ServerConfig, Settings, TransportConfig,
 };
 use equic_transport::congestion::Algorithm;
 use equic_transport::{EndpointConfig, StreamConfig};
@@ -108,7 +108,7 @@ async fn connection(incoming: Incoming) -> anyhow::Result<()> {
     let connection = incoming.accept()?.await?;
     if connection.alpn().as_deref() == Some(H3) {
         // A future of its own: connections of the other protocol need no room for it.
-        return Box::pin(http3::serve(quic::h3::Connection::new(connection))).await;
+        return Box::pin(http3::serve(quic_h3::Connection::new(connection))).await;
     }
     // Until the client closes it.
     while let Ok((to, from)) = connection.accept_bi().await {

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use equic_bench_contract::http3::Http;
 use equic_bench_contract::perf::{CHUNK, HEAD};
 use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream, Stack};
-use equic_endpoint::quic::{self, ClientConfig, Connection, Endpoint, RecvStream};
+use equic_endpoint::http3 as quic_h3;
+use equic_quic::{self as quic, ClientConfig, Connection, Endpoint, RecvStream};
 use equic_wire::VarInt;
 
 /// The client side of our stack: it connects.
@@ -54,11 +55,11 @@ impl Stack for Ours {
 }
 
 impl Http for Ours {
-    type Transport = quic::h3::Connection;
-    type Opener = quic::h3::OpenStreams;
+    type Transport = quic_h3::Connection;
+    type Opener = quic_h3::OpenStreams;
 
-    fn transport(connection: &Open) -> quic::h3::Connection {
-        quic::h3::Connection::new(connection.0.clone())
+    fn transport(connection: &Open) -> quic_h3::Connection {
+        quic_h3::Connection::new(connection.0.clone())
     }
 }
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
-use equic_endpoint::quic::QlogFolder;
+use equic_quic::QlogFolder;
 
 use crate::failure::{Done, Failure};
 use crate::quic::{flushed, qlog_folder};

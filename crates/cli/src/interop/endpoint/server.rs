@@ -4,7 +4,8 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use equic_endpoint::quic::{Connection, Endpoint, Incoming, RecvStream, SendStream, h3 as quic_h3};
+use equic_endpoint::http3 as quic_h3;
+use equic_quic::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 
 use super::{Contract, MAX_REQUEST, tls};
 use crate::failure::{Done, Failure};

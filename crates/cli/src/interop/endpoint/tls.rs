@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use equic_endpoint::quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
+use equic_quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
 use equic_transport::{EndpointConfig, PreferredAddresses};
 use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
