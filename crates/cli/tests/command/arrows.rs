@@ -23,6 +23,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench", &["equic-net", "equic-lab", "equic-report"]),
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
+    ("libequic_vm", &["equic-vm"]),
+    ("equic-plugin", &["equic-transport", "equic-vm"]),
     (
         "equic-cli",
         &[
