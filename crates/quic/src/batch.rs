@@ -3,9 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use equic_transport::connection::Transmit;
-use equic_transport::received::EcnCodepoint;
-use equic_transport::{Connection, Timestamp};
+use equic_transport::{Connection, EcnCodepoint, Timestamp, Transmit};
 
 use crate::udp::{MAX_DATAGRAM, Outgoing, Udp};
 

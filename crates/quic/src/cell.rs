@@ -5,10 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use equic_transport::Timestamp;
-use equic_transport::connection::{Connection, Event};
-use equic_transport::endpoint::Handle;
-use equic_transport::stream::StreamEvent;
+use equic_transport::{Connection, Event, Handle, StreamEvent, Timestamp};
 use equic_wire::{Direction, StreamId, VarInt};
 
 use crate::early::EarlyData;

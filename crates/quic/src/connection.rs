@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use equic_transport::connection::{DatagramError, Stats};
+use equic_transport::{DatagramError, Stats};
 use equic_wire::{Direction, KnownVersion, Side, StreamId, VarInt};
 
 use crate::cell::Cell;
@@ -204,7 +204,7 @@ impl Connection {
     /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
     /// the path.
     pub fn max_datagram_len(&self) -> Option<usize> {
-        self.cell().lock().connection.max_datagram_len()
+        self.cell().lock().connection.max_datagram_size()
     }
 
     /// Closes the connection at once, with an application error code and a reason for people, of which
@@ -247,7 +247,7 @@ impl Connection {
 
     /// The largest datagram that the path is known to take, in bytes of UDP payload.
     pub fn max_datagram_size(&self) -> u16 {
-        self.cell().lock().connection.max_datagram_size()
+        self.cell().lock().connection.current_mtu()
     }
 
     /// Counters of the connection.

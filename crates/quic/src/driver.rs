@@ -7,9 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use equic_transport::Timestamp;
-use equic_transport::connection::Arrival;
-use equic_transport::endpoint::{Handle, Received};
+use equic_transport::{Arrival, Handle, Received, Timestamp};
 use tokio::time::Sleep;
 
 use crate::batch::{Batch, Sent};

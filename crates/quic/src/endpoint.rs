@@ -5,8 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equic_transport::cid::{ConnectionIdGenerator, RandomIds};
-use equic_transport::endpoint::EndpointConfig;
+use equic_transport::{ConnectionIdGenerator, EndpointConfig, RandomIds};
 use equic_wire::{ConnectionId, VarInt};
 use rand::RngCore;
 use rustls::pki_types::ServerName;

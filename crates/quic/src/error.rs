@@ -2,7 +2,7 @@
 
 use std::io;
 
-use equic_transport::connection::{CloseReason, StartError};
+use equic_transport::{CloseReason, StartError};
 use equic_wire::{TransportErrorCode, VarInt};
 
 use crate::printable;

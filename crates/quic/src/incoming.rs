@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use equic_transport::connection::Arrival;
-use equic_transport::endpoint::AcceptError;
+use equic_transport::{AcceptError, Arrival};
 
 use crate::connection::Connecting;
 use crate::log::Begun;
@@ -14,12 +13,12 @@ use crate::socket::{IncomingQueue, Inner, Shared, Socket};
 pub struct Incoming {
     socket: Arc<Socket>,
     /// The attempt in the transport; none once it has been decided on.
-    inner: Option<equic_transport::endpoint::Incoming>,
+    inner: Option<equic_transport::Incoming>,
     arrival: Arrival,
 }
 
 impl Incoming {
-    pub(crate) fn new(socket: Arc<Socket>, inner: equic_transport::endpoint::Incoming) -> Incoming {
+    pub(crate) fn new(socket: Arc<Socket>, inner: equic_transport::Incoming) -> Incoming {
         Incoming { socket, arrival: inner.arrival(), inner: Some(inner) }
     }
 
@@ -36,12 +35,12 @@ impl Incoming {
 
     /// Whether the client has proven that it receives at its address (RFC 9000 s.8.1).
     pub fn is_validated(&self) -> bool {
-        self.inner.as_ref().is_some_and(equic_transport::endpoint::Incoming::is_validated)
+        self.inner.as_ref().is_some_and(equic_transport::Incoming::is_validated)
     }
 
     /// Whether [`Incoming::retry`] can be used: no client is sent two Retry packets.
     pub fn may_retry(&self) -> bool {
-        self.inner.as_ref().is_some_and(equic_transport::endpoint::Incoming::may_retry)
+        self.inner.as_ref().is_some_and(equic_transport::Incoming::may_retry)
     }
 
     /// Begins the handshake.
@@ -85,7 +84,7 @@ impl Incoming {
 
     fn answer(
         &mut self,
-        decide: impl FnOnce(&mut Inner, equic_transport::endpoint::Incoming, &mut Vec<u8>) -> bool,
+        decide: impl FnOnce(&mut Inner, equic_transport::Incoming, &mut Vec<u8>) -> bool,
     ) {
         let Some(incoming) = self.inner.take() else { return };
         let mut response = Vec::new();

@@ -50,6 +50,4 @@ pub use printable::{is_printable, printable};
 pub use receive::RecvStream;
 pub use send::SendStream;
 
-pub use equic_transport::connection::{
-    ClientConfig, DatagramError, ServerConfig, Stats, TransportConfig,
-};
+pub use equic_transport::{ClientConfig, DatagramError, ServerConfig, Stats, TransportConfig};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use equic_transport::stream::{ReadOutcome, StreamError, Streams};
+use equic_transport::{ReadOutcome, StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::{AsyncRead, ReadBuf};
 

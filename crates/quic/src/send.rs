@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use equic_transport::stream::{StreamError, Streams};
+use equic_transport::{StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::AsyncWrite;
 
@@ -55,7 +55,7 @@ impl SendStream {
                 cell.touch(&mut state);
                 Poll::Ready(Ok(count))
             }
-            Err(StreamError::Write(equic_transport::stream::WriteError::Blocked)) => {
+            Err(StreamError::Write(equic_transport::WriteError::Blocked)) => {
                 register(&mut state.streams.entry(self.id).or_default().writer, cx);
                 Poll::Pending
             }
@@ -204,7 +204,7 @@ impl Connection {
             let most = cell.socket.shared.send_memory.share();
             match state.connection.streams().sendable(id, want, most, ahead) {
                 Ok(count) => Poll::Ready(Ok(count)),
-                Err(StreamError::Write(equic_transport::stream::WriteError::Blocked)) => {
+                Err(StreamError::Write(equic_transport::WriteError::Blocked)) => {
                     register(&mut state.streams.entry(id).or_default().writer, cx);
                     Poll::Pending
                 }
@@ -218,8 +218,9 @@ impl Connection {
 fn why(state: &State, id: StreamId, error: StreamError) -> WriteError {
     let stopped = state.streams.get(&id).and_then(|stream| stream.stopped);
     match (error, stopped) {
-        (StreamError::Write(equic_transport::stream::WriteError::Stopped(code)), _)
-        | (_, Some(code)) => WriteError::Stopped(code),
+        (StreamError::Write(equic_transport::WriteError::Stopped(code)), _) | (_, Some(code)) => {
+            WriteError::Stopped(code)
+        }
         _ => WriteError::Closed,
     }
 }

@@ -5,10 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-use equic_transport::Timestamp;
-use equic_transport::connection::{Arrival, Connection};
-use equic_transport::endpoint::Handle;
-use equic_transport::received::EcnCodepoint;
+use equic_transport::{Arrival, Connection, EcnCodepoint, Handle, Timestamp};
 use tokio::sync::Notify;
 
 use crate::cell::Cell;

@@ -7,8 +7,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-use equic_transport::connection::Arrival;
-use equic_transport::received::EcnCodepoint;
+use equic_transport::{Arrival, EcnCodepoint};
 use nix::libc;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,

@@ -21,8 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use equic_transport::connection::Connection;
-use equic_transport::endpoint::Handle;
+use equic_transport::{Connection, Handle};
 use equic_wire::packet::LongInvariant;
 
 use crate::driver::Driver;
@@ -156,10 +155,9 @@ impl Driver {
 mod tests {
     use std::sync::Arc;
 
-    use equic_transport::Timestamp;
-    use equic_transport::connection::{Arrival, ClientConfig, TransportConfig};
-    use equic_transport::endpoint::EndpointConfig;
-    use equic_transport::received::EcnCodepoint;
+    use equic_transport::{
+        Arrival, ClientConfig, EcnCodepoint, EndpointConfig, Timestamp, TransportConfig,
+    };
 
     use super::*;
 

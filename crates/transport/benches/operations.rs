@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equic_report::stats::Sample;
-use equic_transport::connection::{Arrival, ClientConfig, Event, ServerConfig, TransportConfig};
 use equic_transport::operation::{Hook, Operation, Point};
-use equic_transport::stream::ReadOutcome;
-use equic_transport::{Connection, Timestamp};
+use equic_transport::{
+    Arrival, ClientConfig, Connection, Event, ReadOutcome, ServerConfig, Timestamp, TransportConfig,
+};
 use equic_wire::packet::{Datagram, LongPacket, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId};
 use rand::SeedableRng;
@@ -231,8 +231,7 @@ impl Pair {
 
 #[cfg(feature = "null-crypto")]
 mod null {
-    use equic_transport::connection::InsecureNullConfig;
-    use equic_transport::crypto::null::InsecureNullCrypto;
+    use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 
     use super::*;
 

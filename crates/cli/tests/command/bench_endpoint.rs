@@ -9,7 +9,7 @@ use crate::common::{EQUIC, Out, finish};
 use equic_bench_contract::{Knobs, Server, socket, tls};
 use equic_interop::Certificates;
 use equic_quic::{Endpoint, ServerConfig, Settings, TransportConfig};
-use equic_transport::endpoint::EndpointConfig;
+use equic_transport::EndpointConfig;
 use rustls::crypto::aws_lc_rs;
 use serde_json::{Value, json};
 

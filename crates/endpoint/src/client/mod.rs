@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_quic::{self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
-use equic_transport::stream::StreamConfig;
+use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
 use tokio::sync::Mutex;
@@ -109,7 +109,7 @@ impl Prepared {
         let mut transport = TransportConfig {
             max_idle_timeout: config.idle_timeout,
             keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
-            congestion: config.congestion,
+            congestion: Arc::new(config.congestion),
             streams: StreamConfig {
                 max_streams_bidi: 0,
                 max_streams_uni: 8,

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equic_quic::{self as quic, Endpoint, SendMemory, TransportConfig};
-use equic_transport::stream::StreamConfig;
+use equic_transport::StreamConfig;
 use equic_wire::KnownVersion;
 use socket2::SockRef;
 use tokio::sync::{Semaphore, watch};
@@ -140,8 +140,10 @@ impl Server {
         if let Some(log) = &config.key_log {
             server_tls.key_log = Arc::new(log.clone());
         }
-        let mut transport =
-            TransportConfig { congestion: config.congestion, ..transport(&config.limits)? };
+        let mut transport = TransportConfig {
+            congestion: Arc::new(config.congestion),
+            ..transport(&config.limits)?
+        };
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }

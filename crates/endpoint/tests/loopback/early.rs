@@ -9,7 +9,7 @@ use equic_endpoint::{
     Client, ClientConfig as HttpConfig, IdentitySource, ServerConfig, Trust, http3,
 };
 use equic_quic::{self as quic, ClientConfig, EarlyData, Endpoint, Settings, TransportConfig};
-use equic_transport::endpoint::EndpointConfig;
+use equic_transport::EndpointConfig;
 use equic_wire::VarInt;
 use http::{Method, Request, StatusCode};
 use rustls::pki_types::pem::PemObject as _;

@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use equic_transport::Timestamp;
-use equic_transport::connection::Connection;
 use equic_transport::qlog::{FileHeader, JsonSeq, ReferenceTime, Trace};
+use equic_transport::{Connection, Timestamp};
 use equic_wire::Side;
 
 use writer::{Held, LogEnd, MAX_WAITING, Target, Writer};
@@ -130,7 +129,7 @@ impl PacketTrace {
         let prefix = if number == 1 { String::new() } else { format!("[{number}] ") };
         let (end, held) = self.writer.log(Target::Stream(Arc::clone(&self.to)));
         let mut lines = Lines { end, prefix: prefix.into_bytes(), line: Vec::new() };
-        let (odcid, remote) = (connection.original_dcid(), connection.remote());
+        let (odcid, remote) = (connection.original_dcid(), connection.remote_address());
         // An IPv4 peer of a dual-stack socket has a mapped address.
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         // If it fails, so does what follows.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use equic_quic::{
     ClientConfig, Connection, Endpoint, Incoming, ServerConfig, Settings, TransportConfig,
 };
-use equic_transport::endpoint::EndpointConfig;
+use equic_transport::EndpointConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::timeout;
 

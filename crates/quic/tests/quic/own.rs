@@ -8,8 +8,7 @@ use std::time::Duration;
 use equic_quic::{
     Connection, ConnectionError, Endpoint, ReadError, ServerConfig, Settings, WriteError,
 };
-use equic_transport::connection::TransportConfig;
-use equic_transport::stream::StreamConfig;
+use equic_transport::{StreamConfig, TransportConfig};
 use equic_wire::VarInt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;

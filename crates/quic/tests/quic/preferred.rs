@@ -4,7 +4,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use equic_quic::{Endpoint, ServerConfig};
-use equic_transport::connection::PreferredAddresses;
+use equic_transport::PreferredAddresses;
 use tokio::io::AsyncReadExt as _;
 
 use crate::common::{Identity, NAME, body, echo, settings, soon, transport};

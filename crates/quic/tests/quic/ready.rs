@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use equic_quic::{Endpoint, ServerConfig, Settings};
-use equic_transport::endpoint::EndpointConfig;
+use equic_transport::EndpointConfig;
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, aws_lc_rs};
 
 use crate::common::{Identity, transport};

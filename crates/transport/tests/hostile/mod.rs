@@ -15,12 +15,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use attack::{Attack, Orders};
-use equic_transport::connection::{
-    Arrival, ClientConfig, Event, ServerConfig, Transmit, TransportConfig,
+use equic_transport::{
+    Arrival, ClientConfig, Connection, EcnCodepoint, Event, ReadOutcome, ServerConfig, StreamEvent,
+    Timestamp, Transmit, TransportConfig,
 };
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::{ReadOutcome, StreamEvent};
-use equic_transport::{Connection, Timestamp};
 use equic_wire::Direction;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

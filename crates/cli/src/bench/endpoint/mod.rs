@@ -16,8 +16,7 @@ use equic_quic::{
     ClientConfig, Endpoint, Incoming, QlogFolder, ServerConfig, Settings, TransportConfig,
 };
 use equic_transport::congestion::Algorithm;
-use equic_transport::endpoint::EndpointConfig;
-use equic_transport::stream::StreamConfig;
+use equic_transport::{EndpointConfig, StreamConfig};
 use rustls::crypto::aws_lc_rs;
 
 use self::stack::{Ours, Receive, Send};
@@ -68,13 +67,13 @@ fn transport(knobs: &Knobs) -> Arc<TransportConfig> {
     };
     Arc::new(TransportConfig {
         streams,
-        congestion: match knobs.congestion() {
+        congestion: Arc::new(match knobs.congestion() {
             Congestion::Cubic => Algorithm::Cubic,
             Congestion::NewReno => Algorithm::NewReno,
             Congestion::Bbr => Algorithm::Bbr,
-        },
+        }),
         max_idle_timeout: IDLE,
-        max_datagram_size: knobs.payload(),
+        max_mtu: knobs.payload(),
         ..TransportConfig::default()
     })
 }

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use equic_quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
-use equic_transport::connection::PreferredAddresses;
-use equic_transport::endpoint::EndpointConfig;
+use equic_transport::{EndpointConfig, PreferredAddresses};
 use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
