@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::digest;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
@@ -256,7 +257,7 @@ impl Frozen {
 pub fn sha256(path: &Path) -> Result<String, BenchError> {
     let failed = |source| BenchError::Read { path: path.to_owned(), source };
     let mut file = std::fs::File::open(path).map_err(failed)?;
-    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    let mut context = digest::Context::new(&digest::SHA256);
     let mut buffer = vec![0; 1 << 16];
     loop {
         match file.read(&mut buffer).map_err(failed)? {

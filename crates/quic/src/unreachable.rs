@@ -169,7 +169,7 @@ mod tests {
 
     /// A connection that begins, and its first datagram.
     fn begun(remote: SocketAddr) -> (Connection, Vec<u8>) {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = EndpointConfig::new(&provider).unwrap();
         let mut endpoint = equic_transport::Endpoint::new(config, None, [7; 32]);
         let tls = rustls::ClientConfig::builder_with_provider(provider)

@@ -98,7 +98,7 @@ fn configs() -> (ClientConfig, ServerConfig) {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).expect("a name");
     let certificate = CertificateDer::from(made.cert.der().to_vec());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.clone()).expect("a certificate");
     let versions = [&rustls::version::TLS13];
@@ -236,7 +236,7 @@ mod null {
     use super::*;
 
     pub fn transfer() -> Duration {
-        let provider = rustls::crypto::ring::default_provider();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
         let crypto = InsecureNullCrypto::for_simulation_only(&provider).expect("a provider");
         let config = InsecureNullConfig::new(crypto);
         let (now, remote) = (Timestamp::START, SERVER.parse().expect("an address"));

@@ -93,7 +93,7 @@ pub(crate) struct Pair {
 impl Pair {
     /// Two ends that have shaken hands.
     pub(crate) fn connect() -> Result<Pair, Box<dyn Error>> {
-        let provider = rustls::crypto::ring::default_provider();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
         let (client_config, server_config) = configs(provider.clone())?;
         let end = |address: &str, server, seed| -> Result<End, Box<dyn Error>> {
             let endpoint = Endpoint::new(EndpointConfig::new(&provider)?, server, [seed; 32]);

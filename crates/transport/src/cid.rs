@@ -561,7 +561,8 @@ mod tests {
 
     #[test]
     fn tokens_belong_to_ids_and_keys() {
-        let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+        let suite =
+            rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
         let suite = suite.quic_suite().unwrap();
         let (key, other) = (ResetKey::new(&suite, [1; 32]), ResetKey::new(&suite, [2; 32]));
         assert_eq!(key.token(id(1)), key.token(id(1)));

@@ -35,7 +35,7 @@ fn identity() -> Identity {
 fn client_tls(identity: &Identity) -> rustls::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(identity.certificate.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -46,7 +46,7 @@ fn client_tls(identity: &Identity) -> rustls::ClientConfig {
 }
 
 fn server_tls(identity: &Identity) -> rustls::ServerConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()

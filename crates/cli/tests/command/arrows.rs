@@ -126,6 +126,25 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     }
 }
 
+/// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC
+/// (docs/decisions/0018-aws-lc.md), and what needs no cryptography has none.
+#[test]
+fn what_is_shipped_has_one_crypto_provider() {
+    let providers = |args: &[&str]| -> Vec<String> {
+        let known =
+            ["aws-lc-rs", "boring", "boring-sys", "graviola", "openssl", "openssl-sys", "ring"];
+        let tree = tree(&[args, &["--edges", "no-dev"]].concat());
+        assert!(tree.len() > 20, "{tree:#?}");
+        let names: BTreeSet<&str> =
+            tree.iter().filter_map(|line| line.split_whitespace().next()).collect();
+        known.into_iter().filter(|name| names.contains(name)).map(str::to_owned).collect()
+    };
+    assert_eq!(providers(&["--package", "equic-cli"]), ["aws-lc-rs"]);
+    assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
+    // `make build` builds all of it at once: a crate that is not shipped would give its features to what is.
+    assert_eq!(providers(&["--workspace"]), ["aws-lc-rs"]);
+}
+
 /// Tests compile the crates of the build again if one of their own dependencies asks for more features of
 /// what these depend on: minutes, and what is tested is not what is shipped.
 #[test]

@@ -36,7 +36,7 @@ impl Identity {
     pub fn client_tls(&self) -> rustls::ClientConfig {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -47,7 +47,7 @@ impl Identity {
     }
 
     pub fn server_tls(&self) -> rustls::ServerConfig {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -87,7 +87,7 @@ pub fn transport() -> Arc<TransportConfig> {
 }
 
 pub fn settings() -> Settings {
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     Settings::new(EndpointConfig::new(&provider).unwrap())
 }
 

@@ -306,9 +306,9 @@ async fn a_version_that_nobody_speaks() {
 #[tokio::test]
 async fn nothing_but_chacha20() {
     let identity = Identity::new();
-    let mut provider = rustls::crypto::ring::default_provider();
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites =
-        vec![rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+        vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
     let provider = Arc::new(provider);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(identity.certificate.clone()).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use equic_quic::{Endpoint, ServerConfig, Settings};
 use equic_transport::EndpointConfig;
-use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
+use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, aws_lc_rs};
 
 use crate::common::{Identity, transport};
 
@@ -17,7 +17,7 @@ struct Counting(AtomicUsize);
 impl SecureRandom for Counting {
     fn fill(&self, buffer: &mut [u8]) -> Result<(), GetRandomFailed> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        ring::default_provider().secure_random.fill(buffer)
+        aws_lc_rs::default_provider().secure_random.fill(buffer)
     }
 }
 
@@ -28,7 +28,7 @@ async fn the_cryptography_is_warm_before_the_first_connection() {
     static CLIENT: Counting = Counting(AtomicUsize::new(0));
     static SERVER: Counting = Counting(AtomicUsize::new(0));
     let settings = |random: &'static Counting| {
-        let provider = CryptoProvider { secure_random: random, ..ring::default_provider() };
+        let provider = CryptoProvider { secure_random: random, ..aws_lc_rs::default_provider() };
         Settings::new(EndpointConfig::new(&provider).unwrap())
     };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn tickets_of_another_version_are_not_taken() {
-        let one = rustls::crypto::ring::Ticketer::new().unwrap();
+        let one = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let two = MarkedTickets::new(one.clone());
         let (first, second) = (one.encrypt(b"plain").unwrap(), two.encrypt(b"plain").unwrap());
         assert_eq!(one.decrypt(&first).as_deref(), Some(&b"plain"[..]));

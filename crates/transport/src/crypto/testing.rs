@@ -17,7 +17,7 @@ pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     parameters.serial_number = Some(1.into());
     let certificate = CertificateDer::from(parameters.self_signed(&signer).unwrap());
     let key = PrivateKeyDer::try_from(signer.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let mut client = ClientConfig::builder_with_provider(provider.clone())
@@ -66,7 +66,7 @@ pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
 }
 
 fn initial_keys(side: Side, version: Version) -> Keys {
-    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
     suite.quic_suite().unwrap().keys(&hex("8394c8f03e515708"), side, version)
 }
 

@@ -162,7 +162,8 @@ mod tests {
     use super::*;
 
     fn key(secret: u8) -> TokenKey {
-        let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+        let suite =
+            rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
         TokenKey::new(suite.quic_suite().unwrap(), [secret; TOKEN_KEY_LEN])
     }
 

@@ -39,7 +39,7 @@ static TLS: LazyLock<[TlsConfigs; 2]> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
     let certificate = CertificateDer::from(made.cert.der().to_vec());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     let armed = attack::armed(&provider);
     [provider, armed].map(|provider| configs(Arc::new(provider), &certificate, &key))
 });
