@@ -76,7 +76,7 @@ fn main() -> Result<(), cbindgen::Error> {
 }
 
 /// The bindings of the crate in this folder.
-pub fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
+pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
     let mut version = env!("CARGO_PKG_VERSION").split('.');
     let mut part = || version.next().unwrap_or("0");
     let after_includes = format!(

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_endpoint::client::{Response, Target};
-use equic_endpoint::quic::{EarlyData, PacketTrace};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
+use equic_quic::{EarlyData, PacketTrace};
 use equic_report::number;
 use equic_wire::KnownVersion;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,7 +27,7 @@ use crate::trust::TrustArgs;
 /// Fetches URLs over HTTP/3; those of one server share a connection, and are fetched at once unless
 /// they go to standard output.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// https://HOST[:PORT]/PATH
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
@@ -88,7 +88,7 @@ struct Fetched<'a> {
 /// URLs that are fetched at once.
 const AT_ONCE: usize = 64;
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     let place = Place::new(args)?;
     let (qlog, trace) = (args.quic.qlog()?, trace(args)?);
     let _flush = flushed(qlog.as_ref(), trace.as_ref());

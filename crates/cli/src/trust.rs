@@ -8,7 +8,7 @@ use equic_endpoint::{Fingerprint, Trust};
 /// The system's roots, unless one of these is given.
 #[derive(Args)]
 #[group(multiple = false)]
-pub struct TrustArgs {
+pub(crate) struct TrustArgs {
     /// Believe any certificate
     #[arg(long)]
     insecure: bool,
@@ -22,7 +22,7 @@ pub struct TrustArgs {
 
 impl TrustArgs {
     /// Servers that the client trusts, by the options given.
-    pub fn trust(&self) -> Trust {
+    pub(crate) fn trust(&self) -> Trust {
         equic_endpoint::client::trust(self.insecure, self.ca.clone(), self.pin)
     }
 }

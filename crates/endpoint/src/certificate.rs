@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -28,7 +29,7 @@ pub struct Fingerprint(pub [u8; 32]);
 impl Fingerprint {
     /// The fingerprint of a certificate.
     pub fn of(certificate: &[u8]) -> Self {
-        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        let digest = digest::digest(&digest::SHA256, certificate);
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest.as_ref());
         Self(bytes)

@@ -7,7 +7,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use equic_transport::endpoint::EndpointConfig;
+use equic_quic::Settings;
+use equic_transport::EndpointConfig;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -16,7 +17,6 @@ use rustls::server::ServerSessionMemoryCache;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::certificate::{CertificateError, Fingerprint, Identity, read_certificates};
-use crate::quic::Settings;
 
 const ALPN: &[u8] = b"h3";
 

@@ -73,7 +73,7 @@ async fn follow(connection: Connection, mut guard: Guard) {
 fn server_config() -> Result<ServerConfig, Box<dyn Error>> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()

@@ -318,11 +318,16 @@ pub(crate) mod duration {
         Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration,
     };
 
-    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        value: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&format_duration(*value))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
         parse_duration(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }

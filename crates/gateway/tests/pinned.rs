@@ -8,7 +8,6 @@ mod support;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use equic_gateway::{
     Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Reason,
@@ -413,11 +412,6 @@ fn child() {
     gateway.attach("veth0", Mode::Native).unwrap();
     gateway.test_run(&Initial::from(A).next(), None).unwrap();
     println!("READY");
-    let owner = loop {
-        if let Some(owner) = gateway.taken_over() {
-            break owner;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let owner = support::await_some("somebody takes over", || gateway.taken_over());
     println!("LEFT to {}", owner.pid);
 }

@@ -181,7 +181,7 @@ fn stop_processes(namespaces: &[Identity]) -> Result<(), LabError> {
     if left.is_empty() {
         return Ok(());
     }
-    signal_all(&left, libc::SIGTERM);
+    signal_all(&left, SIGTERM);
     wait_all(&left, GRACE);
     // A process may fork while it is looked at: look again.
     for _ in 0..5 {

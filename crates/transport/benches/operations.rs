@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equic_report::stats::Sample;
-use equic_transport::connection::{Arrival, ClientConfig, Event, ServerConfig, TransportConfig};
 use equic_transport::operation::{Hook, Operation, Point};
-use equic_transport::stream::ReadOutcome;
-use equic_transport::{Connection, Timestamp};
+use equic_transport::{
+    Arrival, ClientConfig, Connection, Event, ReadOutcome, ServerConfig, Timestamp, TransportConfig,
+};
 use equic_wire::packet::{Datagram, LongPacket, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId};
 use rand::SeedableRng;
@@ -98,7 +98,7 @@ fn configs() -> (ClientConfig, ServerConfig) {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).expect("a name");
     let certificate = CertificateDer::from(made.cert.der().to_vec());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.clone()).expect("a certificate");
     let versions = [&rustls::version::TLS13];
@@ -231,13 +231,12 @@ impl Pair {
 
 #[cfg(feature = "null-crypto")]
 mod null {
-    use equic_transport::connection::InsecureNullConfig;
-    use equic_transport::crypto::null::InsecureNullCrypto;
+    use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 
     use super::*;
 
     pub fn transfer() -> Duration {
-        let provider = rustls::crypto::ring::default_provider();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
         let crypto = InsecureNullCrypto::for_simulation_only(&provider).expect("a provider");
         let config = InsecureNullConfig::new(crypto);
         let (now, remote) = (Timestamp::START, SERVER.parse().expect("an address"));

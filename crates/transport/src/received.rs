@@ -26,7 +26,7 @@ pub enum EcnCodepoint {
 
 /// Packets received by codepoint, for ACK frames (RFC 9000 s.19.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EcnCounts {
+pub(crate) struct EcnCounts {
     /// ECT(0).
     pub ect0: u64,
     /// ECT(1).
@@ -37,7 +37,7 @@ pub struct EcnCounts {
 
 impl EcnCounts {
     /// Whether no packet was marked.
-    pub fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
 
@@ -53,7 +53,7 @@ impl EcnCounts {
 
 /// Policy on how soon and how often to acknowledge packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AckPolicy {
+pub(crate) struct AckPolicy {
     /// An acknowledgement is due once more than so many ack-eliciting packets wait for one
     /// (draft-ietf-quic-ack-frequency s.4); RFC 9000 s.13.2.2 means 1.
     pub ack_eliciting_threshold: u64,
@@ -66,7 +66,7 @@ pub struct AckPolicy {
 
 impl AckPolicy {
     /// At once, as for Initial and Handshake packets (RFC 9000 s.13.2.1).
-    pub const IMMEDIATE: AckPolicy = AckPolicy {
+    pub(crate) const IMMEDIATE: AckPolicy = AckPolicy {
         ack_eliciting_threshold: 0,
         max_ack_delay: Duration::ZERO,
         reordering_threshold: 1,
@@ -86,7 +86,7 @@ impl Default for AckPolicy {
 
 /// The packets received in one packet number space.
 #[derive(Debug, Clone, Default)]
-pub struct ReceivedPackets {
+pub(crate) struct ReceivedPackets {
     ranges: RangeSet,
     /// Numbers below are duplicates.
     floor: u64,
@@ -108,12 +108,12 @@ pub struct ReceivedPackets {
 
 impl ReceivedPackets {
     /// Whether packet `number` was received before, or is too old to tell.
-    pub fn is_duplicate(&self, number: u64) -> bool {
+    pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
 
     /// Takes in a packet that was decrypted and is no duplicate.
-    pub fn on_received(
+    pub(crate) fn on_received(
         &mut self,
         now: Timestamp,
         number: u64,
@@ -168,55 +168,55 @@ impl ReceivedPackets {
     }
 
     /// The peer asks for an acknowledgement (IMMEDIATE_ACK), or has moved to another path.
-    pub fn ask(&mut self) {
+    pub(crate) fn ask(&mut self) {
         self.immediate = true;
     }
 
     /// Whether an ACK frame is due now.
-    pub fn is_due(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.largest.is_some()
             && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
     /// Whether an ACK frame would tell of anything new, if there is room for it anyway.
-    pub fn has_news(&self) -> bool {
+    pub(crate) fn has_news(&self) -> bool {
         self.waiting > 0 || self.immediate
     }
 
     /// Time at which an ACK frame becomes due; none: no packet waits for one.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.deadline
     }
 
     /// Ranges of packet numbers to put into an ACK frame, from the highest down; empty: nothing was received.
-    pub fn ranges(&self) -> &RangeSet {
+    pub(crate) fn ranges(&self) -> &RangeSet {
         &self.ranges
     }
 
     /// Bytes of memory it holds.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.ranges.len() * size_of::<std::ops::Range<u64>>()
     }
 
     /// The largest number received, and when.
-    pub fn largest(&self) -> Option<(u64, Timestamp)> {
+    pub(crate) fn largest(&self) -> Option<(u64, Timestamp)> {
         self.largest
     }
 
     /// The counts for the ACK frame.
-    pub fn ecn(&self) -> EcnCounts {
+    pub(crate) fn ecn(&self) -> EcnCounts {
         self.ecn
     }
 
     /// An ACK frame with all that was received was sent.
-    pub fn on_ack_sent(&mut self) {
+    pub(crate) fn on_ack_sent(&mut self) {
         self.reported = self.largest.map(|(number, _)| number);
         (self.waiting, self.deadline, self.immediate) = (0, None, false);
     }
 
     /// The peer has an ACK frame that went up to `largest`: older numbers need not be told again
     /// (RFC 9000 s.13.2.4).
-    pub fn on_ack_acked(&mut self, largest: u64) {
+    pub(crate) fn on_ack_acked(&mut self, largest: u64) {
         self.floor = self.floor.max(largest);
         self.ranges.remove_below(self.floor);
     }

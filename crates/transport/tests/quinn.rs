@@ -5,12 +5,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equic_transport::Timestamp;
-use equic_transport::connection::{
-    Arrival, ClientConfig, CloseReason, Connection, Event, ServerConfig, TransportConfig,
+use equic_transport::{
+    Arrival, ClientConfig, CloseReason, Connection, EcnCodepoint, Event, ReadOutcome, ServerConfig,
+    Timestamp, TransportConfig,
 };
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::ReadOutcome;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId, VarInt};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -37,7 +35,7 @@ fn identity() -> Identity {
 fn client_tls(identity: &Identity) -> rustls::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(identity.certificate.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -48,7 +46,7 @@ fn client_tls(identity: &Identity) -> rustls::ClientConfig {
 }
 
 fn server_tls(identity: &Identity) -> rustls::ServerConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()

@@ -63,6 +63,7 @@ impl<D> Caller<'_, D> {
 }
 
 mod sealed {
+    #[expect(unnameable_types, reason = "nobody else is to implement what has it as a supertrait")]
     pub trait Sealed {}
 }
 
@@ -90,21 +91,14 @@ macro_rules! integers {
 }
 integers!(u8, u16, u32, u64);
 
-macro_rules! signed_integers {
-    ($($integer:ident),*) => {$(
-        impl sealed::Sealed for $integer {}
-        impl Argument for $integer {
-            const REGISTERS: usize = 1;
-            #[inline]
-            fn read(registers: &[u64]) -> Result<Self, HelperError> {
-                let value = registers[0];
-                $integer::try_from(value as i64)
-                    .map_err(|_| HelperError::Argument { value, bits: $integer::BITS })
-            }
-        }
-    )*};
+impl sealed::Sealed for i64 {}
+impl Argument for i64 {
+    const REGISTERS: usize = 1;
+    #[inline]
+    fn read(registers: &[u64]) -> Result<Self, HelperError> {
+        Ok(registers[0] as i64)
+    }
 }
-signed_integers!(i64);
 
 impl sealed::Sealed for i32 {}
 /// C's `int`: the upper half of the register says nothing, as in the calls that clang makes.
@@ -234,7 +228,7 @@ pub enum RegisterError {
     Cost {
         /// The helper.
         name: String,
-        /// Its cost.
+        /// Cost of the helper.
         cost: u32,
     },
     /// More helpers than a program can name.

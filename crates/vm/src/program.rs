@@ -87,7 +87,7 @@ impl<H: Host> Clone for Program<H> {
 struct Inner<H: Host> {
     checked: Checked,
     helpers: Arc<Helpers<H>>,
-    /// By where they start.
+    /// Names of functions, in the order of their first instructions.
     names: Vec<Function>,
     /// The global ones among them, in the same order.
     entries: Vec<check::Function>,

@@ -29,7 +29,7 @@ pub struct TruncatedPacketNumber {
 }
 
 impl PacketNumberLen {
-    /// In bytes.
+    /// Length in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             PacketNumberLen::One => 1,
@@ -86,7 +86,7 @@ impl PacketNumber {
         self.0.get()
     }
 
-    /// As on the wire.
+    /// Packet number as on the wire.
     pub const fn as_varint(self) -> VarInt {
         self.0
     }

@@ -6,9 +6,9 @@ use core::fmt;
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// It sent the first Initial.
+    /// The side that sent the first Initial.
     Client,
-    /// It received the first Initial.
+    /// The side that received the first Initial.
     Server,
 }
 
@@ -78,7 +78,7 @@ impl StreamId {
         self.direction() == Direction::Bidirectional || self.initiator() == side
     }
 
-    /// As on the wire.
+    /// Stream ID as on the wire.
     pub const fn as_varint(self) -> VarInt {
         self.0
     }
@@ -104,7 +104,7 @@ impl StreamCount {
         self.0
     }
 
-    /// As on the wire.
+    /// Count as on the wire.
     pub const fn as_varint(self) -> VarInt {
         VarInt::constant(self.0)
     }

@@ -24,7 +24,7 @@ pub enum VarIntLen {
 }
 
 impl VarIntLen {
-    /// In bytes.
+    /// Length in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             VarIntLen::One => 1,

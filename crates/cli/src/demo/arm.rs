@@ -25,7 +25,7 @@ const SPARE: f64 = 30.0;
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// Raw records of one arm, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
-pub struct Take {
+pub(super) struct Take {
     /// Time at which the legitimate clients were started.
     pub begun: f64,
     /// Time at which the attackers' parallel clients were started; none without an attack.
@@ -50,7 +50,7 @@ pub struct Take {
 
 /// Counters at one time.
 #[derive(Clone, Default)]
-pub struct Tick {
+pub(super) struct Tick {
     /// Seconds of CLOCK_MONOTONIC.
     pub at: f64,
     /// CPU time of the server.
@@ -66,7 +66,7 @@ pub struct Tick {
 }
 
 /// The lab, the plan and the progress bar that every arm needs.
-pub struct Stage<'a> {
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a Plan,
     pub progress: &'a mut Progress,
@@ -84,7 +84,7 @@ struct Cast {
 
 impl Stage<'_> {
     /// Plays an arm from the start of its server to its end.
-    pub fn play(&mut self, arm: Arm) -> Done<Take> {
+    pub(super) fn play(&mut self, arm: Arm) -> Done<Take> {
         self.progress.begin(arm);
         let mut cast = self.prepare(arm)?;
         let mut take = self.act(arm, &mut cast)?;

@@ -6,7 +6,7 @@ use super::arm::Take;
 
 /// Number of packets or attempts that were stopped at one place, for one reason.
 #[derive(Serialize)]
-pub struct Dropped {
+pub(super) struct Dropped {
     /// `kernel` (by the gateway), `socket` or `server`.
     pub place: &'static str,
     pub reason: String,
@@ -16,7 +16,7 @@ pub struct Dropped {
 }
 
 /// All there is, from the network's side to the application's.
-pub fn drops(take: &Take) -> Vec<Dropped> {
+pub(super) fn drops(take: &Take) -> Vec<Dropped> {
     let mut drops = Vec::new();
     let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
     for row in services.flat_map(|service| &service.verdicts).filter(|row| row.dropped > 0) {

@@ -13,7 +13,7 @@ use super::plan::{Arm, Plan};
 
 /// `data` of schema equic.demo/1.
 #[derive(Serialize)]
-pub struct Demo {
+pub(super) struct Demo {
     /// Choices for the demo.
     pub plan: Plan,
     /// The arms, in the order they were played.
@@ -26,7 +26,7 @@ pub struct Demo {
 
 /// One arm. Times count from its beginning, when the legitimate clients were started.
 #[derive(Serialize)]
-pub struct ArmResult {
+pub(super) struct ArmResult {
     pub arm: Arm,
     pub title: &'static str,
     /// Beginning of the arm on the plot's axis, seconds.
@@ -57,7 +57,7 @@ pub struct ArmResult {
 
 /// Results of the legitimate clients.
 #[derive(Serialize, Default)]
-pub struct Legitimate {
+pub(super) struct Legitimate {
     /// Requests that ended well in the window, a second.
     pub requests_per_s: f64,
     /// Requests that began in the window: the sum of the next four.
@@ -73,14 +73,14 @@ pub struct Legitimate {
 }
 
 impl Legitimate {
-    pub fn failures(&self) -> u64 {
+    pub(super) fn failures(&self) -> u64 {
         self.refused + self.timeouts + self.errors
     }
 }
 
 /// The server's use of CPU and its counts.
 #[derive(Serialize)]
-pub struct Server {
+pub(super) struct Server {
     /// CPU time in the window, per cent of one CPU.
     pub cpu_percent: f64,
     /// Use of the server's CPU by everybody in the window, per cent; if it is more than
@@ -94,7 +94,7 @@ pub struct Server {
 
 /// Results of the attackers.
 #[derive(Serialize)]
-pub struct Attack {
+pub(super) struct Attack {
     /// Connections of the parallel clients on which the server answered a request.
     pub accepted: u64,
     /// Their attempts that failed.
@@ -111,7 +111,7 @@ pub struct Attack {
 
 /// Counts between two readings of the counters.
 #[derive(Serialize)]
-pub struct Interval {
+pub(super) struct Interval {
     pub from_s: f64,
     pub to_s: f64,
     /// Requests of legitimate clients that ended well.
@@ -144,12 +144,12 @@ fn went_well(sample: &Sample) -> bool {
 
 impl ArmResult {
     /// Number of packets and attempts stopped at a place, for whatever reason.
-    pub fn dropped(&self, place: &str) -> u64 {
+    pub(super) fn dropped(&self, place: &str) -> u64 {
         self.drops.iter().filter(|row| row.place == place).map(|row| row.count).sum()
     }
 
     /// Works out the figures; `start` is where the arm begins on the plot's axis.
-    pub fn new(arm: Arm, plan: &Plan, take: Take, start: f64) -> ArmResult {
+    pub(super) fn new(arm: Arm, plan: &Plan, take: Take, start: f64) -> ArmResult {
         let from = take.flooded.or(take.attacked).unwrap_or(take.begun + plan.lead_s);
         // A flood that never began leaves the window where it was to begin.
         let from = from.min(take.over - 0.1).max(take.begun);

@@ -14,7 +14,7 @@ use crate::output;
 
 /// Shows a running gateway: where it is, what it protects, what it passed and dropped and why.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Only list the gateways that run
@@ -25,7 +25,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     if args.list {
         return list(args.json);
     }
@@ -245,13 +245,13 @@ fn tallies(status: &Status) -> Done {
 }
 
 /// The services as a configuration.
-pub fn services(status: &Status) -> Config {
+pub(crate) fn services(status: &Status) -> Config {
     let services = status.services.iter().map(|service| service.config.clone()).collect();
     Config { services, ..Config::default() }
 }
 
 /// Says so when a gateway has no service of this name.
-pub fn check_service(control: &Control, name: &str) -> Done {
+pub(crate) fn check_service(control: &Control, name: &str) -> Done {
     let known = control.service_names();
     if known.iter().any(|known| known == name) {
         return Ok(());

@@ -9,7 +9,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use crate::failure::Done;
 use crate::output;
 
-pub fn matrix(matrix: &Matrix) -> Done {
+pub(super) fn matrix(matrix: &Matrix) -> Done {
     let columns = std::iter::once(Column::text("client"))
         .chain(matrix.servers.iter().map(|server| Column::text(format!("→ {server}"))));
     let mut table = Table::new(columns);

@@ -15,7 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-transport", &["equic-wire", "equic-net", "equic-report"]),
     ("equic-gateway", &["equic-wire"]),
     ("libequic", &["equic-gateway"]),
-    ("equic-endpoint", &["equic-wire", "equic-transport"]),
+    ("equic-quic", &["equic-wire", "equic-transport"]),
+    ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),
     ("equic-report", &[]),
     ("equic-lab", &["equic-wire", "equic-net", "equic-gateway", "equic-endpoint", "equic-report"]),
     ("equic-interop", &["equic-wire", "equic-net", "equic-lab"]),
@@ -29,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "equic-gateway",
             "equic-net",
+            "equic-quic",
             "equic-endpoint",
             "equic-report",
             "equic-lab",
@@ -95,13 +97,13 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Packets without protection (docs/transport.md) are for simulations. The command, the C library and
-/// the endpoint have no code for them, however their own features are set, and on whatever system.
+/// Packets without protection (docs/transport.md) are for simulations. The command, the C library,
+/// QUIC over tokio and the endpoint have no code for them, however their own features are set, and on whatever system.
 #[test]
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
     let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
-    for package in ["equic-cli", "libequic", "equic-endpoint"] {
+    for package in ["equic-cli", "libequic", "equic-quic", "equic-endpoint"] {
         for more in [&[][..], &["--all-features"]] {
             let tree = shipped(&[&["--package", package], more].concat());
             assert!(tree.iter().any(|line| line.starts_with("equic-wire ")), "{tree:#?}");
@@ -122,6 +124,25 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     for (name, needed, how) in inner_dependencies(&packages) {
         assert!(how["target"].is_null(), "{name} needs {needed} only where {}", how["target"]);
     }
+}
+
+/// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC
+/// (docs/decisions/0018-aws-lc.md), and what needs no cryptography has none.
+#[test]
+fn what_is_shipped_has_one_crypto_provider() {
+    let providers = |args: &[&str]| -> Vec<String> {
+        let known =
+            ["aws-lc-rs", "boring", "boring-sys", "graviola", "openssl", "openssl-sys", "ring"];
+        let tree = tree(&[args, &["--edges", "no-dev"]].concat());
+        assert!(tree.len() > 20, "{tree:#?}");
+        let names: BTreeSet<&str> =
+            tree.iter().filter_map(|line| line.split_whitespace().next()).collect();
+        known.into_iter().filter(|name| names.contains(name)).map(str::to_owned).collect()
+    };
+    assert_eq!(providers(&["--package", "equic-cli"]), ["aws-lc-rs"]);
+    assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
+    // `make build` builds all of it at once: a crate that is not shipped would give its features to what is.
+    assert_eq!(providers(&["--workspace"]), ["aws-lc-rs"]);
 }
 
 /// Tests compile the crates of the build again if one of their own dependencies asks for more features of

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use crate::common::{EQUIC, Out, finish};
 use equic_bench_contract::{Knobs, Server, socket, tls};
-use equic_endpoint::quic::{Endpoint, ServerConfig, Settings, TransportConfig};
 use equic_interop::Certificates;
-use equic_transport::endpoint::EndpointConfig;
-use rustls::crypto::ring;
+use equic_quic::{Endpoint, ServerConfig, Settings, TransportConfig};
+use equic_transport::EndpointConfig;
+use rustls::crypto::aws_lc_rs;
 use serde_json::{Value, json};
 
 /// A server that serves, and what it said.
@@ -152,12 +152,13 @@ fn what_was_not_sent_is_corrupted() {
         keylog: None,
         qlog: None,
     };
-    let ticketer = ring::Ticketer::new().unwrap();
-    let tls = Arc::new(tls::server(&args, ring::default_provider(), ticketer, &[b"perf"]).unwrap());
+    let ticketer = aws_lc_rs::Ticketer::new().unwrap();
+    let tls =
+        Arc::new(tls::server(&args, aws_lc_rs::default_provider(), ticketer, &[b"perf"]).unwrap());
     let transport = Arc::new(TransportConfig::default());
     let config = Arc::new(ServerConfig { tls, transport, preferred_addresses: None });
     let sockets = vec![socket::udp(args.listen, &args.knobs).unwrap()];
-    let own = EndpointConfig::new(&ring::default_provider()).unwrap();
+    let own = EndpointConfig::new(&aws_lc_rs::default_provider()).unwrap();
     let guard = runtime.enter();
     let endpoint = Endpoint::server(sockets, Settings::new(own), config).unwrap();
     drop(guard);

@@ -245,8 +245,7 @@ fn a_reload_is_everything_or_nothing() {
 fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
-    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
-    let gateway = Running::start(lab.server().command(EQUIC), &args);
+    let gateway = Running::gateway(lab.server(), &name, &[]);
     gateway.event("ready");
     let out = eventually("its report is there", || {
         let out = equic(&["gateway", "reload", "--gateway", &name]);

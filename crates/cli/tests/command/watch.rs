@@ -162,20 +162,7 @@ fn modes(master: &dyn MasterPty) -> Modes {
 }
 
 fn gateway(host: &Namespace, name: &str) -> Running {
-    let args = [
-        "gateway",
-        "run",
-        "-i",
-        "eth0",
-        "-p",
-        "443",
-        "--name",
-        name,
-        "--json",
-        "--new-per-source",
-        "5/s burst 5",
-    ];
-    let gateway = Running::start(host.command(EQUIC), &args);
+    let gateway = Running::gateway(host, name, &["--new-per-source", "5/s burst 5"]);
     gateway.event("ready");
     gateway
 }

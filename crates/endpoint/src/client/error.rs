@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use equic_quic::{ConnectError, ConnectionError};
 use equic_wire::TransportErrorCode;
 
 use crate::certificate::CertificateError;
 use crate::h3_code;
-use crate::quic::{ConnectError, ConnectionError};
 
 /// A request failed, or could not be made.
 #[derive(Debug, thiserror::Error)]

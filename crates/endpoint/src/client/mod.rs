@@ -14,15 +14,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_transport::stream::StreamConfig;
+use equic_quic::{self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
+use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::quic::{self, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
 use crate::tls::{KeyLog, Trust};
-use crate::{Congestion, h3_code, socket, tls};
+use crate::{Congestion, h3_code, tls};
 
 mod connection;
 mod error;
@@ -109,7 +109,7 @@ impl Prepared {
         let mut transport = TransportConfig {
             max_idle_timeout: config.idle_timeout,
             keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
-            congestion: config.congestion,
+            congestion: Arc::new(config.congestion),
             streams: StreamConfig {
                 max_streams_bidi: 0,
                 max_streams_uni: 8,
@@ -386,7 +386,8 @@ impl Client {
 }
 
 fn bind(address: SocketAddr, config: &ClientConfig) -> Result<std::net::UdpSocket, ClientError> {
-    socket::bind(address, config.receive_buffer)
+    Endpoint::bind(address, 1, config.receive_buffer)
+        .map(|mut sockets| sockets.swap_remove(0))
         .map_err(|source| ClientError::Bind { address, source })
 }
 

@@ -133,24 +133,24 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         // The clock cannot fail; were it missing, times would count from the load's beginning.
         let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_or(Duration::ZERO, Duration::from);
         Self { start: Instant::now(), monotonic }
     }
 
-    pub fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
     /// CLOCK_MONOTONIC at the beginning, milliseconds.
-    pub fn start_ms(&self) -> f64 {
+    pub(super) fn start_ms(&self) -> f64 {
         ms(self.monotonic)
     }
 
     /// CLOCK_MONOTONIC at an instant, milliseconds.
-    pub fn at_ms(&self, instant: Instant) -> f64 {
+    pub(super) fn at_ms(&self, instant: Instant) -> f64 {
         ms(self.monotonic + instant.saturating_duration_since(self.start))
     }
 }

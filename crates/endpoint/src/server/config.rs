@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_quic::QlogFolder;
 use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
 use crate::certificate::{CertificateError, Identity};
-use crate::quic::QlogFolder;
 use crate::{Congestion, KeyLog};
 
 /// Called once per answered request, from the connection's task: it must not block.

@@ -14,13 +14,14 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use equic_transport::stream::StreamConfig;
+use equic_quic::{self as quic, Endpoint, SendMemory, TransportConfig};
+use equic_transport::StreamConfig;
 use equic_wire::KnownVersion;
+use socket2::SockRef;
 use tokio::sync::{Semaphore, watch};
 
 use crate::certificate::{CertificateError, Fingerprint};
-use crate::quic::{self, Endpoint, SendMemory, TransportConfig};
-use crate::{socket, tls};
+use crate::tls;
 
 mod accept;
 mod answer;
@@ -139,8 +140,10 @@ impl Server {
         if let Some(log) = &config.key_log {
             server_tls.key_log = Arc::new(log.clone());
         }
-        let mut transport =
-            TransportConfig { congestion: config.congestion, ..transport(&config.limits)? };
+        let mut transport = TransportConfig {
+            congestion: Arc::new(config.congestion),
+            ..transport(&config.limits)?
+        };
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }
@@ -150,9 +153,9 @@ impl Server {
             preferred_addresses: None,
         };
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
-        let sockets = socket::bind_several(config.listen, config.sockets, config.receive_buffer)
+        let sockets = Endpoint::bind(config.listen, config.sockets, config.receive_buffer)
             .map_err(bind_error)?;
-        let receive_buffer = socket::receive_buffer(&sockets[0]).map_err(bind_error)?;
+        let receive_buffer = SockRef::from(&sockets[0]).recv_buffer_size().map_err(bind_error)?;
         let address = sockets[0].local_addr().map_err(bind_error)?;
         let send_memory = SendMemory::new(config.limits.send_memory);
         let settings = quic::Settings {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
+use equic_quic::WriteError;
 use equic_wire::{StreamId, VarInt};
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
@@ -16,8 +17,8 @@ use super::answer::{Answer, answer, too_early};
 use super::body::CHUNK;
 use super::connection::Peer;
 use super::{Phase, RequestRecord};
+use crate::http3;
 use crate::message;
-use crate::quic::{self, WriteError};
 
 /// Bytes of responses that are made before a client's flow control lets them out, of all streams of a
 /// connection: they are there when it does.
@@ -29,8 +30,8 @@ const AT_HAND: Duration = Duration::from_millis(100);
 /// Content of a request that is read, and thrown away, to see whether it is as long as announced.
 const MAX_CONTENT: u64 = 64 * 1024;
 
-type Resolver = RequestResolver<quic::h3::Connection, Bytes>;
-type Stream = RequestStream<quic::h3::BidiStream<Bytes>, Bytes>;
+type Resolver = RequestResolver<http3::Connection, Bytes>;
+type Stream = RequestStream<http3::BidiStream<Bytes>, Bytes>;
 
 /// Result of handling a request.
 pub(super) enum Outcome {

@@ -12,12 +12,12 @@ pub(super) struct Tolerance {
 }
 
 impl Tolerance {
-    pub fn new(most: u32, each: Duration, now: Instant) -> Tolerance {
+    pub(super) fn new(most: u32, each: Duration, now: Instant) -> Tolerance {
         Tolerance { most, count: 0, each, since: now }
     }
 
     /// One more; whether it is one too many.
-    pub fn add(&mut self, now: Instant) -> bool {
+    pub(super) fn add(&mut self, now: Instant) -> bool {
         let forgiven = now.saturating_duration_since(self.since).as_nanos() / self.each.as_nanos();
         let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
         if forgiven >= self.count {

@@ -275,11 +275,16 @@ pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
 pub(super) mod prefixes {
     use super::{Deserialize, Deserializer, IpNet, Serializer, de, parse_prefix};
 
-    pub fn serialize<S: Serializer>(nets: &[IpNet], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        nets: &[IpNet],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(nets.iter().map(ToString::to_string))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<IpNet>, D::Error> {
         let texts = Vec::<String>::deserialize(deserializer)?;
         texts.iter().map(|text| parse_prefix(text).map_err(de::Error::custom)).collect()
     }
@@ -292,7 +297,7 @@ pub(super) mod or_off {
 
     use super::{Deserialize, Deserializer, Serializer, de};
 
-    pub fn serialize<S: Serializer, T: Display>(
+    pub(crate) fn serialize<S: Serializer, T: Display>(
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -302,7 +307,7 @@ pub(super) mod or_off {
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>, T: FromStr>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: FromStr>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         match String::deserialize(deserializer)?.trim() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Outcome of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub dropped: bool,
     /// Service and reason, if it was to a service.
     pub verdict: Option<(usize, Reason)>,
@@ -15,7 +15,7 @@ pub struct Seen {
 
 /// State of a source, without the buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceReport {
+pub(crate) struct SourceReport {
     pub packets: u64,
     pub bytes: u64,
     pub drops: u64,
@@ -26,13 +26,13 @@ pub struct SourceReport {
 
 /// Counters and tables after a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     pub counters: BTreeMap<(usize, Reason), Counter>,
     pub sources: BTreeMap<SourceKey, SourceReport>,
     pub tallies: Tallies,
 }
 
-pub trait Subject {
+pub(crate) trait Subject {
     /// Forgets everything and starts with this configuration.
     fn reset(&mut self, config: &Config);
     /// Takes one step; says what became of the packet, if the step is one.

@@ -1,11 +1,11 @@
 //! Keys of QUIC packets, from the Initial's connection ID or from a line of a key log (RFC 9001 s.5,
 //! RFC 9369 s.3.3). Only to read with.
 
+use aws_lc_rs::aead::quic::HeaderProtectionKey;
+use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::{aead, hkdf, hmac};
 use equic_wire::KnownVersion;
 use equic_wire::packet::{Protected, Unprotected};
-use ring::aead::quic::HeaderProtectionKey;
-use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
-use ring::{aead, hkdf, hmac};
 
 /// RFC 9001 s.5.2.
 const SALT_V1: [u8; 20] = [

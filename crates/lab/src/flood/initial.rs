@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use rand::{Rng as _, RngCore};
-use rustls::crypto::ring;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::quic::{ClientConnection, Keys, Version};
 use rustls::{ClientConfig, RootCertStore, Side};
@@ -45,10 +45,11 @@ impl InitialFactory {
     pub fn new(server_name: &str, alpn: &[&str]) -> Result<Self, FloodError> {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| FloodError::Invalid(format!("{server_name:?} is not a server name")))?;
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth();
+        let mut config =
+            ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+                .with_protocol_versions(&[&rustls::version::TLS13])?
+                .with_root_certificates(RootCertStore::empty())
+                .with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let marker: [u8; CID_LENGTH] = rand::random();
         let parameters = transport_parameters(marker);
@@ -104,7 +105,7 @@ impl InitialFactory {
 
 /// Packet protection (RFC 9001 s.5.2 to 5.4): the tag is appended, the header masked.
 fn seal(dcid: &[u8], packet: &mut Vec<u8>) -> Result<(), FloodError> {
-    let suite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let suite = aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let (Some(tls13), Some(quic)) = (suite.tls13(), suite.tls13().and_then(|tls13| tls13.quic))
     else {
         return Err(rustls::Error::General("this rustls has no QUIC".into()).into());

@@ -112,7 +112,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub fn new(payload: &'a Payload, mut rng: SmallRng) -> Self {
+    pub(super) fn new(payload: &'a Payload, mut rng: SmallRng) -> Self {
         let next = match payload {
             Payload::Pool(pool) => rng.random_range(0..pool.datagrams.len()),
             Payload::FreshInitials(_) => 0,
@@ -121,7 +121,7 @@ impl<'a> Source<'a> {
     }
 
     /// The next `count` datagrams.
-    pub fn take(&mut self, count: usize) -> Result<Vec<Datagram<'_>>, FloodError> {
+    pub(super) fn take(&mut self, count: usize) -> Result<Vec<Datagram<'_>>, FloodError> {
         match self.payload {
             Payload::Pool(pool) => {
                 let size = pool.datagrams.len();

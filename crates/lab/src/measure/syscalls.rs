@@ -11,7 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-#[allow(missing_docs, non_camel_case_types, dead_code, reason = "generated from bpf/syscalls.h")]
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    dead_code,
+    unreachable_pub,
+    unused_qualifications,
+    reason = "generated from bpf/syscalls.h"
+)]
 mod abi {
     include!(concat!(env!("OUT_DIR"), "/syscalls.rs"));
 }

@@ -14,7 +14,7 @@ fn server(alpn: &str) -> Endpoint {
     let key =
         rustls::pki_types::PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
     let mut tls = rustls::ServerConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
+        rustls::crypto::aws_lc_rs::default_provider(),
     ))
     .with_protocol_versions(&[&rustls::version::TLS13])
     .unwrap()

@@ -8,7 +8,7 @@ const REDUCTION: u64 = 2;
 
 /// The controller of RFC 9002.
 #[derive(Debug, Clone)]
-pub struct NewReno {
+pub(crate) struct NewReno {
     datagram: u64,
     window: u64,
     threshold: Option<u64>,
@@ -24,7 +24,7 @@ pub struct NewReno {
 
 impl NewReno {
     /// In slow start, for datagrams of so many bytes.
-    pub fn new(datagram: u16) -> NewReno {
+    pub(crate) fn new(datagram: u16) -> NewReno {
         NewReno {
             datagram: datagram.into(),
             window: initial_window(datagram),

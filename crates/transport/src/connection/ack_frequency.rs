@@ -50,7 +50,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub fn new() -> Requests {
+    pub(super) fn new() -> Requests {
         let asked = AckPolicy::default();
         let (in_flight, asked_at) = (None, None);
         Requests { next: 0, asked, in_flight, pending_delay: Duration::ZERO, asked_at, due: false }
@@ -58,22 +58,22 @@ impl Requests {
 
     /// Policy requested of the peer last.
     #[cfg(test)]
-    pub fn asked(&self) -> AckPolicy {
+    pub(super) fn asked(&self) -> AckPolicy {
         self.asked
     }
 
     /// Whether an ACK_FREQUENCY frame is to be sent.
-    pub fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         self.due
     }
 
-    pub fn on_acked(&mut self, number: u64) {
+    pub(super) fn on_acked(&mut self, number: u64) {
         if self.in_flight == Some(number) {
             (self.in_flight, self.pending_delay) = (None, Duration::ZERO);
         }
     }
 
-    pub fn on_lost(&mut self, number: u64) {
+    pub(super) fn on_lost(&mut self, number: u64) {
         // Unless a newer one is under way (s.4).
         if self.in_flight == Some(number) {
             (self.in_flight, self.due) = (None, true);

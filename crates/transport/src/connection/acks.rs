@@ -55,6 +55,7 @@ impl Connection {
         if acked.packets.is_empty() {
             return;
         }
+        #[cfg(feature = "qlog")]
         self.log_acked(id, &acked.packets);
         if let Some(sample) = acked.rtt_sample(largest) {
             let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
@@ -143,6 +144,7 @@ impl Connection {
                 path.controller.on_congestion(now, largest_sent, signal);
             }
         });
+        #[cfg(feature = "qlog")]
         self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
 
@@ -291,6 +293,7 @@ impl Connection {
         let datagrams = packet.content.frames.iter().filter(|one| **one == SentFrame::Datagram);
         self.stats.datagram_frames_lost += datagrams.count() as u64;
         self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
+        #[cfg(feature = "qlog")]
         self.log_lost(id, number, packet);
         self.send_again(id, number, false, &packet.content.frames);
         if packet.mtu_probe {
@@ -334,6 +337,7 @@ impl Connection {
         {
             path.controller.on_persistent_congestion(now);
             path.rtt.restart_min();
+            #[cfg(feature = "qlog")]
             self.log_congestion(key, "persistent_congestion");
         }
     }
@@ -364,6 +368,7 @@ impl Connection {
         if !again {
             return;
         }
+        #[cfg(feature = "qlog")]
         self.log_again(frames);
         for frame in frames {
             match frame {

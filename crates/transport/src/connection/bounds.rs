@@ -32,7 +32,7 @@ pub(super) struct Hold {
 
 impl Path {
     /// The congestion window in force.
-    pub fn window(&self) -> u64 {
+    pub(super) fn window(&self) -> u64 {
         self.hook_window.unwrap_or_else(|| self.controller.window())
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use equic_wire::{KnownVersion, Version};
 
-use crate::congestion::Algorithm;
+use crate::congestion::{Algorithm, ControllerFactory};
 use crate::crypto::KeyLimits;
 use crate::recovery::INITIAL_RTT;
 use crate::stream::StreamConfig;
@@ -17,14 +17,14 @@ pub struct TransportConfig {
     /// Streams and their windows.
     pub streams: StreamConfig,
     /// Congestion control.
-    pub congestion: Algorithm,
+    pub congestion: Arc<dyn ControllerFactory>,
     /// A connection on which nothing comes for so long is dropped; zero: never. The peer may ask for
     /// less (RFC 9000 s.10.1).
     pub max_idle_timeout: Duration,
     /// Longest time for which an acknowledgement may wait, declared to the peer as `max_ack_delay`.
     pub max_ack_delay: Duration,
     /// The largest UDP payload to send, in bytes, if the path takes it.
-    pub max_datagram_size: u16,
+    pub max_mtu: u16,
     /// Whether packets are marked ECT(0), for sockets that can mark them.
     pub ecn: bool,
     /// The round-trip time assumed before the first sample.
@@ -84,10 +84,10 @@ impl Default for TransportConfig {
     fn default() -> TransportConfig {
         TransportConfig {
             streams: StreamConfig::default(),
-            congestion: Algorithm::default(),
+            congestion: Arc::new(Algorithm::default()),
             max_idle_timeout: Duration::from_secs(30),
             max_ack_delay: Duration::from_millis(25),
-            max_datagram_size: 1472,
+            max_mtu: 1472,
             ecn: true,
             initial_rtt: INITIAL_RTT,
             connection_ids: 4,

@@ -32,7 +32,7 @@ pub(super) fn is_partial(bytes: &[u8], most: usize) -> bool {
 
 impl<'a> ClientHello<'a> {
     /// None: it is damaged, which is for TLS to say.
-    pub fn parse(bytes: &'a [u8]) -> Option<ClientHello<'a>> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<ClientHello<'a>> {
         let (&kind, body) = bytes.split_first()?;
         if kind != CLIENT_HELLO {
             return None;
@@ -65,7 +65,7 @@ impl<'a> ClientHello<'a> {
     }
 
     /// The versions that the client speaks, if it says so.
-    pub fn versions(&self) -> Option<VersionInformation<'a>> {
+    pub(super) fn versions(&self) -> Option<VersionInformation<'a>> {
         TransportParameters::parse(self.parameters?, Side::Client).ok()?.version_information
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct FirstPacket {
 
 impl FirstPacket {
     /// Of a client that is new: to this ID, from that one.
-    pub fn without_token(
+    pub(crate) fn without_token(
         version: KnownVersion,
         original: ConnectionId,
         client: ConnectionId,

@@ -32,6 +32,7 @@ impl Connection {
         // RFC 9001 s.6.1.
         let updated =
             self.progress.confirmed && self.one_rtt.as_mut().is_some_and(OneRttKeys::update);
+        #[cfg(feature = "qlog")]
         if updated {
             self.log_key_update();
         }

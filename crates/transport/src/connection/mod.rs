@@ -39,6 +39,7 @@ mod handshake;
 mod hello;
 mod ids;
 mod keys;
+#[cfg(feature = "qlog")]
 mod log;
 mod memory;
 mod migration;
@@ -88,7 +89,6 @@ pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
 use path::{Path, PathKey, Paths};
-pub use retry::MAX_PEER_TOKEN;
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
 
@@ -195,7 +195,7 @@ pub struct Connection {
     side: Side,
     config: Arc<TransportConfig>,
     version: KnownVersion,
-    start: Box<start::Start>,
+    start: Box<Start>,
     early: early::Early,
     waiting: waiting::Waiting,
     /// For NEW_TOKEN frames.
@@ -205,6 +205,7 @@ pub struct Connection {
     /// The moment of the last call that gave one.
     pub(crate) now: Timestamp,
     table: Table,
+    #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
     pub(crate) extensions: Extensions,
@@ -270,11 +271,6 @@ impl Connection {
         self.original_dcid
     }
 
-    /// Address of the peer on the active path.
-    pub fn remote(&self) -> SocketAddr {
-        self.path().remote
-    }
-
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
@@ -291,7 +287,7 @@ impl Connection {
     }
 
     /// The largest datagram that the path is known to take, in bytes of UDP payload (RFC 9000 s.14.3).
-    pub fn max_datagram_size(&self) -> u16 {
+    pub fn current_mtu(&self) -> u16 {
         self.path().mtu.current()
     }
 

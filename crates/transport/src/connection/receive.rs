@@ -62,7 +62,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Whether the packet is a 0-RTT packet.
-    pub fn is_early(&self) -> bool {
+    pub(super) fn is_early(&self) -> bool {
         self.kind == PacketType::ZeroRtt
     }
 }
@@ -80,8 +80,10 @@ impl Connection {
     /// A datagram came. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
         self.now = now;
+        #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
         self.take_datagram(now, arrival, datagram);
+        #[cfg(feature = "qlog")]
         self.log_changes();
     }
 
@@ -251,6 +253,7 @@ impl Connection {
         }
         let payload = &packet[opened.payload.clone()];
         let number = opened.number;
+        #[cfg(feature = "qlog")]
         self.log_received(path, number, packet, payload);
         let input = (found.space, number, path, ecn);
         self.operate_on(Operation::AfterPacketRead, 0, input, payload, |_, _| ());
@@ -267,7 +270,10 @@ impl Connection {
     /// A packet is not taken in; `trigger` says why, in the words of the log.
     fn drop_packet(&mut self, kind: Option<PacketType>, length: usize, trigger: &'static str) {
         self.stats.packets_dropped += 1;
+        #[cfg(feature = "qlog")]
         self.log_dropped(kind, length, trigger);
+        #[cfg(not(feature = "qlog"))]
+        let _ = (kind, length, trigger);
     }
 
     /// Whether 1-RTT packets may be opened yet (RFC 9001 s.5.7).

@@ -74,10 +74,11 @@ struct Built {
 
 impl Connection {
     /// The next datagram to send, written into `buffer`, which should have room for 65,527 bytes or
-    /// as many as `max_datagram_size` says; none: nothing now.
+    /// as many as [`TransportConfig::max_mtu`](super::TransportConfig::max_mtu) says; none: nothing now.
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
         let transmit = self.next_datagram(now, buffer);
+        #[cfg(feature = "qlog")]
         self.log_changes();
         transmit
     }
@@ -158,6 +159,7 @@ impl Connection {
         }
         let bytes = &*bytes;
         self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
+        #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
         let path = self.paths.get_or_active(key);
@@ -355,8 +357,10 @@ impl Connection {
         let finished = open.finish(writer, TAG_LEN).ok()?;
         let size = finished.packet.len();
         let bytes = writer.written_mut().get_mut(finished.packet.clone())?;
+        #[cfg(feature = "qlog")]
         self.log_sending(number, &finished, TAG_LEN, allowance.mtu_probe, bytes);
         if self.protect(id, number, &finished, bytes).is_none() {
+            #[cfg(feature = "qlog")]
             self.log_unsent();
             self.send_again(id, number, false, &frames);
             return None;
@@ -619,12 +623,14 @@ impl Connection {
             self.space(*id).next += 1;
             self.stats.packets_sent += 1;
             let bytes = writer.written_mut().get_mut(start..)?;
+            #[cfg(feature = "qlog")]
             self.log_sending(number, &finished, TAG_LEN, false, bytes);
             self.protect(*id, number, &finished, bytes)?;
         }
         let size = writer.position();
         self.on_datagram_sent(key, size);
         let ecn = EcnCodepoint::NotEct;
+        #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, writer.written());
         let path = self.path();
         let (destination, source) = (path.remote, path.local);

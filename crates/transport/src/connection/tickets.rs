@@ -12,7 +12,10 @@ pub(super) struct SeparateSessions {
 }
 
 impl SeparateSessions {
-    pub fn new(inner: Arc<dyn StoresServerSessions>, prefix: Vec<u8>) -> Arc<SeparateSessions> {
+    pub(super) fn new(
+        inner: Arc<dyn StoresServerSessions>,
+        prefix: Vec<u8>,
+    ) -> Arc<SeparateSessions> {
         Arc::new(SeparateSessions { inner, prefix })
     }
 
@@ -47,7 +50,7 @@ pub(super) struct MarkedTickets(Arc<dyn ProducesTickets>);
 const MARK: u8 = 2;
 
 impl MarkedTickets {
-    pub fn new(inner: Arc<dyn ProducesTickets>) -> Arc<MarkedTickets> {
+    pub(super) fn new(inner: Arc<dyn ProducesTickets>) -> Arc<MarkedTickets> {
         Arc::new(MarkedTickets(inner))
     }
 }
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn tickets_of_another_version_are_not_taken() {
-        let one = rustls::crypto::ring::Ticketer::new().unwrap();
+        let one = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let two = MarkedTickets::new(one.clone());
         let (first, second) = (one.encrypt(b"plain").unwrap(), two.encrypt(b"plain").unwrap());
         assert_eq!(one.decrypt(&first).as_deref(), Some(&b"plain"[..]));

@@ -24,6 +24,7 @@ impl Connection {
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
         let idle = self.idle_timer();
+        #[cfg(feature = "qlog")]
         self.log_timers([loss, acks, idle]);
         let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
         all.into_iter().chain([held]).flatten().min().map(|at| self.rested(at))
@@ -61,6 +62,7 @@ impl Connection {
     /// A moment of [`Connection::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
+        #[cfg(feature = "qlog")]
         self.log_expired();
         let mut ran = false;
         self.operate(Operation::OnTimer, (), |connection, ()| {
@@ -72,6 +74,7 @@ impl Connection {
             self.on_timer(now);
         }
         self.timers_ran = Some(now);
+        #[cfg(feature = "qlog")]
         self.log_changes();
     }
 

@@ -41,12 +41,12 @@ impl Waiting {
     }
 
     /// Bytes that are kept.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.bytes + self.packets.capacity() * size_of::<Kept>()
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.packets.len()
     }
 }

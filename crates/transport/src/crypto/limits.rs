@@ -51,12 +51,12 @@ pub(crate) struct Forgeries {
 
 impl Forgeries {
     /// Whether so many packets failed to open that none may be opened any more.
-    pub fn is_spent(self) -> bool {
+    pub(crate) fn is_spent(self) -> bool {
         self.spent
     }
 
     /// One more, tried with a key of this limit; whether that was the last.
-    pub fn count(&mut self, limit: u64) -> bool {
+    pub(crate) fn count(&mut self, limit: u64) -> bool {
         self.count += 1;
         self.spent |= self.count >= limit;
         self.spent

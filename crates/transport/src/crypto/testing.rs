@@ -10,14 +10,14 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, Side};
 use super::{KeyLimits, OneRttKeys};
 use crate::testing::hex;
 
-pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     // Ed25519: signatures of ECDSA are of one length or another, and with them datagrams.
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()]).unwrap();
     parameters.serial_number = Some(1.into());
     let certificate = CertificateDer::from(parameters.self_signed(&signer).unwrap());
     let key = PrivateKeyDer::try_from(signer.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let mut client = ClientConfig::builder_with_provider(provider.clone())
@@ -37,7 +37,7 @@ pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
 }
 
 /// The 1-RTT keys of a client and of its server.
-pub fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
+pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
     let (client, server) = configs();
     let name = ServerName::try_from("equic.test").unwrap();
     let mut ends: [Connection; 2] = [
@@ -66,7 +66,7 @@ pub fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
 }
 
 fn initial_keys(side: Side, version: Version) -> Keys {
-    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
     suite.quic_suite().unwrap().keys(&hex("8394c8f03e515708"), side, version)
 }
 

@@ -20,7 +20,7 @@ pub struct Incoming(pub(super) FirstPacket, pub(super) Arrival);
 
 impl Incoming {
     /// Address that the attempt came from.
-    pub fn remote(&self) -> SocketAddr {
+    pub fn remote_address(&self) -> SocketAddr {
         self.0.remote
     }
 

@@ -55,10 +55,10 @@ use used::UsedTokens;
 
 /// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
 /// ClientHello, and 0-RTT in small packets.
-pub const MAX_WAITING: usize = 24;
+pub(crate) const MAX_WAITING: usize = 24;
 
 /// Their bytes: ten datagrams, an initial window (RFC 9002 s.7.2), and some.
-pub const MAX_WAITING_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_WAITING_BYTES: usize = 16 * 1024;
 
 /// Configuration of an endpoint.
 #[derive(Clone)]

@@ -35,7 +35,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub fn new(a_second: u32) -> Budget {
+    pub(super) fn new(a_second: u32) -> Budget {
         let interval = Duration::from_secs(1).checked_div(a_second).unwrap_or(Duration::MAX);
         let burst = if a_second == 0 { 0 } else { (a_second / 10).max(1) };
         Budget { interval, burst, left: burst, renewed: Timestamp::START }

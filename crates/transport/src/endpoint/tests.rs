@@ -36,7 +36,7 @@ fn server_address() -> SocketAddr {
 }
 
 fn provider() -> CryptoProvider {
-    rustls::crypto::ring::default_provider()
+    rustls::crypto::aws_lc_rs::default_provider()
 }
 
 fn transport() -> Arc<TransportConfig> {

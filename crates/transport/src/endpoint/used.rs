@@ -22,7 +22,7 @@ pub(super) struct UsedTokens {
 
 impl UsedTokens {
     /// `capacity` of a generation; no token is good for longer than `lifetime`.
-    pub fn new(capacity: usize, lifetime: Duration) -> UsedTokens {
+    pub(super) fn new(capacity: usize, lifetime: Duration) -> UsedTokens {
         UsedTokens {
             recent: BTreeSet::new(),
             earlier: BTreeSet::new(),
@@ -35,7 +35,7 @@ impl UsedTokens {
 
     /// Spends a token, named by the first bytes of its random salt; returns whether it was unused before.
     /// `made`: time at which the token was given out.
-    pub fn spend(&mut self, now: Timestamp, token: u64, made: Timestamp) -> bool {
+    pub(super) fn spend(&mut self, now: Timestamp, token: u64, made: Timestamp) -> bool {
         let forgotten = self.forgotten.is_some_and(|until| made <= until);
         if forgotten || self.recent.contains(&token) || self.earlier.contains(&token) {
             return false;

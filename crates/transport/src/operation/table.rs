@@ -177,17 +177,17 @@ pub(crate) struct Table {
 impl Table {
     /// The test that an operation costs which nobody is attached to.
     #[inline]
-    pub fn is_hooked(&self, operation: Operation) -> bool {
+    pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
         // Without the table at all, for a benchmark to compare with.
         !cfg!(feature = "bench-without-operations") && self.hooked & operation.bit() != 0
     }
 
     /// Whether any hook is attached to anything.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.hooked == 0
     }
 
-    pub fn attached(&self, operation: Operation, parameter: u64) -> Attached {
+    pub(crate) fn attached(&self, operation: Operation, parameter: u64) -> Attached {
         let all = self.points.get(&(operation, None));
         let specific = self.points.get(&(operation, Some(parameter)));
         let mut attached = match (all, specific) {
@@ -213,12 +213,12 @@ impl Table {
     }
 
     /// Hook that a frame type belongs to; none: it is no hook's own.
-    pub fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
+    pub(crate) fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
         self.owners.get(&frame_type).copied()
     }
 
     /// The hook and the frame types that are its own.
-    pub fn hook_mut(&mut self, id: HookId) -> Option<(&mut dyn Hook, &[OwnFrame])> {
+    pub(crate) fn hook_mut(&mut self, id: HookId) -> Option<(&mut dyn Hook, &[OwnFrame])> {
         let place = self.places.get_mut(id.place as usize)?;
         if place.generation != id.generation {
             return None;
@@ -279,7 +279,7 @@ impl Table {
         u32::try_from(at).map_err(|_| AttachError::TooMany)
     }
 
-    pub fn attach(
+    pub(crate) fn attach(
         &mut self,
         hook: Box<dyn Hook>,
         points: &[Point],
@@ -309,7 +309,7 @@ impl Table {
         Ok(id)
     }
 
-    pub fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
+    pub(crate) fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
         self.hook_mut(id)?;
         let place = &mut self.places[id.place as usize];
         // The next hook here has another name.

@@ -6,5 +6,7 @@
 mod ecn;
 mod mtu;
 
-pub use ecn::{EcnState, EcnValidation};
-pub use mtu::{BASE_SIZE, MtuDiscovery};
+#[cfg(feature = "qlog")]
+pub use ecn::EcnState;
+pub(crate) use ecn::EcnValidation;
+pub(crate) use mtu::{BASE_SIZE, MtuDiscovery};

@@ -22,7 +22,8 @@ pub(crate) mod schema;
 mod sequence;
 mod text;
 
-pub use checksum::crc32c;
+pub use crate::path::EcnState;
+pub(crate) use checksum::crc32c;
 pub use event::{
     Event, EventKind, Initiator, KeyChange, KeyLevel, Lost, Metrics, Retransmitted, StreamPart,
     Timer, TimerChange, Unprotected,

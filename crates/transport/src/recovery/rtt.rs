@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::Timestamp;
 
 /// The timer granularity below which nothing is waited for (RFC 9002 s.6.1.2, kGranularity).
-pub const GRANULARITY: Duration = Duration::from_millis(1);
+pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// The RTT assumed before the first sample (RFC 9002 s.6.2.2, kInitialRtt).
-pub const INITIAL_RTT: Duration = Duration::from_millis(333);
+pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 /// The estimator of RFC 9002 s.5, one a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
 /// a stream takes at most its flow control window and one page.
-pub const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// So many a pool keeps, whatever the number of its connections: 256 KiB, which stay in a CPU's cache.
 const KEPT: usize = 64;
 
 /// A page.
-pub type Page = Box<[u8; PAGE]>;
+pub(super) type Page = Box<[u8; PAGE]>;
 
 /// A page without content.
 #[derive(Debug)]
@@ -33,11 +33,11 @@ impl Cleared {
 /// application has read all there is, and each page then costs a fault. Clones share it; the default
 /// keeps none.
 #[derive(Debug, Clone, Default)]
-pub struct PagePool(Option<Arc<Mutex<Vec<Cleared>>>>);
+pub(crate) struct PagePool(Option<Arc<Mutex<Vec<Cleared>>>>);
 
 impl PagePool {
     /// An empty one.
-    pub fn new() -> PagePool {
+    pub(crate) fn new() -> PagePool {
         PagePool(Some(Arc::default()))
     }
 
@@ -67,7 +67,7 @@ impl PagePool {
 
     /// Number of free pages in the pool.
     #[cfg(test)]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.free().map_or(0, |free| free.len())
     }
 }

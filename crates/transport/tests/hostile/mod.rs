@@ -15,12 +15,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use attack::{Attack, Orders};
-use equic_transport::connection::{
-    Arrival, ClientConfig, Event, ServerConfig, Transmit, TransportConfig,
+use equic_transport::{
+    Arrival, ClientConfig, Connection, EcnCodepoint, Event, ReadOutcome, ServerConfig, StreamEvent,
+    Timestamp, Transmit, TransportConfig,
 };
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::{ReadOutcome, StreamEvent};
-use equic_transport::{Connection, Timestamp};
 use equic_wire::Direction;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -41,7 +39,7 @@ static TLS: LazyLock<[TlsConfigs; 2]> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
     let certificate = CertificateDer::from(made.cert.der().to_vec());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     let armed = attack::armed(&provider);
     [provider, armed].map(|provider| configs(Arc::new(provider), &certificate, &key))
 });

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_transport::connection::{Arrival, Event, InsecureNullConfig, TransportConfig};
-use equic_transport::crypto::null::{InsecureNullCrypto, NullSession};
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::{ReadOutcome, StreamEvent};
-use equic_transport::{Connection, Timestamp};
+use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto, NullSession};
+use equic_transport::{
+    Arrival, Connection, EcnCodepoint, Event, ReadOutcome, StreamEvent, Timestamp, TransportConfig,
+};
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side};
 
@@ -55,9 +54,9 @@ impl Case {
     /// nobody speaks.
     pub fn new(configuration: u8) -> Case {
         let set = |bit: u8| configuration & bit != 0;
-        let provider = rustls::crypto::ring::default_provider();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
         let mut crypto =
-            InsecureNullCrypto::for_simulation_only(&provider).expect("ring has the suite");
+            InsecureNullCrypto::for_simulation_only(&provider).expect("it has the suite");
         crypto.alpn_protocols = vec![b"null".to_vec()];
         crypto.early_data = set(4);
         crypto.session = set(4).then(|| NullSession { parameters: Vec::new(), ticket: [16; 16] });

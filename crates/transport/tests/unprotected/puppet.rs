@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use equic_transport::crypto::null::{Answer, Hello, Level, Message, NullKey};
-use equic_transport::crypto::retry_tag;
+use equic_transport::null::{Answer, Hello, Level, Message, NullKey, retry_tag};
 use equic_wire::frame::{AckRange, write_ack};
 use equic_wire::packet::{
     Datagram, LongHeader, LongKind, OpenPacket, Packet, ParseOptions, Retry, ShortHeader,

@@ -59,7 +59,7 @@ pub enum ElfError {
     /// A symbol that cannot be used.
     #[error("symbol {name}: {what}")]
     Symbol {
-        /// Its name, or its number.
+        /// Name of the symbol, or its number.
         name: String,
         /// Reason for which the symbol cannot be used.
         what: &'static str,

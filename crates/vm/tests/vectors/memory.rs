@@ -35,7 +35,7 @@ fn base(address: u64, offset: i16) -> u64 {
 }
 
 /// The instruction, the address, dst after.
-pub fn loads() -> Vec<Vector> {
+pub(crate) fn loads() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, after] = *row else { panic!("{row:?}") };
         let (at, after) = (address(at, size), number(after));
@@ -62,7 +62,7 @@ pub fn loads() -> Vec<Vector> {
 }
 
 /// The instruction, the address, the value, the bytes in memory after it.
-pub fn stores() -> Vec<Vector> {
+pub(crate) fn stores() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, value, bytes] = *row else { panic!("{row:?}") };
         let (at, value) = (address(at, size), number(value));
@@ -88,7 +88,7 @@ pub fn stores() -> Vec<Vector> {
             sequence.run(&format!("{name} [r{dst}{offset:+}], {stored}"));
             sequence.keep(dst, base);
             sequence.keep(src, value);
-            // What is there now, and what was there again.
+            // Keeps the value that is there now, and puts back the one that was there before.
             for (at, shift) in [(0, 64), (8, 0)] {
                 sequence.run(&format!("ldxdw r{dst}, [r{other}+{at}]"));
                 sequence.keep(dst, word(after, shift));
@@ -153,7 +153,7 @@ fn upper(wide: bool) -> u64 {
 }
 
 /// The instruction, memory before, src before, memory after.
-pub fn atomic() -> Vec<Vector> {
+pub(crate) fn atomic() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, value, after] = *row else { panic!("{row:?}") };
         let (before, value, after) = (number(before), number(value), number(after));
@@ -178,7 +178,7 @@ pub fn atomic() -> Vec<Vector> {
 }
 
 /// The instruction, memory before, r0 before, src, memory after.
-pub fn compare_exchange() -> Vec<Vector> {
+pub(crate) fn compare_exchange() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, expected, value, after] = *row else { panic!("{row:?}") };
         let (before, expected, after) = (number(before), number(expected), number(after));

@@ -55,7 +55,7 @@ pub enum Frame<'a> {
     NewConnectionId(NewConnectionId),
     /// The connection ID of this sequence number will not be used again.
     RetireConnectionId(VarInt),
-    /// To be sent back.
+    /// Data that the peer is to send back.
     PathChallenge([u8; 8]),
     /// Sent back.
     PathResponse([u8; 8]),
@@ -111,14 +111,14 @@ pub enum ConnectionClose<'a> {
         error_code: TransportErrorCode,
         /// The type of the frame that was wrong; PADDING if that is not known.
         frame_type: FrameType,
-        /// For a person to read.
+        /// Reason phrase, for a person to read.
         reason: &'a [u8],
     },
     /// Type 0x1d: the application closes.
     Application {
         /// Reason for the close, as a code of the application's own.
         error_code: VarInt,
-        /// For a person to read.
+        /// Reason phrase, for a person to read.
         reason: &'a [u8],
     },
 }
@@ -147,7 +147,7 @@ impl AckFrequency {
 /// s.19.21): who knows the type takes its fields from `rest` and tells [`Frames::resume`] what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFrame<'a> {
-    /// Its type.
+    /// Type of the frame.
     pub frame_type: FrameType,
     /// Everything behind the type, up to the end of the packet.
     pub rest: &'a [u8],

@@ -48,7 +48,7 @@ pub enum Packet<'a> {
 pub enum LongKind<'a> {
     /// With the token of a Retry packet or NEW_TOKEN frame, or an empty one.
     Initial {
-        /// As the server gave it.
+        /// Token as the server gave it.
         token: &'a [u8],
     },
     /// Early data.

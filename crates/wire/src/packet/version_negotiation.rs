@@ -27,12 +27,12 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// As on the wire.
+    /// Versions as on the wire.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// In the sender's order.
+    /// Versions in the sender's order.
     pub fn iter(&self) -> impl Iterator<Item = Version> + use<'a> {
         let (versions, _) = self.bytes.as_chunks::<4>();
         versions.iter().map(|version| Version(u32::from_be_bytes(*version)))

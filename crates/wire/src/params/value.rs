@@ -29,7 +29,7 @@ impl MaxUdpPayloadSize {
         (bytes.get() >= 1200).then_some(MaxUdpPayloadSize(bytes))
     }
 
-    /// In bytes.
+    /// Size in bytes.
     pub const fn get(self) -> VarInt {
         self.0
     }
@@ -67,12 +67,12 @@ impl MaxAckDelay {
         (ms < 1 << 14).then_some(MaxAckDelay(ms))
     }
 
-    /// In milliseconds.
+    /// Delay in milliseconds.
     pub const fn as_millis(self) -> u16 {
         self.0
     }
 
-    /// As a time.
+    /// Delay as a duration.
     pub const fn as_duration(self) -> Duration {
         Duration::from_millis(self.0 as u64)
     }
@@ -140,7 +140,7 @@ impl PreferredAddress {
         self.ipv6
     }
 
-    /// Its sequence number is 1.
+    /// Connection ID for the preferred address. Its sequence number is 1.
     pub const fn connection_id(&self) -> ConnectionId {
         self.connection_id
     }

@@ -87,10 +87,10 @@ fn the_first_datagram_of_a_quinn_client() {
 }
 
 fn tls() -> rustls::ClientConfig {
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("ring has TLS 1.3")
+        .expect("AWS-LC has TLS 1.3")
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth()
 }

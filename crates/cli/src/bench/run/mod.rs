@@ -38,7 +38,7 @@ const SCHEMA: &str = "equic.bench.run/1";
 /// CPU time and memory, in randomised interleaved rounds. docs/bench.md explains it; `make bench-deps`
 /// builds the implementations
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     chosen: Chosen,
     /// Where the run's folder is made [default: out/bench/TIME]
@@ -66,7 +66,7 @@ struct Summary<'a> {
     cells: Vec<show::Cell<'a>>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let stop = Arc::new(AtomicBool::new(false));
     until_signal(&stop)?;
     let resumed = args.resume.is_some();

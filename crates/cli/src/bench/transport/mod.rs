@@ -37,7 +37,7 @@ const SCHEMA: &str = "equic.bench.transport/1";
 /// server and client a fresh process on a CPU of its own. `make bench-deps` builds the others. Takes
 /// about half an hour
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// A few minutes, to see that everything works
     #[arg(long)]
     quick: bool,
@@ -52,7 +52,7 @@ pub struct Args {
     path: Vec<Route>,
     /// Only these: download, streams, upload, handshakes, resumed, requests, idle
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',', value_parser = plan::workload)]
-    only: Vec<equic_bench::Workload>,
+    only: Vec<Workload>,
     /// Bytes of a transfer, instead of 1000000000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
     bytes: Option<u64>,
@@ -99,7 +99,7 @@ struct Bench {
     runs: Vec<Run>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
 

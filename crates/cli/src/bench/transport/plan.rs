@@ -10,7 +10,7 @@ use crate::part::allowed_cpus;
 
 /// Choices for the measurements.
 #[derive(Clone, Debug, Serialize)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
     /// Routes between client and server.
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 /// Reads the name of a path.
-pub fn route(name: &str) -> Result<Route, String> {
+pub(super) fn route(name: &str) -> Result<Route, String> {
     let known = [Route::Loopback, Route::Veth];
     known
         .into_iter()
@@ -33,7 +33,7 @@ pub fn route(name: &str) -> Result<Route, String> {
 }
 
 /// Reads the name of a workload.
-pub fn workload(name: &str) -> Result<Workload, String> {
+pub(super) fn workload(name: &str) -> Result<Workload, String> {
     Workload::named(name).ok_or_else(|| {
         let names: Vec<&str> = Workload::TRANSPORT.iter().map(|one| one.name()).collect();
         format!("there are {}", names.join(", "))
@@ -41,7 +41,7 @@ pub fn workload(name: &str) -> Result<Workload, String> {
 }
 
 impl Plan {
-    pub fn new(args: &Args) -> Done<Plan> {
+    pub(super) fn new(args: &Args) -> Done<Plan> {
         let [server, client, ..] = allowed_cpus()?[..] else {
             return Err(Failure::new(
                 "one CPU cannot tell what a server costs and what its client: \
@@ -86,7 +86,7 @@ impl Plan {
     }
 
     /// Whether the routes need network namespaces.
-    pub fn needs_lab(&self) -> bool {
+    pub(super) fn needs_lab(&self) -> bool {
         self.routes.contains(&Route::Veth)
     }
 }

@@ -15,7 +15,7 @@ const BUFFER: usize = 64 * 1024;
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
 /// One packet of a capture.
-pub struct Captured<'a> {
+pub(super) struct Captured<'a> {
     /// Counted from 1, as packet analysers do.
     pub number: u64,
     /// Time of the capture, since 1970; `None` where the file does not tell.
@@ -27,7 +27,7 @@ pub struct Captured<'a> {
 }
 
 /// Hands every packet of a file (`-`: standard input) to `each`, in order.
-pub fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
+pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
     if path == Path::new("-") {
         return read_from(io::stdin(), each).map_err(|e| e.of("standard input"));
     }

@@ -14,7 +14,7 @@ use crate::failure::Done;
 
 /// State that must be remembered between readings.
 #[derive(Default)]
-pub struct Memory {
+pub(super) struct Memory {
     program: u32,
     /// Evictions of `sources` and `handshakes`: a difference of two readings, which may come out a
     /// little smaller than before; a counter must not, for that would mean that it began again.
@@ -22,7 +22,7 @@ pub struct Memory {
 }
 
 /// The exposition; without a gateway it says so (`equic_up 0`).
-pub fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
+pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
     let started = Instant::now();
     let mut all = Families::default();
     all.gauge("equic_build_info", "Version of the command that answers; always 1.")

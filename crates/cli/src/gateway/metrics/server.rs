@@ -30,7 +30,7 @@ const INDEX: &str = "<!doctype html><title>eQUIC gateway</title><h1>eQUIC gatewa
     <p><a href=\"/metrics\">Metrics</a>, <a href=\"/healthz\">health</a></p>\n";
 
 /// Answers until the runtime ends.
-pub async fn serve(listener: TcpListener, source: Source) {
+pub(super) async fn serve(listener: TcpListener, source: Source) {
     let source = Arc::new(source);
     let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {

@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const EPOCH_NS: u64 = 1 << 60;
 
 /// Bans of the gateway's sources, kept and carried out.
-pub struct BanKeeper {
+pub(super) struct BanKeeper {
     policy: BanConfig,
     bans: Bans,
     evidence: Evidence,
@@ -38,7 +38,7 @@ pub struct BanKeeper {
 
 impl BanKeeper {
     /// Takes over the bans on the deny list (of a process before this one) and in the file.
-    pub fn new(
+    pub(super) fn new(
         policy: &BanConfig,
         control: &Control,
         journal: &Journal,
@@ -106,7 +106,7 @@ impl BanKeeper {
     }
 
     /// Goes by another policy from now on.
-    pub fn set_policy(&mut self, policy: &BanConfig) {
+    pub(super) fn set_policy(&mut self, policy: &BanConfig) {
         self.bans.set_policy(policy);
         self.unsaved |= policy.state != self.policy.state;
         self.policy = policy.clone();
@@ -114,14 +114,14 @@ impl BanKeeper {
     }
 
     /// Ends all bans: there are to be none any more.
-    pub fn end(mut self, control: &Control, journal: &Journal) {
+    pub(super) fn end(mut self, control: &Control, journal: &Journal) {
         let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
         for prefix in active {
             self.lift(prefix, "bans are off", control, journal);
         }
     }
 
-    pub fn totals(&self) -> BanTotals {
+    pub(super) fn totals(&self) -> BanTotals {
         BanTotals {
             dry_run: self.policy.dry_run,
             active: self.bans.active_count() as u64,
@@ -136,7 +136,7 @@ impl BanKeeper {
     }
 
     /// Looks for refusals, decides about bans and carries them out, when it is time.
-    pub fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
+    pub(super) fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
         if Instant::now() < self.next {
             return;
         }
@@ -291,7 +291,7 @@ impl BanKeeper {
     }
 
     /// Writes the file now, if something has changed: it is the last chance.
-    pub fn save_now(&mut self, journal: &Journal, health: &mut Health) {
+    pub(super) fn save_now(&mut self, journal: &Journal, health: &mut Health) {
         self.save_at = Instant::now();
         self.save(journal, health);
     }

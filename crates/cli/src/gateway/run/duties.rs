@@ -15,10 +15,10 @@ use crate::failure::Done;
 use crate::output::Journal;
 
 /// Reads the configuration as it is now, with what the command line lays over it.
-pub type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
+pub(super) type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
 
 /// Source of the configuration, and the means to read it again.
-pub struct Source<'a> {
+pub(super) struct Source<'a> {
     /// The file; none: everything was on the command line, and there is nothing to reload.
     pub file: Option<String>,
     /// Reads it.
@@ -28,7 +28,7 @@ pub struct Source<'a> {
 }
 
 /// All of it.
-pub struct Duties<'a> {
+pub(super) struct Duties<'a> {
     gateway: &'a Gateway,
     control: Control,
     source: Source<'a>,
@@ -47,7 +47,7 @@ const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl<'a> Duties<'a> {
     /// `changes` are told from where it looked first.
-    pub fn new(
+    pub(super) fn new(
         gateway: &'a Gateway,
         config: Config,
         source: Source<'a>,
@@ -78,12 +78,12 @@ impl<'a> Duties<'a> {
     }
 
     /// Whether SIGHUP makes the gateway read its configuration again.
-    pub fn reloads(&self) -> bool {
+    pub(super) fn reloads(&self) -> bool {
         self.source.file.is_some()
     }
 
     /// Looks after everything that is due. Why it is to end, if it is.
-    pub fn look(&mut self, journal: &Journal) -> Option<&'static str> {
+    pub(super) fn look(&mut self, journal: &Journal) -> Option<&'static str> {
         self.interfaces.look(self.gateway, &self.control, journal);
         self.interfaces.tell(&mut self.health, journal);
         if let Some(bans) = &mut self.bans {
@@ -103,7 +103,7 @@ impl<'a> Duties<'a> {
     }
 
     /// Reads the configuration again: everything, or nothing and why.
-    pub fn read_again(&mut self, journal: &Journal) {
+    pub(super) fn read_again(&mut self, journal: &Journal) {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
         // What others did until now is not of this.
         self.changes.look(&self.control, journal, "another process");
@@ -162,7 +162,7 @@ impl<'a> Duties<'a> {
     }
 
     /// Saves the state that is to be kept beyond the end.
-    pub fn finish(&mut self, journal: &Journal) {
+    pub(super) fn finish(&mut self, journal: &Journal) {
         if let Some(bans) = &mut self.bans {
             bans.save_now(journal, &mut self.health);
         }

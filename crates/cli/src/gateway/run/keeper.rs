@@ -18,7 +18,7 @@ const SWEEP: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Looks after a gateway while it runs.
-pub struct Keeper<'a> {
+pub(super) struct Keeper<'a> {
     duties: Duties<'a>,
     control: Control,
     events: Option<Events>,
@@ -32,7 +32,7 @@ pub struct Keeper<'a> {
 
 impl Keeper<'_> {
     /// `every`: how often a summary is printed.
-    pub fn new(
+    pub(super) fn new(
         duties: Duties<'_>,
         control: Control,
         events: Option<Events>,
@@ -43,7 +43,7 @@ impl Keeper<'_> {
     }
 
     /// Until a signal comes, or there is nothing left to look after; says which.
-    pub async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
+    pub(super) async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut look = tokio::time::interval(LOOK);
         let mut summary = self.every.map(|every| tokio::time::interval(every));
@@ -75,7 +75,7 @@ impl Keeper<'_> {
     }
 
     /// The end: where the last word goes.
-    pub fn finish(mut self) -> Journal {
+    pub(super) fn finish(mut self) -> Journal {
         self.duties.finish(&self.journal);
         self.journal
     }

@@ -57,7 +57,7 @@ fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
 
 /// Puts `new` in the place of `old`, but for interfaces and bans. On an error everything is as before;
 /// every reason is told.
-pub fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced> {
+pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced> {
     let keys = needs_restart(old, new, control);
     if !keys.is_empty() {
         let lines: Vec<String> = keys.iter().map(|key| format!("needs a restart: {key}")).collect();

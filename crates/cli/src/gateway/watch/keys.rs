@@ -8,7 +8,7 @@ use equic_gateway::{IpNet, ListAction, SourceKey};
 use super::model::{Picture, Sort};
 
 /// The lifetimes a dialog offers.
-pub const LIFETIMES: [(&str, Option<Duration>); 4] = [
+pub(super) const LIFETIMES: [(&str, Option<Duration>); 4] = [
     ("1 minute", Some(Duration::from_secs(60))),
     ("10 minutes", Some(Duration::from_secs(600))),
     ("1 hour", Some(Duration::from_secs(3600))),
@@ -19,7 +19,7 @@ const USUAL: usize = 1;
 
 /// Panel that the keys act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Panel {
+pub(super) enum Panel {
     #[default]
     Sources,
     Reasons,
@@ -28,7 +28,7 @@ pub enum Panel {
 
 /// A question to be answered first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialog {
+pub(super) enum Dialog {
     /// Deny or allow it: for how long?
     List { action: ListAction, prefix: IpNet, choice: usize },
     /// Take it off the lists?
@@ -39,7 +39,7 @@ pub enum Dialog {
 
 /// Action because of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub(super) enum Act {
     Nothing,
     Quit,
     /// To the background, as Ctrl-Z does.
@@ -56,7 +56,7 @@ pub enum Act {
 
 /// Choices of the person at the terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Choices {
+pub(super) struct Choices {
     pub panel: Panel,
     pub sort: Sort,
     /// The source, wherever it stands in the list; none: the first.
@@ -69,13 +69,13 @@ pub struct Choices {
 
 impl Choices {
     /// Row of the chosen source.
-    pub fn source_row(&self, picture: &Picture) -> usize {
+    pub(super) fn source_row(&self, picture: &Picture) -> usize {
         let chosen = |key| picture.sources.iter().position(|line| line.key == key);
         self.source.and_then(chosen).unwrap_or(0)
     }
 
     /// Whom `d`, `a` and `f` would be about.
-    pub fn prefix(
+    pub(super) fn prefix(
         &self,
         picture: &Picture,
         source_of: &dyn Fn(std::net::IpAddr) -> IpNet,
@@ -92,7 +92,7 @@ impl Choices {
     }
 
     /// Takes a key. `source_of` tells the source of an address.
-    pub fn key(
+    pub(super) fn key(
         &mut self,
         key: KeyEvent,
         picture: &Picture,
@@ -200,7 +200,7 @@ impl Choices {
 
 impl Panel {
     /// The panel after this one.
-    pub fn next(self) -> Panel {
+    pub(super) fn next(self) -> Panel {
         match self {
             Panel::Sources => Panel::Reasons,
             Panel::Reasons => Panel::Events,

@@ -41,7 +41,7 @@ enum Input {
     Gone(String),
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     // What is wrong from the start is said without taking the terminal over.
     let control = args.target.open()?;
     let (sender, inputs) = sync_channel(8);

@@ -11,7 +11,7 @@ use nix::time::{ClockId, clock_gettime};
 use crate::failure::Done;
 
 /// A gateway at one moment.
-pub struct Sample {
+pub(super) struct Sample {
     /// Time of the sample, on the kernel's monotonic clock, which events carry, too.
     pub at: Duration,
     pub overview: Overview,
@@ -27,22 +27,22 @@ pub struct Sample {
 }
 
 /// A gateway that is read again and again.
-pub struct Reader {
+pub(super) struct Reader {
     control: Control,
     events: Observer,
 }
 
 impl Reader {
-    pub fn new(control: Control) -> Done<Reader> {
+    pub(super) fn new(control: Control) -> Done<Reader> {
         Ok(Reader { events: control.observe()?, control })
     }
 
-    pub fn control(&self) -> &Control {
+    pub(super) fn control(&self) -> &Control {
         &self.control
     }
 
     /// Reads it; none once it has gone.
-    pub fn read(&mut self) -> Done<Option<Sample>> {
+    pub(super) fn read(&mut self) -> Done<Option<Sample>> {
         if !self.control.is_loaded()? {
             return Ok(None);
         }

@@ -13,7 +13,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
-use equic_endpoint::quic::QlogFolder;
+use equic_quic::QlogFolder;
 
 use crate::failure::{Done, Failure};
 use crate::quic::{flushed, qlog_folder};
@@ -43,7 +43,7 @@ const SERVER: [&str; 1] = ["connectionmigration"];
 /// Be an endpoint of the QUIC Interop Runner: what to do is in ROLE, TESTCASE, REQUESTS and so on.
 /// Exit code 127: the test case is none of ours.
 #[derive(clap::Args)]
-pub struct Args {}
+pub(crate) struct Args {}
 
 /// Settings from the environment.
 struct Contract {
@@ -67,7 +67,7 @@ struct Request {
     path: String,
 }
 
-pub fn run(_: &Args) -> Done {
+pub(crate) fn run(_: &Args) -> Done {
     let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let folder = |name: &str, usual: &str| PathBuf::from(var(name).unwrap_or(usual.to_owned()));
     let server = match var("ROLE").as_deref() {

@@ -25,7 +25,7 @@ const LEAD: Duration = Duration::from_secs(1);
 
 /// Results of one measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Cell {
+pub(super) struct Cell {
     pub round: usize,
     pub arm: Arm,
     /// Initials a second that were ordered; null is all that the CPU could send.
@@ -57,14 +57,14 @@ enum Guard {
 }
 
 /// The lab and the plan that every measurement needs.
-pub struct Stage<'a> {
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a Plan,
 }
 
 impl Stage<'_> {
     /// Measures an arm once.
-    pub fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
+    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
         let seat = Seat { host: lab.server(), cpu: plan.server_cpu, nice: false };

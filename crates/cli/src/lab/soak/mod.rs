@@ -54,7 +54,7 @@ const SETTLE: Duration = Duration::from_secs(30);
     after_help = "Exit code 1 when a check fails. On a busy machine it goes on, up to four times as
 long, until the flood came from as many sources as it should."
 )]
-pub struct Args {
+pub(crate) struct Args {
     /// How long, at least 20s and at most an hour
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m")]
     duration: Duration,
@@ -91,7 +91,7 @@ struct Outcome {
     series: Vec<Series>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
         return Err(Failure::usage("--duration has to be from 20s to 1h"));
     }

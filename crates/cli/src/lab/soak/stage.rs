@@ -16,9 +16,9 @@ use crate::failure::{Done, Failure};
 use crate::part::{Part, Seat};
 
 /// Ports of the servers; the first one's is never killed.
-pub const PORTS: [u16; 3] = [443, 444, 445];
+pub(super) const PORTS: [u16; 3] = [443, 444, 445];
 /// Connections of each group of clients.
-pub const EACH: usize = 6;
+pub(super) const EACH: usize = 6;
 /// Time for which the interface is down each time.
 const DOWN: Duration = Duration::from_millis(300);
 /// The second gateway's interface.
@@ -41,7 +41,7 @@ const SETTINGS: [(&str, &str); 8] = [
 
 /// Number of times that each thing happened.
 #[derive(Clone, Copy, Default, Serialize)]
-pub struct Churn {
+pub(super) struct Churn {
     pub servers_killed: u32,
     pub gateways_started: u32,
     pub gateways_killed: u32,
@@ -52,13 +52,13 @@ pub struct Churn {
 }
 
 /// A server process and its clients' connections.
-pub struct Server {
+pub(super) struct Server {
     pub part: Part,
     pub port: u16,
     pub groups: Vec<Group>,
 }
 
-pub struct Stage<'a> {
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub gateway: Part,
     pub control: Control,
@@ -79,7 +79,7 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    pub fn prepare(
+    pub(super) fn prepare(
         lab: &'a Lab,
         steady: Fleet,
         restless: Fleet,
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
 
     /// Floods from so many spoofed sources in so many seconds, or `longest` if need be, and from some
     /// that meet again.
-    pub fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
+    pub(super) fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
         let host = self.lab.client(2);
         let server = self.lab.server();
         self.sources = sources;
@@ -203,7 +203,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Everybody who should be there is.
-    pub fn look(&mut self) -> Done {
+    pub(super) fn look(&mut self) -> Done {
         self.gateway.look(false)?;
         self.servers.iter_mut().try_for_each(|server| server.part.look(false))?;
         self.second.iter_mut().try_for_each(|second| second.look(false))?;
@@ -211,7 +211,7 @@ impl<'a> Stage<'a> {
     }
 
     /// One more thing happens.
-    pub fn disturb(&mut self) -> Done {
+    pub(super) fn disturb(&mut self) -> Done {
         let host = self.lab.server().clone();
         let round = self.moves / 7;
         match self.moves % 7 {
@@ -291,13 +291,13 @@ impl<'a> Stage<'a> {
     }
 
     /// Whether the first flood has sent all of its packets.
-    pub fn flooded(&self) -> Done<bool> {
+    pub(super) fn flooded(&self) -> Done<bool> {
         let sent = self.control.tallies()?.sources_created;
         Ok(sent >= self.sources)
     }
 
     /// No more floods, no second gateway, and the settings of the beginning.
-    pub fn calm(&mut self) -> Done {
+    pub(super) fn calm(&mut self) -> Done {
         self.floods.iter().for_each(Part::stop);
         for flood in self.floods.drain(..) {
             flood.finish()?;
@@ -310,7 +310,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Ends all connections, the servers being told.
-    pub fn close_clients(&mut self) -> Done {
+    pub(super) fn close_clients(&mut self) -> Done {
         for server in &mut self.servers {
             let fleet = if server.port == PORTS[0] { &self.steady } else { &self.restless };
             for group in server.groups.drain(..) {
@@ -321,12 +321,12 @@ impl<'a> Stage<'a> {
     }
 
     /// Connections that clients hold open now.
-    pub fn open(&self) -> u64 {
+    pub(super) fn open(&self) -> u64 {
         self.servers.iter().flat_map(|server| &server.groups).map(Group::open).sum()
     }
 
     /// Ends servers and gateway in order. For each server its id and what it said.
-    pub fn end(self) -> Done<Vec<(u32, Value)>> {
+    pub(super) fn end(self) -> Done<Vec<(u32, Value)>> {
         let mut said = Vec::new();
         for server in self.servers {
             let pid = server.part.pid();

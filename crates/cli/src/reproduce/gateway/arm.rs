@@ -28,7 +28,7 @@ const SPARE: f64 = 120.0;
 const QUIET: f64 = 0.02;
 
 /// Raw records of one run, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
-pub struct Take {
+pub(super) struct Take {
     /// Time at which the sequential clients were started.
     pub begun: f64,
     /// Time at which the parallel clients were started.
@@ -54,21 +54,21 @@ pub struct Take {
 }
 
 /// The server at one time.
-pub struct Look {
+pub(super) struct Look {
     pub at: f64,
     pub cpu_s: f64,
     pub memory: Memory,
 }
 
 /// The lab, the plan and the progress bar that every run needs.
-pub struct Stage<'a> {
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a Plan,
     pub progress: &'a Progress,
 }
 
 /// Everybody who is on stage.
-pub struct Cast {
+pub(super) struct Cast {
     pub gateway: Option<(Part, Control, bool)>,
     pub server: Part,
     /// Fingerprint of its certificate.
@@ -79,7 +79,7 @@ pub struct Cast {
 
 impl Stage<'_> {
     /// Plays a run from the start of its server to its end.
-    pub fn play(&self, arm: Arm) -> Done<Take> {
+    pub(super) fn play(&self, arm: Arm) -> Done<Take> {
         let before = Machine::look()?;
         let mut cast = self.prepare(arm)?;
         let counter = SyscallCounter::start(cast.server.pid())?;
@@ -101,7 +101,7 @@ impl Stage<'_> {
     }
 
     /// Time that sequential clients take for their requests when nobody attacks, in seconds.
-    pub fn calm(&self) -> Done<f64> {
+    pub(super) fn calm(&self) -> Done<f64> {
         let mut cast = self.prepare(Arm::None)?;
         let requests = self.plan.probe_requests();
         let begun = now()?;
@@ -124,7 +124,7 @@ impl Stage<'_> {
         Ok(seconds * f64::from(self.plan.requests_per_client) / f64::from(requests))
     }
 
-    pub fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
+    pub(super) fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
         Seat { host, cpu: self.plan.other_cpu, nice: false }
     }
 

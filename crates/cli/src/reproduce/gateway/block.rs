@@ -29,7 +29,7 @@ use crate::part::{PATIENCE, Part};
 use crate::signals::runtime;
 
 /// Clients of the lab beside those of the paper: the one this is measured with.
-pub const EXTRA: usize = 1;
+pub(super) const EXTRA: usize = 1;
 /// Repetitions of a decision's measurement, and decisions in each.
 const ROUNDS: usize = 20;
 const REPEAT: u32 = 50_000;
@@ -39,7 +39,7 @@ const SHARE: f64 = 0.9;
 const CLOSED: Duration = Duration::from_secs(1);
 
 /// Nanoseconds of a decision against a source over its quota, for each arm that decides.
-pub fn decisions() -> Done<Vec<Decision>> {
+pub(super) fn decisions() -> Done<Vec<Decision>> {
     let source: SocketAddr = "198.51.100.7:50000".parse()?;
     let quota = UserSpaceQuota::new(QuotaConfig {
         max_connections: super::plan::QUOTA,
@@ -130,7 +130,7 @@ fn initial() -> Vec<u8> {
 ///
 /// # Errors
 /// Also when the quota could not be held, or too little was turned away.
-pub fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
+pub(super) fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
     let host = stage.lab.client(SEQUENTIAL + PARALLEL);
     let holder = Holder::start(host, stage.plan, stage.lab.server(), &cast.pin, holders(arm))?;
     let before = Counters::look(stage, cast)?;

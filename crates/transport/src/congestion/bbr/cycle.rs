@@ -52,7 +52,7 @@ enum AckPhase {
 }
 
 impl Cycle {
-    pub fn new(seed: u64) -> Cycle {
+    pub(super) fn new(seed: u64) -> Cycle {
         Cycle {
             // xorshift stays at zero.
             random: seed | 1,

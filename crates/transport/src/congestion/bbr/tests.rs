@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::congestion::{Algorithm, DeliveryRate, Pacer};
+use crate::congestion::{Algorithm, ControllerFactory, DeliveryRate, Pacer};
 
 const DATAGRAM: u64 = 1200;
 

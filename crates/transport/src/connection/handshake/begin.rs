@@ -186,6 +186,7 @@ impl Connection {
             packets_before: 0,
             now,
             table: Table::default(),
+            #[cfg(feature = "qlog")]
             qlog: None,
             extensions: Extensions::default(),
             tls,

@@ -79,6 +79,7 @@ impl Connection {
             }
             self.preferred_address = server.preferred_address;
         }
+        #[cfg(feature = "qlog")]
         self.log_parameters(&parameters);
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),

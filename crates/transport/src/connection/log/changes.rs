@@ -45,7 +45,7 @@ pub(super) struct Known {
 type Parts = [Option<&'static str>; 2];
 
 impl Known {
-    pub fn touch(&mut self, id: StreamId) {
+    pub(super) fn touch(&mut self, id: StreamId) {
         self.touched.insert(id);
     }
 
@@ -60,14 +60,14 @@ impl Known {
         }
     }
 
-    pub fn received(&mut self, key: PathKey, packet: &Packet<'_>) {
+    pub(super) fn received(&mut self, key: PathKey, packet: &Packet<'_>) {
         self.touch_all(packet);
         if packet.header.packet_type == PacketType::OneRtt {
             self.next_local_id = Some((key, packet.header.dcid));
         }
     }
 
-    pub fn path(&mut self, key: PathKey) -> Option<&mut KnownPath> {
+    pub(super) fn path(&mut self, key: PathKey) -> Option<&mut KnownPath> {
         self.paths.iter_mut().find(|path| path.key == key)
     }
 }

@@ -13,7 +13,7 @@ fn path(megabits: u64, one_way: Duration, queue: f64) -> Faults {
 /// A network in which flow control holds nobody back.
 fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
     Network::with(seed, faults, |config| {
-        config.congestion = algorithm;
+        config.congestion = Arc::new(algorithm);
         let (streams, window) = (&mut config.streams, 64 << 20);
         (streams.stream_window, streams.max_stream_window) = (window, window);
         (streams.connection_window, streams.max_connection_window) = (window, window);

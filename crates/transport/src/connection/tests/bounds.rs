@@ -98,7 +98,7 @@ fn a_window_is_two_datagrams_at_least() {
     replace(&mut network.client, Operation::HasContent, look);
     echo(&mut network, 30_000);
     let seen = std::mem::take(&mut *seen.lock().unwrap());
-    let datagram = u64::from(network.client.max_datagram_size());
+    let datagram = u64::from(network.client.current_mtu());
     assert_eq!(seen.last(), Some(&(2 * datagram)));
     assert!(seen.iter().all(|window| *window <= 2 * datagram), "{seen:?}");
     assert!(network.client.path().in_flight <= 2 * datagram);

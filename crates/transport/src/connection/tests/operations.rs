@@ -99,7 +99,7 @@ pub(super) struct Post {
 pub(super) struct Stamps(pub Arc<Mutex<Post>>);
 
 impl Stamps {
-    pub const POINTS: [Point; 6] = [
+    pub(super) const POINTS: [Point; 6] = [
         Point::replace(Operation::SelectPath),
         Point::replace(Operation::WriteFrame).of_frame(STAMP),
         Point::replace(Operation::ParseFrame).of_frame(STAMP),
@@ -108,7 +108,7 @@ impl Stamps {
         Point::replace(Operation::FrameLost).of_frame(STAMP),
     ];
 
-    pub fn attach(connection: &mut Connection, post: &Arc<Mutex<Post>>) -> HookId {
+    pub(super) fn attach(connection: &mut Connection, post: &Arc<Mutex<Post>>) -> HookId {
         let hook = Box::new(Stamps(post.clone()));
         connection.attach_with_frames(hook, &Stamps::POINTS, &[OwnFrame::new(STAMP)]).unwrap()
     }
@@ -331,7 +331,7 @@ fn an_unknown_frame_without_a_hook_ends_the_connection() {
     let post = Arc::default();
     queue(&mut network, &post, 0..1);
     network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
-    let code = equic_wire::TransportErrorCode::FRAME_ENCODING_ERROR.0.get();
+    let code = TransportErrorCode::FRAME_ENCODING_ERROR.0.get();
     let closed = network.closed();
     assert!(
         matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code),

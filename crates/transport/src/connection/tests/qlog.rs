@@ -52,7 +52,7 @@ fn log(connection: &mut Connection, json: Shared, text: Shared) {
 
 /// A network with both ends logged: the client's log, the server's.
 fn logged(seed: u64, faults: Faults, algorithm: Algorithm) -> (Network, [(Shared, Shared); 2]) {
-    let mut network = Network::with(seed, faults, |config| config.congestion = algorithm);
+    let mut network = Network::with(seed, faults, |config| config.congestion = Arc::new(algorithm));
     let logs = log_both(&mut network);
     (network, logs)
 }

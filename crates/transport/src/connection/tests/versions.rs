@@ -10,11 +10,11 @@ use super::handshake::{LIMIT, bad, code, seeds};
 use super::*;
 use crate::crypto::testing::configs;
 
-pub const V1: KnownVersion = KnownVersion::V1;
-pub const V2: KnownVersion = KnownVersion::V2;
+pub(super) const V1: KnownVersion = KnownVersion::V1;
+pub(super) const V2: KnownVersion = KnownVersion::V2;
 
 /// A connection whose ends speak these versions, of which the client begins with `first`.
-pub fn speaking(
+pub(super) fn speaking(
     seed: u64,
     faults: Faults,
     client: &[KnownVersion],
@@ -78,7 +78,7 @@ fn negotiation(bytes: &[u8], versions: &[Version]) -> Vec<u8> {
 }
 
 /// Somebody on the way, or the server, answers version 2 with this list.
-pub fn no_version_2(network: &mut Network, versions: &'static [Version]) {
+pub(super) fn no_version_2(network: &mut Network, versions: &'static [Version]) {
     network.meddle = Some(Box::new(move |to_server, bytes| {
         let header = LongInvariant::parse(bytes).ok().filter(|_| bytes[0] & 0x80 != 0);
         if to_server && header.is_some_and(|header| header.version == Version::V2) {

@@ -49,10 +49,10 @@ pub(crate) struct Handshake {
 
 /// TLS alerts (RFC 8446 s.6, RFC 7301 s.3.2).
 mod alert {
-    pub const UNEXPECTED_MESSAGE: u8 = 10;
-    pub const ILLEGAL_PARAMETER: u8 = 47;
-    pub const DECODE_ERROR: u8 = 50;
-    pub const NO_APPLICATION_PROTOCOL: u8 = 120;
+    pub(super) const UNEXPECTED_MESSAGE: u8 = 10;
+    pub(super) const ILLEGAL_PARAMETER: u8 = 47;
+    pub(super) const DECODE_ERROR: u8 = 50;
+    pub(super) const NO_APPLICATION_PROTOCOL: u8 = 120;
 }
 
 fn refused(alert: u8, reason: &str) -> SessionError {
@@ -60,7 +60,7 @@ fn refused(alert: u8, reason: &str) -> SessionError {
 }
 
 impl Handshake {
-    pub fn client(config: Arc<InsecureNullCrypto>, parameters: Vec<u8>) -> Handshake {
+    pub(crate) fn client(config: Arc<InsecureNullCrypto>, parameters: Vec<u8>) -> Handshake {
         let mut handshake = Handshake::new(Side::Client, config, parameters, &[]);
         let (config, mut hello) = (handshake.config.clone(), Vec::new());
         Message::ClientHello(Hello {
@@ -74,7 +74,7 @@ impl Handshake {
     }
 
     /// `promised` are the parameters that clients may rely on in 0-RTT.
-    pub fn server(
+    pub(crate) fn server(
         config: Arc<InsecureNullCrypto>,
         parameters: Vec<u8>,
         promised: &[u8],
@@ -107,7 +107,7 @@ impl Handshake {
         }
     }
 
-    pub fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         self.incoming.extend_from_slice(data);
         let incoming = std::mem::take(&mut self.incoming);
         let mut rest = &incoming[..];
@@ -208,7 +208,7 @@ impl Handshake {
         Ok(())
     }
 
-    pub fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
         loop {
             match self.outgoing.pop_front()? {
                 Step::Data(data) => out.extend_from_slice(&data),
@@ -225,18 +225,18 @@ impl Handshake {
         }
     }
 
-    pub fn is_handshaking(&self) -> bool {
+    pub(crate) fn is_handshaking(&self) -> bool {
         self.awaited != Awaited::Nothing
     }
 
-    pub fn transport_parameters(&self) -> Option<&[u8]> {
+    pub(crate) fn transport_parameters(&self) -> Option<&[u8]> {
         let remembered = self.config.session.as_ref().filter(|_| self.side == Side::Client);
         self.peer_parameters
             .as_deref()
             .or_else(|| remembered.map(|session| session.parameters.as_slice()))
     }
 
-    pub fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
+    pub(crate) fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
         let has = match self.side {
             Side::Client => self.config.session.is_some(),
             Side::Server => self.early_data,
@@ -244,16 +244,16 @@ impl Handshake {
         has.then(|| keys::directional(Level::ZeroRtt, Side::Client))
     }
 
-    pub fn is_early_data_accepted(&self) -> bool {
+    pub(crate) fn is_early_data_accepted(&self) -> bool {
         self.early_data
     }
 
-    pub fn alpn(&self) -> Option<&[u8]> {
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
         (!self.alpn.is_empty()).then_some(&self.alpn[..])
     }
 
     /// Session with which a client can begin its next connection; none: the server gave none.
-    pub fn session(&self) -> Option<&NullSession> {
+    pub(crate) fn session(&self) -> Option<&NullSession> {
         self.session.as_ref()
     }
 }

@@ -8,7 +8,7 @@ use rustls::Error;
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Tag};
 
 /// Bytes of the checksum, as of every AEAD tag in QUIC (RFC 9001 s.5.3).
-pub const TAG_LEN: usize = 16;
+pub(super) const TAG_LEN: usize = 16;
 
 /// Those of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated when they would be.
 const CONFIDENTIALITY_LIMIT: u64 = 1 << 23;
@@ -171,7 +171,7 @@ pub(crate) fn initial_keys(side: Side, dcid: ConnectionId) -> Keys {
 
 /// Makes the keys of 1-RTT packets, one generation after the other.
 #[derive(Debug)]
-pub struct Generations {
+pub(crate) struct Generations {
     side: Side,
     next: u64,
 }

@@ -4,7 +4,7 @@
 use equic_wire::{Reader, UnexpectedEnd};
 
 /// Bytes of a message's body, at most.
-pub const MAX_BODY: usize = 1 << 16;
+pub(super) const MAX_BODY: usize = 1 << 16;
 
 /// Type and length.
 const HEAD: usize = 4;

@@ -9,7 +9,7 @@ use crate::stream::send::{SendHalf, WriteError};
 
 impl Streams {
     /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.
-    pub fn open(&mut self, direction: Direction) -> Option<StreamId> {
+    pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.opened[at(direction)];
         if index >= self.may_open[at(direction)] {
             return None;
@@ -22,7 +22,7 @@ impl Streams {
     }
 
     /// The next stream that the peer opened.
-    pub fn accept(&mut self, direction: Direction) -> Option<StreamId> {
+    pub(crate) fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.accepted[at(direction)];
         if index >= self.peer_opened[at(direction)] {
             return None;
@@ -32,7 +32,7 @@ impl Streams {
     }
 
     /// The oldest event that the application was not told of yet; none when there are no more.
-    pub fn poll_event(&mut self) -> Option<StreamEvent> {
+    pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         self.events.pop_first()
     }
 

@@ -17,8 +17,12 @@ use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
 use super::flow::{ReceiveWindow, SendWindow};
 use super::pages::PagePool;
-use super::receive::{ReceiveError, ReceiveHalf, ReceiveState};
-use super::send::{SendHalf, SendState, WriteError};
+#[cfg(feature = "qlog")]
+use super::receive::ReceiveState;
+use super::receive::{ReceiveError, ReceiveHalf};
+#[cfg(feature = "qlog")]
+use super::send::SendState;
+use super::send::{SendHalf, WriteError};
 
 /// A place for each direction.
 type PerDirection<T> = [T; 2];
@@ -72,7 +76,7 @@ impl Default for StreamConfig {
 
 /// Limits that the peer sets for streams, from its transport parameters (RFC 9000 s.18.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PeerLimits {
+pub(crate) struct PeerLimits {
     /// `initial_max_data`.
     pub max_data: u64,
     /// `initial_max_stream_data_bidi_local`: on bidirectional streams that the peer opens.
@@ -113,6 +117,19 @@ pub enum StreamError {
     Write(WriteError),
 }
 
+impl std::fmt::Display for StreamError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StreamError::Unknown => {
+                f.write_str("the stream is over, was never opened, or has no such direction")
+            }
+            StreamError::Write(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
 impl From<WriteError> for StreamError {
     fn from(error: WriteError) -> StreamError {
         StreamError::Write(error)
@@ -121,7 +138,7 @@ impl From<WriteError> for StreamError {
 
 /// Error of the peer in a frame: the error to close with, or a packet to be treated as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameError {
+pub(crate) enum FrameError {
     /// A connection error.
     Close(TransportErrorCode),
     /// See [`ReceiveError::TooFragmented`].
@@ -140,7 +157,7 @@ impl From<ReceiveError> for FrameError {
 
 /// A frame, beside STREAM frames, that the streams want to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Control {
+pub(crate) enum Control {
     /// RESET_STREAM with code and final size.
     Reset(StreamId, u64, u64),
     /// STOP_SENDING with a code.
@@ -213,17 +230,17 @@ pub struct Streams {
 
 impl Streams {
     /// Streams have their memory from this pool from now on.
-    pub fn set_pages(&mut self, pages: PagePool) {
+    pub(crate) fn set_pages(&mut self, pages: PagePool) {
         self.pages = pages;
     }
 
     /// Pool that streams have their memory from; at first the allocator alone.
-    pub fn pages(&self) -> &PagePool {
+    pub(crate) fn pages(&self) -> &PagePool {
         &self.pages
     }
 
     /// Without any; the peer's limits come with its transport parameters.
-    pub fn new(side: Side, config: StreamConfig) -> Streams {
+    pub(crate) fn new(side: Side, config: StreamConfig) -> Streams {
         let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
         Streams {
             side,
@@ -257,7 +274,7 @@ impl Streams {
 
     /// The peer's transport parameters are known, those remembered for 0-RTT or its real ones, which
     /// are never less (RFC 9000 s.7.4.1; the caller checks).
-    pub fn set_peer_limits(&mut self, limits: PeerLimits) {
+    pub(crate) fn set_peer_limits(&mut self, limits: PeerLimits) {
         self.peer = limits;
         self.send_window.raise(limits.max_data);
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
@@ -346,6 +363,7 @@ impl Streams {
     }
 
     /// States of both parts of a stream; none: the stream is over, or never was.
+    #[cfg(feature = "qlog")]
     pub(crate) fn states(&self, id: StreamId) -> Option<(Option<SendState>, Option<ReceiveState>)> {
         let stream = self.streams.get(&id)?;
         let send = stream.send.as_ref().map(SendHalf::state);
@@ -354,7 +372,7 @@ impl Streams {
 
     /// Bytes of memory that the peer has us hold: streams, what waits to be read, control frames and
     /// events.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         let halves = self.streams.values().filter_map(|stream| stream.receive.as_ref());
         let waiting: usize = halves.map(ReceiveHalf::memory).sum();
         let queued: usize = self.queue.values().map(VecDeque::len).sum();

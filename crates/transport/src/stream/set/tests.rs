@@ -4,7 +4,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
 use crate::Timestamp;
-use crate::stream::{Piece, ReadOutcome};
+use crate::stream::ReadOutcome;
+use crate::stream::send::Piece;
 
 const NOW: Timestamp = Timestamp::START;
 const RTT: Duration = Duration::from_millis(10);

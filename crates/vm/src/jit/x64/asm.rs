@@ -284,7 +284,7 @@ impl Asm {
         self.put(&[count]);
     }
 
-    /// By cl.
+    /// Shifts `dst` by the count in cl.
     pub(super) fn shift_cl(&mut self, wide: bool, shift: Shift, dst: Gpr) {
         self.rr(wide, 0xd3, shift as u8, dst);
     }

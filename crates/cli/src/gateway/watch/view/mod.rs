@@ -16,19 +16,19 @@ use super::model::Picture;
 
 mod dialog;
 mod panels;
-pub mod theme;
+pub(super) mod theme;
 
 use theme::Theme;
 
 /// Tone of a message: success or failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub(super) enum Tone {
     Good,
     Bad,
 }
 
 /// Everything that is on the screen.
-pub struct Scene<'a> {
+pub(super) struct Scene<'a> {
     pub picture: &'a Picture,
     pub choices: &'a Choices,
     pub theme: Theme,
@@ -41,7 +41,7 @@ pub struct Scene<'a> {
 /// From this size on there is room for everything at once.
 const WIDE: (u16, u16) = (100, 24);
 
-pub fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     let area = frame.area();
     if area.width >= WIDE.0 && area.height >= WIDE.1 {
         everything(frame, scene, area);
