@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench", &["equic-net", "equic-lab", "equic-report"]),
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
+    ("equic-sim", &["equic-wire", "equic-transport", "equic-net"]),
     (
         "equic-cli",
         &[

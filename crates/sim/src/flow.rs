@@ -1,0 +1,63 @@
+//! What becomes of the packets of a flow.
+
+use crate::packet::{DropCause, Ecn, Packet};
+use crate::time::Time;
+
+/// Packets of a flow; bytes are those of IP packets, headers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowStats {
+    /// Packets sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that came to an agent, copies among them.
+    pub delivered: u64,
+    /// Their bytes.
+    pub delivered_bytes: u64,
+    /// Of those, marked by a queue (CE).
+    pub marked: u64,
+    /// Packets that a queue dropped.
+    pub dropped: u64,
+    /// Packets that were lost on a link.
+    pub lost: u64,
+    /// Packets larger than the MTU of a link.
+    pub too_large: u64,
+    /// Packets that came to where nobody is.
+    pub unreachable: u64,
+    /// When the first was sent.
+    pub first_sent: Option<Time>,
+    /// When the last came to an agent.
+    pub last_delivered: Option<Time>,
+}
+
+/// A flow in a run.
+#[derive(Default)]
+pub(crate) struct Flow(FlowStats);
+
+impl Flow {
+    pub fn stats(&self) -> FlowStats {
+        self.0
+    }
+
+    pub fn on_sent(&mut self, now: Time, packet: &Packet) {
+        self.0.sent += 1;
+        self.0.sent_bytes += u64::from(packet.ip_bytes);
+        self.0.first_sent.get_or_insert(now);
+    }
+
+    pub fn on_delivered(&mut self, now: Time, packet: &Packet) {
+        self.0.delivered += 1;
+        self.0.delivered_bytes += u64::from(packet.ip_bytes);
+        self.0.marked += u64::from(packet.ecn == Ecn::Ce);
+        self.0.last_delivered = Some(now);
+    }
+
+    pub fn on_dropped(&mut self, cause: DropCause) {
+        match cause {
+            DropCause::Full | DropCause::Early => self.0.dropped += 1,
+            DropCause::Lost => self.0.lost += 1,
+            DropCause::TooLarge => self.0.too_large += 1,
+            DropCause::Unreachable => self.0.unreachable += 1,
+        }
+    }
+}
