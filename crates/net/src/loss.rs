@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn bits_are_wrong_as_often_as_asked_for() {
         for (rate, bytes) in [(1e-6, 1500), (1e-5, 1500), (1e-4, 100), (1e-9, 1500), (1.0, 1)] {
-            let expected = 1.0 - (1.0 - rate as f64).powi(8 * bytes);
+            let expected = 1.0 - f64::powi(1.0 - rate, 8 * bytes);
             let found = share(&losses(Loss::BitErrors(rate), bytes as usize));
             assert!((found - expected).abs() < 0.002, "{rate} {bytes}: {found}, not {expected}");
         }

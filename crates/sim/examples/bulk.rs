@@ -1,6 +1,8 @@
 //! A transfer over a lossy link, and how fast it was simulated:
 //! `cargo run --release -p equic-sim --features quic --example bulk [megabytes] [runs]`.
 
+#![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
+
 use std::time::{Duration, Instant};
 
 use equic_sim::quic::{Algorithm, Bulk, BulkReceiver, TransportConfig, bulk};

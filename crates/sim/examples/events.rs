@@ -1,5 +1,7 @@
 //! How fast the network itself is simulated, by the number of flows:
-//! `cargo run --release -p equic-sim --example events`.
+//! `cargo run --release -p equic-sim --example events [flows ...]`.
+
+#![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,9 @@ use equic_sim::{
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for pairs in [1, 100, 10_000] {
+    let given: Result<Vec<usize>, _> = std::env::args().skip(1).map(|text| text.parse()).collect();
+    let given = Some(given?).filter(|given| !given.is_empty() && !given.contains(&0));
+    for pairs in given.unwrap_or_else(|| vec![1, 100, 10_000]) {
         for (name, queue) in [
             ("drop-tail", Queue::default()),
             ("RED", Queue::Red(Red::default())),

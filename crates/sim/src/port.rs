@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use equic_net::{Fate, Link, Trace, TraceCursor};
 
@@ -45,7 +46,7 @@ pub struct PortStats {
 /// When a packet has left that begins now.
 enum Sender {
     Constant(u64),
-    Trace(Arc<Trace>, TraceCursor),
+    Trace(Box<(Arc<Trace>, TraceCursor)>),
 }
 
 impl Sender {
@@ -54,7 +55,10 @@ impl Sender {
         Time::from_nanos(match self {
             // A packet has at most 2^17 bytes on the link: no overflow.
             Sender::Constant(rate) => now.saturating_add(u64::from(bytes) * 8_000_000_000 / *rate),
-            Sender::Trace(trace, cursor) => cursor.leaves(trace, now, bytes.into()),
+            Sender::Trace(recorded) => {
+                let (trace, cursor) = &mut **recorded;
+                cursor.leaves(trace, now, bytes.into())
+            }
         })
     }
 }
@@ -124,7 +128,10 @@ pub(crate) struct Port {
     sender: Sender,
     /// When the packet that is being sent has left. What comes later finds the sender free.
     free_at: Time,
-    wire: equic_net::Port,
+    /// How long packets are on the way.
+    delay: Duration,
+    /// What else happens to them; none: nothing does.
+    wire: Option<Box<equic_net::Port>>,
     way: OnTheWay,
     /// Packets that went on their way so far.
     number: u64,
@@ -151,10 +158,13 @@ impl Port {
             queue: direction.queue.open(direction.rate.mean(), frame, queue_seed),
             sender: match &direction.rate {
                 Rate::BitsPerSecond(rate) => Sender::Constant(*rate),
-                Rate::Trace(trace) => Sender::Trace(trace.clone(), TraceCursor::default()),
+                Rate::Trace(trace) => {
+                    Sender::Trace(Box::new((trace.clone(), TraceCursor::default())))
+                }
             },
             free_at: Time::START,
-            wire: equic_net::Port::new(link, wire_seed),
+            delay: wire.delay,
+            wire: (!is_plain(wire)).then(|| Box::new(equic_net::Port::new(link, wire_seed))),
             way,
             number: 0,
             stats: PortStats::default(),
@@ -188,12 +198,20 @@ impl Port {
             return;
         }
         packet.frame_bytes = self.framing.frame(packet.ip_bytes);
+        if self.free_at <= now
+            && matches!(&self.queue, Discipline::DropTail(_, fifo) if fifo.packets() == 0)
+        {
+            // Most packets of most ports: it would be the next anyway.
+            self.go(now, packet, pool, dropped);
+            return;
+        }
         let before = dropped.len();
         self.queue.enqueue(now, packet, dropped);
         self.count(&dropped[before..]);
         self.send(now, pool, dropped);
-        self.stats.most_packets = self.stats.most_packets.max(self.queue.packets());
-        self.stats.most_bytes = self.stats.most_bytes.max(self.queue.bytes());
+        let (packets, bytes) = self.waiting();
+        self.stats.most_packets = self.stats.most_packets.max(packets);
+        self.stats.most_bytes = self.stats.most_bytes.max(bytes);
     }
 
     /// The moment of [`Port::next`] has come: a packet arrives, or the next one goes.
@@ -212,16 +230,20 @@ impl Port {
             let packet = self.queue.dequeue(now, dropped);
             self.count(&dropped[before..]);
             let Some(packet) = packet else { return };
-            self.free_at = self.sender.leaves(now, packet.frame_bytes);
-            self.stats.sent += 1;
-            self.stats.sent_bytes += u64::from(packet.frame_bytes);
-            self.set_out(packet, pool, dropped);
+            self.go(now, packet, pool, dropped);
         }
     }
 
-    /// What happens on the way is known as soon as it is known when the packet leaves.
-    fn set_out(&mut self, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
-        let verdict = self.wire.send(self.free_at.elapsed(), packet.ip_bytes as usize);
+    /// A packet is sent. What happens on the way is known as soon as it is known when it has left.
+    fn go(&mut self, now: Time, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
+        self.free_at = self.sender.leaves(now, packet.frame_bytes);
+        self.stats.sent += 1;
+        self.stats.sent_bytes += u64::from(packet.frame_bytes);
+        let Some(wire) = &mut self.wire else {
+            self.fly(self.free_at + self.delay, packet);
+            return;
+        };
+        let verdict = wire.send(self.free_at.elapsed(), packet.ip_bytes as usize);
         let mut arrived = verdict.fate.arrived();
         match verdict.fate {
             Fate::Duplicated => self.stats.duplicated += 1,
@@ -245,10 +267,13 @@ impl Port {
         }
         let copy = verdict.copy.map(|arrival| (arrival, pool.copy(&packet)));
         for (arrival, packet) in std::iter::once((verdict.arrival, packet)).chain(copy) {
-            let arrival = Time::START + arrival;
-            self.way.push(Flying { arrival, number: self.number, packet });
-            self.number += 1;
+            self.fly(Time::START + arrival, packet);
         }
+    }
+
+    fn fly(&mut self, arrival: Time, packet: Packet) {
+        self.way.push(Flying { arrival, number: self.number, packet });
+        self.number += 1;
     }
 
     fn count(&mut self, dropped: &[(Packet, DropCause)]) {
@@ -260,6 +285,12 @@ impl Port {
             }
         }
     }
+}
+
+/// Whether nothing happens on the way but that it takes time.
+fn is_plain(wire: &Link) -> bool {
+    let Link { delay, mtu, .. } = *wire;
+    *wire == Link { delay, mtu, ..Link::default() }
 }
 
 #[cfg(test)]

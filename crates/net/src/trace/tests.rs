@@ -129,19 +129,4 @@ proptest! {
             prop_assert_eq!(free, expected);
         }
     }
-
-    #[test]
-    fn any_bytes_are_a_trace_or_an_error(text in proptest::collection::vec(
-        prop_oneof![4 => Just(b'\n'), 12 => b'0'..=b'9', 1 => any::<u8>()], 0..200)
-    ) {
-        if let Ok(trace) = Trace::parse(&text) {
-            let mut cursor = TraceCursor::default();
-            let mut now = 0;
-            for bytes in [1, 1_504, 100_000, u64::MAX] {
-                let left = cursor.leaves(&trace, now, bytes);
-                prop_assert!(left >= now);
-                now = left;
-            }
-        }
-    }
 }

@@ -206,3 +206,29 @@ fn buffers_are_used_again() {
     // One buffer has been enough; with none left, the next is new.
     assert!(line.pool.take().iter().all(|byte| *byte == 0));
 }
+
+/// Packets go from offer to way without the queue and the model where neither has anything to say: what
+/// comes of it is the same.
+#[test]
+fn the_short_way_is_no_other() {
+    let plain = direction();
+    // A list that names no packet: the model is asked.
+    let mut asked = plain.clone();
+    asked.wire.drop_list = vec![u64::MAX];
+    // A queue that is none of the plain ones, and never full or slow.
+    let idle = crate::CoDel { limit: Limit::Packets(1_000), ..crate::CoDel::default() };
+    let queued = plain.clone().queue(Queue::CoDel(idle));
+    let play = |direction: &Direction| {
+        let mut line = Line::new(direction);
+        let mut at = 0;
+        for label in 0..1_000u32 {
+            at += u64::from(label * 7_919 % 13) * MS / 4;
+            line.offer(at, label, 100 + label % 1_400);
+        }
+        (line.arrivals(), line.port.stats())
+    };
+    let (arrivals, stats) = play(&plain);
+    assert_eq!(arrivals.len(), 1_000);
+    assert_eq!((arrivals.clone(), stats), play(&asked));
+    assert_eq!(arrivals, play(&queued).0);
+}
