@@ -40,7 +40,7 @@ demo: root setup build ## an attack on an HTTP/3 server, stopped in the kernel (
 
 # SUITES: only these of them, by name, such as "rust kernels"
 SUITES ?=
-test: root setup-examples build ## everything that is checked before a change lands
+test: root setup-examples ## everything that is checked before a change lands
 	@scripts/test.sh $(SUITES)
 
 test-fresh: root setup-fresh ## all of it from a clone with empty caches, on a busy machine, twice (RUNS=n)

@@ -22,6 +22,11 @@ if [ "${1:-}" = --fix ]; then
 	exit 0
 fi
 
+RUSTUP_TOOLCHAIN=$(scripts/toolchain.sh)
+export RUSTUP_TOOLCHAIN
+# The workspaces beside this one say the same of themselves.
+versions=$(git ls-files '*Cargo.toml' | xargs grep -h '^rust-version = ' | sort -u)
+[ "$(echo "$versions" | wc -l)" = 1 ] || { printf 'lint: not one rust-version:\n%s\n' "$versions" >&2; exit 1; }
 cargo fmt --all --check
 # shellcheck disable=SC2086
 "$clang_format" --dry-run --Werror $c_files

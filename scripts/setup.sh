@@ -8,7 +8,8 @@ set -eu
 what=${1:-all}
 
 if ! command -v cargo >/dev/null 2>&1; then
-	echo "setup: cargo not found: install Rust 1.88 or newer first (https://rustup.rs)" >&2
+	wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$(dirname "$0")/../Cargo.toml")
+	echo "setup: cargo not found: install Rust $wanted or newer first (https://rustup.rs)" >&2
 	exit 1
 fi
 if ! command -v dpkg-query >/dev/null 2>&1; then

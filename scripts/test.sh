@@ -41,4 +41,8 @@ for name in "$@"; do
 	[ -n "$found" ] || { echo "test: no suite is called $name" >&2; exit 2; }
 	wanted+=("$name" "$found")
 done
+# Everything on one toolchain, what the suites run included.
+RUSTUP_TOOLCHAIN=$(scripts/toolchain.sh)
+export RUSTUP_TOOLCHAIN
+make --no-print-directory build
 exec scripts/suites.sh "${wanted[@]}"

@@ -7,7 +7,7 @@ const UNSUPPORTED = 127;
 const SMALL_BODY = 1024;
 // After so many bytes the pattern begins again.
 const PERIOD = 65521;
-// What a response gives at a time: whole periods, so that each begins where the pattern does.
+// Bytes that a response gives at a time: whole periods, so that each begins where the pattern does.
 const CHUNK = 16 * PERIOD;
 
 const pattern = Buffer.alloc(CHUNK + PERIOD);

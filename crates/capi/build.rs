@@ -34,7 +34,7 @@ fn leave_program() -> Result<(), String> {
         .map_err(|e| format!("copying {} to {}: {e}", object.display(), copy.display()))
 }
 
-/// What is compatible has the same name: by SemVer the major version, before 1.0 the minor one too.
+/// Compatible versions have the same name: by SemVer the major version, before 1.0 the minor one too.
 fn name_library() -> Result<(), String> {
     let number = |name: &str| env::var(name).map_err(|e| format!("{name}: {e}"));
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR")?, number("CARGO_PKG_VERSION_MINOR")?);

@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 UNSUPPORTED = 127
-# What a request over each protocol begins with in a net log.
+# Net log events with which requests begin: over HTTP/3, and over other protocols.
 HTTP3 = "HTTP_TRANSACTION_QUIC_SEND_REQUEST_HEADERS"
 OTHERS = ("HTTP_TRANSACTION_SEND_REQUEST_HEADERS", "HTTP_TRANSACTION_HTTP2_SEND_REQUEST_HEADERS")
 # Seconds that the page has.

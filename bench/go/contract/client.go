@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What a client prints at its end.
+// result is the object that a client prints at its end.
 type result struct {
 	Bytes            uint64     `json:"bytes"`
 	Count            uint64     `json:"count"`
@@ -275,7 +275,7 @@ func (s stage) requestAll(limit time.Duration) (*result, error) {
 }
 
 func (s stage) firstByteAll(limit time.Duration) (*result, error) {
-	// What is made only once is before the clock.
+	// Things that are made only once are made before the clock starts.
 	if _, _, err := s.exchange(0); err != nil {
 		return nil, err
 	}

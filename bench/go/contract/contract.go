@@ -30,7 +30,7 @@ const (
 	// The largest UDP payload.
 	Payload = 1452
 	Idle    = 600 * time.Second
-	// What GET /1k is answered with.
+	// Size of the response to GET /1k, in bytes.
 	SmallBody = 1024
 	// Of a number at the beginning of requests and answers.
 	head = 8

@@ -49,7 +49,7 @@ func config(o *contract.Options) *quic.Config {
 		MaxIdleTimeout:                 contract.Idle,
 	}
 	if o.MTU != 0 {
-		// What discovery may find has no bound that can be set.
+		// Discovery of a larger payload has no upper bound that can be set.
 		c.InitialPacketSize = uint16(o.MTU)
 		c.DisablePathMTUDiscovery = true
 	}
@@ -61,7 +61,7 @@ func config(o *contract.Options) *quic.Config {
 }
 
 func effective(o *contract.Options) *contract.Effective {
-	// What discovery found is not told.
+	// The payload size that discovery found is not told.
 	in := &contract.Effective{
 		Implementation: contract.Implementation("quic-go", "github.com/quic-go/quic-go"),
 		IO:             "native", StreamWindow: contract.StreamWindow,

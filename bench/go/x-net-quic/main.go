@@ -39,7 +39,7 @@ func config(o *contract.Options, settings *tls.Config) *quic.Config {
 		MaxUniRemoteStreams:     contract.Streams,
 		MaxStreamReadBufferSize: contract.StreamWindow,
 		MaxConnReadBufferSize:   contract.ConnectionWindow,
-		// What it may send and has not been acknowledged; its default of 1 MiB would be the bound.
+		// Bytes sent and not yet acknowledged, at most; its default of 1 MiB would be the bound.
 		MaxStreamWriteBufferSize: contract.StreamWindow,
 		MaxIdleTimeout:           contract.Idle,
 	}

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 /// Bytes that are handed to msquic before it says that it took them.
 const AHEAD: u64 = 1 << 20;
 
-/// How a connection is.
+/// State of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub enum State {
     Opening,
@@ -34,7 +34,7 @@ pub enum State {
     Over,
 }
 
-/// What connects.
+/// Client side of the stack, which opens connections.
 #[derive(Clone)]
 pub struct Stack(pub Arc<Settled>);
 
@@ -43,7 +43,7 @@ pub struct Settled {
     pub registration: Arc<Registration>,
     pub server: SocketAddr,
     pub name: String,
-    /// Whether tickets are used.
+    /// Whether session tickets are used.
     pub resume: bool,
     /// Each is used once.
     pub tickets: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -59,7 +59,7 @@ pub struct Open {
 pub struct Send(Arc<msquic::Stream>, watch::Receiver<u64>, Arc<watch::Sender<u64>>);
 pub struct Receive(Arc<msquic::Stream>, UnboundedReceiver<Got>);
 
-/// What a stream's callback says.
+/// Event from a stream's callback.
 enum Got {
     Data(Vec<Piece>),
     End,
@@ -74,7 +74,7 @@ struct Piece(*const u8, usize);
 // SAFETY: it points to memory that msquic keeps and nobody writes until the receive is complete.
 unsafe impl std::marker::Send for Piece {}
 
-/// What is on its way into msquic: bytes, and the list of where they are.
+/// Bytes on their way into msquic, and the list of their places that it needs.
 struct Sent {
     data: Bytes,
     list: [BufferRef; 1],
@@ -83,7 +83,7 @@ struct Sent {
 /// The callback of a stream, and what hears it.
 type Hear = Box<dyn FnMut(StreamRef, StreamEvent<'_>) -> Result<(), Status> + std::marker::Send>;
 
-/// How a stream is heard: received data, and bytes on their way into msquic.
+/// Receivers of what a stream's callback reports: received data, and bytes on their way into msquic.
 struct Ears {
     got: UnboundedReceiver<Got>,
     over: tokio::sync::oneshot::Receiver<()>,
@@ -155,7 +155,7 @@ pub fn accepted(stream: &StreamRef, runtime: &tokio::runtime::Handle) -> (Send, 
     halves(stream, ears, runtime)
 }
 
-/// What a connection's callback says of its state.
+/// Notes a connection's change of state from an event of its callback.
 pub fn note(state: &watch::Sender<State>, event: &ConnectionEvent<'_>) {
     let now = match event {
         ConnectionEvent::Connected { .. } => State::Open,
@@ -225,7 +225,7 @@ impl contract::Stack for Stack {
     }
 }
 
-/// Whether a certificate is for a name, which msquic does not look at on Linux.
+/// Whether a certificate is for a name, which msquic does not check on Linux.
 fn is_for(certificate: &BufferRef, name: &ServerName<'_>) -> bool {
     let certificate = CertificateDer::from(certificate.as_bytes());
     ParsedCertificate::try_from(&certificate)
@@ -258,7 +258,7 @@ impl contract::Connection for Open {
     }
 
     fn observe(&self, effective: &mut Effective) {
-        // What of an Ethernet frame is left for UDP over IPv4.
+        // Room of an Ethernet frame that is left for UDP over IPv4.
         let mtu = self.connection.get_stats_v2().ok().map(|stats| stats.SendPathMtu);
         effective.max_payload = mtu.and_then(|mtu| mtu.checked_sub(28));
     }

@@ -55,7 +55,7 @@ fn transport(knobs: &Knobs, qlog: Option<&PathBuf>) -> Result<Arc<TransportConfi
     Ok(Arc::new(transport))
 }
 
-/// What it receives is not longer than what it may send, either.
+/// Configuration of an endpoint: the payloads it receives are not longer than those it may send.
 fn endpoint_config(knobs: &Knobs) -> Result<EndpointConfig> {
     let mut config = EndpointConfig::default();
     config.max_udp_payload_size(knobs.payload().max(1472))?;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream};
 use noq::{Connection, Endpoint, PathId, RecvStream};
 
-/// What connects.
+/// Client side of the stack, which opens connections.
 #[derive(Clone)]
 pub struct Stack {
     pub endpoint: Endpoint,

@@ -16,7 +16,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use crate::Cipher;
 use crate::web::Answers;
 
-/// How many messages a connection may send before the next has its turn.
+/// Number of messages that a connection may send before the next has its turn.
 const TURNS: usize = 16;
 
 pub struct Table {
@@ -48,7 +48,7 @@ pub struct Entry {
     ids: Vec<ConnectionId<'static>>,
     due: Option<Instant>,
     touched: bool,
-    /// Whether it is in the lists of the same names.
+    /// Whether the connection is in the `reading` list; below, in the `writing` list.
     reading: bool,
     writing: bool,
     /// To be forgotten as soon as its close has left.
@@ -57,7 +57,7 @@ pub struct Entry {
     stream: u64,
 }
 
-/// What unscored runs write.
+/// Log files that unscored runs write.
 #[derive(Default)]
 pub struct Logs {
     keys: Option<PathBuf>,
@@ -237,7 +237,7 @@ impl Stack for Table {
             None => return Ok(()),
         };
         let Some(entry) = self.entries.get_mut(&number) else { return Ok(()) };
-        // What it does not understand it has dropped.
+        // A datagram that quiche does not understand has been dropped by it.
         let _ = entry.quic.recv(datagram, RecvInfo { from, to: self.local });
         if !std::mem::replace(&mut entry.reading, true) {
             self.reading.push(number);

@@ -86,7 +86,7 @@ impl Response {
     }
 }
 
-/// What is to be fetched: on which connection, and how much.
+/// Fetch that is to be made: number of the connection, and bytes to fetch.
 type Job = (usize, u64);
 
 /// A client's side of all connections.

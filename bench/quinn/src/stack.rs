@@ -10,7 +10,7 @@ use equic_bench_contract::http3::Http;
 use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream};
 use quinn::{Connection, Endpoint, RecvStream};
 
-/// What connects.
+/// Client side of the stack, which opens connections.
 #[derive(Clone)]
 pub struct Stack {
     pub endpoint: Endpoint,

@@ -15,7 +15,7 @@ use crate::Mtu;
 /// Chunks that are received at once.
 const CHUNKS: usize = 64;
 
-/// What connects.
+/// Client side of the stack, which opens connections.
 #[derive(Clone)]
 pub struct Stack {
     pub endpoint: s2n_quic::Client,

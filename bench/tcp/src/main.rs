@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::stack::{Plain, Tls};
 use crate::wire::{Receive, Send, shared};
 
-/// What a client without TLS reads at a time, in bytes.
+/// Bytes that a client without TLS reads at a time.
 const BUFFER: usize = 256 << 10;
 
 #[tokio::main(flavor = "current_thread")]
@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Who encrypts, if anybody does.
+/// Kind of stack: the library that encrypts, or no encryption.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     AwsLc,

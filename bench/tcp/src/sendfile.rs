@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 /// The file's length, in bytes: whole periods of the pattern.
 const LENGTH: u64 = 64 * PERIOD as u64;
-/// What a request may have, in bytes.
+/// Longest request, in bytes.
 const MOST: usize = 64 << 10;
 
 /// A file in memory with the pattern.

@@ -48,7 +48,7 @@ fn kernel(congestion: Congestion) -> &'static str {
     }
 }
 
-/// What the kernel says is in force.
+/// Congestion control in force, as the kernel reports it.
 pub fn congestion(socket: &Socket) -> Result<Option<&'static str>> {
     let name = socket.tcp_congestion()?;
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();

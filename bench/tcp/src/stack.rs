@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use crate::wire::{Receive, Send, Shared, Wire, shared, with};
 use crate::{buffered, socket};
 
-/// With TLS.
+/// Stack of TCP with TLS.
 #[derive(Clone)]
 pub struct Tls {
     pub server: SocketAddr,
@@ -30,7 +30,7 @@ pub struct Tls {
     pub full: Arc<AtomicU64>,
 }
 
-/// Without.
+/// Stack of TCP without TLS.
 #[derive(Clone)]
 pub struct Plain {
     pub server: SocketAddr,

@@ -12,7 +12,7 @@ use equic_bench_contract::{ReceiveStream, SendStream};
 use tokio::io::{AsyncBufRead, AsyncWrite, BufReader};
 use tokio::net::TcpStream;
 
-/// What bytes go through.
+/// Connection that bytes go through, with or without TLS.
 pub trait Wire: AsyncBufRead + AsyncWrite + Unpin + std::marker::Send + 'static {
     /// Ends what a client sends.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;

@@ -26,7 +26,7 @@ pub struct Tquic {
     session: Option<Vec<u8>>,
 }
 
-/// What the callbacks said.
+/// Events noted by the callbacks.
 #[derive(Default)]
 struct Noted {
     readable: RefCell<VecDeque<Place>>,
@@ -81,7 +81,7 @@ impl TransportHandler for Handler {
     fn on_new_token(&mut self, _: &mut Connection, _: Vec<u8>) {}
 }
 
-/// Where packets go: the loop's socket, which is here once it has been seen.
+/// Destination of packets: the loop's socket, which is here once it has been seen.
 #[derive(Default)]
 struct Out(RefCell<Option<Shared>>);
 
@@ -139,7 +139,7 @@ impl Stack for Tquic {
 
     fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, _: &Shared) -> Result<()> {
         let info = PacketInfo { src: from, dst: self.local, time: Instant::now() };
-        // What it does not understand it has dropped. It sends for all connections together only.
+        // A datagram that tquic does not understand has been dropped by it. It sends for all connections together only.
         let _ = self.endpoint.recv(datagram, &info);
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Stack for Tquic {
     }
 
     fn observe(&mut self, connection: u64, effective: &mut Effective) {
-        // What was found by probing is not told; nor is the cipher suite.
+        // The payload size found by probing is not told; nor is the cipher suite.
         let _ = connection;
         effective.max_payload = None;
     }

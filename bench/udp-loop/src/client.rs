@@ -13,7 +13,7 @@ use crate::{CHUNK, Loop, Place, Stack};
 /// The client at work.
 struct Stage<S> {
     running: Loop<S>,
-    /// What has arrived on streams that have not ended.
+    /// Data that has arrived on streams that have not ended.
     streams: HashMap<Place, Received>,
     buffer: Vec<u8>,
 }

@@ -26,7 +26,7 @@ pub struct Io {
     batch: Batch,
 }
 
-/// What one system call received.
+/// Datagrams received by one system call.
 pub struct Inbox {
     buffers: Vec<u8>,
     metas: [RecvMeta; BATCH],
@@ -52,7 +52,7 @@ impl Io {
         Ok(Io { socket, local, state, offload, out, batch: Batch::default() })
     }
 
-    /// Whether datagrams are sent, and received, several at a time.
+    /// Whether datagrams are sent several at a time, and whether they are received so.
     pub fn offloads(&self) -> (bool, bool) {
         (self.offload && self.state.max_gso_segments() > 1, self.state.gro_segments() > 1)
     }
@@ -94,7 +94,7 @@ impl Io {
         Ok(*count > 0)
     }
 
-    /// Where the next datagram is to be written, of at most so many bytes.
+    /// Buffer for the next datagram, of at most so many bytes.
     pub fn room(&mut self, most: usize) -> &mut [u8] {
         let at = self.batch.filled;
         &mut self.out[at..at + most]

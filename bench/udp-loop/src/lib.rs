@@ -27,7 +27,7 @@ const BATCHES: usize = 8;
 /// The socket, which some stacks send on while they are at work.
 pub type Shared = Rc<RefCell<Io>>;
 
-/// Which stream of which connection.
+/// Stream of a connection: number of the connection, and ID of the stream.
 pub type Place = (u64, u64);
 
 /// A stack without sockets, with all its connections, which it numbers.
@@ -38,9 +38,9 @@ pub trait Stack {
     /// leave first: if all were dealt with before anything left, the two ends would work by turns.
     fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, io: &Shared)
     -> Result<()>;
-    /// When it has to be woken.
+    /// Time at which the stack has to be woken; none: it need not be.
     fn timeout(&self) -> Option<Instant>;
-    /// It is time.
+    /// Acts on the time that [`Stack::timeout`] gave, which has come.
     fn handle_timeout(&mut self, now: Instant);
     /// Sends what is due; whether there may be more.
     fn transmit(&mut self, io: &Shared) -> Result<bool>;
@@ -50,11 +50,11 @@ pub trait Stack {
     fn poll_writable(&mut self) -> Option<Place>;
     /// A connection that is gone.
     fn poll_closed(&mut self) -> Option<u64>;
-    /// Whether the handshake is over.
+    /// Whether the connection's handshake is over.
     fn is_established(&mut self, connection: u64) -> bool;
     /// Whether the connection is neither over nor about to be.
     fn is_open(&mut self, connection: u64) -> bool;
-    /// Whether its handshake made use of a ticket.
+    /// Whether the connection's handshake made use of a session ticket.
     fn is_resumed(&mut self, connection: u64) -> bool;
     /// Opens a bidirectional stream; none: not now.
     fn open(&mut self, connection: u64) -> Result<Option<u64>>;
@@ -66,7 +66,7 @@ pub trait Stack {
     fn close(&mut self, connection: u64);
     /// Notes what turned out to be in force.
     fn observe(&mut self, connection: u64, effective: &mut Effective);
-    /// Whether sending made something happen that is not seen to yet.
+    /// Whether sending caused events that were not handled yet.
     fn has_news(&self) -> bool {
         false
     }

@@ -8,7 +8,7 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::Object;
 
-/// What is called.
+/// Program that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     Empty,

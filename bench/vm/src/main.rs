@@ -1,4 +1,4 @@
-//! What a call of bytecode costs in nanoseconds, and what compiling it, by engine: one process, engines in turn,
+//! Cost of a call of bytecode in nanoseconds, and of compiling it, by engine: one process, engines in turn,
 //! medians with 95 % intervals. The program is `crates/vm/tests/c/on_ack.c`, compiled by clang.
 //!
 //! * `empty`: a call of a function that returns 0.

@@ -1,4 +1,4 @@
-//! What is printed: where a server listens, what a client found.
+//! Output of the programs: the address that a server listens on, and the results of a client.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{CONNECTION_WINDOW, Knobs, STREAM_WINDOW};
 
-/// What a client prints at its end.
+/// Object that a client prints at its end.
 #[derive(Debug, Default, Serialize)]
 pub struct Answer {
     /// Bytes of payload that arrived: here, or for an upload at the server by its own account.
@@ -27,7 +27,7 @@ pub struct Answer {
     /// From the start of a connection to its first byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// What was in force.
+    /// Settings in force at the client.
     pub effective: Effective,
 }
 
@@ -51,7 +51,7 @@ impl FirstByte {
     }
 }
 
-/// What was in force at an end.
+/// Settings in force at an end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Effective {
     /// Name and version.

@@ -181,7 +181,7 @@ async fn handshakes<S: Stack>(
     Ok(Answer { bytes, count, resumed, seconds, ..Answer::default() })
 }
 
-/// What all workers did, each bytes and completions.
+/// Sum of the work of all workers, each of which returns its bytes and completions.
 pub(crate) async fn sum(mut workers: JoinSet<Result<(u64, u64)>>) -> Result<(u64, u64)> {
     let (mut bytes, mut count) = (0, 0);
     while let Some(worked) = workers.join_next().await {
@@ -197,7 +197,7 @@ async fn first_byte<S: Stack>(
     time: Duration,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // What is made only once is before the clock.
+    // Things that are made only once are made before the clock starts.
     let (_, connection) = exchange(stack, 1).await?;
     connection.observe(effective);
     connection.close(0).await;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{Knobs, unsupported};
 
-/// What this process is.
+/// Role of this process.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// It serves.
@@ -20,15 +20,15 @@ pub enum Role {
 /// A server's command line.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Where it listens.
+    /// Address that the server listens on.
     pub listen: SocketAddr,
     /// Certificate chain, PEM.
     pub cert: PathBuf,
-    /// Its key, PEM.
+    /// Private key of the certificate, PEM.
     pub key: PathBuf,
-    /// What is other than usual.
+    /// Settings that differ from the usual ones.
     pub knobs: Knobs,
-    /// Where the secrets go.
+    /// File that TLS secrets are appended to; none: they are not written.
     pub keylog: Option<PathBuf>,
     /// The folder of qlog files.
     pub qlog: Option<PathBuf>,
@@ -37,25 +37,25 @@ pub struct Server {
 /// A client's command line.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Where the server listens.
+    /// Address that the server listens on.
     pub connect: SocketAddr,
     /// The server's name, for its certificate.
     pub name: String,
-    /// Who signed it, PEM.
+    /// Certificate of the authority that signed the server's, PEM.
     pub ca: PathBuf,
-    /// What is spoken.
+    /// Protocol that the client speaks.
     pub protocol: Protocol,
-    /// What it does.
+    /// Work of the client.
     pub work: Work,
-    /// What is other than usual.
+    /// Settings that differ from the usual ones.
     pub knobs: Knobs,
-    /// Where the secrets go.
+    /// File that TLS secrets are appended to; none: they are not written.
     pub keylog: Option<PathBuf>,
     /// The folder of qlog files.
     pub qlog: Option<PathBuf>,
 }
 
-/// What is spoken.
+/// Protocol of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// draft-banks-quic-performance.
@@ -68,47 +68,47 @@ pub enum Protocol {
     Sendfile,
 }
 
-/// What a client does.
+/// Work of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// So many bytes in all, from the server, each connection with its streams.
     Download {
-        /// In all.
+        /// Bytes of all connections together.
         bytes: u64,
-        /// Of each connection.
+        /// Number of streams of each connection.
         streams: u64,
-        /// At once.
+        /// Number of connections open at once.
         connections: u64,
     },
-    /// To it.
+    /// Bytes to the server, on one stream.
     Upload {
-        /// On one stream.
+        /// Number of bytes.
         bytes: u64,
     },
     /// Connections one after the other, so many at a time.
     Handshakes {
-        /// How long.
+        /// Time for which handshakes are made.
         time: Duration,
-        /// At a time.
+        /// Number of connections at a time.
         parallel: usize,
-        /// With session tickets.
+        /// Whether connections are resumed with session tickets.
         resume: bool,
     },
     /// `GET /1k` on one connection, so many at a time.
     Requests {
-        /// How long.
+        /// Time for which requests are made.
         time: Duration,
-        /// At a time.
+        /// Number of requests at a time.
         parallel: usize,
     },
     /// Connections one after the other, each until its first byte.
     FirstByte {
-        /// How long.
+        /// Time for which connections are made.
         time: Duration,
     },
     /// Connections that do nothing.
     Hold {
-        /// How many.
+        /// Number of connections.
         count: usize,
     },
 }

@@ -21,14 +21,14 @@ const NO_ERROR: u32 = 0x100;
 pub trait Http: Stack {
     /// A connection as h3 sees it.
     type Transport: quic::Connection<Bytes, OpenStreams = Self::Opener> + 'static;
-    /// What opens its streams.
+    /// Type that opens the connection's streams.
     type Opener: quic::OpenStreams<Bytes> + Clone + 'static;
 
     /// Hands a connection to h3.
     fn transport(connection: &Self::Connection) -> Self::Transport;
 }
 
-/// How many bytes a path asks for.
+/// Number of bytes that a path asks for; none: the path is unknown.
 pub fn size(path: &str) -> Option<u64> {
     match path.strip_prefix('/')? {
         "1k" => Some(SMALL_BODY),
@@ -89,7 +89,7 @@ pub async fn run<S: Http>(
     Ok(Answer { effective, ..answer })
 }
 
-/// What has h3 make progress, and a client.
+/// Task that drives the h3 connection, and the client's handle for requests.
 type Begun<S> = (JoinHandle<()>, SendRequest<<S as Http>::Opener, Bytes>);
 
 async fn begin<S: Http>(connection: &S::Connection) -> Result<Begun<S>> {

@@ -1,11 +1,11 @@
-//! What may be other than usual.
+//! Settings that may differ from the usual ones.
 
 use anyhow::{Result, bail};
 use rustls::CipherSuite;
 
 use crate::{BUFFER, PAYLOAD, unsupported};
 
-/// What was asked for; none: what all have alike.
+/// Settings that were asked for; none: the value that all implementations have alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
     /// SO_RCVBUF, in bytes.
@@ -103,7 +103,7 @@ impl Knobs {
 }
 
 impl Congestion {
-    /// Its name in the answer.
+    /// Name of the algorithm in the answer.
     pub fn name(self) -> &'static str {
         match self {
             Congestion::Cubic => "cubic",
@@ -114,7 +114,7 @@ impl Congestion {
 }
 
 impl Cipher {
-    /// As rustls calls it.
+    /// Suite as rustls calls it.
     pub fn suite(self) -> CipherSuite {
         match self {
             Cipher::Aes128 => CipherSuite::TLS13_AES_128_GCM_SHA256,
@@ -122,7 +122,7 @@ impl Cipher {
         }
     }
 
-    /// Its name in RFC 8446.
+    /// Name of the suite in RFC 8446.
     pub fn name(self) -> &'static str {
         match self {
             Cipher::Aes128 => "TLS_AES_128_GCM_SHA256",

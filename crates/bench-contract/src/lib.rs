@@ -1,4 +1,4 @@
-//! What an implementation does to be measured by `equic bench` (docs/bench-contract.md): its command line,
+//! Common parts of implementations measured by `equic bench` (docs/bench-contract.md): their command line,
 //! the figures that are the same for all, and the object that a client prints.
 //!
 //! [`command`] is what it is told and [`Knobs`] what may be other than usual; [`socket`] are its sockets and
@@ -40,7 +40,7 @@ pub const STREAMS: u32 = 1024;
 pub const PAYLOAD: u16 = 1452;
 /// Nothing is idle for so long, except connections that are held.
 pub const IDLE: Duration = Duration::from_secs(600);
-/// What `GET /1k` is answered with, in bytes.
+/// Size of the response to `GET /1k`, in bytes.
 pub const SMALL_BODY: u64 = 1024;
 /// Connections that are opened at a time for `--hold` and `--connections`.
 pub const OPENING: usize = 32;

@@ -46,7 +46,7 @@ fn span(at: u64, left: u64) -> (usize, usize) {
     (from, usize::try_from(left).unwrap_or(CHUNK).min(CHUNK))
 }
 
-/// How many bytes each of several streams fetches: alike, and the first the rest.
+/// Number of bytes that each of several streams fetches: alike, and the first the rest.
 pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
     (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
@@ -75,12 +75,12 @@ impl Check {
         }
     }
 
-    /// How many bytes there were.
+    /// Number of bytes checked so far.
     pub fn bytes(&self) -> u64 {
         self.at
     }
 
-    /// Where it differs, first of all.
+    /// Offset of the first piece that differs from the pattern; none: all agree.
     pub fn wrong(&self) -> Option<u64> {
         self.wrong
     }
@@ -102,7 +102,7 @@ pub struct Request {
     answer: Option<Response>,
 }
 
-/// What goes back.
+/// Response that goes back to the client.
 #[derive(Clone, Copy)]
 struct Response {
     wanted: u64,
@@ -125,7 +125,7 @@ impl Request {
         Ok(())
     }
 
-    /// Whether all has come.
+    /// Whether the whole request has come.
     pub fn is_finished(&self) -> bool {
         self.answer.is_some()
     }
@@ -157,7 +157,7 @@ impl Request {
         }
     }
 
-    /// Where in the pattern the next byte is, once the number has gone.
+    /// Offset of the next byte in the pattern, once the number before it has been sent.
     pub fn at(&self) -> Option<u64> {
         self.answer.and_then(|answer| answer.sent.checked_sub(HEAD as u64))
     }
@@ -177,7 +177,7 @@ impl Request {
     }
 }
 
-/// What a client writes before the payload.
+/// Bytes that a client writes before the payload.
 pub fn request(wanted: u64) -> [u8; HEAD] {
     wanted.to_be_bytes()
 }

@@ -1,4 +1,4 @@
-//! What a server does on a stream.
+//! Service of a stream by a server.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What a stack gives whose streams are awaited.
+//! Interface of stacks whose streams are awaited.
 
 use std::future::Future;
 
@@ -41,7 +41,7 @@ pub trait Connection: Send + Sync + 'static {
     /// Closes it; `code` is the application's.
     fn close(self, code: u32) -> impl Future<Output = ()> + Send;
 
-    /// Whether it is still open.
+    /// Whether the connection is still open.
     fn is_open(&mut self) -> bool;
 }
 

@@ -19,18 +19,18 @@ use crate::doctor::{Finding, examine};
 use crate::process::{Program, Seat};
 use crate::watch::Reading;
 
-/// How often the program is listened to.
+/// Pause between two looks for output of the program.
 const LOOK: Duration = Duration::from_millis(20);
 /// The most of a line that is read, in bytes.
 const MAX_REQUEST: u64 = 1 << 20;
 
-/// What is asked of an agent.
+/// Request to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// What machine this is, and whether these programs are there.
+    /// Asks for a description of the machine, and whether these programs are there.
     Check {
-        /// Paths.
+        /// Paths of the programs.
         programs: Vec<PathBuf>,
         /// CPUs that are to be used.
         cpus: Vec<usize>,
@@ -46,7 +46,7 @@ pub enum Request {
     Start {
         /// Program and arguments.
         words: Vec<String>,
-        /// What is added to the environment.
+        /// Variables that are added to the environment.
         environment: BTreeMap<String, String>,
         /// The only CPUs that it runs on.
         cpus: Vec<usize>,
@@ -55,18 +55,18 @@ pub enum Request {
     Settle,
     /// Closes its standard input.
     Close,
-    /// Ends it.
+    /// Ends the program.
     Stop {
-        /// How long it may take, in milliseconds.
+        /// Time that the program may take to end by itself, in milliseconds.
         grace: u64,
     },
 }
 
-/// What an agent says.
+/// Message from an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Said {
-    /// To [`Request::Check`].
+    /// Answer to [`Request::Check`].
     Checked {
         /// The machine.
         machine: Machine,
@@ -74,29 +74,29 @@ pub enum Said {
         missing: Vec<PathBuf>,
         /// SHA-256 of those that are.
         programs: BTreeMap<PathBuf, String>,
-        /// What the doctor found.
+        /// Findings of the doctor.
         findings: Vec<Finding>,
     },
-    /// To [`Request::Put`].
+    /// Answer to [`Request::Put`].
     Folder {
-        /// Where they are.
+        /// Folder that the files are in.
         path: PathBuf,
     },
-    /// To [`Request::Count`].
+    /// Answer to [`Request::Count`].
     Counted {
         /// Of the network, if they can be had.
         counters: Option<Counters>,
-        /// Of the CPUs.
+        /// Times of the CPUs.
         reading: Reading,
     },
-    /// To [`Request::Settle`].
+    /// Answer to [`Request::Settle`].
     Settled {
         /// Memory of the program that is not of files, in bytes; none: it has ended.
         anonymous: Option<u64>,
     },
-    /// To [`Request::Stop`].
+    /// Answer to [`Request::Stop`].
     Stopped {
-        /// As wait(2) gives it.
+        /// Exit status, as wait(2) gives it.
         status: i32,
         /// User and system time, with what it waited for.
         cpu_seconds: f64,
@@ -107,11 +107,11 @@ pub enum Said {
         /// All that it said.
         said: String,
     },
-    /// To everything else.
+    /// Answer to every other request that was carried out.
     Done,
     /// To whatever could not be done.
     Failed {
-        /// Why.
+        /// Reason for the failure.
         why: String,
     },
     /// The program printed a line: no answer.
@@ -161,7 +161,7 @@ pub fn serve(input: impl BufRead + Send + 'static, mut output: impl Write) -> io
     }
 }
 
-/// What an agent has at hand. Dropping it ends the program and removes the files.
+/// State of an agent. Dropping it ends the program and removes the files.
 #[derive(Default)]
 struct Agent {
     program: Option<Program>,
@@ -236,7 +236,7 @@ impl Agent {
         Ok(Said::Folder { path })
     }
 
-    /// What the program has to say by now.
+    /// Messages on the program's output that has come so far.
     fn listen(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         let Some(program) = &mut self.program else { return all };

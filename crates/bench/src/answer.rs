@@ -1,4 +1,4 @@
-//! What a client prints at its end (docs/bench-contract.md).
+//! The object that a client prints at its end (docs/bench-contract.md).
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Answer {
     /// From the start of a connection to its first byte, where that is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// What was in force.
+    /// Settings in force at the client.
     pub effective: Effective,
 }
 
@@ -29,11 +29,11 @@ pub struct Answer {
 pub struct FirstByte {
     /// The median.
     pub median: f64,
-    /// What 95 % did not exceed.
+    /// The 95th percentile.
     pub p95: f64,
 }
 
-/// What was in force at an end. A stack says null where it does not know: 0, false and empty here.
+/// Settings in force at an end. A stack says null where it does not know: 0, false and empty here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effective {
     /// Name and version.

@@ -15,14 +15,14 @@ use crate::{Answer, Effective, Failure, Workload};
 const UNSUPPORTED: i32 = 127;
 /// Exit status of a client that found other bytes than were sent.
 const CORRUPTED: i32 = 3;
-/// How long a server may take to listen, and either to end.
+/// Time that a server may take to listen; below, the time that either end may take to end.
 pub(crate) const BEGINNING: Duration = Duration::from_secs(20);
 pub(crate) const ENDING: Duration = Duration::from_secs(10);
-/// How often a client is looked at: seldom, for the looks cost its CPU time.
+/// Pause between two looks at a client: long, for the looks cost its CPU time.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// How long after a client's end its answer may take to be heard, on a machine that has other things to do:
-/// the end of what it prints is not seen where a child that it left behind holds that open.
+/// Time after a client's end within which its answer must be heard, on a machine that has other things to do:
+/// the end of its output is not seen where a child that it left behind holds that open.
 const HEARING: Duration = Duration::from_secs(5);
 
 /// Waits until the server says where it listens.
@@ -54,12 +54,12 @@ pub(crate) fn ready(stage: &Stage<'_>, server: &mut Endpoint) -> Result<String, 
     }
 }
 
-/// What a client said.
+/// Output of a client, with what was noted until its end.
 pub(crate) struct Told {
     pub lines: Vec<String>,
     /// The server's memory while all connections were open.
     pub held: Option<u64>,
-    /// When it had ended.
+    /// Time at which the client had ended.
     pub ended: Instant,
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn end(program: &mut Endpoint, role: &str, grace: Duration) -> Result
     })
 }
 
-/// Why there is nothing to be had from a program that has ended.
+/// The failure to report of a program that has ended too early.
 pub(crate) fn died(program: &mut Endpoint, role: &str) -> Trouble {
     let status = match end(program, role, Duration::ZERO) {
         Ok(ended) => ended.status,
@@ -146,7 +146,7 @@ pub(crate) fn died(program: &mut Endpoint, role: &str) -> Trouble {
     Trouble::Failed(failure, format!("the {role} ended ({status}){words}"))
 }
 
-/// Whether the last line is an answer.
+/// Whether the last line is a client's answer.
 fn answered(lines: &[String]) -> bool {
     lines.last().is_some_and(|line| serde_json::from_str::<Answer>(line).is_ok())
 }
@@ -164,7 +164,7 @@ pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answ
     })
 }
 
-/// What is in force at the server, if it has said so.
+/// Settings in force at the server, if it has reported them.
 pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
     while let Ok(Some(line)) = server.line(Duration::ZERO) {
         if let Some(json) = line.strip_prefix("effective ") {
@@ -174,7 +174,7 @@ pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
     None
 }
 
-/// What was printed, as far as it is worth showing.
+/// Line of output shortened to what is worth showing.
 fn shown(line: &str) -> String {
     line.chars().take(80).collect()
 }

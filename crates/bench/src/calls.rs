@@ -27,7 +27,7 @@ struct Counted {
     packets: u64,
 }
 
-/// What was counted.
+/// Datagrams for each system call, from counts; none where they could not be counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct PerCall {
     /// Datagrams of the server for each of its sending calls.

@@ -25,7 +25,7 @@ pub(crate) const NAME: &str = "server";
 /// Measures once.
 ///
 /// # Errors
-/// Why there is nothing to be had: that is an outcome like others.
+/// Reason for which there is no measurement: that is an outcome like others.
 pub fn run(stage: &Stage<'_>, job: &Job<'_>) -> Result<Taken, Trouble> {
     let mut cell = Cell { stage, job, server: None, client: None, notes: Vec::new() };
     let result = cell.measure().and_then(|taken| cell.profile(taken));
@@ -149,7 +149,7 @@ impl Cell<'_> {
         Ok((Some(relay), front))
     }
 
-    /// What the samples say, of ends that have ended.
+    /// Adds the profile from the samples, once the ends have ended.
     fn profile(&mut self, taken: Taken) -> Result<Taken, Trouble> {
         let (stage, job) = (self.stage, self.job);
         let split = |role, end: &mut Option<Endpoint>, who: &Implementation| {
@@ -227,7 +227,7 @@ impl Cell<'_> {
         Ok(words)
     }
 
-    /// What was said and what came of it. Logs that cannot be written are no reason to lose a
+    /// Keeps the output of both ends and the result. Logs that cannot be written are no reason to lose a
     /// measurement: a full disk shows at the sample.
     fn keep_logs(&mut self, result: &Result<Taken, Trouble>) {
         let Some(folder) = self.stage.logs else { return };
@@ -256,12 +256,12 @@ impl Cell<'_> {
     }
 }
 
-/// What a client speaks unless it is told otherwise.
+/// Protocol that a client speaks unless it is told otherwise.
 fn first(client: &Implementation) -> Option<&str> {
     client.speaks.first().map(String::as_str)
 }
 
-/// What a point adds to a program's environment.
+/// Environment variables that a point adds to a program's.
 pub(crate) fn environment(
     who: &Implementation,
     point: &Point,
@@ -272,7 +272,7 @@ pub(crate) fn environment(
     who.aes_off.clone().ok_or_else(|| Trouble::Unsupported(no_aes(&who.name)))
 }
 
-/// Why `aes=off` is not done.
+/// Message that the implementation cannot do `aes=off`.
 pub(crate) fn no_aes(name: &str) -> String {
     format!("nothing turns the CPU's AES instructions off for {name}")
 }
@@ -296,7 +296,7 @@ pub(crate) fn relay(impairment: &Impairment, address: &str, round: i64) -> Resul
         .map_err(|error| Trouble::Failed(Failure::Start, error.to_string()))
 }
 
-/// Whether as many bytes came by as the client says: whoever says more has not fetched them.
+/// Whether as many bytes came by as the client says: one that says more has not fetched them.
 fn believable(
     what: Workload,
     answer: &Answer,

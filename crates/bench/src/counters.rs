@@ -35,7 +35,7 @@ impl Counters {
         })
     }
 
-    /// How much they grew.
+    /// Growth of each counter since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Counters) -> Counters {
         Counters {
@@ -73,7 +73,7 @@ fn received(text: &str) -> u64 {
     text.lines().skip(2).filter_map(bytes).sum()
 }
 
-/// What the machine's CPUs did since it started, in seconds, summed over them.
+/// CPU time of the machine since it started, by use, in seconds, summed over its CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpus {
     /// At work for processes.
@@ -87,7 +87,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// As of now.
+    /// Reads the times as of now.
     ///
     /// # Errors
     /// /proc/stat cannot be read.

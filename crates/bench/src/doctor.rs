@@ -1,4 +1,4 @@
-//! What about this machine makes figures wrong or restless, each with the command that mends it.
+//! Checks of this machine for whatever makes figures wrong or restless, each with the command that mends it.
 
 pub mod copies;
 
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Cpus;
 
-/// What the adapters ask for, in bytes.
+/// Socket buffer size that the adapters ask for, in bytes.
 const BUFFER: u64 = 4 << 20;
-/// How long the machine is watched.
+/// Time for which the machine is watched.
 const WATCHED: Duration = Duration::from_secs(1);
 /// Parts of the CPU time of all CPUs in that time.
 const STEAL: f64 = 0.01;
@@ -22,11 +22,11 @@ const LOAD: f64 = 0.05;
 /// Something that was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     pub what: String,
-    /// Whether figures suffer; otherwise it is good to know.
+    /// Whether figures suffer; otherwise the finding is only good to know.
     pub serious: bool,
-    /// What was found, and what comes of it.
+    /// The finding, and its consequence.
     pub found: String,
     /// The command that mends it, or what to do where no command does.
     pub mend: String,
@@ -54,7 +54,7 @@ pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     findings
 }
 
-/// What the files below `root` say.
+/// Findings from the files below `root`.
 fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(governor(root));

@@ -1,11 +1,11 @@
-//! Whether bytes of a transfer still come: one that has come to a standstill is not waited for as long as
-//! one that is slow.
+//! Detection of a transfer that has come to a standstill: it is not waited for as long as one that is
+//! slow.
 
 use std::time::{Duration, Instant};
 
 use crate::stage::Stage;
 
-/// How long it may stand still. Probes of a connection that does come back are seconds apart.
+/// Longest standstill of a transfer. Probes of a connection that does come back are seconds apart.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes by both ends' interfaces that are no transfer: probes, and whoever else is on a loopback interface.
 const TRICKLE: u64 = 100_000;
@@ -21,7 +21,7 @@ impl Dry {
         Dry { since: Instant::now(), before: received(stage) }
     }
 
-    /// Why a transfer is given up, if so.
+    /// Reason for which the transfer is to be given up; none: it goes on.
     pub(crate) fn why(&mut self, stage: &Stage<'_>) -> Option<String> {
         if self.since.elapsed() < PATIENCE {
             return None;
@@ -32,7 +32,7 @@ impl Dry {
         is_dry.then(|| format!("stalled: for {PATIENCE:.0?} nothing came but a trickle"))
     }
 
-    /// Where counters cannot be read nothing is known.
+    /// Whether no bytes have come for too long. Where counters cannot be read nothing is known.
     fn is_dry(&self, now: Option<u64>) -> bool {
         let came = now.zip(self.before).map(|(now, before)| now.saturating_sub(before));
         came.is_some_and(|came| came < TRICKLE)

@@ -1,9 +1,9 @@
-//! What keeps a run from being made. What an implementation does wrong is no error, but an outcome.
+//! Errors that keep a run from being made. A fault of an implementation is no error, but an outcome.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a run cannot be made.
+/// Reason for which a run cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -12,7 +12,7 @@ pub enum BenchError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the system.
         #[source]
         source: io::Error,
     },
@@ -21,15 +21,15 @@ pub enum BenchError {
     Registry {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of the file.
         reason: String,
     },
     /// No implementation has this name.
     #[error("there is no implementation {name:?}: there are {known}")]
     Unknown {
-        /// What was asked for.
+        /// Name that was asked for.
         name: String,
-        /// What there is.
+        /// Names that exist.
         known: String,
     },
     /// An implementation was not built.
@@ -37,26 +37,26 @@ pub enum BenchError {
     NotBuilt {
         /// The implementation.
         name: String,
-        /// Its program.
+        /// Program that is missing.
         path: PathBuf,
     },
     /// Something to sweep that makes no sense.
     #[error("cannot sweep {text}: {why}")]
     Sweep {
-        /// As it was written.
+        /// Sweep as it was written.
         text: String,
-        /// What is wrong with it.
+        /// Defect of the sweep.
         why: String,
     },
     /// No path between client and server is like that.
     #[error("no path {text}: {why}")]
     Path {
-        /// As it was written.
+        /// Path as it was written.
         text: String,
-        /// What is wrong with it.
+        /// Defect of the path.
         why: String,
     },
-    /// What was asked for cannot be run.
+    /// The run as asked for is not possible.
     #[error("{0}")]
     Plan(String),
     /// A file of the run cannot be written, or there is no space for it.
@@ -64,7 +64,7 @@ pub enum BenchError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the system.
         #[source]
         source: io::Error,
     },
@@ -73,15 +73,15 @@ pub enum BenchError {
     Resume {
         /// The folder.
         path: PathBuf,
-        /// Why not.
+        /// Reason for which the run cannot go on.
         why: String,
     },
     /// A machine of a testbed does not do what it has to.
     #[error("the testbed's {machine}: {why}")]
     Testbed {
-        /// Its name.
+        /// Name of the machine.
         machine: String,
-        /// What is wrong with it.
+        /// Defect of the machine.
         why: String,
     },
     /// A profile cannot be kept.

@@ -1,8 +1,8 @@
-//! What slows programs down, and is therefore kept of attempts that are in no figure: after all others.
+//! Extra recordings that slow programs down: made in attempts that are in no figure, after all others.
 
 use serde::{Deserialize, Serialize};
 
-/// What is kept of attempts that do not count.
+/// Extra recordings to make in attempts that do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extras {
     /// qlog files of both ends.
@@ -11,10 +11,10 @@ pub struct Extras {
     /// The secrets of both ends, for decrypting captures.
     #[serde(default)]
     pub keylog: bool,
-    /// How many bytes are kept of each packet; none: packets are not kept.
+    /// Number of bytes kept of each packet; none: packets are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcap: Option<u32>,
-    /// Where CPU time goes, by sampling.
+    /// Division of CPU time, by sampling.
     #[serde(default)]
     pub profile: bool,
     /// A flame graph of each end, of the same samples.
@@ -25,19 +25,19 @@ pub struct Extras {
     pub perf_data: bool,
 }
 
-/// What a turn is for.
+/// Purpose of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Figures; the warm-up round, too.
     Figures,
-    /// What programs write about themselves, and their packets.
+    /// Files that programs write about themselves, and their packets.
     Files,
-    /// Samples, which what is written would disturb.
+    /// Samples, which writing those files would disturb.
     Profile,
 }
 
 impl Extras {
-    /// Those of a turn.
+    /// The recordings to make in a turn of this purpose.
     #[must_use]
     pub const fn of(self, purpose: Purpose) -> Extras {
         const NONE: Extras = Extras {
@@ -62,7 +62,7 @@ impl Extras {
         self.profile || self.flamegraph || self.perf_data
     }
 
-    /// Which turns each cell has after all others.
+    /// Purposes of the turns that each cell has after all others.
     #[must_use]
     pub fn purposes(self) -> Vec<Purpose> {
         let files = self.of(Purpose::Files) != Extras::default();

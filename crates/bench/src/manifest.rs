@@ -1,4 +1,4 @@
-//! What has to be known to repeat a run: `manifest.json`.
+//! Facts needed to repeat a run: `manifest.json`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,21 +40,21 @@ const LOCKS: [&str; 6] =
 pub struct Manifest {
     /// [`MANIFEST`].
     pub schema: String,
-    /// When the run was begun.
+    /// Time at which the run was begun.
     pub created: Timestamp,
     /// The version of this program.
     pub version: String,
     /// The command line.
     pub command: Vec<String>,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: u64,
     /// The machine that this program ran on.
     pub machine: Machine,
-    /// What the CPU can do, as /proc/cpuinfo lists it.
+    /// Features of the CPU, as /proc/cpuinfo lists them.
     pub cpu_flags: Vec<String>,
     /// Kernel parameters.
     pub sysctls: BTreeMap<String, String>,
-    /// What the kernel was started with.
+    /// Command line that the kernel was started with.
     pub kernel_command_line: String,
     /// `GLIBC_TUNABLES`, which the programs were run with, too.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct Manifest {
     pub programs: BTreeMap<String, Vec<(String, String)>>,
     /// SHA-256 of the lock files beside the list of implementations.
     pub locks: BTreeMap<String, String>,
-    /// What the doctor found before the start.
+    /// Findings of the doctor before the start.
     pub findings: Vec<Finding>,
     /// The machines of a testbed, as they said of themselves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

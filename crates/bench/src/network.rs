@@ -15,19 +15,19 @@ const HEADERS: u32 = 48;
 /// The MTU of Ethernet, in bytes.
 const ETHERNET: u32 = 1500;
 
-/// What links are like.
+/// Properties of the links between the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Links {
-    /// Without offloads.
+    /// Whether offloads are turned off.
     plain: bool,
     /// Bits per second; none: as fast as it goes.
     rate: Option<u64>,
-    /// In bytes.
+    /// MTU in bytes.
     mtu: u32,
 }
 
 impl Links {
-    /// What a path has to have at a point; none: it has no namespaces.
+    /// Links that a path needs at a point; none: the path has no namespaces.
     ///
     /// # Errors
     /// [`BenchError::Plan`]: offloads cannot be turned off on the machine's own interfaces.

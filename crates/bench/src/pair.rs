@@ -1,4 +1,4 @@
-//! Which client meets which server, in which protocol, and what is known not to work without trying.
+//! Pairs of client and server, their protocol, and the reasons for which some are known not to work.
 
 use crate::cell::no_aes;
 use crate::container::contained;
@@ -10,11 +10,11 @@ use crate::{Implementation, Size, Workload};
 /// A client, a server, and what they speak.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
-    /// Whose client.
+    /// Implementation of the client.
     pub client: &'a Implementation,
-    /// Whose server.
+    /// Implementation of the server.
     pub server: &'a Implementation,
-    /// What they speak.
+    /// Protocol that both speak.
     pub protocol: &'static str,
 }
 
@@ -49,7 +49,7 @@ pub fn pairs<'a>(
     pairs
 }
 
-/// Why a cell is known to be unsupported before it is tried; none: it is tried.
+/// Reason for which a cell is known to be unsupported before it is tried; none: it is tried.
 pub fn refusal(
     pair: &Pair<'_>,
     workload: Workload,

@@ -1,4 +1,4 @@
-//! What lies between client and server: `loopback`, `veth`, `veth-plain`, `tbf:RATE`, `relay:...`,
+//! The path between client and server: `loopback`, `veth`, `veth-plain`, `tbf:RATE`, `relay:...`,
 //! `testbed:FILE`.
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use equic_net::{Chance, Link, Queue};
 use crate::BenchError;
 use crate::sweep::{bytes, rate};
 
-/// What lies between client and server.
+/// Path between client and server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetPath {
     /// The loopback interface.
@@ -31,12 +31,12 @@ pub enum NetPath {
     Testbed(PathBuf),
 }
 
-/// What a relay does to each direction.
+/// Impairment by a relay, of each direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Impairment {
     link: Link,
     seed: u64,
-    /// As it was written.
+    /// Impairment as it was written.
     text: String,
 }
 
@@ -72,7 +72,7 @@ impl NetPath {
         }
     }
 
-    /// What records call it.
+    /// Name of the path in records.
     pub fn name(&self) -> String {
         match self {
             NetPath::Loopback => "loopback".to_owned(),
@@ -90,7 +90,7 @@ impl NetPath {
         }
     }
 
-    /// Whether it needs network namespaces, and hence root.
+    /// Whether the path needs network namespaces, and hence root.
     pub const fn needs_namespaces(&self) -> bool {
         matches!(self, NetPath::Veth { .. } | NetPath::Tbf { .. })
     }

@@ -19,50 +19,50 @@ pub const PLAN: &str = "equic.bench.plan/1";
 /// The file in the folder of a run.
 pub const FILE: &str = "plan.json";
 
-/// What was asked for.
+/// Options that a run was asked for with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// What is measured.
+    /// Workloads to measure.
     pub workloads: Vec<Workload>,
-    /// What lies between, as [`NetPath::read`] reads it.
+    /// Paths between client and server, as [`NetPath::read`] reads them.
     pub paths: Vec<String>,
-    /// What varies, as [`Sweep::read`] reads it.
+    /// Settings that vary, as [`Sweep::read`] reads them.
     pub sweeps: Vec<String>,
     /// Only in this protocol; none: in the first that a pair shares.
     pub protocol: Option<String>,
     /// Each implementation with itself only.
     pub same: bool,
-    /// How much of everything.
+    /// Size of each workload.
     pub size: Size,
-    /// How often everything is measured.
+    /// Number of rounds in which every cell is measured.
     pub rounds: u32,
-    /// Whether a round that does not count comes first.
+    /// Whether a warm-up round, which does not count, comes first.
     pub warmup: bool,
-    /// Of the order, and of whatever else is drawn by chance.
+    /// Seed of the order, and of whatever else is drawn by chance.
     pub seed: u64,
     /// The CPUs of servers.
     pub server_cpus: Vec<usize>,
     /// The CPUs of clients.
     pub client_cpus: Vec<usize>,
-    /// How often an attempt is made at a cell that was disturbed.
+    /// Most attempts in a round at a cell that was disturbed.
     pub attempts: u32,
-    /// What counts as disturbed.
+    /// Bounds beyond which an attempt counts as disturbed.
     pub bounds: Bounds,
-    /// What is kept of one more attempt at each cell, which does not count.
+    /// Recordings of one more attempt at each cell, which does not count.
     #[serde(default)]
     pub extras: Extras,
     /// A folder of certificates that was given; none: they are made, in the folder of the run.
     pub certificates: Option<PathBuf>,
     /// The list of implementations.
     pub registry: PathBuf,
-    /// Where they were built.
+    /// Folder that the implementations were built in.
     pub built: PathBuf,
 }
 
 /// An implementation as it was when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frozen {
-    /// Its entry.
+    /// Entry of the implementation in the registry.
     #[serde(flatten)]
     pub implementation: Implementation,
     /// The files of its commands, with their SHA-256.
@@ -74,11 +74,11 @@ pub struct Frozen {
 pub struct Plan {
     /// [`PLAN`].
     pub schema: String,
-    /// What was asked for.
+    /// Options that the plan was made from.
     pub options: Options,
-    /// Those that take part.
+    /// Implementations that take part.
     pub implementations: Vec<Frozen>,
-    /// What is run, and when.
+    /// Cells to run, and their order.
     pub cells: Cells,
 }
 
@@ -96,11 +96,11 @@ pub struct Cells {
 pub struct Turn<'a> {
     /// Place in the order, counted from 0.
     pub sequence: u64,
-    /// Counted from 0; -1 is in no figure.
+    /// Number of the round, counted from 0; -1 is the warm-up, in no figure.
     pub round: i64,
-    /// What it is for.
+    /// Purpose of the turn.
     pub purpose: Purpose,
-    /// What is measured.
+    /// Cell that is measured.
     pub key: &'a Key,
 }
 
@@ -147,7 +147,7 @@ impl Plan {
         (0..).zip(keyed).map(move |(sequence, (round, key))| Turn { sequence, round, purpose, key })
     }
 
-    /// How many turns there are.
+    /// Number of turns.
     pub fn len(&self) -> usize {
         self.cells.order.iter().map(Vec::len).sum()
     }
@@ -166,7 +166,7 @@ impl Plan {
         })
     }
 
-    /// Whether there are none.
+    /// Whether there are no turns.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

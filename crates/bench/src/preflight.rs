@@ -1,4 +1,4 @@
-//! What is looked at before hours are spent: programs, certificates, privileges, space on the disk.
+//! Checks before hours are spent: programs, certificates, privileges, space on the disk.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::{BenchError, Implementation, NetPath, Places, Workload};
 
 /// The files that servers and clients are told of.
 pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
-/// What a record and the logs of an attempt take on a disk at most, as a rule, in bytes.
+/// Space that a record and the logs of an attempt take on a disk at most, as a rule, in bytes.
 const ATTEMPT: u64 = 32 << 10;
-/// What samples of both ends take while they are read, in bytes.
+/// Space that samples of both ends take while they are read, in bytes.
 const SAMPLES: u64 = 1 << 30;
-/// What is left free, in bytes.
+/// Space on the disk that is to be left free, in bytes.
 const SPARE: u64 = 64 << 20;
 
-/// Whether every program that the plan needs is there.
+/// Checks that every program that the plan needs is there.
 ///
 /// # Errors
 /// [`BenchError::NotBuilt`], or [`BenchError::Plan`] where docker is needed and does not answer.
@@ -65,7 +65,7 @@ fn docker(name: &str) -> Result<(), BenchError> {
     Err(BenchError::Plan(format!("{name} is a container image, and docker does not work: {why}")))
 }
 
-/// Whether certificates can be read.
+/// Checks that certificates can be read.
 ///
 /// # Errors
 /// [`BenchError::Read`], or [`BenchError::Plan`] for what is no PEM file.
@@ -81,7 +81,7 @@ pub fn certificates(folder: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Whether this process may make namespaces, if the plan has any.
+/// Checks that this process may make namespaces, if the plan needs any.
 ///
 /// # Errors
 /// [`BenchError::Plan`].
@@ -95,7 +95,7 @@ pub fn privileges(plan: &Plan) -> Result<(), BenchError> {
     }
 }
 
-/// Whether what is kept of attempts that do not count can be had.
+/// Checks that the extra recordings of attempts that do not count can be made.
 ///
 /// # Errors
 /// [`BenchError::Plan`], with what mends it.
@@ -121,7 +121,7 @@ pub fn extras(plan: &Plan) -> Result<(), BenchError> {
     perf(root, &paranoid, &read("/proc/kallsyms"), &trial()).map_err(BenchError::Plan)
 }
 
-/// What came of `perf record` of a program that does nothing: none, or why not.
+/// Tries `perf record` on a program that does nothing; the error says why it did not work.
 fn trial() -> Result<(), String> {
     let run = |words: &[&str]| {
         let mut command = Command::new("perf");
@@ -142,7 +142,7 @@ fn trial() -> Result<(), String> {
     run(&["record", "-q", "-e", profile::EVENT, "-g", "-o", "/dev/null", "--", "true"])
 }
 
-/// Whether samples can be taken, and what of the kernel is in them has names.
+/// Checks that samples can be taken, and that the kernel's functions in them have names.
 fn perf(
     root: bool,
     paranoid: &str,
@@ -167,7 +167,7 @@ fn perf(
     Ok(())
 }
 
-/// How much space a plan's folder takes at most, as a rule, in bytes.
+/// Space that a plan's folder takes at most, as a rule, in bytes.
 pub fn needed_space(plan: &Plan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
         // One that is served and one that has arrived; the rest is removed after each attempt.
@@ -182,7 +182,7 @@ pub fn needed_space(plan: &Plan) -> u64 {
     plan.len() as u64 * ATTEMPT + extra + samples + packets + files + SPARE
 }
 
-/// Whether there is space for what is left of a plan.
+/// Checks that there is space for the rest of a plan.
 ///
 /// # Errors
 /// [`BenchError::Plan`], or [`BenchError::Write`] if the folder cannot be looked at.

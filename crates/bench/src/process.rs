@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// How much of each of what a program prints is read; what is beyond is thrown away.
+/// Most bytes read of each of a program's outputs; the rest is thrown away.
 const MAX_OUTPUT: u64 = 64 << 10;
 /// A program is at rest when it used no more CPU time than this in so long.
 const REST: Duration = Duration::from_millis(2);
@@ -27,23 +27,23 @@ const RESTLESS: Duration = Duration::from_secs(10);
 /// Lines of standard error that are kept, and characters of each.
 const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
-/// How often its end is looked for where nothing else is waited for.
+/// Pause between two looks for the program's end where nothing else is waited for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Where a program runs, and in which environment.
+/// Place that a program runs in, with its environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seat<'a> {
-    /// Whose network it uses; none: this process's.
+    /// Network namespace that the program uses; none: this process's.
     pub namespace: Option<&'a Namespace>,
     /// The only CPUs it runs on; empty: those of this process.
     pub cpus: &'a [usize],
-    /// What is added to this process's environment.
+    /// Variables that are added to this process's environment.
     pub environment: BTreeMap<String, String>,
-    /// Its folder; none: this process's.
+    /// Working folder of the program; none: this process's.
     pub folder: Option<&'a std::path::Path>,
 }
 
-/// How a program ended.
+/// Exit status and resource use of a program that ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub status: ExitStatus,
@@ -53,7 +53,7 @@ pub(crate) struct Ended {
     pub peak_rss: u64,
 }
 
-/// What a program said.
+/// Output of a program.
 #[derive(Default)]
 struct Said {
     /// The last lines of standard error.
@@ -132,7 +132,7 @@ impl Program {
         Ok(Program { child, group, stdin, lines, said, listener, ended: None, peak: 0 })
     }
 
-    /// Its process id.
+    /// Process ID of the program.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -163,7 +163,7 @@ impl Program {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).all.clone()
     }
 
-    /// Whether it has ended. It is not waited for yet, so its id stays its own.
+    /// Whether the program has ended. It is not waited for yet, so its id stays its own.
     pub(crate) fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         self.ended.is_some()
@@ -195,7 +195,7 @@ impl Program {
         self.peak = self.peak.max(peak.unwrap_or(0));
     }
 
-    /// What it said last on standard error. Of a program that has ended, all of it has been heard.
+    /// The program's last lines on standard error. Of a program that has ended, all of it has been heard.
     pub(crate) fn last_words(&mut self) -> String {
         self.hear_out();
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What is known of a run of `equic bench run`: one [`Record`] a line in `samples.jsonl`.
+//! Records of a run of `equic bench run`: one [`Record`] a line in `samples.jsonl`.
 //!
 //! The runner writes them, everything else reads them: tables, pages, comparisons. A line says all that
 //! belongs to one attempt, so that a file cut off anywhere still says what its lines say.
@@ -12,23 +12,23 @@ use crate::Effective;
 /// The version of the shape of a line.
 pub const RECORDS: &str = "equic.bench.samples/1";
 
-/// What is measured in one cell: everything that makes it another figure.
+/// Identity of a cell: everything that makes its figure another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// Name of the workload: `download`, `upload`, `streams`, `connections`, `handshakes`, `resumed`,
     /// `requests`, `ttfb`, `transfer`, `idle`.
     pub workload: String,
-    /// What is spoken: `perf`, `perf-tcp`, `sendfile`, `h3`, `hq-interop`. Figures of different protocols
+    /// Protocol: `perf`, `perf-tcp`, `sendfile`, `h3`, `hq-interop`. Figures of different protocols
     /// never share a table.
     pub protocol: String,
-    /// What lies between client and server: `loopback`, `veth`, `veth-plain` (offloads off), `tbf-100mbit`,
+    /// Path between client and server: `loopback`, `veth`, `veth-plain` (offloads off), `tbf-100mbit`,
     /// `relay-...`, `testbed`.
     pub path: String,
     /// The client's implementation.
     pub client: String,
     /// The server's.
     pub server: String,
-    /// What is swept, with its value here: `rcvbuf` -> `106496`. Empty without a sweep.
+    /// Settings that are swept, with their values here: `rcvbuf` -> `106496`. Empty without a sweep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub point: BTreeMap<String, String>,
 }
@@ -39,7 +39,7 @@ pub struct Record {
     /// [`RECORDS`]; empty in files of releases that did not write it.
     #[serde(default)]
     pub schema: String,
-    /// What was measured.
+    /// Cell that was measured.
     #[serde(flatten)]
     pub key: Key,
     /// Round, counted from 0. Round `-1` is warm-up: in no figure.
@@ -48,28 +48,28 @@ pub struct Record {
     pub sequence: u64,
     /// Attempt, counted from 1. A round's last attempt is the one that counts.
     pub attempt: u32,
-    /// Whether its figure is one of those that reports are made of; none: the release that wrote it did
+    /// Whether the attempt's figure is one of those that reports are made of; none: the release that wrote it did
     /// not say so, and a round's last attempt counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<bool>,
-    /// Why it does not count.
+    /// Reason for which the attempt does not count; none if it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
-    /// When it began: seconds since 1970-01-01 UTC.
+    /// Time at which the attempt began: seconds since 1970-01-01 UTC.
     pub started: f64,
-    /// How long it took in all, with the start and end of the processes, in seconds.
+    /// Duration of the attempt in all, with the start and end of the processes, in seconds.
     pub wall_seconds: f64,
-    /// What became of it.
+    /// Outcome of the attempt.
     #[serde(flatten)]
     pub end: End,
-    /// What else the machine did meanwhile.
+    /// Other activity of the machine during the attempt.
     pub noise: Noise,
     /// Folder of its logs, relative to the result's; none: none were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
 
-/// Why an attempt does not count.
+/// Reason for which an attempt does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyNot {
@@ -88,7 +88,7 @@ pub enum WhyNot {
 }
 
 impl Record {
-    /// Whether it was thrown away, for the round to be tried again: neither a figure nor a failure.
+    /// Whether the attempt was thrown away, for the round to be tried again: neither a figure nor a failure.
     #[must_use]
     pub fn is_thrown_away(&self) -> bool {
         self.why_not == Some(WhyNot::Noisy)
@@ -111,20 +111,20 @@ impl Record {
 }
 
 impl Figures {
-    /// What CPU time is divided by: 10^9 bytes, or completions.
+    /// Number of units that CPU time is divided by: 10^9 bytes each, or completions.
     #[must_use]
     pub fn units(&self) -> f64 {
         if self.unit == "bit/s" { self.bytes as f64 / 1e9 } else { self.count as f64 }
     }
 
-    /// Whether it can be: finite, above zero, and something was done.
+    /// Whether the figures are possible: finite, above zero, and something was done.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.value.is_finite() && self.value > 0.0 && self.units() > 0.0
     }
 }
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum End {
@@ -136,14 +136,14 @@ pub enum End {
     },
     /// An end says that it does not do that (exit status 127).
     Unsupported {
-        /// Which end, and what it said.
+        /// The end that does not support it, and its message.
         why: String,
     },
     /// It went wrong: no number.
     Failed {
-        /// In which way.
+        /// Kind of failure.
         failure: Failure,
-        /// What happened, in words.
+        /// Description of the failure, in words.
         why: String,
     },
 }
@@ -186,7 +186,7 @@ pub struct Figures {
     pub seconds: f64,
     /// From the start of the client process to its end.
     pub process_seconds: f64,
-    /// Of the only connection's handshake.
+    /// Duration of the only connection's handshake, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
     /// CPU seconds of the server's and the client's process (with their children).
@@ -212,22 +212,22 @@ pub struct Figures {
     /// UDP datagrams received for each receiving system call of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_packets_per_receive: Option<f64>,
-    /// What was in force at the client, by its own account.
+    /// Settings in force at the client, by its own account; none: it gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// At the server.
+    /// Settings in force at the server; none: it gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
 }
 
-/// What else the machine did during an attempt.
+/// Other activity of the machine during an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// Part of all CPU time that the hypervisor took, 0 to 1.
     pub steal: f64,
     /// Part of all CPU time that went to neither end nor to us, 0 to 1.
     pub foreign: f64,
-    /// Whether it was above the bounds of the run.
+    /// Whether the activity was above the bounds of the run.
     pub too_much: bool,
 }
 

@@ -18,9 +18,9 @@ pub const OURS: &str = "equic";
 /// [`Places::fill`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Implementation {
-    /// Its name.
+    /// Name of the implementation.
     pub name: String,
-    /// Where it is from.
+    /// Address of the implementation's source or home page.
     pub url: String,
     /// 1: what is always compared; 2: the rest.
     pub tier: u8,
@@ -38,14 +38,14 @@ pub struct Implementation {
     pub solo: bool,
     /// The most bytes that it can transfer; none: no limit.
     pub max_filesize: Option<u64>,
-    /// What it can be.
+    /// Roles that the implementation can take.
     pub role: Role,
     /// The environment in which its cryptography does without the CPU's AES instructions; none: nothing
     /// is known that makes it.
     pub aes_off: Option<BTreeMap<String, String>>,
 }
 
-/// What an implementation can be.
+/// Roles that an implementation can take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -59,28 +59,28 @@ pub enum Role {
 }
 
 impl Implementation {
-    /// Whether it can be a server.
+    /// Whether the implementation can be a server.
     pub fn serves(&self) -> bool {
         self.role != Role::Client
     }
 
-    /// Whether it can be a client.
+    /// Whether the implementation can be a client.
     pub fn asks(&self) -> bool {
         self.role != Role::Server
     }
 
-    /// Whether its command speaks this.
+    /// Whether the implementation's command speaks `protocol`.
     pub fn speaks(&self, protocol: &str) -> bool {
         !self.command.is_empty() && self.speaks.iter().any(|one| one == protocol)
     }
 
-    /// Whether it can take part in `transfer`.
+    /// Whether the implementation can take part in `transfer`.
     pub fn is_endpoint(&self) -> bool {
         !self.endpoint.is_empty() || self.path.is_some() || self.image.is_some()
     }
 }
 
-/// What stands for the marks in commands.
+/// Folders and files that stand for the marks in commands.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// `{dir}`: the folder of the list.
@@ -106,7 +106,7 @@ impl Places {
     /// The program of a command, if it is there: a path, or a bare name that is in PATH.
     ///
     /// # Errors
-    /// Where it should be.
+    /// Path at which the program should be.
     pub fn program(&self, command: &[String]) -> Result<PathBuf, PathBuf> {
         let program = self.fill(command).into_iter().next().map(PathBuf::from).unwrap_or_default();
         if program.components().count() > 1 {
@@ -191,7 +191,7 @@ impl Registry {
         &self.implementations
     }
 
-    /// What stands for the marks in commands.
+    /// Folders and files that stand for the marks in commands.
     pub fn places(&self) -> &Places {
         &self.places
     }
@@ -239,7 +239,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     {
         return Err(format!("{name} has no command, endpoint, path or image"));
     }
-    // What only the other formats know is not what is always compared.
+    // Implementations with nothing but the other formats are not among those that are always compared.
     let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
     if !(1..=2).contains(&tier) {
         return Err(format!("{name} is of tier {tier}: there are 1 and 2"));
@@ -257,7 +257,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // What every adapter spoke before there was this field.
+        // Protocols that every adapter spoke before there was this field.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,

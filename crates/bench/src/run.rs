@@ -30,11 +30,11 @@ pub const SAMPLES: &str = "samples.jsonl";
 /// Carries out a plan in the folder of a run.
 #[derive(Debug)]
 pub struct Runner<'a> {
-    /// What is run.
+    /// Plan to carry out.
     pub plan: &'a Plan,
     /// The folder.
     pub folder: &'a Path,
-    /// Where the programs are.
+    /// Folders that the programs are in.
     pub places: &'a Places,
     /// `ca.pem`, `cert.pem` and `priv.key`.
     pub certificates: &'a Path,
@@ -46,7 +46,7 @@ pub struct Runner<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What happens while a plan is carried out.
+/// Events while a plan is carried out.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// An attempt begins.
@@ -95,7 +95,7 @@ impl Runner<'_> {
         Ok(samples.records)
     }
 
-    /// Whether nothing is tried again after this.
+    /// Whether nothing is tried again after this attempt.
     fn is_last(&self, record: &Record) -> bool {
         match record.end {
             End::Failed { failure: Failure::Interrupted, .. } => false,
@@ -147,7 +147,7 @@ impl Runner<'_> {
         Ok(record)
     }
 
-    /// What became of an attempt. The last of those that were all disturbed is no figure.
+    /// Outcome of an attempt. The last of those that were all disturbed is no figure.
     fn end(
         &self,
         result: Result<Figures, Trouble>,
@@ -191,7 +191,7 @@ impl Runner<'_> {
             (NetPath::Testbed(_), Some(testbed)) => self.far(testbed, logs),
             _ => self.near(lab, path, logs),
         };
-        // What costs time is counted where it costs nothing that is measured.
+        // System calls, which cost time to count, are counted where nothing that is measured suffers.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
         let stage = Stage { count_calls: warmup && udp, ..stage };
@@ -248,7 +248,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Why an attempt that was measured is no figure.
+/// Reason for which an attempt that was measured is no figure.
 fn disturbed(noise: Noise, figures: &Figures) -> String {
     format!(
         "others used {} of the CPUs and the hypervisor took {}; it was {}",
@@ -268,7 +268,7 @@ fn readings(far: Option<&Testbed>) -> Vec<Reading> {
     }
 }
 
-/// Where the logs of an attempt are, in the folder of the run: the QUIC Interop Runner's
+/// Path of an attempt's logs in the folder of the run: the QUIC Interop Runner's
 /// `logs/<server>_<client>/<test>/<repetition>`.
 fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     let key = turn.key;
@@ -299,7 +299,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// What is there already is read; a line that was being written when the machine or the program
+    /// Opens the file and reads the records in it; a line that was being written when the machine or the program
     /// stopped is cut off.
     fn open(folder: &Path) -> Result<Samples, BenchError> {
         let path = folder.join(SAMPLES);

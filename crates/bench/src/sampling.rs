@@ -28,11 +28,11 @@ const TEXT: &str = "perf.txt";
 const CONTROL: &str = "perf.control";
 const ANSWERS: &str = "perf.answers";
 const PICTURE: &str = "flamegraph.svg";
-/// How long perf may take to begin, and to end after the program.
+/// Time that perf may take to begin, and to end after the program.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long reading the samples may take: a second or two, as a rule.
+/// Time that reading the samples may take: a second or two, as a rule.
 const READING: Duration = Duration::from_secs(600);
-/// How often perf is looked at.
+/// Pause between two looks at perf.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// perf at work on a program. Dropping it ends perf and removes its files.
@@ -94,7 +94,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// What the program did, which has ended by now.
+    /// Profile of the program, which has ended by now.
     pub(crate) fn finish(
         mut self,
         title: &str,
@@ -172,7 +172,7 @@ fn wait(
     Ok(())
 }
 
-/// Whether it is stopped.
+/// Whether the program is stopped.
 fn is_stopped(program: &Program) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
     // proc_pid_stat(5): the state is behind the name, which may have anything in it.

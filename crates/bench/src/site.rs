@@ -1,4 +1,4 @@
-//! Where the ends of a cell are, and the programs that run there.
+//! Places of the ends of a cell, and the programs that run there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +14,14 @@ use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
 
-/// Where one end of a cell runs.
+/// Place that one end of a cell runs at.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
-    /// On which host.
+    /// Host that the end runs on.
     pub host: Host<'a>,
     /// The CPUs it may use there.
     pub cpus: &'a [usize],
-    /// Where the programs are there.
+    /// Folders of the programs on that host.
     pub places: &'a Places,
     /// A folder there with `ca.pem`, `cert.pem` and `priv.key`; the certificate is for `server`.
     pub certificates: &'a Path,
@@ -36,13 +36,13 @@ pub enum Host<'a> {
     There(&'a Machine),
 }
 
-/// What is to be started.
+/// Program to be started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     pub words: Vec<String>,
     pub environment: BTreeMap<String, String>,
     pub folder: Option<PathBuf>,
-    /// Where samples of it are kept, if such are taken; not on a machine of a testbed.
+    /// Path for samples of the program, if such are taken; not on a machine of a testbed.
     pub sampled: Option<PathBuf>,
 }
 
@@ -149,7 +149,7 @@ impl Endpoint {
         }
     }
 
-    /// What took samples of it, if any were taken.
+    /// Sampler of the program, if samples were taken.
     pub(crate) fn take_sampler(&mut self) -> Option<Box<Sampler>> {
         match self {
             Endpoint::Here(_, sampler) => sampler.take(),

@@ -1,4 +1,4 @@
-//! Where a cell is run, what is run there, and what comes of it.
+//! The place of a cell's run, the job that is run there, and its result.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -10,83 +10,83 @@ use crate::site::Site;
 use crate::sweep::Point;
 use crate::{Answer, Failure, Figures, Implementation, Size, Workload};
 
-/// Where and how cells are run.
+/// Place and manner in which cells are run.
 #[derive(Debug)]
 pub struct Stage<'a> {
-    /// Where the server is.
+    /// Place of the server.
     pub server: Site<'a>,
-    /// Where the client is.
+    /// Place of the client.
     pub client: Site<'a>,
     /// The server's IP address.
     pub address: std::net::IpAddr,
-    /// What a relay between them does; none: there is no relay.
+    /// Impairment by a relay between the ends; none: there is no relay.
     pub relay: Option<&'a Impairment>,
-    /// How much of everything.
+    /// Size of each workload.
     pub size: Size,
     /// Ends cells early.
     pub stop: &'a AtomicBool,
-    /// Where what was said is kept; none: nowhere.
+    /// Folder for the output of both ends; none: it is not kept.
     pub logs: Option<&'a Path>,
     /// Count system calls, which costs time.
     pub count_calls: bool,
-    /// What else is kept in the folder of logs, which costs time, too.
+    /// Extra recordings kept in the folder of logs, which cost time, too.
     pub extras: Extras,
 }
 
 impl Stage<'_> {
-    /// Where samples of an end are kept, if such are taken.
+    /// Path for samples of an end, if such are taken.
     pub(crate) fn sampled(&self, role: &str) -> Option<PathBuf> {
         self.logs.filter(|_| self.extras.samples()).map(|logs| logs.join(role))
     }
 }
 
-/// What is run.
+/// Job of a cell: one attempt at a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// Whose server.
+    /// Implementation of the server.
     pub server: &'a Implementation,
-    /// Whose client.
+    /// Implementation of the client.
     pub client: &'a Implementation,
-    /// What is measured.
+    /// Workload to measure.
     pub workload: Workload,
-    /// What is spoken.
+    /// Protocol that both ends speak.
     pub protocol: &'a str,
-    /// What is swept.
+    /// Values of the swept settings.
     pub point: &'a Point,
     /// The round, for what is drawn by chance.
     pub round: i64,
 }
 
-/// What was measured.
+/// Results of a measurement.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// The figures.
     pub figures: Figures,
-    /// What the client said.
+    /// Answer of the client.
     pub answer: Answer,
     /// Anonymous memory of the server before anybody came, in bytes.
     pub server_idle_memory: u64,
     /// The same with all connections open, where these are held.
     pub server_held_memory: Option<u64>,
-    /// What samples of both say, if such were taken.
+    /// Division of samples of both ends, if such were taken.
     pub profile: Option<Splits>,
 }
 
 /// Samples of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splits {
-    /// Of the server.
+    /// Samples of the server.
     pub server: Split,
-    /// Of the client.
+    /// Samples of the client.
     pub client: Split,
 }
 
-/// Why there is nothing.
+/// Reason for which there is no measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
     /// An end says that it does not do that.
     Unsupported(String),
-    /// It went wrong.
+    /// The attempt failed.
     Failed(Failure, String),
 }
 

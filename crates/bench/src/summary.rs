@@ -24,13 +24,13 @@ pub struct Estimate {
 /// An implementation with a workload on a path, over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What lies between client and server.
+    /// Path between client and server.
     pub route: Route,
-    /// What was measured.
+    /// Workload that was measured.
     pub workload: Workload,
     /// Unit of `value`.
     pub figure: Figure,
-    /// Whose.
+    /// Name of the implementation.
     pub implementation: String,
     /// Rounds that gave a sample.
     pub measured: usize,
@@ -38,7 +38,7 @@ pub struct Row {
     pub rounds: usize,
     /// It says that it does not do that.
     pub unsupported: bool,
-    /// How often what went wrong.
+    /// Number of failures, by their description.
     pub failures: BTreeMap<String, usize>,
     /// The workload's figure.
     pub value: Option<Estimate>,

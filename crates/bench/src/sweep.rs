@@ -10,7 +10,7 @@ pub type Point = BTreeMap<String, String>;
 /// The most values that one sweep may have.
 const MAX_VALUES: usize = 32;
 
-/// What can be swept.
+/// Setting that can be swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
     /// SO_RCVBUF of both ends, in bytes.
@@ -44,7 +44,7 @@ impl Knob {
         Knob::Aes,
     ];
 
-    /// Its name.
+    /// Name of the setting.
     pub const fn name(self) -> &'static str {
         match self {
             Knob::Rcvbuf => "rcvbuf",
@@ -58,7 +58,7 @@ impl Knob {
         }
     }
 
-    /// Whether it is an option of the programs; the others are made from outside.
+    /// Whether the setting is an option of the programs; the others are made from outside.
     pub const fn is_option(self) -> bool {
         !matches!(self, Knob::Offload | Knob::Aes)
     }
@@ -94,12 +94,12 @@ impl Knob {
     }
 }
 
-/// What takes several values.
+/// Setting that takes several values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
-    /// What.
+    /// Setting that varies.
     pub knob: Knob,
-    /// Which.
+    /// Values that the setting takes.
     pub values: Vec<String>,
 }
 

@@ -23,16 +23,16 @@ use crate::site::Order;
 use crate::watch::Reading;
 use crate::{BenchError, Implementation, Places};
 
-/// How long a machine may take to answer, the longest of what it is asked included.
+/// Time that a machine may take to answer, including the longest request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A testbed as its file describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// Where servers run.
+    /// Machine that servers run on.
     pub server: MachineDescription,
-    /// Where clients run.
+    /// Machine that clients run on.
     pub client: MachineDescription,
 }
 
@@ -40,12 +40,12 @@ pub struct Description {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineDescription {
-    /// What runs a command there: `["ssh", "-o", "BatchMode=yes", "user@host"]`. Program and arguments
+    /// Command that runs a command there: `["ssh", "-o", "BatchMode=yes", "user@host"]`. Program and arguments
     /// follow as words of their own.
     pub ssh: Vec<String>,
     /// Its address on the link that is measured.
     pub address: IpAddr,
-    /// Where the programs are there.
+    /// Folder of the programs on that machine.
     pub folder: PathBuf,
     /// `equic` there, if it is not in the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,9 +90,9 @@ impl Description {
 /// Both machines, with an agent on each. Dropping it ends the agents and all that they started.
 #[derive(Debug)]
 pub struct Testbed {
-    /// Where servers run.
+    /// Machine that servers run on.
     pub server: Machine,
-    /// Where clients run.
+    /// Machine that clients run on.
     pub client: Machine,
 }
 
@@ -105,11 +105,11 @@ pub struct Machine {
     pub address: IpAddr,
     /// The CPUs that may be used.
     pub cpus: Vec<usize>,
-    /// Where the programs are there.
+    /// Folders of the programs on that machine.
     pub places: Places,
-    /// Where the certificates are there.
+    /// Folder of the certificates on that machine.
     pub certificates: PathBuf,
-    /// What it said of itself.
+    /// Description that came in the answer of the machine's agent to `Request::Check`.
     pub about: Said,
     session: Arc<Mutex<Session>>,
 }
@@ -390,7 +390,7 @@ impl Drop for Session {
 mod tests {
     use super::*;
 
-    /// Whether writing to it already fails is chance, unless it is known to have ended.
+    /// Whether writing to an agent that has hung up already fails is chance, unless it is known to have ended.
     #[test]
     fn one_that_has_hung_up_does_not_answer() {
         for said in ["", "echo Welcome; ", r#"echo '{"is":"failed","why":"no such CPU"}'; "#] {

@@ -23,7 +23,7 @@ use crate::plan::sha256;
 use crate::site::{Endpoint, Host, Order, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// How often a client is looked at whose time is its process's, and for how long a setup may run.
+/// Pause between two looks at a client whose time is its process's; below, the longest time of a setup.
 const SOON: Duration = Duration::from_millis(1);
 const SETUP: Duration = Duration::from_secs(600);
 /// Ports of servers: below those that the kernel gives out by itself.
@@ -124,7 +124,7 @@ pub(crate) fn measure(
     Ok(Taken { figures, answer, server_idle_memory, server_held_memory: None, profile: None })
 }
 
-/// Whether the file came as it was sent.
+/// Checks whether the file came as it was sent.
 fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), Trouble> {
     let Ok(meta) = fs::metadata(came) else {
         return failed(Failure::Lied, "the client ended well, and there is no file");

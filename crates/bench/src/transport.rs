@@ -1,4 +1,4 @@
-//! What `equic bench transport` runs: each implementation with itself, in interleaved rounds.
+//! Cells of `equic bench transport`: each implementation with itself, in interleaved rounds.
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Taken, Trouble};
 use crate::{Answer, Effective, Workload};
 
-/// What lies between client and server.
+/// Path between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
@@ -19,7 +19,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Its name.
+    /// Name of the route.
     pub const fn name(self) -> &'static str {
         match self {
             Route::Loopback => "loopback",
@@ -28,7 +28,7 @@ impl Route {
     }
 }
 
-/// What became of a cell.
+/// Outcome of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
@@ -36,17 +36,17 @@ pub enum Outcome {
     Measured(Box<Sample>),
     /// The implementation says that it does not do that.
     Unsupported {
-        /// Which end said so.
+        /// The end that does not support it, and its message.
         why: String,
     },
-    /// It went wrong.
+    /// The attempt failed.
     Failed {
-        /// What happened.
+        /// Description of the failure.
         why: String,
     },
 }
 
-/// What was measured.
+/// Figures of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// In the unit of the workload's figure.
@@ -65,7 +65,7 @@ pub struct Sample {
     /// The same with all connections open, where these are held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_held_memory: Option<u64>,
-    /// What the client said.
+    /// Answer of the client.
     pub answer: Answer,
 }
 
@@ -91,7 +91,7 @@ impl Outcome {
         }))
     }
 
-    /// What was in force, if it was measured.
+    /// Settings in force, if the cell was measured.
     pub fn effective(&self) -> Option<&Effective> {
         match self {
             Outcome::Measured(sample) => Some(&sample.answer.effective),
@@ -103,23 +103,23 @@ impl Outcome {
 /// A cell that is to be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Counted from 0.
+    /// Number of the round, counted from 0.
     pub round: usize,
-    /// What lies between client and server.
+    /// Path between client and server.
     pub route: Route,
-    /// What is measured.
+    /// Workload that is measured.
     pub workload: Workload,
-    /// Whose server and client.
+    /// Name of the implementation of both ends.
     pub implementation: String,
 }
 
 /// A cell that was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Which.
+    /// Cell that was run.
     #[serde(flatten)]
     pub cell: Cell,
-    /// What became of it.
+    /// Outcome of the cell.
     #[serde(flatten)]
     pub outcome: Outcome,
 }

@@ -1,4 +1,4 @@
-//! What else the machine did during an attempt.
+//! Other activity of the machine during an attempt.
 
 use std::fs;
 use std::io::Read as _;
@@ -19,7 +19,7 @@ pub struct Bounds {
     pub foreign: f64,
 }
 
-/// What the machine and this process have done so far.
+/// Readings of the CPU time that the machine and this process have used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// The machine's CPUs; none: they cannot be read.
@@ -31,12 +31,12 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// As of now.
+    /// Reads the times as of now.
     pub fn now() -> Reading {
         Reading { cpus: Cpus::read().ok(), ours: family_cpu_seconds(), helpers: softirq_threads() }
     }
 
-    /// What happened since `earlier`, when all that was started meanwhile has ended and was waited for.
+    /// Activity since `earlier`, when all that was started meanwhile has ended and was waited for.
     ///
     /// The kernel counts CPU time of the machine by samples at each clock tick, and that of processes
     /// exactly: a few ticks more or less are no noise, however short the attempt was.
@@ -134,7 +134,7 @@ mod tests {
         assert!(judge(10.0, 0.0, 0.6, BOUNDS).too_much);
         // Three ticks of a fifth of a second.
         assert!(!judge(0.2, 0.0, 3.0 / ticks_per_second(), BOUNDS).too_much);
-        // What was ours can seem to be more than all there was.
+        // CPU time of our own can seem to be more than all there was.
         assert_eq!(judge(10.0, 0.0, -1.0, BOUNDS).foreign, 0.0);
         assert_eq!(judge(0.0, 0.0, 0.0, BOUNDS), Noise::default());
     }

@@ -1,4 +1,4 @@
-//! What is measured: what a client is told, what its answer has to be, and the figure that comes of it.
+//! Workloads: the client's command, the check of its answer, and the figure that comes of it.
 
 use equic_report::number;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ const EXCHANGE: u64 = 8;
 /// Of 1,000 handshakes that should be resumed, so many have to be: a ticket may come too late.
 const RESUMED_PER_MILLE: u64 = 990;
 
-/// What is measured.
+/// Workload to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -45,7 +45,7 @@ const BYTES: &[&str] = &["perf", "perf-tcp", "sendfile", "h3"];
 const STREAMS: &[&str] = &["perf", "h3"];
 const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
 
-/// How much of it.
+/// Size of each workload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Size {
     /// Bytes of a transfer.
@@ -67,7 +67,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// What `equic bench run` measures unless it is told otherwise.
+    /// The size that `equic bench run` measures unless it is told otherwise.
     pub const fn usual() -> Size {
         Size {
             bytes: 1_000_000_000,
@@ -81,13 +81,13 @@ impl Size {
         }
     }
 
-    /// The same for a first look.
+    /// The size for a first look.
     pub const fn quick() -> Size {
         Size { bytes: 100_000_000, seconds: 1.0, connections: 500, ..Size::usual() }
     }
 }
 
-/// What a figure is.
+/// Kind of figure, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
@@ -128,7 +128,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Those of `equic bench transport`.
+    /// Workloads of `equic bench transport`.
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,
@@ -139,7 +139,7 @@ impl Workload {
         Workload::Idle,
     ];
 
-    /// Its name.
+    /// Name of the workload.
     pub const fn name(self) -> &'static str {
         match self {
             Workload::Download => "download",
@@ -160,7 +160,7 @@ impl Workload {
         Workload::ALL.into_iter().find(|one| one.name() == name)
     }
 
-    /// What its figure is.
+    /// Kind of the workload's figure.
     pub const fn figure(self) -> Figure {
         match self {
             Workload::Download
@@ -190,7 +190,7 @@ impl Workload {
         }
     }
 
-    /// What the client is told.
+    /// Arguments of the client's command for this workload.
     pub fn arguments(self, size: &Size) -> Vec<String> {
         let seconds = format!("{}", size.seconds);
         let words: Vec<(&str, String)> = match self {
@@ -225,7 +225,7 @@ impl Workload {
         arguments
     }
 
-    /// How long a client may take, in seconds, before it counts as stalled: under 5 MB/s, or 100
+    /// Time that a client may take, in seconds, before it counts as stalled: under 5 MB/s, or 100
     /// connections a second, it is.
     pub fn patience(self, size: &Size) -> f64 {
         size.grace
@@ -236,10 +236,10 @@ impl Workload {
             }
     }
 
-    /// Whether the answer is what was asked for.
+    /// Checks that the answer is what was asked for.
     ///
     /// # Errors
-    /// What is wrong with it: less than was asked for, or what cannot be.
+    /// Defect of the answer: less than was asked for, or values that cannot be.
     pub fn check(self, size: &Size, answer: &Answer) -> Result<(), (Failure, String)> {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
@@ -313,7 +313,7 @@ impl Workload {
         }
     }
 
-    /// What CPU time is divided by: 10^9 bytes, or completions.
+    /// Number of units that CPU time is divided by: 10^9 bytes each, or completions.
     pub fn units(self, answer: &Answer) -> f64 {
         match self.figure() {
             Figure::BitsPerSecond => answer.bytes as f64 / 1e9,

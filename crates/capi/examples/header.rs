@@ -6,7 +6,7 @@ use cbindgen::{
     Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, Style,
 };
 
-/// What stands at the top, before anything generated.
+/// Text at the top of the header, before anything generated.
 const TOP: &str = r#"/*
  * libequic: an XDP gateway for QUIC servers. Quotas, rates and lists are enforced in the kernel,
  * driven live by the server.
@@ -76,7 +76,7 @@ fn main() -> Result<(), cbindgen::Error> {
 }
 
 /// The bindings of the crate in this folder.
-pub fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
+pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
     let mut version = env!("CARGO_PKG_VERSION").split('.');
     let mut part = || version.next().unwrap_or("0");
     let after_includes = format!(

@@ -1,4 +1,4 @@
-//! What C hands in: strings, peers, places for results. Everything is checked before it is used.
+//! Arguments from C: strings, peers, places for results. Everything is checked before it is used.
 
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};

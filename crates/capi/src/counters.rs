@@ -1,4 +1,4 @@
-//! Why packets passed or were dropped, and how many.
+//! Reasons for which packets passed or were dropped, and counts of the packets.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::LazyLock;

@@ -96,7 +96,7 @@ const TEXTS: [(equic_error, &CStr); 25] = [
     (EQUIC_ERROR_PIN, c"cannot pin, or go on with what is pinned"),
 ];
 
-/// Why a function of this library failed.
+/// Reason that a function of this library failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: equic_error,

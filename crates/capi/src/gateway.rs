@@ -19,12 +19,12 @@ pub struct equic_gateway {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What services refer back to, weakly: closing the gateway detaches it whatever is still held.
+/// The gateway that services refer back to, weakly: closing it detaches it whatever is still held.
 pub(crate) struct Inner {
-    /// Where servers join, if the configuration says so.
+    /// The socket where servers join, if the configuration has one.
     _host: Option<SocketHost>,
     pub(crate) kind: Kind,
-    /// Of the configuration: where and how to attach if the caller does not say.
+    /// Interfaces of the configuration, to attach to if the caller names none.
     interfaces: Vec<String>,
     mode: Mode,
 }

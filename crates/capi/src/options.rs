@@ -1,4 +1,4 @@
-//! What a gateway shall do, as a C structure that can grow.
+//! Options of a gateway, as a C structure that can grow.
 
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;

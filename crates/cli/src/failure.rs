@@ -1,19 +1,19 @@
-//! How a command fails: what is said on standard error, and the exit code.
+//! Failures of commands: the message on standard error, and the exit code.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command ended early.
+/// Reason that a command ended early.
 #[derive(Debug)]
-pub enum Failure {
-    /// It could not be done: exit code 1.
+pub(crate) enum Failure {
+    /// The command could not do its work: exit code 1.
     Failed {
-        /// What failed and why.
+        /// Message that says what failed and why.
         message: String,
-        /// What mends it, on a line of its own.
+        /// Advice that mends it, on a line of its own; none if there is none.
         mend: Option<String>,
     },
-    /// It was asked for in a way that makes no sense: exit code 2.
+    /// The command was called in a way that makes no sense: exit code 2.
     Usage(String),
     /// It was asked for by the QUIC Interop Runner, and is not done: exit code 127.
     Unsupported(String),
@@ -22,16 +22,16 @@ pub enum Failure {
 }
 
 /// A result of a command.
-pub type Done<T = ()> = Result<T, Failure>;
+pub(crate) type Done<T = ()> = Result<T, Failure>;
 
 impl Failure {
     /// Exit code 1, for the reason given.
-    pub fn new(message: impl Into<String>) -> Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure::Failed { message: message.into(), mend: None }
     }
 
     /// The same with a line that says what mends it.
-    pub fn mend(self, mend: impl Into<String>) -> Failure {
+    pub(crate) fn mend(self, mend: impl Into<String>) -> Failure {
         match self {
             Failure::Failed { message, .. } => Failure::Failed { message, mend: Some(mend.into()) },
             other => other,
@@ -39,12 +39,12 @@ impl Failure {
     }
 
     /// `what: why`.
-    pub fn because(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
+    pub(crate) fn because(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(format!("{what}: {why}"))
     }
 
     /// The same with what it is about in front, unless it is in there already.
-    pub fn about(self, what: &str) -> Failure {
+    pub(crate) fn about(self, what: &str) -> Failure {
         match self {
             Failure::Failed { message, mend } if !message.contains(what) => {
                 Failure::Failed { message: format!("{what}: {message}"), mend }
@@ -54,12 +54,12 @@ impl Failure {
     }
 
     /// Exit code 2, for the reason given.
-    pub fn usage(message: impl Into<String>) -> Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure::Usage(message.into())
     }
 
     /// Says it on standard error and gives the exit code.
-    pub fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         let code = match self {
             Failure::ClosedPipe => return ExitCode::SUCCESS,
             Failure::Failed { .. } => 1,

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_endpoint::client::{Response, Target};
-use equic_endpoint::quic::{EarlyData, PacketTrace};
 use equic_endpoint::{Client, ClientConfig};
 use equic_gateway::parse_duration;
+use equic_quic::{EarlyData, PacketTrace};
 use equic_report::number;
 use equic_wire::KnownVersion;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,7 +27,7 @@ use crate::trust::TrustArgs;
 /// Fetches URLs over HTTP/3; those of one server share a connection, and are fetched at once unless
 /// they go to standard output.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// https://HOST[:PORT]/PATH
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
@@ -69,7 +69,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What a response came to.
+/// Facts about a response, for `--json`.
 #[derive(Serialize)]
 struct Fetched<'a> {
     url: &'a str,
@@ -88,7 +88,7 @@ struct Fetched<'a> {
 /// URLs that are fetched at once.
 const AT_ONCE: usize = 64;
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     let place = Place::new(args)?;
     let (qlog, trace) = (args.quic.qlog()?, trace(args)?);
     let _flush = flushed(qlog.as_ref(), trace.as_ref());
@@ -138,7 +138,7 @@ fn trace(args: &Args) -> Done<Option<PacketTrace>> {
         .map_err(|error| Failure::because("cannot start the packet trace", error))
 }
 
-/// What is the same for all URLs.
+/// Settings that are the same for all URLs.
 struct Job {
     client: Client,
     place: Place,
@@ -234,7 +234,7 @@ impl Job {
     }
 }
 
-/// Where bodies go.
+/// Place that bodies are written to.
 enum Place {
     Nowhere,
     Stdout,
@@ -281,7 +281,7 @@ impl Place {
     }
 }
 
-/// Whose URL it is; what cannot be used is nobody's.
+/// Host and port of a URL; none if the URL cannot be used.
 fn server(url: &str) -> Option<(String, u16)> {
     let (target, _) = Target::parse(url).ok()?;
     Some((target.host().to_owned(), target.port()))
@@ -324,7 +324,7 @@ fn progress(response: &Response, sink: &Sink) -> ProgressBar {
     }
 }
 
-/// Where the body goes.
+/// Place that one body is written to.
 enum Sink {
     Nowhere,
     Stdout,

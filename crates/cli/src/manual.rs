@@ -18,7 +18,7 @@ use crate::{Equic, output};
 #[command(after_help = "Examples:
   equic man gateway run | man -l -
   equic man --out /usr/local/share/man/man1")]
-pub struct Pages {
+pub(crate) struct Pages {
     /// Of which command, as `gateway run` [default: of equic itself]
     #[arg(value_name = "COMMAND", conflicts_with = "out")]
     command: Vec<String>,
@@ -32,19 +32,19 @@ pub struct Pages {
 #[command(after_help = "Examples:
   source <(equic completions bash)
   equic completions fish > ~/.config/fish/completions/equic.fish")]
-pub struct Completions {
+pub(crate) struct Completions {
     /// For which shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub fn completions(args: &Completions) -> Done {
+pub(crate) fn completions(args: &Completions) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Equic::command(), "equic", &mut script);
     output::bytes(&script)
 }
 
-pub fn pages(args: &Pages) -> Done {
+pub(crate) fn pages(args: &Pages) -> Done {
     let mut equic = Equic::command().disable_help_subcommand(true);
     equic.build();
     match &args.out {

@@ -9,19 +9,19 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use equic_endpoint::is_printable;
+use equic_quic::is_printable;
 use equic_report::table::{Style, Table};
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
 /// Writes text as it is.
-pub fn text(text: impl Display) -> Done {
+pub(crate) fn text(text: impl Display) -> Done {
     bytes(text.to_string().as_bytes())
 }
 
 /// Writes bytes as they are.
-pub fn bytes(bytes: &[u8]) -> Done {
+pub(crate) fn bytes(bytes: &[u8]) -> Done {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
@@ -31,12 +31,12 @@ pub fn bytes(bytes: &[u8]) -> Done {
 }
 
 /// Writes a line.
-pub fn line(line: impl Display) -> Done {
+pub(crate) fn line(line: impl Display) -> Done {
     text(format_args!("{line}\n"))
 }
 
 /// Writes a table, in colours where they are wanted.
-pub fn table(table: &Table) -> Done {
+pub(crate) fn table(table: &Table) -> Done {
     text(table.render(Style::stdout()))
 }
 
@@ -48,13 +48,13 @@ struct Document<'a, T> {
 }
 
 /// Writes a JSON document with its schema; `data` is a structure, or a map.
-pub fn json<T: Serialize>(schema: &str, data: T) -> Done {
+pub(crate) fn json<T: Serialize>(schema: &str, data: T) -> Done {
     let text = serde_json::to_string_pretty(&Document { schema, data });
     line(shown(&text.map_err(|error| no_json(schema, &error))?))
 }
 
 /// Writes the same on one line.
-pub fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
+pub(crate) fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
     let text = serde_json::to_string(&Document { schema, data });
     line(shown(&text.map_err(|error| no_json(schema, &error))?))
 }
@@ -84,7 +84,7 @@ fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
 
 /// Says something beside the report, behind the command's name. Nobody listening is no error. What is
 /// in it that a terminal would act on is escaped, wherever it came from; it may have several lines.
-pub fn notice(message: impl Display) {
+pub(crate) fn notice(message: impl Display) {
     let message = message.to_string();
     let mut shown = String::with_capacity(message.len());
     for character in message.chars() {
@@ -98,14 +98,14 @@ pub fn notice(message: impl Display) {
 }
 
 /// Whether standard output is a terminal.
-pub fn is_terminal() -> bool {
+pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
 /// Whether and how a long-running command also writes to standard error what happens, a line each
 /// with its time: for a service manager's log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// JSON lines (schema equic.gateway.log/1)
     Json,
     /// Lines of text
@@ -117,7 +117,7 @@ pub enum LogFormat {
 
 /// The lines of a command that runs until it is ended: text, or JSON with a schema. Each goes to
 /// standard output and, with a time, to the log.
-pub struct Journal {
+pub(crate) struct Journal {
     json: bool,
     schema: &'static str,
     log: LogFormat,
@@ -135,23 +135,23 @@ struct Logged<'a> {
 
 impl Journal {
     /// Every line carries `schema` when it is JSON.
-    pub fn new(json: bool, schema: &'static str) -> Journal {
+    pub(crate) fn new(json: bool, schema: &'static str) -> Journal {
         Journal { json, schema, log: LogFormat::Off, trouble: Mutex::default() }
     }
 
     /// With a log.
-    pub fn with_log(mut self, log: LogFormat) -> Journal {
+    pub(crate) fn with_log(mut self, log: LogFormat) -> Journal {
         self.log = log;
         self
     }
 
     /// Writes a line of text, or the same as data.
-    pub fn entry<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
+    pub(crate) fn entry<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
         self.say("info", text, data);
     }
 
     /// The same about something that is not as it should be.
-    pub fn warning<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
+    pub(crate) fn warning<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
         self.say("warning", text, data);
     }
 
@@ -191,14 +191,14 @@ impl Journal {
         }
     }
 
-    /// What kept the last line from being written, a closed pipe aside.
-    pub fn trouble(&self) -> Option<String> {
+    /// Reason that the last line could not be written, a closed pipe aside.
+    pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Breaks a text into lines of at most `width` characters, all but the first indented like a list's.
-pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
+pub(crate) fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
     let width = width.map_or(usize::MAX, usize::from);
     let (mut lines, mut length) = (String::new(), 0);
     for word in text.split_whitespace() {

@@ -22,15 +22,15 @@ use serde_json::Value;
 
 use crate::failure::{Done, Failure};
 
-/// How much of a part's standard error is kept to explain its death.
+/// Lines of a part's standard error that are kept to explain its death.
 const LAST_WORDS: usize = 10;
 /// Far longer than any part takes to begin or to end.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a part that is waited for is looked at.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks at a part that is waited for.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs an experiment; when a signal ends it, its lab is removed before this process ends.
-pub fn until_interrupted(work: impl FnOnce() -> Done) -> Done {
+pub(crate) fn until_interrupted(work: impl FnOnce() -> Done) -> Done {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     // First, so that whoever sees the flag can be sure that the other thread is at work.
     cleanup_on_signals()?;
@@ -51,20 +51,20 @@ pub fn until_interrupted(work: impl FnOnce() -> Done) -> Done {
 }
 
 /// Seconds of CLOCK_MONOTONIC: the clock of the samples.
-pub fn now() -> Done<f64> {
+pub(crate) fn now() -> Done<f64> {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_err(|error| Failure::because("there is no monotonic clock", error))?;
     Ok(Duration::from(time).as_secs_f64())
 }
 
 /// The CPUs this process may use: a container may have any of the machine's.
-pub fn allowed_cpus() -> Done<Vec<usize>> {
+pub(crate) fn allowed_cpus() -> Done<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .map_err(|error| Failure::because("cannot tell which CPUs there are", error))?;
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
-/// What a part says on standard output.
+/// A line on a part's standard output.
 enum Line {
     /// A line with a schema, and when it came.
     Event(Instant, Value),
@@ -72,18 +72,18 @@ enum Line {
     Sample(Sample),
 }
 
-/// Where and how a part runs.
-pub struct Seat<'a> {
-    /// Whose network it uses.
+/// Network, CPU and priority that a part runs with.
+pub(crate) struct Seat<'a> {
+    /// Namespace whose network the part uses.
     pub host: &'a Namespace,
-    /// The only CPU it runs on.
+    /// The only CPU that the part runs on.
     pub cpu: usize,
-    /// Whether it yields the CPU to every part that does not.
+    /// Whether the part yields the CPU to every part that does not.
     pub nice: bool,
 }
 
 /// A child of this process; killed when dropped.
-pub struct Part {
+pub(crate) struct Part {
     name: String,
     child: Child,
     lines: Receiver<Line>,
@@ -94,9 +94,9 @@ pub struct Part {
     events: Vec<(Instant, Value)>,
 }
 
-/// What a part left behind.
-pub struct Ended {
-    /// How it ended.
+/// Results that a part left behind when it ended.
+pub(crate) struct Ended {
+    /// Exit status of the part.
     pub status: ExitStatus,
     /// The requests nobody had taken yet.
     pub samples: Vec<Sample>,
@@ -105,7 +105,7 @@ pub struct Ended {
 
 impl Ended {
     /// The last line with this `event`, and when it came.
-    pub fn event(&self, event: &str) -> Option<(Instant, &Value)> {
+    pub(crate) fn event(&self, event: &str) -> Option<(Instant, &Value)> {
         let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
         found.map(|(at, value)| (*at, value))
     }
@@ -113,7 +113,7 @@ impl Ended {
 
 impl Part {
     /// Starts this same command with other arguments.
-    pub fn start(name: impl Into<String>, seat: &Seat<'_>, args: &[String]) -> Done<Part> {
+    pub(crate) fn start(name: impl Into<String>, seat: &Seat<'_>, args: &[String]) -> Done<Part> {
         let name = name.into();
         let failed = |error| Failure::because(format_args!("cannot start the {name}"), error);
         let mut command = seat.host.command(std::env::current_exe().map_err(failed)?);
@@ -153,12 +153,12 @@ impl Part {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits until it says that it is ready, and gives what it said.
-    pub fn ready(&mut self) -> Done<Value> {
+    pub(crate) fn ready(&mut self) -> Done<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.lines.recv_timeout(LOOK) {
@@ -175,7 +175,7 @@ impl Part {
 
     /// Listens to what it has said, and fails if it has ended: with an error, or at all unless it
     /// `may_end`.
-    pub fn look(&mut self, may_end: bool) -> Done {
+    pub(crate) fn look(&mut self, may_end: bool) -> Done {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(line);
         }
@@ -189,24 +189,24 @@ impl Part {
     }
 
     /// The requests it has reported since the last call.
-    pub fn take_samples(&mut self) -> Vec<Sample> {
+    pub(crate) fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
 
-    /// Whether it has ended.
-    pub fn ended(&mut self) -> bool {
+    /// Whether the part has ended.
+    pub(crate) fn ended(&mut self) -> bool {
         // What cannot be waited for is not there.
         !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Asks it to end.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         // It is ours and not waited for, so the number is its own; if it has ended, all the better.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
     }
 
     /// Waits for its end. An end by the SIGTERM that [`Part::stop`] sends is one as good as others.
-    pub fn finish(mut self) -> Done<Ended> {
+    pub(crate) fn finish(mut self) -> Done<Ended> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.lines.recv_timeout(LOOK) {

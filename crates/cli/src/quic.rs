@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use equic_endpoint::quic::{PacketTrace, QlogFolder};
 use equic_endpoint::{Congestion, KeyLog};
 use equic_gateway::parse_size;
+use equic_quic::{PacketTrace, QlogFolder};
 
 use crate::failure::{Done, Failure};
 
 /// How the transport is to behave.
 #[derive(Args)]
-pub struct QuicArgs {
+pub(crate) struct QuicArgs {
     /// Congestion control of what is sent
     #[arg(long, value_enum, value_name = "ALGORITHM", default_value = "cubic")]
     congestion: Algorithm,
@@ -27,7 +27,7 @@ pub struct QuicArgs {
 }
 
 /// Logs whose last lines are written when it is dropped.
-pub struct Flush(Box<dyn Fn()>);
+pub(crate) struct Flush(Box<dyn Fn()>);
 
 impl Drop for Flush {
     fn drop(&mut self) {
@@ -46,8 +46,8 @@ enum Algorithm {
 }
 
 impl QuicArgs {
-    /// What was chosen.
-    pub fn congestion(&self) -> Congestion {
+    /// The congestion control that was chosen.
+    pub(crate) fn congestion(&self) -> Congestion {
         match self.congestion {
             Algorithm::Newreno => Congestion::NewReno,
             Algorithm::Cubic => Congestion::Cubic,
@@ -56,7 +56,7 @@ impl QuicArgs {
     }
 
     /// The file for secrets, open.
-    pub fn key_log(&self) -> Done<Option<KeyLog>> {
+    pub(crate) fn key_log(&self) -> Done<Option<KeyLog>> {
         let Some(path) = &self.keylog else { return Ok(None) };
         KeyLog::open(path).map(Some).map_err(|error| {
             Failure::because(format_args!("cannot write {}", path.display()), error)
@@ -64,7 +64,7 @@ impl QuicArgs {
     }
 
     /// The folder for qlog files, tried.
-    pub fn qlog(&self) -> Done<Option<QlogFolder>> {
+    pub(crate) fn qlog(&self) -> Done<Option<QlogFolder>> {
         let folder = self.qlog_dir.as_deref().map(qlog_folder).transpose()?;
         Ok(folder.map(|folder| match self.qlog_max {
             Some(bytes) => folder.max_file(bytes),
@@ -74,7 +74,7 @@ impl QuicArgs {
 }
 
 /// A folder for qlog files, tried.
-pub fn qlog_folder(folder: &Path) -> Done<QlogFolder> {
+pub(crate) fn qlog_folder(folder: &Path) -> Done<QlogFolder> {
     QlogFolder::open(folder).map_err(|error| {
         let what = format!("cannot write qlog files into {}", folder.display());
         Failure::because(what, format_args!("{error}; it has to be a folder you may write to"))
@@ -82,7 +82,7 @@ pub fn qlog_folder(folder: &Path) -> Done<QlogFolder> {
 }
 
 /// Keep it until all connections are gone.
-pub fn flushed(qlog: Option<&QlogFolder>, trace: Option<&PacketTrace>) -> Flush {
+pub(crate) fn flushed(qlog: Option<&QlogFolder>, trace: Option<&PacketTrace>) -> Flush {
     let (qlog, trace) = (qlog.cloned(), trace.cloned());
     Flush(Box::new(move || {
         qlog.iter().for_each(QlogFolder::flush);

@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::failure::{Done, Failure};
 
 /// SIGINT, SIGTERM and SIGHUP, from now on no longer deadly.
-pub struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     /// Not under nohup(1), which ignores it on behalf of the command.
@@ -14,13 +14,13 @@ pub struct Signals {
 
 impl Signals {
     /// Takes over the three; inside a tokio runtime.
-    pub fn new() -> Done<Signals> {
+    pub(crate) fn new() -> Done<Signals> {
         Signals::taking(false)
     }
 
     /// The same for a command to which SIGHUP means to read its configuration again: then it is heard
     /// under nohup(1) too.
-    pub fn with_reload() -> Done<Signals> {
+    pub(crate) fn with_reload() -> Done<Signals> {
         Signals::taking(true)
     }
 
@@ -40,7 +40,7 @@ impl Signals {
     }
 
     /// Waits for one and gives its name.
-    pub async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
@@ -69,7 +69,7 @@ fn ignores_hangup() -> bool {
 }
 
 /// A runtime of `threads` threads; none: one per CPU.
-pub fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
+pub(crate) fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
     let mut builder = match threads {
         Some(1) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),

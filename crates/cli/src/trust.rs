@@ -1,4 +1,4 @@
-//! Which servers a client believes, as flags.
+//! Options that say which servers a client trusts.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use equic_endpoint::{Fingerprint, Trust};
 /// The system's roots, unless one of these is given.
 #[derive(Args)]
 #[group(multiple = false)]
-pub struct TrustArgs {
+pub(crate) struct TrustArgs {
     /// Believe any certificate
     #[arg(long)]
     insecure: bool,
@@ -21,8 +21,8 @@ pub struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// What was chosen.
-    pub fn trust(&self) -> Trust {
+    /// Servers that the client trusts, by the options given.
+    pub(crate) fn trust(&self) -> Trust {
         equic_endpoint::client::trust(self.insecure, self.ca.clone(), self.pin)
     }
 }

@@ -29,7 +29,7 @@ pub trait Opened: Send {
     fn moved(&mut self, to: SocketAddr);
 }
 
-/// What to do with a connection attempt.
+/// Decision on a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// Start the handshake.
@@ -42,7 +42,7 @@ pub enum Decision {
     Retry,
 }
 
-/// Why a connection is closed right after its handshake.
+/// Reason that a connection is closed right after its handshake, with the error code for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connection refused with application error {code:#x}: {reason}")]
 pub struct Refused {

@@ -77,9 +77,9 @@ pub enum CertificateError {
     File {
         /// "read", "write" or "create".
         action: &'static str,
-        /// Which file.
+        /// The file that is not readable or not writable.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file is readable but holds no usable PEM.
@@ -87,9 +87,9 @@ pub enum CertificateError {
     Pem {
         /// "certificate" or "private key".
         what: &'static str,
-        /// Which file.
+        /// The file without usable PEM.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of what is wrong with the file, for people.
         reason: String,
     },
     /// A name or address cannot be put into a certificate.
@@ -99,7 +99,7 @@ pub enum CertificateError {
     Generate {
         /// The names asked for.
         names: Vec<String>,
-        /// What is wrong with them.
+        /// Description of what is wrong with the names, for people.
         reason: String,
     },
     /// Key and certificate do not fit each other, or TLS cannot use them.
@@ -183,7 +183,7 @@ impl Identity {
     /// directory, which is created if missing. One that was read from files is left where it is.
     ///
     /// # Errors
-    /// What the system says about directory and files; existing files are not overwritten.
+    /// The system's error, if the directory or a file cannot be written; existing files are not overwritten.
     pub fn write(&self, directory: &Path) -> Result<(), CertificateError> {
         let Some((certificate, key)) = &self.pem else { return Ok(()) };
         let failed = |action, path: &Path| {

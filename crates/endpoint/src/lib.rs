@@ -9,27 +9,25 @@
 //! then [`client`] ([`Client::get`]), then [`load`] (clients by the hundred, one sample a request).
 //! [`certificate`] makes and reads certificates; `tls` turns them and a [`Trust`] into QUIC configs.
 //!
-//! [`quic`] is QUIC over UDP and tokio, on which the rest stands; it can be used by itself.
+//! [`http3`] binds the `h3` crate to QUIC of [`equic_quic`], on which the rest stands, and checks
+//! what comes before that crate sees it.
 //!
 //! Nothing here prints; events go to `tracing`.
 
 pub mod admission;
 pub mod certificate;
 pub mod client;
+pub mod http3;
 pub mod load;
-pub mod quic;
 pub mod quota;
 pub mod server;
 
 mod message;
-mod printable;
-mod socket;
 mod tls;
 
 pub use admission::{Admission, Decision, NoQuota, Opened, Refused};
 pub use certificate::{CertificateError, Fingerprint, Identity};
 pub use client::{Client, ClientConfig, ClientError, Connection, Response, Timing};
-pub use printable::{is_printable, printable};
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
 pub use server::{
     IdentitySource, Limits, RequestLog, RequestRecord, Server, ServerConfig, ServerError,

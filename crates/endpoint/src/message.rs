@@ -1,5 +1,5 @@
-//! What makes a request or response malformed (RFC 9114 s.4.1.2) although `h3` takes it, as far as it
-//! shows in what `h3` gives. The rest is looked at before `h3`: see `quic/h3/fields.rs`.
+//! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` lets pass, as far as
+//! what it hands on shows them. The rest is checked before `h3`: see `quic/h3/fields.rs`.
 
 use http::{HeaderMap, Method, Request, Uri, header};
 
@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Request, Uri, header};
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// Why header fields are malformed.
+/// Checks header fields; the error says why they are malformed.
 pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), &'static str> {
     if OF_CONNECTIONS.iter().any(|name| headers.contains_key(*name)) {
         return Err("a field of an HTTP/1 connection");
@@ -19,7 +19,7 @@ pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Why a request is malformed.
+/// Checks a request; the error says why it is malformed.
 pub(crate) fn check_request(request: &Request<()>) -> Result<(), &'static str> {
     check_fields(request.headers())?;
     let uri: &Uri = request.uri();
@@ -34,8 +34,8 @@ pub(crate) fn check_request(request: &Request<()>) -> Result<(), &'static str> {
     }
 }
 
-/// How much content is announced, if it is. Several values, even equal ones (RFC 9110 s.8.6), are not
-/// believed: whoever sends them had other messages in mind.
+/// Length of the content that is announced; none if none is. Several values, even equal ones (RFC
+/// 9110 s.8.6), are not believed: whoever sends them had other messages in mind.
 pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
     let mut fields = headers.get_all(header::CONTENT_LENGTH).into_iter();
     let Some(value) = fields.next() else { return Ok(None) };

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::admission::{Admission, Decision, Opened, Refused};
 
-/// What happens to an attempt of a source at its limit.
+/// Answer to an attempt of a source that is at its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtLimit {
     /// Nothing is answered, as the gateway would do.
@@ -28,12 +28,12 @@ pub enum AtLimit {
     Close,
 }
 
-/// A token bucket: so many a second, so many at once.
+/// A token bucket: a rate of new connections, and a burst that may come at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// New connections a second; more than 0.
     pub per_second: f64,
-    /// How many may come at once after a pause; at least 1.
+    /// New connections that may come at once after a pause; at least 1.
     pub burst: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct QuotaConfig {
     pub v4_prefix: u8,
     /// Bits of an IPv6 address that make a source, 0 to 128.
     pub v6_prefix: u8,
-    /// What an attempt over a limit gets.
+    /// Answer to an attempt of a source that is over a limit.
     pub at_limit: AtLimit,
     /// Sources whose rate is remembered, at least; twice as many at most. A source that is forgotten
     /// starts again with a full bucket.

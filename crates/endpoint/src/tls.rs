@@ -7,7 +7,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use equic_transport::endpoint::EndpointConfig;
+use equic_quic::Settings;
+use equic_transport::EndpointConfig;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -16,17 +17,16 @@ use rustls::server::ServerSessionMemoryCache;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::certificate::{CertificateError, Fingerprint, Identity, read_certificates};
-use crate::quic::Settings;
 
 const ALPN: &[u8] = b"h3";
 
-/// Which servers a client believes.
+/// Servers that a client trusts, by their certificates.
 #[derive(Clone, Debug, Default)]
 pub enum Trust {
-    /// Those with a certificate of a root the system trusts.
+    /// Servers with a certificate of a root the system trusts.
     #[default]
     System,
-    /// Those with a certificate of, or exactly as, one in this PEM file.
+    /// Servers with a certificate of, or exactly as, one in this PEM file.
     Ca(PathBuf),
     /// The one with exactly this certificate, whatever its name and validity.
     Fingerprint(Fingerprint),
@@ -43,7 +43,7 @@ impl KeyLog {
     /// Opens the file, or makes it, readable to nobody else.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error, if the file cannot be opened or made.
     pub fn open(path: &Path) -> std::io::Result<KeyLog> {
         let file = File::options().create(true).append(true).mode(0o600).open(path)?;
         Ok(KeyLog(Arc::new(Mutex::new(file))))

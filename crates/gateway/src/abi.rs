@@ -2,7 +2,13 @@
 //!
 //! The header is the only definition and carries the comments; read it there. Addresses and ports
 //! are in network order, everything else in host order; times are nanoseconds of `CLOCK_MONOTONIC`.
-#![allow(missing_docs, non_camel_case_types, non_upper_case_globals)]
+#![allow(
+    missing_docs,
+    non_camel_case_types,
+    non_upper_case_globals,
+    unused_qualifications,
+    reason = "generated"
+)]
 #![allow(clippy::all, clippy::undocumented_unsafe_blocks, reason = "generated")]
 
 /// A value the kernel and this process exchange byte by byte.

@@ -1,4 +1,4 @@
-//! What can go wrong: each error says what failed, why, and what mends it.
+//! Errors of the gateway: each says what failed, why, and what mends it.
 
 use std::io;
 
@@ -7,16 +7,16 @@ use crate::config::ConfigError;
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on a gateway failed.
+/// Reason that an operation on a gateway failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused for want of a capability.
     #[error("{doing} is not permitted{}: run as root (sudo), or give the program {needs}", missing(.lacking))]
     NotPermitted {
-        /// What was tried.
+        /// The operation that was tried, as text.
         doing: String,
-        /// The capabilities it takes.
+        /// The capabilities that the operation takes.
         needs: &'static str,
         /// Those this process does not have, as far as it can tell.
         lacking: Vec<&'static str>,
@@ -58,13 +58,13 @@ pub enum Error {
     NativeRefused {
         /// The interface's name.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel lacks something the program is made of.
     #[error("this kernel ({running}) has no {feature}: the gateway needs Linux {needs} or newer")]
     KernelTooOld {
-        /// What is missing.
+        /// The feature that is missing.
         feature: &'static str,
         /// The first kernel that has it.
         needs: &'static str,
@@ -76,7 +76,7 @@ pub enum Error {
     BadObject {
         /// The file, or "the embedded object".
         object: String,
-        /// What is wrong with it.
+        /// Description of what is wrong with the object.
         why: String,
     },
     /// The program and this library were built from different versions of `abi.h`.
@@ -105,15 +105,15 @@ pub enum Error {
     /// Gateways run, but none matches.
     #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
     NoSuchGateway {
-        /// What was asked for.
+        /// The selector as given: an interface, a name or a program's id.
         selector: String,
-        /// What runs.
+        /// The gateways that run.
         running: Vec<String>,
     },
     /// Several gateways run and none was chosen.
     #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
     ManyGateways {
-        /// What runs.
+        /// The gateways that run.
         running: Vec<String>,
     },
     /// Nobody listens at that path.
@@ -123,7 +123,7 @@ pub enum Error {
     NoGatewaySocket {
         /// The path.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A gateway's socket, and no place for this server.
@@ -131,9 +131,9 @@ pub enum Error {
     SocketRefused {
         /// The path.
         path: std::path::PathBuf,
-        /// Why.
+        /// Reason that the gateway gave.
         reason: String,
-        /// Whether it may work later.
+        /// Whether another attempt may succeed later.
         busy: bool,
     },
     /// Something else is where the gateway's socket should be.
@@ -141,7 +141,7 @@ pub enum Error {
     SocketTaken {
         /// The path.
         path: std::path::PathBuf,
-        /// What is there.
+        /// Description of what is at the path.
         why: String,
     },
     /// No user or group of that name on this machine.
@@ -152,22 +152,22 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// What is needed to pin is not there, or what is pinned there is not a gateway.
+    /// A directory that nothing can be pinned in, or in which something other than a gateway is pinned.
     #[error("cannot pin at `{}`: {why}", .path.display())]
     Pin {
         /// The directory.
         path: std::path::PathBuf,
-        /// What is wrong, and what mends it.
+        /// Description of what is wrong, and of what mends it.
         why: String,
     },
-    /// What is pinned there runs with something that cannot change while it runs.
+    /// The gateway that is pinned in the directory runs with a setting that cannot change while it runs.
     #[error(
         "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or begin anew: `equic gateway detach --pin {0}`, then start it again", .path.display()
     )]
     PinMismatch {
         /// The directory.
         path: std::path::PathBuf,
-        /// Which key, what it was, what it is.
+        /// The setting, its value before and its value now.
         why: String,
     },
     /// The configuration does not hold.
@@ -176,7 +176,7 @@ pub enum Error {
     /// No service of that name or number.
     #[error("no service `{name}`{}; there are: {}", did_you_mean(.similar), .known.join(", "))]
     NoSuchService {
-        /// What was asked for.
+        /// The name or number as given.
         name: String,
         /// Similar names.
         similar: Vec<String>,
@@ -188,7 +188,7 @@ pub enum Error {
         "all {slots} places for servers of this gateway are taken: end one of them (`equic gateway status` lists them)"
     )]
     NoFreeLedger {
-        /// How many there are.
+        /// Number of places for servers.
         slots: u32,
     },
     /// The deny/allow list of that family is full.
@@ -208,9 +208,9 @@ pub enum Error {
     ListTooLong {
         /// 4 or 6.
         family: u8,
-        /// How many there would be.
+        /// Number of entries that there would be.
         needed: u32,
-        /// Its size.
+        /// Number of entries that the list has room for.
         entries: u32,
     },
     /// More single addresses to listen at than the gateway was loaded with room for.
@@ -218,7 +218,7 @@ pub enum Error {
         "the gateway has room for {entries} single addresses to listen at: restart it for more"
     )]
     ListenersFull {
-        /// How many it has room for.
+        /// Number of addresses that there is room for.
         entries: u32,
     },
     /// A packet that cannot be judged.
@@ -226,7 +226,7 @@ pub enum Error {
     BadPacket {
         /// Its length.
         length: usize,
-        /// What is wrong.
+        /// Description of what is wrong with the packet.
         why: &'static str,
     },
     /// A map of the running gateway is not there or not as `abi.h` says.
@@ -234,15 +234,15 @@ pub enum Error {
     ForeignProgram {
         /// The program's id.
         program: u32,
-        /// What is missing.
+        /// Description of what is missing.
         why: String,
     },
     /// Anything else the system refused.
     #[error("{doing} failed: {source}")]
     System {
-        /// What was tried.
+        /// The operation that was tried, as text.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -20,7 +20,7 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::region::atomic;
 
-/// How a gateway is loaded beside its configuration: for tests and `explain`.
+/// Options for loading a gateway beside its configuration: for tests and `explain`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoadOptions {
     /// The program takes the time from [`Gateway::set_clock`]; starts at the present.
@@ -40,16 +40,16 @@ impl LoadOptions {
     }
 }
 
-/// Where a gateway is attached.
+/// An interface that a gateway is attached to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attached {
     /// The interface's index.
     pub ifindex: u32,
     /// Its name when it was attached.
     pub interface: String,
-    /// In the driver, or behind it (generic).
+    /// Whether the program runs in the driver (native), or behind it (generic).
     pub native: bool,
-    /// What the operator should know: why it is not native, for example.
+    /// Notice for the operator, for example why the attachment is not native.
     pub notice: Option<String>,
 }
 
@@ -234,7 +234,7 @@ impl Gateway {
     /// privilege.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn interfaces(&self) -> Result<Vec<Interface>> {
         self.control.interfaces()
     }
@@ -247,7 +247,7 @@ impl Gateway {
         self.pins.as_ref().map_or(Ok(()), |pins| pinned::forget(pins.dir(), None))
     }
 
-    /// Where it is attached.
+    /// Interfaces that the gateway is attached to.
     pub fn attached(&self) -> Vec<Attached> {
         lock(&self.links).iter().map(|link| link.attached.clone()).collect()
     }
@@ -319,7 +319,7 @@ fn sweeper(control: Control) -> Result<Periodic> {
     })
 }
 
-/// What `status` calls the ledger of this process.
+/// Name of the ledger of this process in `status`: the process's name.
 fn process_name() -> String {
     std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned()
 }

@@ -12,7 +12,7 @@ use crate::prefix::source_text;
 use crate::reason::Reason;
 use crate::sys;
 
-/// What an XDP program says.
+/// Return code of an XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -29,25 +29,25 @@ pub enum Action {
 /// One run of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestRun {
-    /// What it said.
+    /// Return code of the program.
     pub action: Action,
-    /// How long it took, as the kernel measured, on average over the repetitions.
+    /// Duration of one run as the kernel measured it, on average over the repetitions.
     pub duration: Duration,
 }
 
-/// What happens to a packet.
+/// The program's decision about a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judgement {
-    /// What the program said.
+    /// Return code of the program.
     pub action: Action,
-    /// How it came to that; none when the packet is not to a service.
+    /// The verdict; none when the packet is not to a service.
     pub verdict: Option<Verdict>,
 }
 
-/// How the program came to its decision.
+/// The reason for a decision, and the service and the headers it is based on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Why.
+    /// Reason for the decision.
     pub reason: Reason,
     /// Whether the packet was dropped; not when the reason drops but the run is dry.
     pub dropped: bool,

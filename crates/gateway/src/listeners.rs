@@ -1,5 +1,5 @@
-//! Which (address, port) belongs to which service: the array `ports` for any address of a family,
-//! the hash `listeners` for single ones.
+//! Map of (address, port) to services: the array `ports` for any address of a family, the hash
+//! `listeners` for single ones.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

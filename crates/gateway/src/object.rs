@@ -28,7 +28,7 @@ pub fn embedded_object() -> &'static [u8] {
     &EMBEDDED.0
 }
 
-/// Where the XDP program comes from.
+/// Source of the XDP program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ObjectSource {
     /// This library brings it along.
@@ -63,7 +63,7 @@ impl ObjectSource {
     }
 }
 
-/// What is fixed once the program is loaded.
+/// Settings that are fixed once the program is loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) load: abi::equic_load,
@@ -228,7 +228,7 @@ fn collect(source: &ObjectSource, object: &Object) -> Result<Loaded> {
     Ok(Loaded { program, id, maps })
 }
 
-/// What kept the kernel from loading it.
+/// Error that says why the kernel did not load the program.
 fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     if let Some(too_old) = too_old(sys::kernel()) {
         return too_old;
@@ -248,7 +248,8 @@ fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     Error::system("loading the XDP program", errno)
 }
 
-/// Whether the kernel, by its release and version, lacks what the program is made of.
+/// The error for a kernel whose release and version lack what the program is made of; none if it is
+/// new enough.
 fn too_old((running, version): (String, (u32, u32))) -> Option<Error> {
     let feature = "multi-buffer XDP (`xdp.frags`)";
     (version < (5, 18)).then_some(Error::KernelTooOld { feature, needs: "5.18", running })

@@ -31,20 +31,20 @@ use crate::sys;
 use crate::sys::ids::{self, XdpLink};
 use crate::sys::pin;
 
-/// How long another process may take over before this one gives up waiting.
+/// Time for which this process waits while another one takes over.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROGRAM: &str = "program";
 const LINKS: &str = "links";
 const MAPS: &str = "maps";
 
-/// What a process took over from another one.
+/// Facts about a gateway that a process took over from another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TakenOver {
     /// The process that looked after the gateway before; if it lives, it finds out and leaves.
     pub owner: Owner,
     /// The program that ran.
     pub program_before: u32,
-    /// Whether another one is in its place now.
+    /// Whether another program is in its place now.
     pub replaced: bool,
     /// Servers that feed it.
     pub servers: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Pins {
     dir: PathBuf,
 }
 
-/// What is pinned somewhere.
+/// Links and program that are pinned in a directory.
 struct Pinned {
     links: Vec<(PathBuf, XdpLink)>,
     program: Option<OwnedFd>,
@@ -267,7 +267,7 @@ impl Gateway {
         Ok((gateway, Some(taken)))
     }
 
-    /// Where it is pinned.
+    /// Directory that the gateway is pinned in; none if it is not pinned.
     pub fn pinned_at(&self) -> Option<&Path> {
         self.pins.as_ref().map(|pins| pins.dir.as_path())
     }
@@ -358,8 +358,8 @@ fn here(links: Vec<(PathBuf, XdpLink)>, pins: &Pins) -> Result<Vec<(PathBuf, Xdp
     Ok(held)
 }
 
-/// What the program is to be loaded with so that it goes on with these maps; or everything that
-/// keeps it from that.
+/// Settings to load the program with so that it goes on with these maps; or everything that keeps
+/// it from that.
 fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<Plan> {
     let mut plan = Plan::of(config, maps.load.seed);
     let mut wrong = Vec::new();
@@ -431,7 +431,7 @@ pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     Ok(interfaces)
 }
 
-/// Where a link is, if that is in this network namespace.
+/// Interface of a link, if that is in this network namespace.
 pub(crate) fn interface_of(link: &XdpLink) -> Interface {
     // The number may belong to another interface in this network namespace.
     let here = ids::attached_program(link.ifindex).ok().flatten();
@@ -454,7 +454,7 @@ pub(crate) fn forget(dir: &Path, ifindex: Option<u32>) -> Result<()> {
 }
 
 impl Control {
-    /// Where it is pinned.
+    /// Directory that the gateway is pinned in; none if it is not pinned.
     pub fn pin(&self) -> Option<PathBuf> {
         let pin = from_c_name(&self.maps().control.read().pin);
         (!pin.is_empty()).then(|| PathBuf::from(pin))

@@ -17,9 +17,9 @@ const NANOS: u128 = 1_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct QuantityError {
-    /// What was written.
+    /// The text as written.
     pub text: String,
-    /// What would have been right, with an example.
+    /// Description of what would have been right, with an example.
     pub expected: String,
 }
 
@@ -39,7 +39,7 @@ pub struct Rate {
     burst: u64,
 }
 
-/// What a rate counts over.
+/// Interval of time that a rate counts over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Interval {
     /// `/s`
@@ -81,7 +81,7 @@ impl Rate {
         Rate { amount, interval: Interval::Second, burst: if burst == 0 { 1 } else { burst } }
     }
 
-    /// Whether there is no limit.
+    /// Whether the rate is off, that is without a limit.
     pub fn is_off(self) -> bool {
         self.amount == 0
     }
@@ -111,7 +111,7 @@ impl Rate {
         abi::equic_rate { cost_ns: clamp(cost).max(1), burst_ns: clamp(burst).max(1) }
     }
 
-    /// What a value from the live maps means, in the largest interval that gives whole units.
+    /// Rate that a value from the live maps means, in the largest interval that gives whole units.
     pub fn from_abi(rate: abi::equic_rate) -> Rate {
         if rate.cost_ns == 0 {
             return Rate::OFF;
@@ -217,7 +217,7 @@ const SUFFIXES: [(&str, u64); 12] = [
 /// Reads a whole number with an optional suffix: `1500`, `10MB` (powers of ten), `64KiB` (of two).
 ///
 /// # Errors
-/// When it is not that, or over 2^64 - 1.
+/// The text is no such number, or over 2^64 - 1.
 pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     let error = || wrong(text, SIZE);
     let whole = text.trim();
@@ -262,7 +262,7 @@ const UNITS: [(&str, u64); 8] = [
 /// Reads `250ms`, `1.5s`, `10m`, `1h30m`, `1d`. A bare number other than 0 is refused: of what?
 ///
 /// # Errors
-/// When it is not that, or over 584 years.
+/// The text is no such duration, or over 584 years.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     let error = || wrong(text, DURATION);
     let mut rest = text.trim();
@@ -318,11 +318,16 @@ pub(crate) mod duration {
         Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration,
     };
 
-    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        value: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&format_duration(*value))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
         parse_duration(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }

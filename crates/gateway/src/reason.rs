@@ -40,7 +40,7 @@ impl Reason {
         TABLE[self as usize].drops
     }
 
-    /// What it means, in one line.
+    /// Meaning of the reason, in one line.
     pub fn meaning(self) -> &'static str {
         TABLE[self as usize].meaning
     }

@@ -109,7 +109,7 @@ fn without_privileges_it_says_that_it_cannot_look() {
     });
 }
 
-/// What the children do; with nothing in the environment it is an empty test.
+/// The part of the child processes; with nothing in the environment it is an empty test.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

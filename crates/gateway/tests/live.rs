@@ -473,7 +473,7 @@ fn counters_and_events_tell_what_happened() {
     });
 }
 
-/// What the children do; with nothing in the environment it is an empty test.
+/// The part of the child processes; with nothing in the environment it is an empty test.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

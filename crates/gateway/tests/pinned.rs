@@ -8,7 +8,6 @@ mod support;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use equic_gateway::{
     Action, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode, ObjectSource, Reason,
@@ -56,7 +55,7 @@ fn load(config: &Config, dir: &Path) -> equic_gateway::Result<(Gateway, Option<T
     Gateway::load_pinned(config, &ObjectSource::Embedded, dir, LoadOptions::default())
 }
 
-/// What is pinned there, attached to veth0, and no process with it.
+/// Leaves a gateway pinned in `dir`, attached to veth0 and without a process; returns its program's id.
 fn left_behind(config: &Config, dir: &Path) -> u32 {
     let (gateway, taken) = load(config, dir).unwrap();
     assert_eq!(taken, None);
@@ -401,7 +400,7 @@ fn damage_and_strangers_are_told_apart() {
     });
 }
 
-/// What the children do; with nothing in the environment it is an empty test.
+/// The part of the child processes; with nothing in the environment it is an empty test.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };
@@ -413,11 +412,6 @@ fn child() {
     gateway.attach("veth0", Mode::Native).unwrap();
     gateway.test_run(&Initial::from(A).next(), None).unwrap();
     println!("READY");
-    let owner = loop {
-        if let Some(owner) = gateway.taken_over() {
-            break owner;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let owner = support::await_some("somebody takes over", || gateway.taken_over());
     println!("LEFT to {}", owner.pid);
 }

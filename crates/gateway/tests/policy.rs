@@ -1,4 +1,4 @@
-//! What the operator's tools stand on: whole lists at once, bans as list entries, exact counts of
+//! Tests of the operator's tools: whole lists at once, bans as list entries, exact counts of
 //! refusals, and the report. Needs root.
 
 mod support;
@@ -189,7 +189,7 @@ fn a_report_is_read_whole_by_others() {
     });
 }
 
-/// How long 100,000 entries take: printed, not asserted.
+/// Prints the time that 100,000 entries take; asserts nothing about it.
 #[test]
 fn a_hundred_thousand_entries() {
     in_namespace(|| {

@@ -455,7 +455,7 @@ fn a_socket_in_use_is_left_alone() {
     });
 }
 
-/// What the children do; with nothing in the environment it is an empty test.
+/// The part of the child processes; with nothing in the environment it is an empty test.
 #[test]
 fn child() {
     let Some((role, path)) = support::role() else { return };

@@ -40,17 +40,17 @@ pub enum Case {
     ConnectionMigration,
 }
 
-/// How much is transferred, and over how long.
+/// Amount of data that is transferred, and the link it goes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Size {
-    /// What the QUIC Interop Runner does: 10 Mb/s, megabytes, 50 connections.
+    /// As the QUIC Interop Runner does: 10 Mb/s, megabytes, 50 connections.
     Runner,
     /// The same conditions with less of everything: 40 Mb/s, a fifth of the bytes, 10 connections.
     #[default]
     Small,
 }
 
-/// What a case needs.
+/// Files, links and times that a case needs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Bytes of each file.
@@ -61,9 +61,9 @@ pub struct Plan {
     pub to_server: Link,
     /// The way back.
     pub to_client: Link,
-    /// Whether the client moves, without its doing.
+    /// Moves of the client, without its doing; none: it stays.
     pub rebind: Option<Rebind>,
-    /// How long the client has.
+    /// Time that the client has.
     pub timeout: Duration,
 }
 
@@ -109,7 +109,7 @@ impl Case {
         self.words().1
     }
 
-    /// What it shows.
+    /// Description of the feature that the case shows, for people.
     pub const fn description(self) -> &'static str {
         self.words().2
     }
@@ -181,7 +181,7 @@ impl Case {
         }
     }
 
-    /// Whether the check needs what only a key log shows.
+    /// Whether the check needs facts that only a key log shows.
     pub const fn needs_keys(self) -> bool {
         matches!(
             self,
@@ -196,17 +196,17 @@ impl Case {
         )
     }
 
-    /// Whether the server's certificate is to take more than a first flight may.
+    /// Whether the server's certificate is to take more bytes than a first flight may.
     pub const fn long_certificate(self) -> bool {
         matches!(self, Case::AmplificationLimit)
     }
 
-    /// Whether a page in a browser can show it.
+    /// Whether a page in a browser can show the case.
     pub const fn for_browsers(self) -> bool {
         matches!(self, Case::Http3)
     }
 
-    /// How many connections there are to be.
+    /// Number of connections that there are to be.
     pub const fn handshakes(self, size: Size) -> usize {
         match (self, size) {
             (Case::HandshakeLoss | Case::HandshakeCorruption, Size::Runner) => 50,
@@ -216,7 +216,7 @@ impl Case {
         }
     }
 
-    /// What it needs.
+    /// Files, links and times that the case needs.
     pub fn plan(self, size: Size) -> Plan {
         let link = self.link(size);
         let mut plan = Plan {

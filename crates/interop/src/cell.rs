@@ -16,9 +16,9 @@ use crate::process::Program;
 use crate::trace::{KeyLog, Trace};
 use crate::{Case, Certificates, Implementation, InteropError, Role, Size, files, pcap};
 
-/// How long a server may take until it listens.
+/// Longest time until a server listens.
 const STARTING: Duration = Duration::from_secs(20);
-/// How long a server has to end.
+/// Time that a server has to end.
 const ENDING: Duration = Duration::from_secs(2);
 /// The exit status of an endpoint that does not do the case.
 const UNSUPPORTED: i32 = 127;
@@ -27,20 +27,20 @@ const KEEP: usize = 64 << 20;
 /// Servers' ports: below those that the kernel gives out by itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// What a run is made with.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How much of everything.
+    /// Amount of data in each case.
     pub size: Size,
     /// Certificates, which were written before.
     pub certificates: Certificates,
-    /// Where each cell leaves what was said, captures and key logs.
+    /// Folder in which each cell leaves its logs, captures and key logs.
     pub logs: PathBuf,
-    /// The relay's, and the files'.
+    /// Seed of the relay's random choices and of the files' content.
     pub seed: u64,
 }
 
-/// What became of a cell.
+/// Result of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -52,20 +52,20 @@ pub enum Verdict {
     Failed,
 }
 
-/// What became of a cell, and why.
+/// Result of a cell, and the reason for it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// What.
+    /// The result.
     pub verdict: Verdict,
-    /// Why; empty for a success.
+    /// Reason for the result; empty for a success.
     pub why: String,
-    /// How long it took.
+    /// Seconds that the cell took.
     pub seconds: f64,
-    /// Where the logs are; none if nothing was started.
+    /// Folder of the logs; none if nothing was started.
     pub logs: Option<PathBuf>,
 }
 
-/// Why a cell is no success.
+/// Reason that a cell is no success.
 enum End {
     Unsupported(String),
     Failed(String),

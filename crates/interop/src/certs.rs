@@ -16,7 +16,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Names of the server in the runner's network, and here.
 const NAMES: [&str; 7] =
     ["server", "server4", "server6", "server46", "localhost", "127.0.0.1", "::1"];
-/// What makes a certificate long: so many names of 247 characters, over 7,500 bytes.
+/// Number of names of 247 characters that make a certificate long: over 7,500 bytes.
 const LONG_NAMES: usize = 34;
 
 /// Two folders of certificates of one authority.

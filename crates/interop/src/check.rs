@@ -1,4 +1,4 @@
-//! Whether a trace shows what its case is about. The conditions are those of the QUIC Interop Runner.
+//! Checks that a trace shows what its case is about. The conditions are those of the QUIC Interop Runner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::{Case, Size};
 
 /// TLS_CHACHA20_POLY1305_SHA256 (RFC 8446 B.4).
 const CHACHA20: u16 = 0x1303;
-/// What a server has to send in Handshake packets for the long certificate to be in them, in bytes.
+/// Bytes that a server has to send in Handshake packets for the long certificate to be in them.
 const LONG_HANDSHAKE: u64 = 7500;
-/// What a server of `multiplexing` may allow at first.
+/// Most streams that a server of `multiplexing` may allow at first.
 const MAX_STREAMS: u64 = 1000;
-/// How much of the requests of `zerortt` may be in 1-RTT packets, in bytes: half of 40 names.
+/// Most bytes of the requests of `zerortt` that may be in 1-RTT packets: half of 40 names.
 const MAX_LATE_REQUESTS: usize = 40 * 250 / 2;
 
-/// How long a client may take to answer a PATH_CHALLENGE, on a machine that has much else to do.
+/// Longest time for a client to answer a PATH_CHALLENGE, on a machine that has much else to do.
 const ANSWERING: Duration = Duration::from_millis(50);
 
-/// What there is to judge.
+/// Evidence by which a cell is judged.
 pub(crate) struct Evidence<'a> {
     pub(crate) case: Case,
     pub(crate) size: Size,
@@ -37,7 +37,7 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// What is missing, if anything.
+/// Checks the evidence; the error says what is missing.
 pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     let (case, trace) = (evidence.case, evidence.trace);
     if case == Case::VersionNegotiation {

@@ -1,9 +1,9 @@
-//! What keeps a run from being made. What an implementation does wrong is no error, but an outcome.
+//! Errors that keep a run from being made. A mistake of an implementation is no error, but an outcome.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a run cannot be made.
+/// Reason that a run cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InteropError {
@@ -12,9 +12,9 @@ pub enum InteropError {
     File {
         /// "read", "write" or "create".
         what: &'static str,
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -23,15 +23,15 @@ pub enum InteropError {
     Registry {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of what is wrong with the list, for people.
         reason: String,
     },
     /// No implementation has this name.
     #[error("there is no implementation {name:?}: there are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name as given.
         name: String,
-        /// What there is.
+        /// The names that there are.
         known: String,
     },
     /// Certificates could not be made.

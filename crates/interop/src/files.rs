@@ -53,7 +53,7 @@ Promise.all({list}.map(async name => {{
     Ok(PAGE)
 }
 
-/// What is wrong with the downloads, if anything.
+/// Compares the downloads with the files served; the error says what is wrong.
 pub(crate) fn compare(www: &Path, downloads: &Path, names: &[String]) -> Result<(), String> {
     let listed = std::fs::read_dir(downloads).map_err(|error| format!("no downloads: {error}"))?;
     let mut came = BTreeSet::new();

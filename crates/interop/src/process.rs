@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// How often a program is looked at.
+/// Time between two looks at a program.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A program at work. Dropping it kills its group.
@@ -47,7 +47,7 @@ impl Program {
         Ok(Program { child, group, ended: None })
     }
 
-    /// Whether it has ended. It is not waited for yet, so its id stays its own.
+    /// Whether the program has ended. It is not waited for yet, so its id stays its own.
     pub(crate) fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         self.ended.is_some()

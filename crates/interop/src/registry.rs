@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::{Case, InteropError};
 
-/// Which end of a connection.
+/// The end of a connection that an implementation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -37,9 +37,9 @@ impl Role {
 pub struct Implementation {
     /// Its name.
     pub name: String,
-    /// Where it is from.
+    /// Address of the implementation's web page.
     pub url: String,
-    /// What it can be.
+    /// Ends of a connection that the implementation can be.
     pub roles: Vec<Role>,
     /// Program and arguments.
     pub command: Vec<String>,

@@ -15,20 +15,20 @@ pub struct Matrix {
     pub clients: Vec<String>,
     /// Names, in the order of columns.
     pub servers: Vec<String>,
-    /// What was run.
+    /// Cases that were run.
     pub cases: Vec<Case>,
-    /// Where each is from.
+    /// Address of each implementation's web page, by name.
     pub urls: BTreeMap<String, String>,
-    /// By client, server, case.
+    /// Results by client, server, case.
     pub cells: BTreeMap<(String, String, Case), Outcome>,
 }
 
-/// When a run was, in seconds since 1970.
+/// Start and end of a run, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
-    /// When it began.
+    /// Start of the run.
     pub start: f64,
-    /// When it ended.
+    /// End of the run.
     pub end: f64,
 }
 
@@ -41,12 +41,12 @@ impl Matrix {
         self.cases.iter().filter(became).map(|case| case.abbreviation()).collect()
     }
 
-    /// What became of a case.
+    /// Result of a case between a client and a server; none if it was not run.
     pub fn cell(&self, client: &str, server: &str, case: Case) -> Option<&Outcome> {
         self.cells.get(&(client.to_owned(), server.to_owned(), case))
     }
 
-    /// How many cells became `verdict`.
+    /// Number of cells with the result `verdict`.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.cells.values().filter(|cell| cell.verdict == verdict).count()
     }

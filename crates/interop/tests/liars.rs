@@ -43,7 +43,7 @@ fn main() {
     println!("liars: {run} passed");
 }
 
-/// What this program is when a cell starts it: the first argument says how it lies.
+/// Plays the endpoint when a cell starts this program: the first argument says how it lies.
 fn endpoint() -> ! {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let how = std::env::args().nth(1).unwrap_or_default();
@@ -157,16 +157,14 @@ fn a_client_that_copies_without_a_packet(stage: &Stage) {
 fn a_client_that_hangs(stage: &Stage) {
     let stop = AtomicBool::new(false);
     let (client, server) = (stage.liar("hangs"), stage.liar("idle"));
-    let start = Instant::now();
     let outcome = std::thread::scope(|scope| {
         let running =
             scope.spawn(|| cell::run(&stage.settings, &client, &server, Case::Handshake, &stop));
         // What a deadline does, without its minute.
         let child = stage.settings.logs.join("liar_liar/handshake/client/child");
-        while !fs::read_to_string(&child).is_ok_and(|id| !id.is_empty()) {
-            assert!(start.elapsed() < Duration::from_secs(30), "the client does not start");
-            sleep(Duration::from_millis(5));
-        }
+        until("the client has started", || {
+            fs::read_to_string(&child).is_ok_and(|id| !id.is_empty())
+        });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         running.join().expect("no panic")
     });
@@ -175,10 +173,16 @@ fn a_client_that_hangs(stage: &Stage) {
     let child = stage.settings.logs.join("liar_liar/handshake/client/child");
     let child = fs::read_to_string(child).expect("it was started");
     // Killed with its group; whoever inherits it may not have waited for it yet.
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
-    {
-        assert!(Instant::now() < deadline, "{child} is left behind");
+    until("it is gone", || {
+        fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
+/// Waits for a condition, far longer than it takes to come true.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
         sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! What it costs to look at a gateway whose tables are full: `make bench-reading`.
+//! Cost of looking at a gateway whose tables are full: `make bench-reading`.
 //!
 //! Milliseconds per reading, as `equic gateway watch` does one every second and the metrics one per
 //! scrape. Readings of all kinds are interleaved; the tables are filled through BPF_PROG_TEST_RUN, and

@@ -16,9 +16,9 @@ use signal_hook::iterator::Signals;
 use crate::state::{LabRecord, NETNS_DIR, PREFIX, record_paths};
 use crate::{Lab, LabError};
 
-/// How long processes have between SIGTERM and SIGKILL.
+/// Time that processes have between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long the kernel has to carry out SIGKILL.
+/// Time that the kernel has to carry out SIGKILL.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 /// A record that cannot be read may still be being written, but not for this long.
 const UNREADABLE_FOR: Duration = Duration::from_secs(60);
@@ -28,14 +28,14 @@ pub(crate) static BUILDING: RwLock<()> = RwLock::new(());
 /// Labs of this process that are not removed yet.
 static LIVE: Mutex<Vec<LabRecord>> = Mutex::new(Vec::new());
 
-/// What [`Lab::sweep`] did.
+/// Result of [`Lab::sweep`].
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// Ids of the labs it removed.
+    /// Ids of the labs that were removed.
     pub removed: Vec<String>,
-    /// Ids of the labs it left alone, because their owners run.
+    /// Ids of the labs that were left alone, because their owners run.
     pub alive: Vec<String>,
-    /// What it could not read or remove.
+    /// Errors of what could not be read or removed.
     pub failed: Vec<LabError>,
 }
 
@@ -181,7 +181,7 @@ fn stop_processes(namespaces: &[Identity]) -> Result<(), LabError> {
     if left.is_empty() {
         return Ok(());
     }
-    signal_all(&left, libc::SIGTERM);
+    signal_all(&left, SIGTERM);
     wait_all(&left, GRACE);
     // A process may fork while it is looked at: look again.
     for _ in 0..5 {

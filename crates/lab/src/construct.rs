@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::state::{LabRecord, NETNS_DIR, NamespaceRecord};
 use crate::{LabError, Namespace};
 
-/// How long the first datagrams may take.
+/// Longest time that the first datagrams may take to arrive.
 const READY_LIMIT: Duration = Duration::from_secs(5);
 /// `ip` processes at a time.
 const PARALLEL: usize = 8;

@@ -1,9 +1,9 @@
-//! What can go wrong with a lab, and how to mend it.
+//! Errors of a lab, and how to mend them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a lab could not be built, entered or removed.
+/// Reason that a lab could not be built, entered or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
@@ -24,7 +24,7 @@ pub enum LabError {
     Ip {
         /// The namespace being set up, or `/run/netns` when namespaces were being made.
         namespace: String,
-        /// What `ip` said, with the line it was given.
+        /// Message of `ip`, with the line it was given.
         message: String,
     },
     /// A file or system call failed.
@@ -43,7 +43,7 @@ pub enum LabError {
         from: String,
         /// Address that did not answer.
         to: String,
-        /// How long it was tried, in seconds.
+        /// Time for which an answer was awaited, in seconds.
         seconds: u64,
     },
     /// The record of a lab is not readable.

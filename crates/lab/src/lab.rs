@@ -12,7 +12,7 @@ use crate::plan::{IFNAME, Plan};
 use crate::state::{LabRecord, NamespaceRecord, PREFIX, pid_namespace, start_ticks};
 use crate::{LabError, Namespace};
 
-/// What a lab shall be like; made by [`Lab::builder`].
+/// Settings of a lab that is to be built; made by [`Lab::builder`].
 #[derive(Debug, Clone)]
 pub struct LabBuilder {
     name: String,
@@ -23,7 +23,7 @@ pub struct LabBuilder {
 }
 
 impl LabBuilder {
-    /// How many clients, 1 (the default) to [`MAX_CLIENTS`](crate::plan::MAX_CLIENTS).
+    /// Sets the number of clients, 1 (the default) to [`MAX_CLIENTS`](crate::plan::MAX_CLIENTS).
     #[must_use]
     pub fn clients(mut self, clients: usize) -> Self {
         self.clients = clients;

@@ -19,17 +19,17 @@ const TABLE: &str = "netdev equic_lab";
 /// As many sources as the gateway's table has by default.
 const SOURCES: u32 = 65_536;
 
-/// What is let through.
+/// Rules for what is let through to the server.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// UDP port of the server.
     pub port: u16,
     /// Initials a second from one address.
     pub initials_per_second: u32,
-    /// How many may come at once. A connection takes two to three: the answer to the server's first
-    /// flight begins with one.
+    /// Initials from one address that may come at once. A connection takes two to three: the answer
+    /// to the server's first flight begins with one.
     pub burst: u32,
-    /// Whose packets are dropped, whatever they are.
+    /// Prefixes whose packets are dropped, whatever they are.
     pub deny: Vec<Ipv4Net>,
 }
 

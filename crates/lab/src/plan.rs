@@ -1,4 +1,4 @@
-//! Who has which address in a lab, and the lines `ip` is given to make it so.
+//! Addresses of all nodes of a lab, and the lines that have `ip` set them up.
 //!
 //! Everything is a function of the client's number, so that floods can find a link-layer address
 //! without asking the neighbour table. The ranges exist inside the lab's namespaces only.
@@ -78,8 +78,8 @@ fn ipv6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, c, host, 0, 0, 0, 1)
 }
 
-/// Where answers to spoofed addresses go: nobody has it; its link-layer address is the bridge's own,
-/// and the switch forwards nothing.
+/// Addresses that answers to spoofed addresses are routed to: nobody has them; their link-layer
+/// address is the bridge's own, and the switch forwards nothing.
 fn nowhere() -> (Ipv4Addr, Ipv6Addr) {
     let [a, b, c] = IPV6_BASE;
     (
@@ -109,7 +109,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Checks what the caller asked for and gives everybody an address.
-    pub fn new(
+    pub(crate) fn new(
         clients: usize,
         extra: &[(usize, IpNet)],
         mtu: u32,
@@ -160,7 +160,7 @@ impl Plan {
     }
 
     /// Lines for `ip -n SWITCH`: the bridge, and a veth pair into every other namespace.
-    pub fn switch_lines(&self, server_ns: &str, client_ns: &[String]) -> String {
+    pub(crate) fn switch_lines(&self, server_ns: &str, client_ns: &[String]) -> String {
         let mut lines = format!(
             "link add {BRIDGE} address {} mtu {} type bridge stp_state 0 forward_delay 0 \
              mcast_snooping 0 ageing_time 100000000\n",
@@ -189,7 +189,7 @@ impl Plan {
     }
 
     /// Lines for `ip -n SERVER`.
-    pub fn server_lines(&self) -> String {
+    pub(crate) fn server_lines(&self) -> String {
         let mut lines = host_lines(&self.server);
         let (nowhere4, nowhere6) = nowhere();
         let bridge = mac(SWITCH_HOST);
@@ -208,7 +208,7 @@ impl Plan {
     }
 
     /// Lines for `ip -n CLIENT`.
-    pub fn client_lines(&self, host: &Host) -> String {
+    pub(crate) fn client_lines(&self, host: &Host) -> String {
         let mut lines = host_lines(host);
         lines += &neighbour_line(self.server.ipv4.into(), self.server.mac);
         lines += &neighbour_line(self.server.ipv6.into(), self.server.mac);

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LabError, Namespace};
 
-/// Where the records are.
+/// Directory of the records.
 pub(crate) const STATE_DIR: &str = "/run/equic-lab";
-/// Where namespaces have names (ip-netns(8)).
+/// Directory in which namespaces have names (ip-netns(8)).
 pub(crate) const NETNS_DIR: &str = "/run/netns";
-/// What the name of every namespace of a lab begins with.
+/// Beginning of the names of all namespaces of labs.
 pub(crate) const PREFIX: &str = "eqlab-";
 
 /// A lab as its record on disk tells it.
@@ -26,7 +26,7 @@ pub struct LabRecord {
     pub id: String,
     /// Process that owns the lab.
     pub pid: u32,
-    /// When that process started, in clock ticks since boot (proc_pid_stat(5), field 22).
+    /// Start of that process, in clock ticks since boot (proc_pid_stat(5), field 22).
     pub start_ticks: u64,
     /// Inode of the owner's PID namespace; `pid` means nothing outside it.
     pub pid_namespace: u64,

@@ -1,4 +1,4 @@
-//! What a network does to packets, without a network: one model of a link's rate, delay, queue, loss,
+//! Effects of a network on packets, without a network: one model of a link's rate, delay, queue, loss,
 //! corruption, duplication and reordering. The relay in user space, the transport's tests in virtual
 //! time and whatever simulates stand on the same one.
 //!

@@ -17,7 +17,7 @@ pub struct Link {
     /// Bytes that each packet takes up on the link besides those that the port is told of, such as 28
     /// of IPv4 and UDP headers.
     pub overhead: usize,
-    /// What waits for a limited rate; a packet that finds the queue full is dropped (drop-tail).
+    /// Limit of the packets that wait for a limited rate; one that finds the queue full is dropped (drop-tail).
     pub queue: Queue,
     /// Packets larger than this, in bytes without [`Link::overhead`], are dropped; none: no limit.
     pub mtu: Option<usize>,
@@ -35,13 +35,13 @@ pub struct Link {
     pub duplicate: Chance,
     /// Packets that arrive later by [`Link::reorder_by`], behind those sent after them.
     pub reorder: Chance,
-    /// How much later the packets of [`Link::reorder`] arrive.
+    /// Extra delay of the packets that [`Link::reorder`] picks.
     pub reorder_by: Duration,
     /// Times in which nothing arrives.
     pub stall: Stall,
 }
 
-/// How often something happens to a packet.
+/// Frequency with which something happens to a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Chance {
     /// Percentage of packets, from 0 to 100.
@@ -93,7 +93,7 @@ pub struct Stall {
     pub most: Duration,
 }
 
-/// Why there is no such link.
+/// Reason for which there can be no such link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -121,10 +121,10 @@ impl std::fmt::Display for LinkError {
 impl std::error::Error for LinkError {}
 
 impl Link {
-    /// Whether there can be such a link.
+    /// Checks whether there can be such a link.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Reason for which there can be no such link.
     pub fn check(&self) -> Result<(), LinkError> {
         let chances =
             [self.drop, self.corrupt, self.duplicate, self.reorder].map(|one| one.percent);

@@ -68,13 +68,13 @@ pub(crate) struct LossState {
 }
 
 impl LossState {
-    pub fn new(loss: Loss, seed: u64) -> LossState {
+    pub(crate) fn new(loss: Loss, seed: u64) -> LossState {
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x6c6f_7373_2e72_7321);
         LossState { loss, rng, bad: false }
     }
 
     /// Whether the next packet, of so many bytes on the link, is lost.
-    pub fn loses(&mut self, bytes: usize) -> bool {
+    pub(crate) fn loses(&mut self, bytes: usize) -> bool {
         match self.loss {
             Loss::None => false,
             Loss::BitErrors(rate) => {

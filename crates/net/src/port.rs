@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::loss::LossState;
 use crate::{Chance, Link, Queue};
 
-/// What befell a packet.
+/// Fate of a packet on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
@@ -47,9 +47,9 @@ impl Fate {
 /// One byte that was changed on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corruption {
-    /// Which byte of the packet, from 0.
+    /// Index of the changed byte in the packet, counted from 0.
     pub position: usize,
-    /// By what it is XORed; never 0.
+    /// Value that the byte is XORed with; never 0.
     pub flip: u8,
 }
 
@@ -62,16 +62,16 @@ impl Corruption {
     }
 }
 
-/// What befalls a packet.
+/// Everything that a link does to one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// By name.
+    /// Fate of the packet, by name.
     pub fate: Fate,
-    /// When the packet arrives, if it does; else when it was sent.
+    /// Time at which the packet arrives, if it does; else the time at which it was sent.
     pub arrival: Duration,
-    /// When its copy arrives, of one that arrives twice.
+    /// Time at which the packet's copy arrives; none unless it is duplicated.
     pub copy: Option<Duration>,
-    /// What is changed, of one that is corrupted.
+    /// Change to one of the packet's bytes; none unless it is corrupted.
     pub corruption: Option<Corruption>,
 }
 
@@ -81,15 +81,15 @@ pub struct Port {
     link: Link,
     rng: Xoshiro256PlusPlus,
     loss: LossState,
-    /// How many packets were sent.
+    /// Number of packets sent so far.
     number: u64,
     dropped: u32,
     corrupted: u32,
     duplicated: u32,
     reordered: u32,
-    /// When the last packet has left, for a limited rate.
+    /// Time at which the last packet sent has left, for a limited rate.
     free_at: Duration,
-    /// When each packet that waits will have left, and its bytes.
+    /// For each packet that waits, the time at which it will have left, and its size in bytes.
     queue: VecDeque<(Duration, usize)>,
     queued_bytes: usize,
     /// Nothing arrives before.
@@ -147,7 +147,7 @@ impl Port {
         }
     }
 
-    /// What befalls a packet of `len` bytes that is sent `now`, the time since the start. Packets are
+    /// Decides the fate of a packet of `len` bytes that is sent `now`, the time since the start. Packets are
     /// sent in the order of time.
     pub fn send(&mut self, now: Duration, len: usize) -> Verdict {
         self.number += 1;
@@ -199,7 +199,7 @@ impl Port {
         (left + self.link.delay + self.link.jitter.mul_f64(jitter)).max(self.stalled_until)
     }
 
-    /// When the last bit has left; `None` if the queue is full.
+    /// Time at which the packet's last bit has left; `None` if the queue is full.
     fn serialise(&mut self, now: Duration, len: usize) -> Option<Duration> {
         let Some(rate) = self.link.rate else { return Some(now) };
         while let Some(&(left, bytes)) = self.queue.front()
@@ -226,7 +226,7 @@ impl Port {
     }
 }
 
-/// Whether it happens this time, after it has happened `in_a_row` times.
+/// Whether `chance` strikes this packet, after it has struck the `in_a_row` packets before it.
 fn happens(chance: Chance, drawn: f64, in_a_row: &mut u32) -> bool {
     let enough = chance.burst > 0 && *in_a_row >= chance.burst;
     if drawn < chance.percent && !enough {

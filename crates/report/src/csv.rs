@@ -12,7 +12,7 @@ pub enum CsvError {
     Row {
         /// Counted from 1, without the header.
         row: usize,
-        /// What does not fit.
+        /// Reason for which the row does not fit.
         reason: String,
     },
     /// The file could not be written.

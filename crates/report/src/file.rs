@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub struct WriteError {
     /// The file that was to be written.
     pub path: PathBuf,
-    /// What the system said.
+    /// Error from the system.
     pub source: std::io::Error,
 }
 

@@ -1,6 +1,6 @@
 //! Results: how measurements are kept, summed up and shown.
 //!
-//! What lives here, from numbers to pictures:
+//! Contents, from numbers to pictures:
 //!
 //! * [`stats`]: one sample of numbers and what can be said about it; [`timeline`]: events into rates.
 //! * [`schema`]: the versioned envelope every JSON result travels in, and the machine it was made on.

@@ -120,7 +120,7 @@ pub fn percent_of(part: u64, whole: u64) -> String {
     percent(part as f64 / whole as f64)
 }
 
-/// How much `new` differs from `old`, relative to `old`: `+30.9 %`, `-65.0 %`; [`MISSING`] when `old`
+/// Difference of `new` from `old`, relative to `old`: `+30.9 %`, `-65.0 %`; [`MISSING`] when `old`
 /// is zero.
 #[must_use]
 pub fn change(old: f64, new: f64) -> String {

@@ -32,9 +32,9 @@ pub enum SchemaError {
         "the report is `{found}`, and `{expected}` is needed: use the release of eQUIC that wrote it"
     )]
     Mismatch {
-        /// What the reader knows.
+        /// Schema that the reader knows.
         expected: SchemaName,
-        /// What the report says it is.
+        /// Schema that the report says it has.
         found: SchemaName,
     },
     /// The file could not be written.
@@ -158,17 +158,17 @@ pub enum MachineError {
     /// A file of /proc cannot be read.
     #[error("cannot read {}: {source}; is /proc mounted?", path.display())]
     Read {
-        /// Which file.
+        /// File that cannot be read.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the system.
         source: std::io::Error,
     },
     /// A file of /proc lacks what should be in it.
     #[error("{} has no {what}", path.display())]
     Missing {
-        /// Which file.
+        /// File that lacks the entry.
         path: PathBuf,
-        /// What was looked for.
+        /// Entry that was looked for.
         what: &'static str,
     },
 }
@@ -242,9 +242,9 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 pub struct Report<T> {
     /// The shape of `data`.
     pub schema: SchemaName,
-    /// When the measurement began.
+    /// Time at which the measurement began.
     pub created: Timestamp,
-    /// Where it was made.
+    /// Machine that the measurement was made on.
     pub machine: Machine,
     /// The command line that made it, one argument each.
     pub command: Vec<String>,

@@ -22,11 +22,11 @@ pub mod ranks;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// What a median absolute deviation is multiplied with to estimate the standard deviation of a normal
+/// Factor on a median absolute deviation that estimates the standard deviation of a normal
 /// distribution: 1 / (the 0.75 quantile of the standard normal distribution).
 pub const MAD_TO_SIGMA: f64 = 1.482_602_218_505_602;
 
-/// How many resamples give a 95 % interval whose ends are stable to about two digits.
+/// Number of resamples that gives a 95 % interval whose ends are stable to about two digits.
 pub const RESAMPLES: usize = 2_000;
 
 /// A sample: finite values in ascending order, and how many were left out because they were not finite.
@@ -71,19 +71,19 @@ impl Sample {
         &self.sorted
     }
 
-    /// How many values there are.
+    /// Number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 
-    /// How many values were left out because they were NaN or infinite.
+    /// Number of values that were left out because they were NaN or infinite.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.left_out
@@ -237,7 +237,7 @@ pub struct Interval {
 /// ranks, values that occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
     /// The smallest.
     pub min: f64,

@@ -11,7 +11,7 @@ use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, TableStyle,
 };
 
-/// How a table is drawn.
+/// Style in which a table is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Use colours and bold.
@@ -69,7 +69,7 @@ impl Style {
     }
 }
 
-/// What a cell's colour says. Without colour nothing is lost: tones only repeat what the text says.
+/// Meaning of a cell's colour. Without colour nothing is lost: tones only repeat what the text says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Nothing in particular.
@@ -177,7 +177,7 @@ impl Table {
         self
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use equic_sim::quic::{Algorithm, Bulk, BulkReceiver, TransportConfig, bulk};
+use equic_sim::quic::{Algorithm, Bulk, BulkReceiver, bulk};
 use equic_sim::{Direction, Simulation, Time, simple};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,8 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let link = Direction::new(10_000_000, Duration::from_millis(50)).loss_percent(1.0);
             let named = simple(link);
             let mut run = Simulation::new(named.topology, seed)?;
-            let transport = TransportConfig { congestion, ..TransportConfig::default() };
-            let transfer = Bulk { transport, ..Bulk::new(1_000_000 * megabytes) };
+            let transfer = Bulk::new(1_000_000 * megabytes).congestion(congestion);
             let ids = bulk(&mut run, named.clients[0], named.servers[0], &transfer)?;
             run.run(Time::from_secs(100_000))?;
             events += run.events();
@@ -34,10 +33,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let wall = begun.elapsed().as_secs_f64();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>();
-        let spread = (variance / (times.len() as f64 - 1.0)).sqrt();
+        let spread = (variance / (times.len() as f64 - 1.0).max(1.0)).sqrt();
         println!(
             "{:8} {mean:6.1} s, spread {spread:4.1} s; {:.4} s of this machine a run, {:.2} M events/s",
-            format!("{congestion:?}"),
+            congestion.to_string(),
             wall / runs as f64,
             events as f64 / wall / 1e6,
         );

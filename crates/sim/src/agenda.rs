@@ -37,33 +37,33 @@ pub(crate) struct Agenda {
 
 impl Agenda {
     /// With so many sources, from 0, none of which has a moment.
-    pub fn new(sources: usize) -> Agenda {
+    pub(crate) fn new(sources: usize) -> Agenda {
         Agenda { places: vec![NOWHERE; sources], ..Agenda::default() }
     }
 
     /// One more source.
-    pub fn add(&mut self) -> u32 {
+    pub(crate) fn add(&mut self) -> u32 {
         self.places.push(NOWHERE);
         (self.places.len() - 1) as u32
     }
 
     /// Sources, with a moment or without.
-    pub fn sources(&self) -> u64 {
+    pub(crate) fn sources(&self) -> u64 {
         self.places.len() as u64
     }
 
     /// Sources that have a moment.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 
     /// The moment of the first entry.
-    pub fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|entry| entry.at)
     }
 
     /// Takes the first entry's turn. [`Agenda::set`] has to be called for its source before the next.
-    pub fn fire(&mut self) -> Option<(Time, u32)> {
+    pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
         let first = self.heap.first()?;
         debug_assert!(self.firing.is_none(), "a source has fired and was not set again");
         self.firing = Some(first.source);
@@ -72,7 +72,7 @@ impl Agenda {
 
     /// The source's next moment; none: nothing happens there of itself. A moment that is as it was keeps its
     /// turn.
-    pub fn set(&mut self, source: u32, at: Option<Time>) {
+    pub(crate) fn set(&mut self, source: u32, at: Option<Time>) {
         let place = self.places[source as usize];
         let fired = self.firing == Some(source);
         if fired {

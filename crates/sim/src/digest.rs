@@ -9,12 +9,12 @@ use crate::time::Time;
 pub(crate) struct Digest(u64);
 
 impl Digest {
-    pub fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.0
     }
 
     /// When a packet arrived, what it says and how it is marked.
-    pub fn add(&mut self, now: Time, packet: &Packet) {
+    pub(crate) fn add(&mut self, now: Time, packet: &Packet) {
         let flow = u64::from(packet.flow.0) << 8 | packet.ecn as u64;
         let mut sum = mix(mix(self.0, now.as_nanos()), flow);
         sum = mix(sum, u64::from(packet.ip_bytes) << 32 | u64::from(packet.payload));

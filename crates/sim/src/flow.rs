@@ -35,24 +35,24 @@ pub struct FlowStats {
 pub(crate) struct Flow(FlowStats);
 
 impl Flow {
-    pub fn stats(&self) -> FlowStats {
+    pub(crate) fn stats(&self) -> FlowStats {
         self.0
     }
 
-    pub fn on_sent(&mut self, now: Time, packet: &Packet) {
+    pub(crate) fn on_sent(&mut self, now: Time, packet: &Packet) {
         self.0.sent += 1;
         self.0.sent_bytes += u64::from(packet.ip_bytes);
         self.0.first_sent.get_or_insert(now);
     }
 
-    pub fn on_delivered(&mut self, now: Time, packet: &Packet) {
+    pub(crate) fn on_delivered(&mut self, now: Time, packet: &Packet) {
         self.0.delivered += 1;
         self.0.delivered_bytes += u64::from(packet.ip_bytes);
         self.0.marked += u64::from(packet.ecn == Ecn::Ce);
         self.0.last_delivered = Some(now);
     }
 
-    pub fn on_dropped(&mut self, cause: DropCause) {
+    pub(crate) fn on_dropped(&mut self, cause: DropCause) {
         match cause {
             DropCause::Full | DropCause::Early => self.0.dropped += 1,
             DropCause::Lost => self.0.lost += 1,

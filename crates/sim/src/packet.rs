@@ -139,7 +139,7 @@ pub(crate) struct Packet {
 
 /// Why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropCause {
+pub(crate) enum DropCause {
     /// The queue was full.
     Full,
     /// The queue dropped it before it was full (RED, CoDel).
@@ -162,24 +162,24 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub fn new(size: usize) -> Pool {
+    pub(crate) fn new(size: usize) -> Pool {
         Pool { size, free: Vec::new() }
     }
 
     /// A buffer of the pool's size; what is in it is left over from another packet.
-    pub fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         self.free.pop().unwrap_or_else(|| vec![0; self.size])
     }
 
     /// Takes a buffer back; those of packets without payload are none.
-    pub fn give(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         if buffer.len() == self.size {
             self.free.push(buffer);
         }
     }
 
     /// The packet once more.
-    pub fn copy(&mut self, packet: &Packet) -> Packet {
+    pub(crate) fn copy(&mut self, packet: &Packet) -> Packet {
         let buffer = if packet.buffer.is_empty() {
             Vec::new()
         } else {

@@ -140,7 +140,7 @@ pub(crate) struct Port {
 
 impl Port {
     /// Of a direction that was checked; with the seeds of its queue and of what happens on the way.
-    pub fn new(direction: &Direction, queue_seed: u64, wire_seed: u64) -> Port {
+    pub(crate) fn new(direction: &Direction, queue_seed: u64, wire_seed: u64) -> Port {
         let wire = &direction.wire;
         let in_order = wire.jitter.is_zero() && wire.reorder.percent == 0.0;
         let way = if in_order {
@@ -171,17 +171,17 @@ impl Port {
         }
     }
 
-    pub fn stats(&self) -> PortStats {
+    pub(crate) fn stats(&self) -> PortStats {
         PortStats { marked: self.queue.marked(), ..self.stats }
     }
 
     /// Packets and bytes that wait.
-    pub fn waiting(&self) -> (usize, u64) {
+    pub(crate) fn waiting(&self) -> (usize, u64) {
         (self.queue.packets(), self.queue.bytes())
     }
 
     /// When [`Port::step`] is to be called.
-    pub fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         let turn = (self.queue.packets() > 0).then_some(self.free_at);
         match (self.way.next(), turn) {
             (Some(arrival), Some(turn)) => Some(arrival.min(turn)),
@@ -190,7 +190,13 @@ impl Port {
     }
 
     /// A packet is to be sent.
-    pub fn offer(&mut self, now: Time, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
+    pub(crate) fn offer(
+        &mut self,
+        now: Time,
+        mut packet: Packet,
+        pool: &mut Pool,
+        dropped: &mut Dropped,
+    ) {
         self.stats.offered += 1;
         if packet.ip_bytes > self.mtu {
             self.stats.too_large += 1;
@@ -215,7 +221,12 @@ impl Port {
     }
 
     /// The moment of [`Port::next`] has come: a packet arrives, or the next one goes.
-    pub fn step(&mut self, now: Time, pool: &mut Pool, dropped: &mut Dropped) -> Option<Packet> {
+    pub(crate) fn step(
+        &mut self,
+        now: Time,
+        pool: &mut Pool,
+        dropped: &mut Dropped,
+    ) -> Option<Packet> {
         if self.way.next().is_some_and(|arrival| arrival <= now) {
             return self.way.pop();
         }

@@ -7,16 +7,14 @@
 //! application has nothing to send.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
-use equic_transport::connection::{
-    Arrival, CloseReason, Event, InsecureNullConfig, StartError, Stats,
+use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
+use equic_transport::{
+    Arrival, CloseReason, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome,
+    StartError, Stats, StreamEvent, StreamId, Timestamp, VarInt,
 };
-use equic_transport::crypto::null::InsecureNullCrypto;
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::ReadOutcome;
-use equic_transport::{Connection, Timestamp};
 use equic_wire::packet::LongInvariant;
-use equic_wire::{ConnectionId, Direction, StreamId, VarInt};
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
@@ -24,8 +22,8 @@ use crate::simulation::{AgentId, Simulation};
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
-pub use equic_transport::congestion::Algorithm;
-pub use equic_transport::connection::TransportConfig;
+pub use equic_transport::TransportConfig;
+pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 
 /// Bytes that are written and read at a time.
 const CHUNK: usize = 16 * 1024;
@@ -47,6 +45,13 @@ impl Bulk {
     /// From the start of the run, with the transport as usual.
     pub fn new(bytes: u64) -> Bulk {
         Bulk { bytes, start: Time::START, transport: TransportConfig::default() }
+    }
+
+    /// With this congestion control: an [`Algorithm`], or one of your own.
+    #[must_use]
+    pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> Bulk {
+        self.transport.congestion = Arc::new(factory);
+        self
     }
 }
 
@@ -225,8 +230,7 @@ impl BulkSender {
         let Some(connection) = &mut self.end.connection else { return };
         let mut done = false;
         while let Some(event) = connection.poll_event() {
-            use equic_transport::stream::StreamEvent::Finished;
-            done |= matches!(event, Event::Stream(Finished(_)));
+            done |= matches!(event, Event::Stream(StreamEvent::Finished(_)));
         }
         if self.stream.is_none() && connection.is_connected() {
             self.stream = connection.open(Direction::Unidirectional);

@@ -78,7 +78,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// `known`: whether what is to be recorded is there.
-    pub fn new(recording: Recording, known: bool) -> Result<Recorder, RecordError> {
+    pub(crate) fn new(recording: Recording, known: bool) -> Result<Recorder, RecordError> {
         if recording.interval.is_zero() {
             return Err(RecordError::Interval);
         }
@@ -93,21 +93,21 @@ impl Recorder {
         })
     }
 
-    pub fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         self.recording.interval
     }
 
-    pub fn records(&self) -> &[Record] {
+    pub(crate) fn records(&self) -> &[Record] {
         &self.records
     }
 
     /// Whether it has written down as much as it may.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let each = 5 * self.recording.ports.len() + self.recording.agents.len() + 1;
         self.records.len() * each >= MOST_VALUES
     }
 
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         now: Time,
         port: impl Fn(PortId) -> (PortStats, (usize, u64)),

@@ -168,15 +168,21 @@ impl Simulation {
         Ok(id)
     }
 
-    /// Sets an agent in its place. One that was there is gone.
+    /// Sets an agent in its place, which [`Simulation::address`] gave. One that was there is called no more,
+    /// and waited for no more.
     pub fn attach(&mut self, address: Address, agent: Box<dyn Agent>) -> AgentId {
         let id = AgentId(self.agents.len() as u32);
+        let place = &mut self.residents[address.node.0 as usize][usize::from(address.port) - 1];
+        if let Some(before) = place.replace(id) {
+            let before = &mut self.agents[before.0 as usize];
+            self.agenda.set(before.source, None);
+            self.working -= usize::from(std::mem::take(&mut before.working));
+        }
         let source = self.agenda.add();
         self.callers.push(Some(id));
         let working = agent.status() == Status::Working;
         self.working += usize::from(working);
         self.agents.push(Inhabitant { agent, address, source, working });
-        self.residents[address.node.0 as usize][usize::from(address.port) - 1] = Some(id);
         if self.started {
             self.serve(id);
         }
@@ -222,7 +228,12 @@ impl Simulation {
     pub fn run(&mut self, limit: Time) -> Result<End, Stuck> {
         if !self.started {
             self.started = true;
-            (0..self.agents.len() as u32).for_each(|index| self.serve(AgentId(index)));
+            for index in 0..self.agents.len() as u32 {
+                let id = AgentId(index);
+                if self.resident(self.agents[index as usize].address) == Some(id) {
+                    self.serve(id);
+                }
+            }
         }
         let waits = self.working > 0;
         let mut at_once = 0;
@@ -333,10 +344,14 @@ impl Simulation {
         if self.routes.forwards(node) { self.routes.next(node, to) } else { None }
     }
 
+    /// Who is at an address.
+    fn resident(&self, address: Address) -> Option<AgentId> {
+        let port = usize::from(address.port).wrapping_sub(1);
+        *self.residents[address.node.0 as usize].get(port)?
+    }
+
     fn deliver(&mut self, interface: u16, mut packet: Packet) {
-        let residents = &self.residents[packet.destination.node.0 as usize];
-        let port = usize::from(packet.destination.port).wrapping_sub(1);
-        let Some(id) = residents.get(port).copied().flatten() else {
+        let Some(id) = self.resident(packet.destination) else {
             self.dropped.push((packet, DropCause::Unreachable));
             return;
         };

@@ -3,9 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use equic_sim::quic::{
-    Algorithm, Bulk, BulkIds, BulkReceiver, BulkSender, Outcome, TransportConfig, bulk,
-};
+use equic_sim::quic::{Algorithm, Bulk, BulkIds, BulkReceiver, BulkSender, Outcome, bulk};
 use equic_sim::{
     CoDel, Direction, End, FqCoDel, Limit, Queue, Recording, Red, Simulation, Time, dumbbell,
     simple,
@@ -16,8 +14,7 @@ fn link() -> Direction {
 }
 
 fn with(congestion: Algorithm, bytes: u64) -> Bulk {
-    let transport = TransportConfig { congestion, ..TransportConfig::default() };
-    Bulk { transport, ..Bulk::new(bytes) }
+    Bulk::new(bytes).congestion(congestion)
 }
 
 /// One transfer between two nodes.

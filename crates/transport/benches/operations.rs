@@ -1,4 +1,4 @@
-//! What it costs that every operation can be replaced, where none is: `make bench-operations`.
+//! Cost of operations being replaceable, measured where none is replaced: `make bench-operations`.
 //!
 //! Two builds of this program, one in which no hook can be attached (the feature
 //! `bench-without-operations`), take turns to move data between two connections in memory, with real
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equic_report::stats::Sample;
-use equic_transport::connection::{Arrival, ClientConfig, Event, ServerConfig, TransportConfig};
 use equic_transport::operation::{Hook, Operation, Point};
-use equic_transport::stream::ReadOutcome;
-use equic_transport::{Connection, Timestamp};
+use equic_transport::{
+    Arrival, ClientConfig, Connection, Event, ReadOutcome, ServerConfig, Timestamp, TransportConfig,
+};
 use equic_wire::packet::{Datagram, LongPacket, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId};
 use rand::SeedableRng;
@@ -231,8 +231,7 @@ impl Pair {
 
 #[cfg(feature = "null-crypto")]
 mod null {
-    use equic_transport::connection::InsecureNullConfig;
-    use equic_transport::crypto::null::InsecureNullCrypto;
+    use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 
     use super::*;
 

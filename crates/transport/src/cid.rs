@@ -13,7 +13,7 @@ use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
 
 /// Bytes of the connection IDs of [`RandomIds`] unless told.
-pub const ID_LEN: usize = 8;
+pub(crate) const ID_LEN: usize = 8;
 
 /// Makes the connection IDs of an endpoint, for routing by what is in them.
 pub trait ConnectionIdGenerator: Send + Sync {
@@ -58,24 +58,24 @@ impl ConnectionIdGenerator for RandomIds {
 }
 
 /// Bytes of a [`ResetKey`].
-pub const RESET_KEY_LEN: usize = 32;
+pub(crate) const RESET_KEY_LEN: usize = 32;
 
 /// Makes stateless reset tokens of IDs, so that they are known without being kept
 /// (RFC 9000 s.10.3.2).
 #[derive(Clone)]
-pub struct ResetKey {
+pub(crate) struct ResetKey {
     hkdf: &'static dyn Hkdf,
     key: [u8; RESET_KEY_LEN],
 }
 
 impl ResetKey {
     /// `key` is secret and random; `suite` gives HMAC.
-    pub fn new(suite: &Suite, key: [u8; RESET_KEY_LEN]) -> ResetKey {
+    pub(crate) fn new(suite: &Suite, key: [u8; RESET_KEY_LEN]) -> ResetKey {
         ResetKey { hkdf: suite.suite.hkdf_provider, key }
     }
 
     /// The token of an ID.
-    pub fn token(&self, id: ConnectionId) -> ResetToken {
+    pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         let mut token = [0; ResetToken::LEN];
         let sum = self.sum(id.as_bytes());
         token.iter_mut().zip(sum).for_each(|(token, byte)| *token = byte);
@@ -104,7 +104,7 @@ pub(crate) type BlindToken = [u8; 32];
 
 /// Makes connection IDs and their tokens; clones are the same source.
 #[derive(Clone)]
-pub struct IdSource(Arc<Parts>);
+pub(crate) struct IdSource(Arc<Parts>);
 
 struct Parts {
     generator: Arc<dyn ConnectionIdGenerator>,
@@ -112,8 +112,8 @@ struct Parts {
 }
 
 impl IdSource {
-    /// Of its parts.
-    pub fn new(generator: Arc<dyn ConnectionIdGenerator>, reset: ResetKey) -> IdSource {
+    /// Makes a source of connection IDs from a generator and the key of stateless reset tokens.
+    pub(crate) fn new(generator: Arc<dyn ConnectionIdGenerator>, reset: ResetKey) -> IdSource {
         IdSource(Arc::new(Parts { generator, reset }))
     }
 
@@ -125,31 +125,31 @@ impl IdSource {
     }
 
     /// A new ID.
-    pub fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
+    pub(crate) fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
         self.0.generator.generate(rng)
     }
 
     /// Bytes of every ID.
-    pub fn id_len(&self) -> usize {
+    pub(crate) fn id_len(&self) -> usize {
         self.0.generator.id_len()
     }
 
-    /// What makes tokens.
-    pub fn reset_key(&self) -> &ResetKey {
+    /// Key that stateless reset tokens are derived from.
+    pub(crate) fn reset_key(&self) -> &ResetKey {
         &self.0.reset
     }
 }
 
-/// What an endpoint has to know to bring datagrams to a connection.
+/// Change of connection IDs or reset tokens, by which an endpoint routes datagrams to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdChange {
     /// Packets may carry this ID.
     Issued(ConnectionId),
-    /// They may not any more.
+    /// Packets may not carry this ID any more.
     Retired(ConnectionId),
     /// A datagram that belongs to nobody and ends with this resets the connection.
     TokenLearned(ResetToken),
-    /// It does not any more.
+    /// A datagram that ends with this token does not reset the connection any more.
     TokenForgotten(ResetToken),
 }
 
@@ -173,21 +173,21 @@ fn note(changes: &mut VecDeque<IdChange>, change: IdChange) {
     changes.push_back(change);
 }
 
-/// What the peer did wrong with connection IDs.
+/// Error of the peer in its use of connection IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdError {
+pub(crate) enum IdError {
     /// More than we keep: CONNECTION_ID_LIMIT_ERROR.
     Limit,
-    /// It contradicts itself: PROTOCOL_VIOLATION.
+    /// The peer's frame contradicts an earlier one or the connection's state: PROTOCOL_VIOLATION.
     Violation,
 }
 
 /// The IDs that the peer may put on packets to us.
 #[derive(Debug)]
-pub struct LocalIds {
+pub(crate) struct LocalIds {
     active: BTreeMap<u64, ConnectionId>,
     next: u64,
-    /// How many the peer keeps.
+    /// Most connection IDs to give out: the peer's `active_connection_id_limit`, or our own maximum if lower.
     limit: u64,
     /// To be told in NEW_CONNECTION_ID frames.
     to_tell: BTreeSet<u64>,
@@ -198,7 +198,7 @@ pub struct LocalIds {
 
 /// An ID to tell the peer of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewId {
+pub(crate) struct NewId {
     /// Its sequence number.
     pub sequence: u64,
     /// The ID.
@@ -209,7 +209,7 @@ pub struct NewId {
 
 impl LocalIds {
     /// With the one of the handshake.
-    pub fn new(first: ConnectionId) -> LocalIds {
+    pub(crate) fn new(first: ConnectionId) -> LocalIds {
         LocalIds {
             active: BTreeMap::from([(0, first)]),
             next: 1,
@@ -220,23 +220,23 @@ impl LocalIds {
         }
     }
 
-    /// What changed since the last call, one at a time. The ID of the handshake is not among it.
-    pub fn poll_change(&mut self) -> Option<IdChange> {
+    /// The oldest change since the last call; none when all were told. The ID of the handshake is not among them.
+    pub(crate) fn poll_change(&mut self) -> Option<IdChange> {
         self.changes.pop_front()
     }
 
     /// The peer's `active_connection_id_limit`; no more than `max` are given out.
-    pub fn set_limit(&mut self, limit: u64, max: u64) {
+    pub(crate) fn set_limit(&mut self, limit: u64, max: u64) {
         self.limit = limit.min(max);
     }
 
-    /// Whether another may be given out.
-    pub fn wants_more(&self) -> bool {
+    /// Whether the peer's limit allows another connection ID to be given out.
+    pub(crate) fn wants_more(&self) -> bool {
         (self.active.len() as u64) < self.limit
     }
 
     /// Gives out another.
-    pub fn issue(&mut self, id: ConnectionId, token: ResetToken) {
+    pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
         self.active.insert(self.next, id);
         self.tokens.insert(self.next, token);
         self.to_tell.insert(self.next);
@@ -245,25 +245,25 @@ impl LocalIds {
     }
 
     /// One that the peer is told of in transport parameters, the second (RFC 9000 s.5.1.1).
-    pub fn issue_told(&mut self, id: ConnectionId, token: ResetToken) {
+    pub(crate) fn issue_told(&mut self, id: ConnectionId, token: ResetToken) {
         self.issue(id, token);
         self.to_tell.remove(&(self.next - 1));
     }
 
-    /// Whether there is an ID to tell of.
-    pub fn has_news(&self) -> bool {
+    /// Whether there is a connection ID to tell the peer of in a NEW_CONNECTION_ID frame.
+    pub(crate) fn has_news(&self) -> bool {
         !self.to_tell.is_empty()
     }
 
     /// The next ID to tell of; it counts as told.
-    pub fn next_to_tell(&mut self) -> Option<NewId> {
+    pub(crate) fn next_to_tell(&mut self) -> Option<NewId> {
         let sequence = self.to_tell.pop_first()?;
         let (id, token) = (self.active.get(&sequence)?, self.tokens.get(&sequence)?);
         Some(NewId { sequence, id: *id, token: *token })
     }
 
     /// The frame that told of it was lost.
-    pub fn on_lost(&mut self, sequence: u64) {
+    pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.active.contains_key(&sequence) {
             self.to_tell.insert(sequence);
         }
@@ -273,7 +273,7 @@ impl LocalIds {
     ///
     /// # Errors
     /// It was never given out, or is the one the frame came with (RFC 9000 s.19.16).
-    pub fn on_retire(
+    pub(crate) fn on_retire(
         &mut self,
         sequence: u64,
         used: ConnectionId,
@@ -291,30 +291,31 @@ impl LocalIds {
     }
 
     /// The one with this sequence number, if the peer may use it and was told by a frame.
-    pub fn get(&self, sequence: u64) -> Option<NewId> {
+    #[cfg(feature = "qlog")]
+    pub(crate) fn get(&self, sequence: u64) -> Option<NewId> {
         let (id, token) = (self.active.get(&sequence)?, self.tokens.get(&sequence)?);
         Some(NewId { sequence, id: *id, token: *token })
     }
 
-    /// Whether packets with this ID are ours.
-    pub fn contains(&self, id: ConnectionId) -> bool {
+    /// Whether packets with this connection ID are for this connection.
+    pub(crate) fn contains(&self, id: ConnectionId) -> bool {
         self.active.values().any(|active| *active == id)
     }
 
     /// Bytes of memory it holds.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         (self.active.len() + self.to_tell.len() + self.tokens.len()) * size_of::<NewId>()
     }
 
     /// All that are in use.
-    pub fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.active.values().copied()
     }
 }
 
 /// The IDs that we may put on packets to the peer.
 #[derive(Debug)]
-pub struct RemoteIds {
+pub(crate) struct RemoteIds {
     ids: BTreeMap<u64, (ConnectionId, Option<ResetToken>)>,
     /// The one in use.
     current: u64,
@@ -324,7 +325,7 @@ pub struct RemoteIds {
     none: bool,
     /// Those we have used and given back.
     retired: RangeSet,
-    /// How many we keep.
+    /// Most of the peer's connection IDs that are kept at a time: our `active_connection_id_limit`.
     limit: u64,
     to_retire: BTreeSet<u64>,
     /// RETIRE_CONNECTION_ID frames that are not acknowledged, waiting or in flight.
@@ -335,7 +336,7 @@ pub struct RemoteIds {
 
 impl RemoteIds {
     /// With the one of the handshake; `limit` is our `active_connection_id_limit`.
-    pub fn new(first: ConnectionId, limit: u64) -> RemoteIds {
+    pub(crate) fn new(first: ConnectionId, limit: u64) -> RemoteIds {
         RemoteIds {
             ids: BTreeMap::from([(0, (first, None))]),
             current: 0,
@@ -349,28 +350,28 @@ impl RemoteIds {
         }
     }
 
-    /// What changed since the last call, one at a time.
-    pub fn poll_change(&mut self) -> Option<IdChange> {
+    /// The oldest change of reset tokens since the last call; none when all were told.
+    pub(crate) fn poll_change(&mut self) -> Option<IdChange> {
         self.changes.pop_front()
     }
 
     /// The ID to send to.
-    pub fn current(&self) -> ConnectionId {
+    pub(crate) fn current(&self) -> ConnectionId {
         self.ids.get(&self.current).map_or(ConnectionId::EMPTY, |(id, _)| *id)
     }
 
     /// The ID with this sequence number; none: it is retired, or was never given.
-    pub fn get(&self, sequence: u64) -> Option<ConnectionId> {
+    pub(crate) fn get(&self, sequence: u64) -> Option<ConnectionId> {
         self.ids.get(&sequence).map(|(id, _)| *id)
     }
 
     /// The sequence numbers of all that may be used, from the lowest up.
-    pub fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
         self.ids.keys().copied()
     }
 
     /// We do not use this one any more (RFC 9000 s.5.1.2). The last is kept.
-    pub fn retire(&mut self, sequence: u64) {
+    pub(crate) fn retire(&mut self, sequence: u64) {
         if self.ids.len() > 1
             && let Some((_, token)) = self.ids.remove(&sequence)
         {
@@ -390,7 +391,7 @@ impl RemoteIds {
     }
 
     /// The ID of a server's preferred address, whose sequence number is 1 (RFC 9000 s.5.1.1).
-    pub fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
+    pub(crate) fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
         if let Entry::Vacant(entry) = self.ids.entry(1) {
             entry.insert((id, Some(token)));
             note(&mut self.changes, IdChange::TokenLearned(token));
@@ -398,22 +399,22 @@ impl RemoteIds {
     }
 
     /// The peer chose another for the handshake (RFC 9000 s.7.2).
-    pub fn set_handshake_id(&mut self, id: ConnectionId) {
+    pub(crate) fn set_handshake_id(&mut self, id: ConnectionId) {
         self.none = id.is_empty();
         self.ids.insert(0, (id, None));
     }
 
     /// The server's transport parameter `stateless_reset_token`.
-    pub fn set_handshake_token(&mut self, token: ResetToken) {
+    pub(crate) fn set_handshake_token(&mut self, token: ResetToken) {
         if let Some(first) = self.ids.get_mut(&0) {
             first.1 = Some(token);
             note(&mut self.changes, IdChange::TokenLearned(token));
         }
     }
 
-    /// Whether these are the token of an ID in use: the peer has lost the connection
+    /// Whether `token` is the stateless reset token of an ID in use: the peer has lost the connection
     /// (RFC 9000 s.10.3.1). Takes the same time for every token.
-    pub fn is_reset(&self, token: ResetToken) -> bool {
+    pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         self.ids.values().fold(false, |found, (_, known)| found | (*known == Some(token)))
     }
 
@@ -421,7 +422,7 @@ impl RemoteIds {
     ///
     /// # Errors
     /// [`IdError`].
-    pub fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), IdError> {
+    pub(crate) fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), IdError> {
         if self.none {
             // RFC 9000 s.19.15.
             return Err(IdError::Violation);
@@ -475,29 +476,29 @@ impl RemoteIds {
     }
 
     /// Bytes of memory it holds.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }
 
-    /// Whether there is an ID to retire.
-    pub fn has_news(&self) -> bool {
+    /// Whether there is a RETIRE_CONNECTION_ID frame to send.
+    pub(crate) fn has_news(&self) -> bool {
         !self.to_retire.is_empty()
     }
 
     /// The next sequence number for a RETIRE_CONNECTION_ID frame; it counts as sent.
-    pub fn next_to_retire(&mut self) -> Option<u64> {
+    pub(crate) fn next_to_retire(&mut self) -> Option<u64> {
         self.to_retire.pop_first()
     }
 
     /// The frame was lost.
-    pub fn on_lost(&mut self, sequence: u64) {
+    pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.owed.contains(&sequence) {
             self.to_retire.insert(sequence);
         }
     }
 
     /// The peer has the frame.
-    pub fn on_acked(&mut self, sequence: u64) {
+    pub(crate) fn on_acked(&mut self, sequence: u64) {
         self.owed.remove(&sequence);
         self.to_retire.remove(&sequence);
     }

@@ -1,43 +1,90 @@
-//! QUIC (RFC 9000, 9001, 9002) without I/O: bytes and moments in, bytes and moments out.
+//! QUIC (RFC 9000, 9001, 9002) without I/O: datagrams and moments in, datagrams and moments out.
 //!
-//! [`Connection`] is where to start reading, then [`Endpoint`]: their docs show the order of calls.
+//! There is no clock, thread, socket, global or random number generator inside: the same calls give the same
+//! results, which the tests and a simulator stand on. Whoever wants QUIC over UDP and tokio takes `equic-quic`,
+//! which is made of this crate.
 //!
-//! No clock, thread, socket, global or random number generator inside: the same calls give the same
-//! bytes, which the simulator and the tests stand on. In the making, from the bottom up; what is
-//! here is complete in itself:
+//! * [`Connection`] is one end of a connection. Its documentation says in which order it is called.
+//! * [`Endpoint`] finds the connection that a datagram is for, where several share a socket, and takes new ones.
+//! * [`ClientConfig`] and [`ServerConfig`] hold the TLS of rustls, with a crypto provider of your choice, and a
+//!   [`TransportConfig`].
+//! * [`operation`]: each decision and action of a connection has a name, and can be watched or replaced by a
+//!   hook on that connection. [`congestion`]: controllers, and how to bring one. [`qlog`]: logs.
 //!
-//! * [`Timestamp`]: moments, the caller's; [`ranges`]: sets of numbers;
-//! * [`recovery`]: round-trip time, packets in flight, loss (RFC 9002 s.5, 6);
-//! * [`congestion`]: NewReno, CUBIC, BBR, pacing (RFC 9002 s.7, RFC 9438, RFC 9406);
-//! * [`stream`]: both parts of a stream, their buffers and windows (RFC 9000 s.2 to 4);
-//! * [`crypto`]: keys of packets (RFC 9001);
-//! * [`received`]: what to acknowledge and when (RFC 9000 s.13.2);
-//! * [`path`]: datagram sizes and ECN (RFC 9000 s.13.4, 14);
-//! * [`cid`]: connection IDs (RFC 9000 s.5.1);
-//! * [`operation`]: what can be observed and replaced, one connection at a time;
-//! * [`qlog`]: what happens, as events for a log;
-//! * [`connection`]: all of it together;
-//! * [`endpoint`]: many connections on one socket (RFC 9000 s.5.2).
+//! A client's part of the work; `examples/in_memory.rs` has both ends, and `examples/hook.rs` a hook:
+//!
+//! ```no_run
+//! # use std::{error::Error, net::UdpSocket, sync::Arc, time::Instant};
+//! use equic_transport::{Arrival, ClientConfig, Connection, EcnCodepoint, Event, Timestamp};
+//!
+//! # fn run(tls: rustls::ClientConfig, socket: UdpSocket, seed: [u8; 32]) -> Result<(), Box<dyn Error>> {
+//! let config = ClientConfig { tls: Arc::new(tls), transport: Arc::default() };
+//! let (start, server) = (Instant::now(), "192.0.2.1:443".parse()?);
+//! let now = || Timestamp::START + start.elapsed();
+//! let name = "example.org".try_into()?;
+//! let mut connection = Connection::connect(now(), &config, name, server, seed)?;
+//! let mut buffer = [0; 65_527];
+//! while !connection.is_drained() {
+//!     while let Some(sent) = connection.poll_transmit(now(), &mut buffer) {
+//!         socket.send_to(&buffer[..sent.size], sent.destination)?;
+//!     }
+//!     let wait = connection.poll_timeout().map(|at| at.since(now()));
+//!     socket.set_read_timeout(wait.filter(|wait| !wait.is_zero()))?;
+//!     match socket.recv_from(&mut buffer) {
+//!         Ok((size, remote)) => {
+//!             let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
+//!             connection.handle_datagram(now(), arrival, &mut buffer[..size]);
+//!         }
+//!         Err(_) => connection.handle_timeout(now()),
+//!     }
+//!     while let Some(event) = connection.poll_event() {
+//!         if event == Event::Connected {
+//!             // Open streams: `connection.open(..)`, `connection.write(..)`.
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Cargo features: `qlog` (on unless switched off) and `null-crypto`, connections without protection for
+//! simulations. How it is built is in `docs/transport.md`.
 
 #![forbid(unsafe_code)]
+#![warn(unnameable_types, unreachable_pub, unused_qualifications)]
 
-pub mod cid;
+mod cid;
 pub mod congestion;
-pub mod connection;
-pub mod crypto;
-pub mod endpoint;
+mod connection;
+mod crypto;
+mod endpoint;
+#[cfg(feature = "null-crypto")]
+pub mod null;
 pub mod operation;
-pub mod path;
+mod path;
+#[cfg(feature = "qlog")]
 pub mod qlog;
-pub mod ranges;
-pub mod received;
-pub mod recovery;
-pub mod stream;
-
+mod ranges;
+mod received;
+mod recovery;
+mod stream;
 #[cfg(test)]
 mod testing;
 mod time;
 
-pub use connection::Connection;
-pub use endpoint::Endpoint;
+pub use cid::{ConnectionIdGenerator, IdChange, RandomIds};
+pub use connection::{
+    Arrival, ClientConfig, CloseReason, Connection, ConnectionError, DatagramError, Event,
+    MigrateError, PreferredAddresses, ServerConfig, StartError, Stats, Transmit, TransportConfig,
+};
+pub use crypto::KeyLimits;
+pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};
+pub use received::EcnCodepoint;
+pub use stream::{ReadOutcome, StreamConfig, StreamError, StreamEvent, Streams, WriteError};
 pub use time::Timestamp;
+
+/// From the crate of QUIC's wire format.
+#[doc(no_inline)]
+pub use equic_wire::{
+    ConnectionId, Direction, KnownVersion, Side, StreamId, TransportErrorCode, VarInt,
+};

@@ -7,71 +7,74 @@ use std::ops::Range;
 /// Nearly every insertion happens at the upper end, where it costs nothing; elsewhere it costs a
 /// binary search and moving what is above.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RangeSet {
+pub(crate) struct RangeSet {
     ranges: Vec<(u64, u64)>,
 }
 
 impl RangeSet {
     /// The empty set.
-    pub const fn new() -> RangeSet {
+    pub(crate) const fn new() -> RangeSet {
         RangeSet { ranges: Vec::new() }
     }
 
-    /// Whether nothing is in it.
-    pub fn is_empty(&self) -> bool {
+    /// Whether the set is empty.
+    pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many ranges it consists of.
-    pub fn len(&self) -> usize {
+    /// Number of ranges that the set consists of.
+    pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// How many numbers are in it.
-    pub fn covered(&self) -> u64 {
+    /// Number of numbers in the set.
+    pub(crate) fn covered(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
     /// The smallest number.
-    pub fn min(&self) -> Option<u64> {
+    pub(crate) fn min(&self) -> Option<u64> {
         self.ranges.first().map(|range| range.0)
     }
 
     /// The largest number.
-    pub fn max(&self) -> Option<u64> {
+    #[cfg(test)]
+    pub(crate) fn max(&self) -> Option<u64> {
         self.ranges.last().map(|range| range.1 - 1)
     }
 
     /// The lowest range.
-    pub fn first(&self) -> Option<Range<u64>> {
+    pub(crate) fn first(&self) -> Option<Range<u64>> {
         self.ranges.first().map(|&(start, end)| start..end)
     }
 
     /// The ranges, from the lowest up or, reversed, from the highest down.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
+    pub(crate) fn iter(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + '_ {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
-    /// Whether `number` is in it.
-    pub fn contains(&self, number: u64) -> bool {
+    /// Whether `number` is in the set.
+    pub(crate) fn contains(&self, number: u64) -> bool {
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
 
-    /// Whether a number of `range`, or one next to it, is in it: adding it makes no further range.
-    pub fn touches(&self, range: Range<u64>) -> bool {
+    /// Whether a number of `range`, or one next to it, is in the set: adding `range` makes no further range.
+    pub(crate) fn touches(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 < range.start);
         self.ranges.get(at).is_some_and(|have| have.0 <= range.end)
     }
 
-    /// Whether a number of `range` is in it.
-    pub fn intersects(&self, range: Range<u64>) -> bool {
+    /// Whether a number of `range` is in the set.
+    pub(crate) fn intersects(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 <= range.start);
         self.ranges.get(at).is_some_and(|have| have.0 < range.end)
     }
 
     /// Adds one number; whether it was not there yet.
-    pub fn insert_one(&mut self, number: u64) -> bool {
+    pub(crate) fn insert_one(&mut self, number: u64) -> bool {
         match self.ranges.last_mut() {
             Some(last) if last.1 == number => {
                 last.1 = number + 1;
@@ -86,7 +89,7 @@ impl RangeSet {
     }
 
     /// Adds a range; how many of its numbers were not there yet.
-    pub fn insert(&mut self, range: Range<u64>) -> u64 {
+    pub(crate) fn insert(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
         }
@@ -106,7 +109,7 @@ impl RangeSet {
     }
 
     /// Takes a range out.
-    pub fn remove(&mut self, range: Range<u64>) {
+    pub(crate) fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -122,7 +125,7 @@ impl RangeSet {
     }
 
     /// Takes out everything below `number`.
-    pub fn remove_below(&mut self, number: u64) {
+    pub(crate) fn remove_below(&mut self, number: u64) {
         let gone = self.ranges.partition_point(|have| have.1 <= number);
         self.ranges.drain(..gone);
         if let Some(first) = self.ranges.first_mut() {
@@ -131,7 +134,7 @@ impl RangeSet {
     }
 
     /// Takes out the lowest range.
-    pub fn pop_min(&mut self) -> Option<Range<u64>> {
+    pub(crate) fn pop_min(&mut self) -> Option<Range<u64>> {
         if self.ranges.is_empty() {
             return None;
         }
@@ -140,7 +143,7 @@ impl RangeSet {
     }
 
     /// The parts of `range` that are not in the set, from the lowest up.
-    pub fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub(crate) fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let first = self.ranges.partition_point(|have| have.1 <= range.start);
         let mut next = range.start;
         let mut inside = self.ranges[first..].iter();

@@ -1,4 +1,4 @@
-//! What has been received in a packet number space, and when to say so (RFC 9000 s.13.2;
+//! Packets received in a packet number space, and the time to acknowledge them (RFC 9000 s.13.2;
 //! draft-ietf-quic-ack-frequency).
 
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::ranges::RangeSet;
 
-/// How many ranges are remembered and reported (RFC 9000 s.13.2.3). A packet older than all of them
-/// counts as a duplicate.
+/// Most ranges of packet numbers remembered and reported (RFC 9000 s.13.2.3). A packet older than all of
+/// them counts as a duplicate.
 const RANGES: usize = 64;
 
 /// A codepoint of the IP header (RFC 3168 s.5).
@@ -26,7 +26,7 @@ pub enum EcnCodepoint {
 
 /// Packets received by codepoint, for ACK frames (RFC 9000 s.19.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EcnCounts {
+pub(crate) struct EcnCounts {
     /// ECT(0).
     pub ect0: u64,
     /// ECT(1).
@@ -36,8 +36,8 @@ pub struct EcnCounts {
 }
 
 impl EcnCounts {
-    /// Whether none was marked.
-    pub fn is_zero(&self) -> bool {
+    /// Whether no packet was marked.
+    pub(crate) fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
 
@@ -51,13 +51,13 @@ impl EcnCounts {
     }
 }
 
-/// How often to acknowledge.
+/// Policy on how soon and how often to acknowledge packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AckPolicy {
+pub(crate) struct AckPolicy {
     /// An acknowledgement is due once more than so many ack-eliciting packets wait for one
     /// (draft-ietf-quic-ack-frequency s.4); RFC 9000 s.13.2.2 means 1.
     pub ack_eliciting_threshold: u64,
-    /// How long one may wait.
+    /// Longest time that an acknowledgement may wait.
     pub max_ack_delay: Duration,
     /// From how much reordering on it is reported at once; 0: never, 1: any
     /// (draft-ietf-quic-ack-frequency s.6.2).
@@ -66,7 +66,7 @@ pub struct AckPolicy {
 
 impl AckPolicy {
     /// At once, as for Initial and Handshake packets (RFC 9000 s.13.2.1).
-    pub const IMMEDIATE: AckPolicy = AckPolicy {
+    pub(crate) const IMMEDIATE: AckPolicy = AckPolicy {
         ack_eliciting_threshold: 0,
         max_ack_delay: Duration::ZERO,
         reordering_threshold: 1,
@@ -86,7 +86,7 @@ impl Default for AckPolicy {
 
 /// The packets received in one packet number space.
 #[derive(Debug, Clone, Default)]
-pub struct ReceivedPackets {
+pub(crate) struct ReceivedPackets {
     ranges: RangeSet,
     /// Numbers below are duplicates.
     floor: u64,
@@ -97,7 +97,7 @@ pub struct ReceivedPackets {
     reported: Option<u64>,
     /// Ack-eliciting packets that no ACK frame has told of.
     waiting: u64,
-    /// When the first of them must be told of.
+    /// Time at which the first of the waiting packets must be acknowledged; none: no packet waits.
     deadline: Option<Timestamp>,
     /// Since when an acknowledgement is due at once.
     immediate: bool,
@@ -107,13 +107,13 @@ pub struct ReceivedPackets {
 }
 
 impl ReceivedPackets {
-    /// Whether this number was received before, or is too old to tell.
-    pub fn is_duplicate(&self, number: u64) -> bool {
+    /// Whether packet `number` was received before, or is too old to tell.
+    pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
 
     /// Takes in a packet that was decrypted and is no duplicate.
-    pub fn on_received(
+    pub(crate) fn on_received(
         &mut self,
         now: Timestamp,
         number: u64,
@@ -148,7 +148,7 @@ impl ReceivedPackets {
         }
     }
 
-    /// Whether this packet shows as much reordering as the peer wants to hear of at once
+    /// Whether packet `number` shows as much reordering as the peer wants to hear of at once
     /// (draft-ietf-quic-ack-frequency s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
@@ -168,55 +168,55 @@ impl ReceivedPackets {
     }
 
     /// The peer asks for an acknowledgement (IMMEDIATE_ACK), or has moved to another path.
-    pub fn ask(&mut self) {
+    pub(crate) fn ask(&mut self) {
         self.immediate = true;
     }
 
     /// Whether an ACK frame is due now.
-    pub fn is_due(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.largest.is_some()
             && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
     /// Whether an ACK frame would tell of anything new, if there is room for it anyway.
-    pub fn has_news(&self) -> bool {
+    pub(crate) fn has_news(&self) -> bool {
         self.waiting > 0 || self.immediate
     }
 
-    /// When an ACK frame becomes due.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    /// Time at which an ACK frame becomes due; none: no packet waits for one.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.deadline
     }
 
-    /// What to put into an ACK frame, from the highest range down; empty: nothing was received.
-    pub fn ranges(&self) -> &RangeSet {
+    /// Ranges of packet numbers to put into an ACK frame, from the highest down; empty: nothing was received.
+    pub(crate) fn ranges(&self) -> &RangeSet {
         &self.ranges
     }
 
     /// Bytes of memory it holds.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.ranges.len() * size_of::<std::ops::Range<u64>>()
     }
 
     /// The largest number received, and when.
-    pub fn largest(&self) -> Option<(u64, Timestamp)> {
+    pub(crate) fn largest(&self) -> Option<(u64, Timestamp)> {
         self.largest
     }
 
     /// The counts for the ACK frame.
-    pub fn ecn(&self) -> EcnCounts {
+    pub(crate) fn ecn(&self) -> EcnCounts {
         self.ecn
     }
 
     /// An ACK frame with all that was received was sent.
-    pub fn on_ack_sent(&mut self) {
+    pub(crate) fn on_ack_sent(&mut self) {
         self.reported = self.largest.map(|(number, _)| number);
         (self.waiting, self.deadline, self.immediate) = (0, None, false);
     }
 
     /// The peer has an ACK frame that went up to `largest`: older numbers need not be told again
     /// (RFC 9000 s.13.2.4).
-    pub fn on_ack_acked(&mut self, largest: u64) {
+    pub(crate) fn on_ack_acked(&mut self, largest: u64) {
         self.floor = self.floor.max(largest);
         self.ranges.remove_below(self.floor);
     }

@@ -1,7 +1,7 @@
 //! For tests.
 
 /// Bytes written as hexadecimal digits.
-pub fn hex(digits: &str) -> Vec<u8> {
+pub(crate) fn hex(digits: &str) -> Vec<u8> {
     assert!(digits.len().is_multiple_of(2), "whole bytes");
     (0..digits.len())
         .step_by(2)

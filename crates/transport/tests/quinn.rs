@@ -5,12 +5,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use equic_transport::Timestamp;
-use equic_transport::connection::{
-    Arrival, ClientConfig, CloseReason, Connection, Event, ServerConfig, TransportConfig,
+use equic_transport::{
+    Arrival, ClientConfig, CloseReason, Connection, EcnCodepoint, Event, ReadOutcome, ServerConfig,
+    Timestamp, TransportConfig,
 };
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::ReadOutcome;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId, VarInt};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -147,7 +145,7 @@ fn quinn_server(identity: &Identity) -> SocketAddr {
     told.recv().unwrap()
 }
 
-/// What a stream has to say, and what came back.
+/// Data to send on a stream, and the data that came back.
 struct Exchange {
     id: StreamId,
     data: Vec<u8>,

@@ -24,7 +24,7 @@ struct Vector {
     result: String,
 }
 
-/// What became of a vector.
+/// Outcome of playing a test vector.
 enum Fate {
     Passed,
     Refused(CheckError),
@@ -112,7 +112,7 @@ fn judge(vector: &Vector) -> Result<Fate, String> {
     Ok(Fate::Passed)
 }
 
-/// What the program returns, or why the check refuses it.
+/// The value that the program returns, or the reason for which the check refuses it.
 fn play(vector: &Vector, engine: Engine) -> Result<Result<u64, CheckError>, String> {
     let code = asm::assemble(&vector.asm)?;
     let mut config = Config::default();

@@ -18,11 +18,11 @@ pub const MAX_INSTRUCTIONS: usize = 1 << 16;
 pub struct CheckError {
     /// Index of the instruction in the program, LDDW counted twice.
     pub at: usize,
-    /// What is wrong.
+    /// Reason for which the instruction is refused.
     pub wrong: Wrong,
 }
 
-/// Why an instruction is refused.
+/// Reason for which an instruction is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Wrong {
@@ -77,7 +77,7 @@ pub enum Wrong {
     /// A jump to another function.
     #[error("the target {target} is outside of the function, which is {start} to {end}")]
     OutOfFunction {
-        /// Where the jump goes.
+        /// Index of the instruction that the jump goes to.
         target: u32,
         /// First instruction of the function that jumps.
         start: u32,
@@ -181,7 +181,7 @@ fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<Function>, CheckError> {
     Ok(functions)
 }
 
-/// What holds for each instruction of a function.
+/// Checks that hold for each instruction of a function.
 fn within(
     ops: &mut [Op],
     function: Function,

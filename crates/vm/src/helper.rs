@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::memory::{Memory, Region};
 use crate::trap::{HelperError, TrapKind};
 
-/// What helpers are given of the host. `Data` may borrow: it lives as long as one call.
+/// Type that ties helpers to their host. `Data` may borrow: it lives as long as one call.
 ///
 /// ```
 /// struct Counters;
@@ -21,7 +21,7 @@ use crate::trap::{HelperError, TrapKind};
 /// }
 /// ```
 pub trait Host: 'static {
-    /// What a call of a program is given, and its helpers see.
+    /// Data that each call of a program is given, and that its helpers see.
     type Data<'h>;
 }
 
@@ -30,7 +30,7 @@ impl Host for () {
     type Data<'h> = ();
 }
 
-/// What a helper sees while it runs: the host's data, the program's memory, and what is left of the budget.
+/// View of a helper while it runs: the host's data, the program's memory, and the rest of the budget.
 #[derive(Debug)]
 pub struct Caller<'c, D> {
     /// The host's data, as given to the call.
@@ -56,13 +56,14 @@ impl<D> Caller<'_, D> {
         }
     }
 
-    /// What is left of the budget.
+    /// The rest of the call's budget, in instructions.
     pub fn budget(&self) -> u64 {
         *self.budget
     }
 }
 
 mod sealed {
+    #[expect(unnameable_types, reason = "nobody else is to implement what has it as a supertrait")]
     pub trait Sealed {}
 }
 
@@ -90,21 +91,14 @@ macro_rules! integers {
 }
 integers!(u8, u16, u32, u64);
 
-macro_rules! signed_integers {
-    ($($integer:ident),*) => {$(
-        impl sealed::Sealed for $integer {}
-        impl Argument for $integer {
-            const REGISTERS: usize = 1;
-            #[inline]
-            fn read(registers: &[u64]) -> Result<Self, HelperError> {
-                let value = registers[0];
-                $integer::try_from(value as i64)
-                    .map_err(|_| HelperError::Argument { value, bits: $integer::BITS })
-            }
-        }
-    )*};
+impl sealed::Sealed for i64 {}
+impl Argument for i64 {
+    const REGISTERS: usize = 1;
+    #[inline]
+    fn read(registers: &[u64]) -> Result<Self, HelperError> {
+        Ok(registers[0] as i64)
+    }
 }
-signed_integers!(i64);
 
 impl sealed::Sealed for i32 {}
 /// C's `int`: the upper half of the register says nothing, as in the calls that clang makes.
@@ -202,7 +196,7 @@ pub(crate) struct Helper<H: Host> {
 }
 
 impl<H: Host> Helper<H> {
-    /// What a call ends with when this helper fails.
+    /// The trap that ends a call when this helper fails.
     pub(crate) fn trap(&self, error: HelperError) -> TrapKind {
         match error {
             HelperError::Budget => TrapKind::Budget,
@@ -211,7 +205,7 @@ impl<H: Host> Helper<H> {
     }
 }
 
-/// Why a helper cannot be registered.
+/// Reason for which a helper cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -234,7 +228,7 @@ pub enum RegisterError {
     Cost {
         /// The helper.
         name: String,
-        /// Its cost.
+        /// Cost of the helper.
         cost: u32,
     },
     /// More helpers than a program can name.
@@ -247,7 +241,7 @@ pub struct Helpers<H: Host> {
     table: Vec<Helper<H>>,
     by_number: HashMap<u32, u32>,
     by_name: HashMap<String, u32>,
-    /// How compiled code calls each, in the table's order.
+    /// Functions by which compiled code calls the helpers, in the table's order.
     #[cfg(all(target_arch = "x86_64", unix))]
     pub(crate) shims: crate::jit::Shims,
 }

@@ -13,7 +13,7 @@ struct Machine {
     budget: u64,
 }
 
-/// What `exit` comes back to.
+/// State that `exit` restores in the calling function.
 #[derive(Clone, Copy, Default)]
 struct Frame {
     back: usize,
@@ -197,49 +197,40 @@ fn step(op: Op, machine: &mut Machine, memory: &mut Memory<'_>) {
     }
 }
 
-/// RFC 9669 s.4.1: division by zero gives 0, and modulo by zero the dividend.
-pub(crate) fn alu64(op: AluOp, left: u64, right: u64) -> u64 {
-    match op {
-        AluOp::Add => left.wrapping_add(right),
-        AluOp::Sub => left.wrapping_sub(right),
-        AluOp::Mul => left.wrapping_mul(right),
-        AluOp::Div => left.checked_div(right).unwrap_or(0),
-        AluOp::Mod => left.checked_rem(right).unwrap_or(left),
-        AluOp::SignedDiv if right == 0 => 0,
-        AluOp::SignedDiv => (left as i64).wrapping_div(right as i64) as u64,
-        AluOp::SignedMod if right == 0 => left,
-        AluOp::SignedMod => (left as i64).wrapping_rem(right as i64) as u64,
-        AluOp::Or => left | right,
-        AluOp::And => left & right,
-        AluOp::Xor => left ^ right,
-        AluOp::Mov => right,
-        AluOp::Lsh => left << (right & 63),
-        AluOp::Rsh => left >> (right & 63),
-        AluOp::Arsh => ((left as i64) >> (right & 63)) as u64,
-    }
+/// An operation on two numbers of type `$unsigned`, which is `$signed` for what looks at the sign.
+macro_rules! alu {
+    ($op:expr, $left:expr, $right:expr, $unsigned:ty, $signed:ty) => {{
+        let (left, right): ($unsigned, $unsigned) = ($left, $right);
+        // RFC 9669 s.4.1: division by zero gives 0, and modulo by zero the dividend. Of a shift's width only the
+        // bits count that tell one from another.
+        match $op {
+            AluOp::Add => left.wrapping_add(right),
+            AluOp::Sub => left.wrapping_sub(right),
+            AluOp::Mul => left.wrapping_mul(right),
+            AluOp::Div => left.checked_div(right).unwrap_or(0),
+            AluOp::Mod => left.checked_rem(right).unwrap_or(left),
+            AluOp::SignedDiv if right == 0 => 0,
+            AluOp::SignedDiv => (left as $signed).wrapping_div(right as $signed) as $unsigned,
+            AluOp::SignedMod if right == 0 => left,
+            AluOp::SignedMod => (left as $signed).wrapping_rem(right as $signed) as $unsigned,
+            AluOp::Or => left | right,
+            AluOp::And => left & right,
+            AluOp::Xor => left ^ right,
+            AluOp::Mov => right,
+            AluOp::Lsh => left.wrapping_shl(right as u32),
+            AluOp::Rsh => left.wrapping_shr(right as u32),
+            AluOp::Arsh => (left as $signed).wrapping_shr(right as u32) as $unsigned,
+        }
+    }};
 }
 
-/// As `alu64` on the lower halves; the upper half of the result is zero.
+pub(crate) fn alu64(op: AluOp, left: u64, right: u64) -> u64 {
+    alu!(op, left, right, u64, i64)
+}
+
+/// The operation on the lower halves; the upper half of the result is zero.
 pub(crate) fn alu32(op: AluOp, left: u64, right: u64) -> u64 {
-    let (left, right) = (left as u32, right as u32);
-    u64::from(match op {
-        AluOp::Add => left.wrapping_add(right),
-        AluOp::Sub => left.wrapping_sub(right),
-        AluOp::Mul => left.wrapping_mul(right),
-        AluOp::Div => left.checked_div(right).unwrap_or(0),
-        AluOp::Mod => left.checked_rem(right).unwrap_or(left),
-        AluOp::SignedDiv if right == 0 => 0,
-        AluOp::SignedDiv => (left as i32).wrapping_div(right as i32) as u32,
-        AluOp::SignedMod if right == 0 => left,
-        AluOp::SignedMod => (left as i32).wrapping_rem(right as i32) as u32,
-        AluOp::Or => left | right,
-        AluOp::And => left & right,
-        AluOp::Xor => left ^ right,
-        AluOp::Mov => right,
-        AluOp::Lsh => left << (right & 31),
-        AluOp::Rsh => left >> (right & 31),
-        AluOp::Arsh => ((left as i32) >> (right & 31)) as u32,
-    })
+    u64::from(alu!(op, left as u32, right as u32, u32, i32))
 }
 
 /// The lowest `bits`, sign-extended.

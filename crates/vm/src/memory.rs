@@ -87,7 +87,7 @@ impl<'m> Memory<'m> {
         }
     }
 
-    /// What the program loads at an address: it is masked, as every one of the program's.
+    /// Loads from an address as the program does: the address is masked, as every one of the program's.
     pub(crate) fn load(&self, address: u64, size: Size) -> u64 {
         let at = address as usize & self.mask;
         let mut bytes = [0; 8];
@@ -95,7 +95,7 @@ impl<'m> Memory<'m> {
         u64::from_le_bytes(bytes)
     }
 
-    /// What the program stores at an address.
+    /// Stores to an address as the program does.
     pub(crate) fn store(&mut self, address: u64, size: Size, value: u64) {
         let at = address as usize & self.mask;
         self.bytes[at..at + size.bytes()].copy_from_slice(&value.to_le_bytes()[..size.bytes()]);

@@ -60,7 +60,7 @@ pub(crate) enum Condition {
     SignedLessEqual,
 }
 
-/// Which byte swap.
+/// Kind of byte swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swap {
     /// From the host's order to little endian.
@@ -195,7 +195,7 @@ impl Op {
         }
     }
 
-    /// Where it may go instead of to the next instruction; calls come back.
+    /// Index of the instruction it may jump to instead of the next one; none: it does not jump. Calls come back.
     pub(crate) fn jump(&self) -> Option<u32> {
         match *self {
             Op::Jump { target } | Op::Branch { target, .. } => Some(target),
@@ -204,7 +204,7 @@ impl Op {
     }
 }
 
-/// What a jump from `at` to `target` takes from the budget: nothing forwards, the way back backwards. All
+/// Cost of a jump from `at` to `target` in the budget: 0 forwards, the distance backwards. All
 /// steps forwards are at most all steps back and the function's length, so that this and the length of each
 /// function that is called bound the instructions that are executed.
 pub(crate) fn jump_cost(at: usize, target: u32) -> u32 {

@@ -15,7 +15,7 @@ use crate::memory::{DATA_START, Memory, Region, STACK};
 use crate::sandbox::Sandbox;
 use crate::trap::{Trap, TrapKind};
 
-/// What runs a program.
+/// Engine that runs programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// Compiled code where there is a compiler for the machine, the interpreter elsewhere.
@@ -25,14 +25,14 @@ pub enum Engine {
     Interpreter,
 }
 
-/// How programs are loaded.
+/// Configuration for loading programs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
     /// Bytes of memory of an instance: variables, what the host puts there, and [`STACK`]. A power of two from
     /// 16 KiB to 16 MiB; 64 KiB by default.
     pub memory: usize,
-    /// What runs programs.
+    /// Engine that runs programs.
     pub engine: Engine,
 }
 
@@ -42,7 +42,7 @@ impl Default for Config {
     }
 }
 
-/// Why a program was not loaded.
+/// Reason for which a program was not loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -55,7 +55,7 @@ pub enum LoadError {
     /// An instruction was refused.
     #[error("{error}{}", function.as_deref().map(|name| format!(" (in {name})")).unwrap_or_default())]
     Check {
-        /// Which, and why.
+        /// The instruction refused, and the reason.
         error: CheckError,
         /// The function that it is in, if there are names.
         function: Option<String>,
@@ -88,11 +88,11 @@ impl<H: Host> Clone for Program<H> {
 struct Inner<H: Host> {
     checked: Checked,
     helpers: Arc<Helpers<H>>,
-    /// By where they start.
+    /// Names of functions, in the order of their first instructions.
     names: Vec<Function>,
     /// The same functions, from where to where.
     functions: Vec<check::Function>,
-    /// What is in memory from [`DATA_START`] on when an instance begins.
+    /// Memory from [`DATA_START`] on at the beginning of an instance.
     image: Vec<u8>,
     memory: usize,
     #[cfg(all(target_arch = "x86_64", unix))]

@@ -1,10 +1,10 @@
-//! How a call can end before its `exit`.
+//! Ways in which a call can end before its `exit`.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Why a helper did not do what it was called for.
+/// Reason for which a helper did not do its work.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HelperError {
@@ -45,7 +45,7 @@ impl HelperError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("instruction {at}{}: {kind}", function.as_deref().map(|name| format!(" (in {name})")).unwrap_or_default())]
 pub struct Trap {
-    /// What ended it.
+    /// Reason for which the call was ended.
     pub kind: TrapKind,
     /// Index of the instruction, LDDW counted twice.
     pub at: usize,
@@ -53,7 +53,7 @@ pub struct Trap {
     pub function: Option<String>,
 }
 
-/// What ended a call.
+/// Reason for which a call was ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TrapKind {
@@ -67,7 +67,7 @@ pub enum TrapKind {
         number: u32,
         /// The helper's name.
         name: String,
-        /// Why.
+        /// Reason that the helper gives.
         error: HelperError,
     },
     /// The entry is of another program.

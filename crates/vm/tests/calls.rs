@@ -1,5 +1,5 @@
-//! What a host can rely on when it calls programs: helpers that panic, charge or borrow, instances that are apart,
-//! entries of other programs, errors that say where and what.
+//! Guarantees to a host that calls programs: helpers that panic, charge or borrow, instances that are apart,
+//! entries of other programs, errors that name the place and the cause.
 
 #[path = "common/clang.rs"]
 mod clang;

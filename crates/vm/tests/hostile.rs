@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{ENGINES, asm, config, instance_with};
 use equic_vm::{Caller, HelperError, Helpers, LoadError, Program, Region, Trap, TrapKind};
 
-/// What has to become of a program.
+/// Expected fate of a program.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     /// The check refuses it, at this instruction, in these words.
@@ -118,7 +118,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "mov32 r1, -1\nadd32 r1, 2\nstb [r1], 3\nldxb r0, [r1]\nexit",
         Returns(3),
     ),
-    // What a program starts with and gets from helpers tells nothing of the host.
+    // Values that a program starts with and gets from helpers tell nothing of the host.
     (
         "registers at the beginning",
         "mov r0, r6\nor r0, r7\nor r0, r8\nor r0, r9\nor r0, r1\nexit",
@@ -237,7 +237,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     ),
     ("a shift by 255", "mov r0, 1\nmov r1, 255\nlsh r0, r1\nexit", Returns(1 << 63)),
     ("a shift by itself", "mov r4, 65\nlsh r4, r4\nmov r0, r4\nexit", Returns(130)),
-    // Where code may go.
+    // Places that code may go to.
     ("nothing", "", Refused(0, "empty")),
     ("no end", "mov r0, 0", Refused(0, "run past its end")),
     ("a branch at the end", "mov r0, 0\njeq r0, 1, -2", Refused(1, "run past its end")),
@@ -307,7 +307,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "call local a\nexit\na:\ncall local b\nexit\nb:\ncall local c\nexit\nc:\ncall local d\nexit\nd:\ncall local e\nexit\ne:\ncall local f\nexit\nf:\ncall local g\nexit\ng:\ncall local h\nexit\nh:\nexit",
         Refused(0, "nest 9 deep"),
     ),
-    // What is no instruction.
+    // Slots that are no instruction.
     ("writes the frame pointer", "mov r10, 0\nexit", Refused(0, "read-only")),
     ("loads into the frame pointer", "ldxdw r10, [r1]\nexit", Refused(0, "read-only")),
     ("an LDDW into the frame pointer", "lddw r10, 0\nexit", Refused(0, "read-only")),

@@ -1,4 +1,4 @@
-//! What parsing and writing cost, in nanoseconds per item: `make bench-wire`. The smallest of many
+//! Cost of parsing and writing, in nanoseconds per item: `make bench-wire`. The smallest of many
 //! rounds; nothing is asserted.
 
 use equic_wire::frame::{Frame, Frames};

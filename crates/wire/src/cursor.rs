@@ -7,7 +7,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnexpectedEnd;
 
-/// What was to be written does not fit into the buffer.
+/// Error: the bytes to be written do not fit into the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferFull;
 
@@ -23,17 +23,17 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// Bytes not read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// How many bytes have not been read yet.
+    /// Number of bytes not read yet.
     pub const fn len(&self) -> usize {
         self.rest.len()
     }
 
-    /// Whether everything has been read.
+    /// Whether all bytes have been read.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -131,8 +131,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where an encoder puts its bytes: a buffer, or a count of them. Each item is encoded by one
-/// function, so that what it says it takes and what it takes cannot differ.
+/// Destination of an encoder's bytes: a buffer, or a count of them. Each item is encoded by one
+/// function, so that the length it declares and the length it takes cannot differ.
 pub(crate) trait Sink {
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull>;
     fn zeros(&mut self, n: usize) -> Result<(), BufferFull>;
@@ -198,22 +198,22 @@ impl<'b> Writer<'b> {
         Writer { buffer, written: 0 }
     }
 
-    /// How many bytes have been written.
+    /// Number of bytes written so far.
     pub const fn position(&self) -> usize {
         self.written
     }
 
-    /// How many bytes still fit.
+    /// Number of bytes that still fit.
     pub const fn remaining(&self) -> usize {
         self.buffer.len().saturating_sub(self.written)
     }
 
-    /// What has been written.
+    /// Bytes written so far.
     pub fn written(&self) -> &[u8] {
         self.buffer.get(..self.written).unwrap_or_default()
     }
 
-    /// What has been written, for changes in place (packet and header protection).
+    /// Bytes written so far, for changes in place (packet and header protection).
     pub fn written_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.written).unwrap_or_default()
     }

@@ -3,7 +3,7 @@
 use crate::varint::VarInt;
 use core::fmt;
 
-/// Why a connection is closed, as a CONNECTION_CLOSE frame of type 0x1c says it. Any value may
+/// Reason for closing a connection, as a CONNECTION_CLOSE frame of type 0x1c carries it. Any value may
 /// come in; the constants are those with a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransportErrorCode(pub VarInt);

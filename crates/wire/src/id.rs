@@ -15,7 +15,7 @@ pub struct ConnectionId {
 pub struct ConnectionIdTooLong;
 
 impl ConnectionId {
-    /// In bytes.
+    /// Longest connection ID, in bytes.
     pub const MAX_LEN: usize = 20;
     /// The zero-length connection ID.
     pub const EMPTY: ConnectionId = ConnectionId { bytes: [0; Self::MAX_LEN], len: 0 };
@@ -36,18 +36,18 @@ impl ConnectionId {
         ConnectionId::new(id).unwrap_or(Self::EMPTY)
     }
 
-    /// Its bytes.
+    /// Bytes of the connection ID.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len()).unwrap_or_default()
     }
 
-    /// In bytes.
+    /// Length of the connection ID, in bytes.
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Whether it is the zero-length connection ID.
+    /// Whether the connection ID has zero length.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for ConnectionId {
 pub struct ResetToken(pub [u8; ResetToken::LEN]);
 
 impl ResetToken {
-    /// In bytes.
+    /// Length of a stateless reset token, in bytes.
     pub const LEN: usize = 16;
 }
 

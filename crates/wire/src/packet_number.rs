@@ -8,7 +8,7 @@ use core::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketNumber(VarInt);
 
-/// How many bytes of a packet number a header carries.
+/// Number of bytes that a header carries of a packet number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketNumberLen {
     /// 8 bits.
@@ -29,7 +29,7 @@ pub struct TruncatedPacketNumber {
 }
 
 impl PacketNumberLen {
-    /// In bytes.
+    /// Length in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             PacketNumberLen::One => 1,
@@ -59,7 +59,7 @@ impl PacketNumberLen {
         }
     }
 
-    /// How many numbers it tells apart.
+    /// Number of packet numbers that this length can tell apart.
     const fn window(self) -> u64 {
         match self {
             PacketNumberLen::One => 1 << 8,
@@ -86,7 +86,7 @@ impl PacketNumber {
         self.0.get()
     }
 
-    /// As on the wire.
+    /// Packet number as on the wire.
     pub const fn as_varint(self) -> VarInt {
         self.0
     }
@@ -145,7 +145,7 @@ impl TruncatedPacketNumber {
         self.bits
     }
 
-    /// How many bytes are there.
+    /// Number of bytes that the truncated packet number takes.
     pub const fn len(self) -> PacketNumberLen {
         self.len
     }

@@ -6,13 +6,13 @@ use core::fmt;
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// It sent the first Initial.
+    /// The side that sent the first Initial.
     Client,
-    /// It received the first Initial.
+    /// The side that received the first Initial.
     Server,
 }
 
-/// Which ends may send on a stream.
+/// Direction of a stream: the ends that may send on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Both ends.
@@ -58,12 +58,12 @@ impl StreamId {
         VarInt::new(index | initiator_bit | direction_bit).ok().map(StreamId)
     }
 
-    /// Who opened it.
+    /// Side that opened the stream.
     pub const fn initiator(self) -> Side {
         if self.0.get() & 1 == 0 { Side::Client } else { Side::Server }
     }
 
-    /// Who may send on it.
+    /// Direction of the stream: the ends that may send on it.
     pub const fn direction(self) -> Direction {
         if self.0.get() & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
     }
@@ -73,12 +73,12 @@ impl StreamId {
         self.0.get() >> 2
     }
 
-    /// Whether `side` may send on it.
+    /// Whether `side` may send on the stream.
     pub fn may_send(self, side: Side) -> bool {
         self.direction() == Direction::Bidirectional || self.initiator() == side
     }
 
-    /// As on the wire.
+    /// Stream ID as on the wire.
     pub const fn as_varint(self) -> VarInt {
         self.0
     }
@@ -104,7 +104,7 @@ impl StreamCount {
         self.0
     }
 
-    /// As on the wire.
+    /// Count as on the wire.
     pub const fn as_varint(self) -> VarInt {
         VarInt::constant(self.0)
     }

@@ -10,7 +10,7 @@ pub struct VarInt(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VarIntOutOfRange;
 
-/// How many bytes an encoded [`VarInt`] takes.
+/// Number of bytes that an encoded [`VarInt`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VarIntLen {
     /// Up to 63.
@@ -24,7 +24,7 @@ pub enum VarIntLen {
 }
 
 impl VarIntLen {
-    /// In bytes.
+    /// Length in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             VarIntLen::One => 1,

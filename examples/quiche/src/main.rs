@@ -30,7 +30,7 @@ struct Server {
     quic: quiche::Config,
     http: h3::Config,
     clients: HashMap<u64, Client>,
-    /// Which client a connection ID stands for.
+    /// Number of the client that a connection ID stands for.
     ids: HashMap<ConnectionId<'static>, u64>,
     next: u64,
     service: Service, // eQUIC

@@ -18,7 +18,7 @@ pub const MAX_REQUEST: usize = 4096;
 /// Exit status of an endpoint that does not do the test case.
 pub const UNSUPPORTED: i32 = 127;
 
-/// What an endpoint is told.
+/// Settings that an endpoint gets from its environment.
 #[derive(Clone, Debug)]
 pub struct Contract {
     pub server: bool,
@@ -29,7 +29,7 @@ pub struct Contract {
     pub certs: PathBuf,
     pub port: u16,
     pub keylog: Option<PathBuf>,
-    /// Where a server would rather be talked to.
+    /// Address that a server prefers to be talked to at; none: it has none.
     pub preferred: Option<SocketAddr>,
 }
 
@@ -79,7 +79,7 @@ impl Contract {
         }
     }
 
-    /// Whether the case is this one.
+    /// Whether the test case has this name.
     pub fn is(&self, testcase: &str) -> bool {
         self.testcase == testcase
     }
@@ -119,7 +119,7 @@ impl Contract {
 }
 
 impl Request {
-    /// What is written on a stream of HTTP/0.9.
+    /// Bytes of the request as written on a stream of HTTP/0.9.
     pub fn hq(&self) -> Vec<u8> {
         format!("GET {}\r\n", self.path).into_bytes()
     }

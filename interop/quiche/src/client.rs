@@ -11,7 +11,7 @@ use crate::{config, log_keys, random_id, spare_ids};
 
 /// A version that asks for a Version Negotiation packet (RFC 9000 s.15).
 const UNKNOWN_VERSION: u32 = 0xbaba_baba;
-/// What is loaded before the migration, in bytes.
+/// Bytes that are loaded before the migration.
 const FIRST: u64 = 100_000;
 
 pub fn fetch(contract: &Contract) -> Result<()> {

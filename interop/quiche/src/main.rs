@@ -82,7 +82,7 @@ fn spare_ids(connection: &mut Connection) -> Result<Vec<ConnectionId<'static>>> 
 #[derive(Default)]
 struct Hq {
     asked: HashMap<u64, Vec<u8>>,
-    /// What is still to be sent.
+    /// Answers by stream, and the number of bytes of each that are sent already.
     answers: HashMap<u64, (Vec<u8>, usize)>,
 }
 

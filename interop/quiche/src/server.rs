@@ -9,7 +9,7 @@ use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
 use crate::io::{Io, send};
 use crate::{Hq, config, log_keys, random_id, spare_ids};
 
-/// What a Retry's token begins with.
+/// Beginning of the token in a Retry.
 const TOKEN: &[u8] = b"interop";
 
 struct Client {
@@ -23,7 +23,7 @@ struct Http {
     answers: HashMap<u64, Answer>,
 }
 
-/// What is still to be sent on a stream.
+/// Answer that is still to be sent on a stream.
 struct Answer {
     status: Option<&'static [u8]>,
     content: Vec<u8>,

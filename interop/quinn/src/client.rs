@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 /// A version that quinn would speak and no server here does: draft 29.
 const UNKNOWN_VERSION: u32 = 0xff00_001d;
-/// What is loaded before the key update or the migration, in bytes.
+/// Bytes that are loaded before the key update or the migration.
 const FIRST: usize = 100_000;
 
 pub async fn fetch(contract: &Contract) -> Result<()> {
@@ -79,7 +79,7 @@ async fn cases(contract: &Contract, endpoint: &Endpoint) -> Result<()> {
     }
 }
 
-/// What happens in the middle of a transfer.
+/// Event in the middle of a transfer.
 enum Turn {
     Key,
     Place(Endpoint),

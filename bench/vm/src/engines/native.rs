@@ -1,4 +1,4 @@
-//! What the same work costs as a Rust function behind a pointer.
+//! Cost of the same work as a Rust function behind a pointer.
 
 use std::hint::black_box;
 

@@ -8,12 +8,12 @@ const IPV6: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
 
-/// What of a frame is where.
+/// Offsets and ports of a captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Where the header of IP begins.
+    /// Offset of the IP header in the frame, in bytes.
     ip: usize,
-    /// Where that of UDP or TCP begins.
+    /// Offset of the UDP or TCP header in the frame, in bytes.
     transport: usize,
     udp: bool,
     source: u16,
@@ -45,7 +45,7 @@ impl Shape {
         Some(Shape { ip, transport, udp, source, destination })
     }
 
-    /// Whether it is from or to one of these ports.
+    /// Whether the frame is from or to one of these ports.
     pub(super) fn has_port(&self, ports: &[u16]) -> bool {
         ports.contains(&self.source) || ports.contains(&self.destination)
     }

@@ -27,7 +27,7 @@ use frame::Shape;
 /// The file in the folder of an attempt.
 const FILE: &str = "packets.pcap";
 /// The most that is written of an attempt, in bytes.
-pub const MOST: u64 = 100 << 20;
+pub(crate) const MOST: u64 = 100 << 20;
 /// LINKTYPE_ETHERNET of the pcap format; the loopback interface has such headers, too.
 const ETHERNET: u32 = 1;
 /// The longest frame: of TCP with segmentation offload they may be longer than of UDP.
@@ -39,9 +39,9 @@ const GSO_UDP: u8 = 5;
 /// PACKET_OUTGOING of packet(7), and ARPHRD_LOOPBACK of netdevice(7).
 const OUTGOING: u8 = 4;
 const LOOPBACK: u16 = 772;
-/// What the kernel keeps for us until it is read, in bytes.
+/// Size of the kernel's buffer of packets that we have not read yet, in bytes.
 const BUFFER: usize = 64 << 20;
-/// How often the end is looked for, and how long what is left then may take to be read.
+/// Pause between two looks for the end, in microseconds; below, the time for reading the rest after it.
 const LOOK_US: i64 = 20_000;
 const REST: Duration = Duration::from_secs(2);
 
@@ -52,10 +52,10 @@ pub(crate) struct Capture {
     thread: Option<JoinHandle<io::Result<Caught>>>,
 }
 
-/// What became of the packets.
+/// Counts of the captured packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Caught {
-    /// In the file.
+    /// Packets written to the file.
     pub written: u64,
     /// Came after the file was full.
     pub beyond: u64,
@@ -63,11 +63,11 @@ pub(crate) struct Caught {
     pub lost: u64,
 }
 
-/// Whether this process may do it.
+/// Checks whether this process may capture packets.
 ///
 /// # Errors
 /// [`BenchError::Plan`].
-pub fn check() -> Result<(), BenchError> {
+pub(crate) fn check() -> Result<(), BenchError> {
     let failed = |error: io::Error| {
         BenchError::Plan(format!("--pcap needs root (CAP_NET_RAW), to see packets: {error}"))
     };

@@ -10,7 +10,7 @@ use super::{Finding, finding};
 
 /// The environment variable.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
-/// What it has to be: copies by vector instructions, however long they are.
+/// Setting of glibc that is needed: copies by vector instructions, however long they are.
 pub const WITHOUT_REP_MOVSB: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000";
 /// The first release that does without.
 const MENDED: (u32, u32) = (2, 40);

@@ -27,7 +27,7 @@ use crate::record::Key;
 /// The version of the shape of a comparison.
 pub const COMPARISON: &str = "equic.bench.compare/1";
 
-/// What decides.
+/// Rule that decides a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     /// The p-value has to be under it.
@@ -45,7 +45,7 @@ impl Default for Rule {
     }
 }
 
-/// What is said about a cell.
+/// Verdict on a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -62,26 +62,26 @@ pub enum Verdict {
 /// A cell in both results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Which, by the names of the old result.
+    /// Cell, by the names of the old result.
     #[serde(flatten)]
     pub key: Key,
     /// Unit of the medians.
     pub unit: String,
     /// Median of the old figures.
     pub old: Option<f64>,
-    /// Of the new ones.
+    /// Median of the new figures.
     pub new: Option<f64>,
-    /// How many old figures.
+    /// Number of old figures.
     pub old_count: usize,
-    /// How many new ones.
+    /// Number of new figures.
     pub new_count: usize,
     /// Rounds that failed in the old result, of how many.
     pub old_failed: (usize, usize),
-    /// In the new.
+    /// Rounds that failed in the new result, of how many.
     pub new_failed: (usize, usize),
     /// New divided by old.
     pub ratio: Option<Ratio>,
-    /// Whether it is by rounds.
+    /// Whether figures are compared round by round, as pairs.
     pub paired: bool,
     /// The p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test of pairs.
     pub p: Option<f64>,
@@ -91,9 +91,9 @@ pub struct Compared {
     pub corrected_p: Option<f64>,
     /// New CPU time divided by old, both ends together; it decides nothing.
     pub cpu: Option<f64>,
-    /// What is said.
+    /// Verdict on the cell.
     pub verdict: Verdict,
-    /// Why, where figures do not say it.
+    /// Reason for the verdict, where figures do not show it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -105,25 +105,25 @@ pub struct Comparison {
     pub old: String,
     /// See `old`.
     pub new: String,
-    /// What decides.
+    /// Rule that decides the verdicts.
     pub rule: Rule,
-    /// Whether rounds are pairs.
+    /// Whether figures are compared round by round, as pairs.
     pub paired: bool,
-    /// What has to be known: another machine, cells that only one has.
+    /// Notes on the comparison: another machine, cells that only one result has.
     pub notes: Vec<String>,
     /// One for each cell that either has.
     pub cells: Vec<Compared>,
 }
 
 impl Comparison {
-    /// How many cells have a verdict.
+    /// Number of cells that have this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.cells.iter().filter(|cell| cell.verdict == verdict).count()
     }
 }
 
-/// Which implementation of the new result stands for which of the old: within one run, `("equic-old",
+/// Implementation of the old result, and the one of the new that stands for it: within one run, `("equic-old",
 /// "equic")` compares two builds that ran interleaved.
 pub type Renamed = (String, String);
 
@@ -188,7 +188,7 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
     Comparison { old: old.name.clone(), new: new.name.clone(), rule, paired, notes, cells }
 }
 
-/// What tells machines apart.
+/// Description of the machine, by which two machines are told apart.
 fn machine(summary: &Summary) -> &Value {
     &summary.manifest["machine"]
 }
@@ -268,7 +268,7 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (Verdict, String) {
         let verdict = if is > was { Verdict::Worse } else { Verdict::Better };
         return (verdict, why());
     }
-    // Who failed now and then before may fail each time by chance.
+    // A cell that failed now and then before may fail each time by chance.
     let sound = old.measured > 0 && old.faults.is_empty();
     if new.measured == 0 && (sound || (old.measured > 0 && new.unsupported.is_some())) {
         let unsupported = new.unsupported.clone().unwrap_or_else(why);

@@ -174,7 +174,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What other programs say, so that no spreadsheet takes it for a formula.
+/// Text from other programs, changed so that no spreadsheet takes it for a formula.
 fn harmless(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_owned() }

@@ -36,7 +36,7 @@ pub use summarise::summarise;
 pub use summary::{Estimate, Row, Summary};
 pub use tables::tables;
 
-/// Why a result cannot be read or written.
+/// Reason for which a result cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultError {
@@ -45,7 +45,7 @@ pub enum ResultError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the system.
         #[source]
         source: io::Error,
     },
@@ -54,7 +54,7 @@ pub enum ResultError {
     Samples {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of the file.
         reason: String,
     },
     /// It is not what it should be.
@@ -62,7 +62,7 @@ pub enum ResultError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of the file.
         reason: String,
     },
     /// A file cannot be written.

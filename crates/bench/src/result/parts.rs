@@ -1,4 +1,4 @@
-//! Where CPU time went: that of the scored runs, divided as the samples of another one fell.
+//! Division of CPU time: that of the scored runs, divided as the samples of another run fell.
 
 use equic_report::table::{Cell, Column, Table};
 
@@ -18,9 +18,9 @@ pub struct Parts<'a> {
     pub end: &'static str,
     /// Its CPU time, as [`Row::server_cpu`] has it.
     pub total: f64,
-    /// That of each of [`PARTS`].
+    /// CPU time of each of [`PARTS`].
     pub parts: [f64; 4],
-    /// How many samples say so.
+    /// Number of samples that the division is based on.
     pub samples: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a run left in its folder.
+//! Reading of the files that a run left in its folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ pub const PROFILES: &str = "profiles.jsonl";
 /// A run as its folder has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// Its folder.
+    /// Folder of the run.
     pub dir: PathBuf,
     /// All records, in the order they were written.
     pub records: Vec<Record>,
@@ -38,16 +38,16 @@ pub struct Run {
 /// A line of `samples.jsonl` that is no record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
-    /// Counted from 1.
+    /// Number of the line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Defect of the line.
     pub why: String,
 }
 
-/// Who took part.
+/// Description of an implementation that took part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// Where it is from.
+    /// Address of the implementation's source or home page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Its version, as the plan or the program itself says.
@@ -130,8 +130,8 @@ impl Run {
         places.iter().find_map(|seed| seed.as_u64()).unwrap_or(1)
     }
 
-    /// What is known of the implementations: from the plan's or the manifest's `implementations` (a map,
-    /// or a list with `name`), and from what the programs said.
+    /// Descriptions of the implementations: from the plan's or the manifest's `implementations` (a map,
+    /// or a list with `name`), and from the output of the programs.
     #[must_use]
     pub fn implementations(&self) -> BTreeMap<String, About> {
         let mut all: BTreeMap<String, About> = BTreeMap::new();

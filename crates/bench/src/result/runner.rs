@@ -1,7 +1,7 @@
 //! `result.json` as the QUIC Interop Runner writes it, for its web page
 //! (<https://github.com/quic-interop/quic-interop-runner>: `_export_results` in interop.py, web/script.js).
 //!
-//! What the page reads: `start_time`, `end_time`, `log_dir`, `quic_version`, `clients`, `servers`, `urls`,
+//! Fields that the page reads: `start_time`, `end_time`, `log_dir`, `quic_version`, `clients`, `servers`, `urls`,
 //! `tests` (by abbreviation), and `results` and `measurements`, lists of a list for each pair, client by
 //! client and in it server by server. It does not look at other fields: ours is `equic`.
 
@@ -28,9 +28,9 @@ pub struct RunnerFile<E> {
     pub servers: Vec<String>,
     /// Rows.
     pub clients: Vec<String>,
-    /// Where each is from.
+    /// Address of each implementation's source or home page, by name.
     pub urls: BTreeMap<String, String>,
-    /// What was measured, by abbreviation.
+    /// Tests and measurements, by abbreviation.
     pub tests: BTreeMap<String, Test>,
     /// The version of QUIC.
     pub quic_version: String,
@@ -38,44 +38,44 @@ pub struct RunnerFile<E> {
     pub results: Vec<Vec<Outcome>>,
     /// Measurements, for each pair.
     pub measurements: Vec<Vec<Measurement>>,
-    /// What the Interop Runner does not know.
+    /// Data of our own, which the Interop Runner does not know.
     pub equic: E,
 }
 
-/// What is measured.
+/// Description of a test or measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Test {
-    /// Its name.
+    /// Name of the test.
     pub name: String,
-    /// What it does.
+    /// Description of the test's purpose.
     pub desc: String,
 }
 
-/// What became of a test.
+/// Outcome of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Abbreviation.
     pub abbr: String,
     /// Name.
     pub name: String,
-    /// What became of it; null: it was not run.
+    /// Outcome of the test; null: it was not run.
     pub result: Option<Verdict>,
 }
 
-/// What became of a measurement.
+/// Outcome of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Name: the last part of the logs' path.
     pub name: String,
     /// Abbreviation; letters and digits, for the page makes CSS selectors of it.
     pub abbr: String,
-    /// What became of it.
+    /// Verdict on the measurement.
     pub result: Verdict,
     /// `9559 (± 12) kbps`: mean and standard deviation; empty when there is none.
     pub details: String,
 }
 
-/// What became of it.
+/// Verdict on a test or measurement over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {

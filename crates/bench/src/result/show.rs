@@ -1,4 +1,4 @@
-//! How figures and places are put into words, the same on a terminal and on a page.
+//! Wording of figures and places, the same on a terminal and on a page.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::record::Failure;
 /// In which unit a table shows its figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// What stands in the header.
+    /// Unit in the table's header.
     pub unit: &'static str,
-    /// What a figure is multiplied with.
+    /// Factor that a figure is multiplied with.
     pub factor: f64,
     /// Decimals.
     pub digits: usize,
@@ -31,7 +31,7 @@ impl Scale {
         Scale::for_value(unit, largest)
     }
 
-    /// One that shows `largest` well.
+    /// Scale that shows `largest` well.
     #[must_use]
     pub fn for_value(unit: &str, largest: f64) -> Scale {
         let scale = |unit, factor, digits| Scale { unit, factor, digits };
@@ -64,7 +64,7 @@ impl Scale {
         format!("{:.*}", self.digits, value * self.factor)
     }
 
-    /// The same with its unit.
+    /// Text of a figure with its unit.
     #[must_use]
     pub fn with_unit(&self, value: f64) -> String {
         format!("{} {}", self.show(value), self.unit)
@@ -83,7 +83,7 @@ impl Scale {
     }
 }
 
-/// What a workload does.
+/// Title of a workload.
 #[must_use]
 pub fn workload(name: &str) -> &str {
     match name {
@@ -120,7 +120,7 @@ pub fn place(place: &Place<'_>) -> String {
     title
 }
 
-/// What is spoken.
+/// Title of a protocol.
 #[must_use]
 pub fn protocol(name: &str) -> &str {
     match name {
@@ -133,7 +133,7 @@ pub fn protocol(name: &str) -> &str {
     }
 }
 
-/// What went wrong, in a word.
+/// Wording of a failure, in a word or two.
 #[must_use]
 pub const fn failure(failure: Failure) -> &'static str {
     match failure {
@@ -148,15 +148,14 @@ pub const fn failure(failure: Failure) -> &'static str {
     }
 }
 
-/// What a cell of the matrix says beside its figure: `3 of 5 failed: crashed`.
+/// Text of a cell of the matrix beside its figure: `3 of 5 failed: crashed`.
 #[must_use]
 pub fn trouble(row: &Row) -> Option<String> {
     let failed = row.failed();
     if failed == 0 {
         return None;
     }
-    let mut kinds: Vec<&str> =
-        row.faults.iter().map(|fault| self::failure(fault.failure)).collect();
+    let mut kinds: Vec<&str> = row.faults.iter().map(|fault| failure(fault.failure)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let kinds = kinds.join(", ");

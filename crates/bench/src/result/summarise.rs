@@ -32,7 +32,7 @@ const WORKLOADS: [&str; 10] = [
     "idle",
 ];
 
-/// What the run says. The same records give the same summary.
+/// Summary of a run. The same records give the same summary.
 #[must_use]
 pub fn summarise(run: &Run) -> Summary {
     let seed = run.seed();

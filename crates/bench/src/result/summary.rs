@@ -1,4 +1,4 @@
-//! What a run says, cell by cell: the shape of it. `summarise.rs` makes it.
+//! Summary of a run, cell by cell: the shape of it. `summarise.rs` makes it.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ pub struct Summary {
     pub schema: String,
     /// Name of the run: that of its folder.
     pub name: String,
-    /// When the first attempt began, in seconds since 1970-01-01 UTC.
+    /// Time at which the first attempt began, in seconds since 1970-01-01 UTC.
     pub started: f64,
-    /// When the last one ended.
+    /// Time at which the last attempt ended, in seconds since 1970-01-01 UTC.
     pub ended: f64,
-    /// What resampling began with.
+    /// Seed of resampling.
     pub seed: u64,
     /// Attempts in all: with warm-up and those that were made again.
     pub attempts: usize,
@@ -33,11 +33,11 @@ pub struct Summary {
     /// Lines that are no records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
-    /// Who took part.
+    /// Implementations that took part, by name.
     pub implementations: BTreeMap<String, About>,
     /// One for each cell, in the order of tables.
     pub rows: Vec<Row>,
-    /// Where CPU time went, by a run of its own that is in no figure.
+    /// Division of CPU time, by a run of its own that is in no figure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profiled>,
     /// The run's plan, without its cells.
@@ -48,7 +48,7 @@ pub struct Summary {
     pub manifest: Value,
 }
 
-/// What makes a table: cells that differ in client and server alone.
+/// Identity of a table: its cells differ in client and server alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     /// See [`Key`].
@@ -64,7 +64,7 @@ pub struct Place<'a> {
 /// A cell over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Which.
+    /// Cell that the figures are of.
     #[serde(flatten)]
     pub key: Key,
     /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`; empty when nothing was measured.
@@ -77,10 +77,10 @@ pub struct Row {
     pub attempts: usize,
     /// Measured although the machine was busier than the run's bounds.
     pub noisy: usize,
-    /// Why an end does not do it.
+    /// Reason for which an end does not support the cell; none: both do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
-    /// What went wrong.
+    /// Failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
     /// The workload's own figure, in `unit`.
@@ -95,7 +95,7 @@ pub struct Row {
     pub process: Option<Estimate>,
     /// `value` as a multiple of that of TCP with TLS in the same round.
     pub to_tcp: Option<Estimate>,
-    /// Which pair that is, `client>server`.
+    /// Pair that `to_tcp` compares with, `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
     /// That the figures are rather two.
@@ -103,10 +103,10 @@ pub struct Row {
     pub modes: Option<Modes>,
     /// Medians of the rest.
     pub medians: Medians,
-    /// What was in force at the client in the last round, by its own account.
+    /// Settings in force at the client in the last round, by its own account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// At the server.
+    /// Settings in force at the server in the last round, by its own account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
     /// Every figure.
@@ -116,11 +116,11 @@ pub struct Row {
 /// A median and all that says how sure it is. Units are those of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// How many figures.
+    /// Number of figures.
     pub n: usize,
     /// The median.
     pub median: f64,
-    /// Where it lies with 95 % confidence: percentile bootstrap.
+    /// Interval in which the median lies with 95 % confidence: percentile bootstrap.
     pub interval: Interval,
     /// Median absolute deviation, not scaled.
     pub mad: f64,
@@ -137,11 +137,11 @@ pub struct Estimate {
 /// In which way, how often and when something went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// In which way.
+    /// Kind of failure.
     pub failure: Failure,
-    /// What happened, of the first time.
+    /// Description of the first such failure.
     pub why: String,
-    /// In which rounds.
+    /// Rounds in which it happened.
     pub rounds: Vec<i64>,
     /// Logs of the first time, relative to the run's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,11 +155,11 @@ pub struct Modes {
     pub p: f64,
     /// Median of the lower half, by 2-means.
     pub low: f64,
-    /// How many figures it has.
+    /// Number of figures in the lower half.
     pub low_count: usize,
     /// Median of the upper.
     pub high: f64,
-    /// How many figures it has.
+    /// Number of figures in the upper half.
     pub high_count: usize,
 }
 
@@ -191,7 +191,7 @@ pub struct Medians {
 pub struct Point {
     /// The round.
     pub round: i64,
-    /// When it began, in seconds since 1970-01-01 UTC.
+    /// Time at which the attempt began, in seconds since 1970-01-01 UTC.
     pub started: f64,
     /// The figure.
     pub value: f64,
@@ -201,10 +201,10 @@ pub struct Point {
     pub client_cpu: f64,
 }
 
-/// Where the CPU time of a cell's ends went.
+/// Division of the CPU time of a cell's ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profiled {
-    /// Which.
+    /// Cell that was profiled.
     #[serde(flatten)]
     pub key: Key,
     /// The server's.
@@ -214,7 +214,7 @@ pub struct Profiled {
 }
 
 impl Row {
-    /// What table it is in.
+    /// Table that the row is in.
     #[must_use]
     pub fn place(&self) -> Place<'_> {
         Place {
@@ -231,7 +231,7 @@ impl Row {
         self.faults.iter().map(|fault| fault.rounds.len()).sum()
     }
 
-    /// Whether less is better.
+    /// Whether smaller figures are better.
     #[must_use]
     pub fn less_is_better(&self) -> bool {
         matches!(&*self.unit, "s" | "B")

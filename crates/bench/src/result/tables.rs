@@ -133,7 +133,7 @@ fn figures(value: &Estimate, scale: Scale) -> [Cell; 4] {
     ]
 }
 
-/// What else has to be known of a row: in words, most important first.
+/// Notes on a row: in words, most important first.
 fn notes(row: &Row, scale: Scale) -> Cell {
     let mut notes = Vec::new();
     let mut tone = Tone::Warning;
@@ -162,7 +162,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     Cell::new(notes.join("; ")).tone(if notes.is_empty() { Tone::Normal } else { tone })
 }
 
-/// What failed, and why; none when nothing did.
+/// Table of failures and their reasons; none when nothing failed.
 #[must_use]
 pub fn failures(summary: &Summary) -> Option<Table> {
     let mut table = Table::new([

@@ -2,7 +2,6 @@
 //! none of them may stay behind.
 
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -46,7 +45,7 @@ impl Scene {
             requests: 2,
             connections: 100,
             parallel: 2,
-            // What an honest one needs is milliseconds.
+            // An honest end needs milliseconds.
             grace: 3.0,
         };
         let places = Places { dir: "/".into(), built: "/".into(), equic: "/".into() };
@@ -85,12 +84,19 @@ impl Scene {
     fn is_gone(&self, role: &str) {
         let Ok(pid) = fs::read_to_string(self.0.path().join(format!("{role}.pid"))) else { return };
         let path = format!("/proc/{}/stat", pid.trim());
-        let deadline = Instant::now() + Duration::from_secs(10);
         // A grandchild is waited for by somebody else, who may take a moment: dead is dead.
-        while fs::read_to_string(&path).is_ok_and(|stat| !stat.contains(") Z ")) {
-            assert!(Instant::now() < deadline, "the {role} is left behind");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until(&format!("the {role} is gone"), || {
+            fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "))
+        });
+    }
+}
+
+/// Waits for a condition, far longer than it takes to come true.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -264,9 +270,7 @@ fn an_interrupted_cell_leaves_nothing() {
     let client = scene.0.path().join("client.pid");
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !Path::new(&client).exists() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            until("the client has started", || client.exists());
             stop.store(true, Ordering::Relaxed);
         });
         scene.run_command(liar("hangs"), Workload::Download, 1000, &Point::new(), &stop)

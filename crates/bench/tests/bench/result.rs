@@ -97,7 +97,7 @@ fn medians_ratios_and_cpu_time_of_known_records() {
 fn what_is_no_quic_is_not_the_fastest_quic() {
     let records = [("sendfile", 30.0), ("perf-tcp", 9.0), ("perf", 3.0), ("h3", 4.0)]
         .map(|(protocol, speed)| record(key("a", protocol, protocol), 0, 1, measured(speed)));
-    let page = equic_bench::result::html::page(&summary(&records));
+    let page = result::html::page(&summary(&records));
     let (_, overview) = page.split_once("fastest QUIC download").unwrap();
     assert!(overview.starts_with("</dt><dd>4.00 Gbit/s<small>a → h3, veth"), "{overview}");
     let (_, tcp) = overview.split_once("fastest TCP + TLS").unwrap();

@@ -6,7 +6,7 @@ use crate::fixture::Fixture;
 use equic_bench::result;
 use serde_json::{Value, json};
 
-/// What keeps the page from showing it.
+/// Checks the file for defects that keep the page from showing it.
 fn wrong(file: &Value) -> Result<(), String> {
     let list = |value: &Value, what: &str| {
         value.as_array().cloned().ok_or_else(|| format!("{what} is no list"))

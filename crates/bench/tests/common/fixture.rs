@@ -13,8 +13,8 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
-/// Whose speed in Gbit/s, and CPU seconds for a GB as client and as server.
-pub const QUIC: [(&str, f64, f64, f64); 7] = [
+/// Implementations, each with its speed in Gbit/s, and CPU seconds for a GB as client and as server.
+pub(crate) const QUIC: [(&str, f64, f64, f64); 7] = [
     ("equic", 6.3, 1.05, 1.2),
     ("noq", 4.9, 1.3, 1.4),
     ("quic-go", 2.9, 2.35, 2.2),
@@ -23,29 +23,29 @@ pub const QUIC: [(&str, f64, f64, f64); 7] = [
     ("s2n-quic", 3.7, 2.2, 0.81),
     ("tquic", 5.8, 1.31, 0.98),
 ];
-/// What no page may run.
-pub const HOSTILE: &str = "</script><script>alert(1)</script> \"&' \u{1b}[2J too many gaps";
+/// Text that must not take effect on any page.
+pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script> \"&' \u{1b}[2J too many gaps";
 
 /// A run of so many rounds.
-pub struct Fixture {
-    /// What is multiplied to the speed of an implementation, by name: a regression.
+pub(crate) struct Fixture {
+    /// Factor on the speed of an implementation, by name: a regression.
     pub factors: BTreeMap<String, f64>,
     pub rounds: i64,
     pub seed: u64,
     /// Only downloads on one path, and fewer implementations.
     pub small: bool,
-    /// When it began.
+    /// Time at which the run began, in seconds since 1970-01-01 UTC.
     pub start: f64,
 }
 
 impl Fixture {
-    pub fn new(rounds: i64, seed: u64) -> Fixture {
+    pub(crate) fn new(rounds: i64, seed: u64) -> Fixture {
         let start = 1_795_250_000.0;
         Fixture { factors: BTreeMap::new(), rounds, seed, small: false, start }
     }
 
     /// The records, in the order of a run.
-    pub fn records(&self) -> Vec<Record> {
+    pub(crate) fn records(&self) -> Vec<Record> {
         let mut rng = SmallRng::seed_from_u64(self.seed);
         let keys = self.keys();
         let mut records = Vec::new();
@@ -200,7 +200,7 @@ impl Fixture {
     }
 
     /// Writes a whole folder.
-    pub fn write(&self, dir: &Path) {
+    pub(crate) fn write(&self, dir: &Path) {
         fs::create_dir_all(dir).expect("a folder");
         let mut lines = String::new();
         for record in self.records() {

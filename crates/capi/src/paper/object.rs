@@ -1,4 +1,4 @@
-//! Which file `equic_read_object` reads.
+//! The file that `equic_read_object` reads.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -22,7 +22,7 @@ pub(super) struct Found {
     path: PathBuf,
     /// The file; None: the copy inside the library.
     pub(super) bytes: Option<Vec<u8>>,
-    /// What the caller should know.
+    /// Notice for the caller, if there is one.
     pub(super) notice: Option<String>,
 }
 

@@ -15,7 +15,7 @@ const PORT: u16 = 443;
 /// The paper's QUOTA_LIMIT.
 const LIMIT: u32 = 5;
 
-/// What was set by a function.
+/// Settings that were set by functions; none: not set.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     pub(super) port: Option<u16>,

@@ -1,4 +1,4 @@
-//! What stands behind an `equic_t`.
+//! The state behind an `equic_t`.
 //!
 //! An `equic_t` is the caller's memory and may hold anything, so it is never believed: it carries a
 //! number, and only numbers given out by [`begin`] and not yet ended lead to a [`State`].
@@ -18,7 +18,7 @@ use crate::error::{Failure, Result, equic_error};
 
 /// One interface, from `equic_get_interface` to `equic_unload` or the end of the process.
 pub(super) struct State {
-    /// Where the `equic_t` was that began it.
+    /// Address of the `equic_t` that began this state.
     address: usize,
     interface: String,
     setup: Mutex<Setup>,
@@ -38,7 +38,7 @@ struct Running {
     link: Option<c_int>,
 }
 
-/// What `equic_load` tells.
+/// Facts that `equic_load` tells about the loaded program.
 pub(super) struct Loaded {
     pub(super) notice: Option<String>,
     /// The program's descriptor.

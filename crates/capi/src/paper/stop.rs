@@ -1,11 +1,11 @@
-//! What the signal callbacks do.
+//! Actions of the signal callbacks.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// bpf(2), as in <linux/bpf.h>.
 const BPF_LINK_DETACH: libc::c_long = 34;
-/// How many links are detached by name; the end of the process takes care of all.
+/// Number of links that are detached by name; the end of the process takes care of all.
 const LINKS: usize = 64;
 const NONE: c_int = -1;
 

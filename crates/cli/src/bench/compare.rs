@@ -13,7 +13,7 @@ use crate::output;
 /// (p < 0.05; Mann-Whitney, or by pairs of rounds where both ran interleaved) and at least 1 %. Exit
 /// code 0: nothing is worse. 1: something is
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The old result: a run's folder, or its result.json
     #[arg(value_name = "OLD")]
     old: PathBuf,
@@ -67,7 +67,7 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let (old, new) = (load(&args.old)?, load(&args.new)?);
     let rule = Rule { p: args.p, effect: args.effect / 100.0, corrected: args.corrected };
     let compared = compare(&old, &new, args.rename.as_ref(), rule);

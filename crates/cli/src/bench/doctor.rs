@@ -12,7 +12,7 @@ const SCHEMA: &str = "equic.bench.doctor/1";
 
 /// Looks for what makes figures of this machine wrong or restless, and says what mends it
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// End with status 1 if something serious is found
     #[arg(long)]
     strict: bool,
@@ -26,7 +26,7 @@ struct Findings {
     findings: Vec<Finding>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let cpus = allowed_cpus()?;
     let (server, client) = (cpus.get(..1).unwrap_or(&[]), cpus.get(1..2).unwrap_or(&[]));
     let findings = examine(server, client);

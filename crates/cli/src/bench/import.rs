@@ -11,7 +11,7 @@ use crate::output;
 /// Reads a copy of github.com/tumi8/quic-10g-paper, the raw data of "QUIC on the Highway", computes its
 /// figures again by the statistics of `equic bench` and prints the paper's tables
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The copy: a clone, or its folder results
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -26,7 +26,7 @@ pub struct Args {
     markdown: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let import = tumi8::read(&args.dir)?;
     if args.json {
         return output::json(tumi8::IMPORT, &import);

@@ -14,7 +14,7 @@ const SCHEMA: &str = "equic.bench.list/1";
 
 /// Shows which implementations there are, what they speak, and which are built
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The list of implementations
     #[arg(long, value_name = "FILE", default_value = "bench/implementations.json")]
     implementations_file: PathBuf,
@@ -38,7 +38,7 @@ struct List<'a> {
     implementations: Vec<Listed<'a>>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let equic = std::env::current_exe()
         .map_err(|error| Failure::because("this program does not find itself", error))?;
     let built = std::path::absolute(&args.built)?;

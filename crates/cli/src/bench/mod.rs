@@ -20,7 +20,7 @@ use crate::failure::Done;
 
 /// The subcommands.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Measure every client against every server: goodput, CPU, handshakes, memory
     Run(Box<run::Args>),
     /// Show which implementations there are
@@ -43,7 +43,7 @@ pub enum Command {
 }
 
 /// Carries one out.
-pub fn run(command: Command) -> Done {
+pub(crate) fn run(command: Command) -> Done {
     match command {
         Command::Run(args) => run::run(&args),
         Command::List(args) => list::run(&args),

@@ -11,7 +11,7 @@ use crate::output;
 /// Makes result.json, samples.csv, summary.csv and report.html of a run's samples.jsonl, and prints the
 /// tables
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The run's folder
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -23,7 +23,7 @@ pub struct Args {
     markdown: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let summary = result::write(&args.dir)?;
     if args.json {
         return output::line(serde_json::to_string_pretty(&summary)?);
@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Done {
 }
 
 /// Prints tables, a line apart.
-pub fn tables(tables: &[Table], markdown: bool) -> Done {
+pub(super) fn tables(tables: &[Table], markdown: bool) -> Done {
     for table in tables {
         let text = if markdown { table.markdown() } else { table.render(Style::stdout()) };
         output::text(format_args!("\n{text}"))?;

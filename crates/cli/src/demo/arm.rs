@@ -14,35 +14,35 @@ use super::progress::Progress;
 use crate::failure::{Done, Failure};
 use crate::part::{Ended, Part, Seat, now};
 
-/// How often the parts are listened to.
+/// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often the counters are read.
+/// Seconds between two readings of the counters.
 const TICK: f64 = 0.5;
-/// How much longer attackers are told to go on than needed: they are stopped.
+/// Seconds that attackers are told to go on beyond what is needed: they are stopped.
 const SPARE: f64 = 30.0;
 /// Between two looks at the attackers' connections: a connection that the server refuses after its
 /// handshake counts for the moment in between.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// What one arm came to, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
-pub struct Take {
-    /// When the legitimate clients were started.
+/// Raw records of one arm, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+pub(super) struct Take {
+    /// Time at which the legitimate clients were started.
     pub begun: f64,
-    /// When the attackers' parallel clients were started.
+    /// Time at which the attackers' parallel clients were started; none without an attack.
     pub attacked: Option<f64>,
-    /// When the whole flood was there.
+    /// Time at which the whole flood was there; none without an attack.
     pub flooded: Option<f64>,
-    /// When the clients' time was up, and the attack was stopped.
+    /// Time at which the clients were done, and the attack was stopped.
     pub over: f64,
     /// Requests of legitimate clients.
     pub samples: Vec<Sample>,
     /// Requests of the attackers' parallel clients: the first on each connection.
     pub parallel: Vec<Sample>,
-    /// What the floods sent, one report for each attacker.
+    /// Reports of the floods, one for each attacker.
     pub floods: Vec<FloodReport>,
     /// Counters along the way; the last at `over`.
     pub ticks: Vec<Tick>,
-    /// What the server said when it ended.
+    /// The server's last line, printed when it ended.
     pub server: Value,
     /// The gateway at the end of the attack, and whether it was attached in the driver.
     pub gateway: Option<(Status, bool)>,
@@ -50,7 +50,7 @@ pub struct Take {
 
 /// Counters at one time.
 #[derive(Clone, Default)]
-pub struct Tick {
+pub(super) struct Tick {
     /// Seconds of CLOCK_MONOTONIC.
     pub at: f64,
     /// CPU time of the server.
@@ -65,8 +65,8 @@ pub struct Tick {
     pub attackers: Option<u64>,
 }
 
-/// What every arm needs.
-pub struct Stage<'a> {
+/// The lab, the plan and the progress bar that every arm needs.
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a Plan,
     pub progress: &'a mut Progress,
@@ -84,7 +84,7 @@ struct Cast {
 
 impl Stage<'_> {
     /// Plays an arm from the start of its server to its end.
-    pub fn play(&mut self, arm: Arm) -> Done<Take> {
+    pub(super) fn play(&mut self, arm: Arm) -> Done<Take> {
         self.progress.begin(arm);
         let mut cast = self.prepare(arm)?;
         let mut take = self.act(arm, &mut cast)?;

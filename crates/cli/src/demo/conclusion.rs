@@ -19,8 +19,8 @@ struct Figures {
     gateway: f64,
 }
 
-/// What happened.
-pub fn conclude(plan: &Plan, arms: &[ArmResult]) -> String {
+/// Conclusion of the demo in one sentence.
+pub(super) fn conclude(plan: &Plan, arms: &[ArmResult]) -> String {
     let of = |wanted: Arm| arms.iter().find(|result| result.arm == wanted);
     let rate = |wanted: Arm| of(wanted).map_or(0.0, |result| result.legitimate.requests_per_s);
     let figures = Figures {
@@ -86,7 +86,7 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
 }
 
 /// Requests a second, exact where there are few.
-pub fn exact(rate: f64) -> String {
+pub(super) fn exact(rate: f64) -> String {
     if rate > 0.0 && rate < 10.0 {
         format!("{rate:.1}")
     } else {

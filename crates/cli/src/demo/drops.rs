@@ -1,12 +1,12 @@
-//! What did not get to be a connection: where it was stopped, and why.
+//! Attempts that did not get to be a connection: the place where they were stopped, and the reason.
 
 use serde::Serialize;
 
 use super::arm::Take;
 
-/// Why something did not get to be a connection.
+/// Number of packets or attempts that were stopped at one place, for one reason.
 #[derive(Serialize)]
-pub struct Dropped {
+pub(super) struct Dropped {
     /// `kernel` (by the gateway), `socket` or `server`.
     pub place: &'static str,
     pub reason: String,
@@ -16,7 +16,7 @@ pub struct Dropped {
 }
 
 /// All there is, from the network's side to the application's.
-pub fn drops(take: &Take) -> Vec<Dropped> {
+pub(super) fn drops(take: &Take) -> Vec<Dropped> {
     let mut drops = Vec::new();
     let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
     for row in services.flat_map(|service| &service.verdicts).filter(|row| row.dropped > 0) {

@@ -38,7 +38,7 @@ const SCHEMA: &str = "equic.demo/1";
 /// Attacks an HTTP/3 server in a lab on this machine: without protection, with quotas in the server,
 /// and with the gateway. Takes about a minute.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Where demo.json, demo.svg and demo.png go
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
@@ -61,7 +61,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
 
@@ -99,7 +99,7 @@ fn carry_out(args: &Args) -> Done {
     tell(&report, &args.out)
 }
 
-/// What would fail after a minute should fail at once.
+/// Checks at once for what would make the demo fail after a minute.
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(

@@ -1,4 +1,4 @@
-//! What the demo does: the arms, how long, how hard, and the command lines of its parts.
+//! Plan of the demo: the arms, their length and the attack's strength, and the command lines of its parts.
 
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
@@ -9,10 +9,10 @@ use crate::failure::Done;
 use crate::part::allowed_cpus;
 
 /// Legitimate clients: one source address each.
-pub const CLIENTS: usize = 4;
+pub(super) const CLIENTS: usize = 4;
 /// Attackers: one source address each.
-pub const ATTACKERS: usize = 2;
-/// Where the server listens.
+pub(super) const ATTACKERS: usize = 2;
+/// Port that the server listens at.
 const PORT: u16 = 443;
 /// Connections each legitimate client has at a time.
 const SLOTS: usize = 2;
@@ -26,7 +26,7 @@ const ALONE: f64 = 0.16;
 /// One part of the experiment, with a server of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arm {
+pub(super) enum Arm {
     /// Legitimate clients, and nobody else.
     Alone,
     /// The attack on a server that takes everybody.
@@ -39,10 +39,10 @@ pub enum Arm {
 
 impl Arm {
     /// In the order they are played.
-    pub const ALL: [Arm; 4] = [Arm::Alone, Arm::Unprotected, Arm::UserSpace, Arm::Gateway];
+    pub(super) const ALL: [Arm; 4] = [Arm::Alone, Arm::Unprotected, Arm::UserSpace, Arm::Gateway];
 
     /// Above its column of the table, in two lines.
-    pub fn heading(self) -> &'static str {
+    pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::Alone => "no\nattack",
             Arm::Unprotected => "no\nprotection",
@@ -52,7 +52,7 @@ impl Arm {
     }
 
     /// For the plot, and to speak of it.
-    pub fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Arm::Alone => "legitimate clients alone",
             Arm::Unprotected => "attack, no protection",
@@ -61,15 +61,15 @@ impl Arm {
         }
     }
 
-    /// Whether the attackers are there.
-    pub fn attacked(self) -> bool {
+    /// Whether the attackers take part in this arm.
+    pub(super) fn attacked(self) -> bool {
         self != Arm::Alone
     }
 }
 
 /// Everything that was chosen; part of the result.
 #[derive(Debug, Clone, Serialize)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Length of the arm without an attack, seconds.
     pub alone_s: f64,
     /// Length of each arm with one, seconds.
@@ -109,7 +109,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(args: &Args) -> Done<Plan> {
+    pub(super) fn new(args: &Args) -> Done<Plan> {
         let total = match (args.seconds, args.quick) {
             (Some(seconds), _) => f64::from(seconds),
             (None, true) => QUICK_SECONDS,
@@ -144,18 +144,18 @@ impl Plan {
         })
     }
 
-    /// How long an arm takes, in seconds.
-    pub fn seconds(&self, arm: Arm) -> f64 {
+    /// Length of an arm, in seconds.
+    pub(super) fn seconds(&self, arm: Arm) -> f64 {
         if arm.attacked() { self.attacked_s } else { self.alone_s }
     }
 
-    /// How long all arms take, in seconds.
-    pub fn total(&self) -> f64 {
+    /// Length of all arms together, in seconds.
+    pub(super) fn total(&self) -> f64 {
         Arm::ALL.iter().map(|arm| self.seconds(*arm)).sum()
     }
 
     /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
-    pub fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
+    pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
         // As measured so far: what stands before the server is compared, not what it does itself.
@@ -177,7 +177,7 @@ impl Plan {
     }
 
     /// `equic gateway run`, called `name`.
-    pub fn gateway(&self, name: &str) -> Vec<String> {
+    pub(super) fn gateway(&self, name: &str) -> Vec<String> {
         words(&[
             "gateway",
             "run",
@@ -196,7 +196,7 @@ impl Plan {
     }
 
     /// `equic lab load well`, for `seconds`.
-    pub fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
+    pub(super) fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
             "--clients",
@@ -215,7 +215,7 @@ impl Plan {
     }
 
     /// `equic lab load parallel`: the paper's attackers.
-    pub fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
+    pub(super) fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
         args.extend(words(&[
             "--connections",
@@ -228,7 +228,7 @@ impl Plan {
     }
 
     /// `equic lab flood initial`, of one attacker.
-    pub fn flood(&self, server: &Namespace, attacker: usize, seconds: f64) -> Vec<String> {
+    pub(super) fn flood(&self, server: &Namespace, attacker: usize, seconds: f64) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let pps = (self.flood_pps / self.attackers as u64).max(1);
         words(&[

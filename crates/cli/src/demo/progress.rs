@@ -1,4 +1,4 @@
-//! How far the demo is: a bar on a terminal, one line for each arm elsewhere.
+//! Progress of the demo: a bar on a terminal, one line for each arm elsewhere.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::result::ArmResult;
 use crate::failure::Done;
 use crate::output;
 
-/// What the bar's figure is taken over, in seconds.
+/// Seconds over which the bar's figure is taken.
 const RECENT: f64 = 1.0;
 /// Steps of the bar for a second of traffic.
 const STEPS: f64 = 10.0;
 
 /// Shows how far it is.
-pub struct Progress {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// Whether a line is due for each arm.
+    /// Whether to print a line for each arm.
     lines: bool,
     arm: Arm,
     /// Seconds of traffic in the arms before.
@@ -28,7 +28,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(plan: &Plan, json: bool) -> Progress {
+    pub(super) fn new(plan: &Plan, json: bool) -> Progress {
         // Drawn on standard error, so that standard output can go elsewhere.
         let bar = std::io::stderr().is_terminal().then(|| {
             let steps = (plan.total() * STEPS) as u64;
@@ -44,7 +44,7 @@ impl Progress {
     }
 
     /// An arm begins.
-    pub fn begin(&mut self, arm: Arm) {
+    pub(super) fn begin(&mut self, arm: Arm) {
         self.arm = arm;
         if let Some(bar) = &self.bar {
             bar.set_message(arm.title());
@@ -52,7 +52,7 @@ impl Progress {
     }
 
     /// An arm is on: `time` seconds since it began, `now` on the samples' clock.
-    pub fn show(&self, samples: &[Sample], now: f64, time: f64) {
+    pub(super) fn show(&self, samples: &[Sample], now: f64, time: f64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(((self.before + time) * STEPS) as u64);
         // They come nearly in the order in which they ended.
@@ -64,7 +64,7 @@ impl Progress {
     }
 
     /// An arm is over, and this is what it came to.
-    pub fn done(&mut self, result: &ArmResult, seconds: f64) -> Done {
+    pub(super) fn done(&mut self, result: &ArmResult, seconds: f64) -> Done {
         self.before += seconds;
         let number = Arm::ALL.iter().position(|arm| *arm == result.arm).unwrap_or(0) + 1;
         let line = format!(

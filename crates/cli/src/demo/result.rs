@@ -13,51 +13,51 @@ use super::plan::{Arm, Plan};
 
 /// `data` of schema equic.demo/1.
 #[derive(Serialize)]
-pub struct Demo {
-    /// What was chosen.
+pub(super) struct Demo {
+    /// Choices for the demo.
     pub plan: Plan,
     /// The arms, in the order they were played.
     pub arms: Vec<ArmResult>,
-    /// What has to be known to read the figures.
+    /// Notes that a reader of the figures needs.
     pub notes: Vec<String>,
-    /// What happened, in one sentence.
+    /// Conclusion in one sentence.
     pub conclusion: String,
 }
 
 /// One arm. Times count from its beginning, when the legitimate clients were started.
 #[derive(Serialize)]
-pub struct ArmResult {
+pub(super) struct ArmResult {
     pub arm: Arm,
     pub title: &'static str,
-    /// Where it begins on the plot's axis, seconds.
+    /// Beginning of the arm on the plot's axis, seconds.
     pub start_s: f64,
-    /// How long it took, seconds.
+    /// Length of the arm, seconds.
     pub seconds: f64,
-    /// When the attackers' parallel clients began.
+    /// Time at which the attackers' parallel clients began; none without an attack.
     pub attack_s: Option<f64>,
-    /// When the whole flood was there.
+    /// Time at which the whole flood was there; none without an attack.
     pub flood_s: Option<f64>,
     /// The time the figures of `legitimate` and `server` are of: the attack at its full height.
     pub window_s: [f64; 2],
     pub legitimate: Legitimate,
     pub server: Server,
     pub attack: Option<Attack>,
-    /// What did not get to be a connection, and why; of the whole arm.
+    /// Packets and attempts that did not get to be a connection, and the reasons; of the whole arm.
     pub drops: Vec<Dropped>,
     /// State and counters of the gateway at the end of the attack.
     pub gateway: Option<Status>,
-    /// Whether it was attached in the driver.
+    /// Whether the gateway was attached in the driver; none without a gateway.
     pub gateway_native: Option<bool>,
     /// Counters along the way.
     pub series: Vec<Interval>,
-    /// When requests of legitimate clients went well, for the plot.
+    /// Times at which requests of legitimate clients went well, for the plot.
     #[serde(skip)]
     pub completions: Vec<f64>,
 }
 
-/// What legitimate clients had.
+/// Results of the legitimate clients.
 #[derive(Serialize, Default)]
-pub struct Legitimate {
+pub(super) struct Legitimate {
     /// Requests that ended well in the window, a second.
     pub requests_per_s: f64,
     /// Requests that began in the window: the sum of the next four.
@@ -73,18 +73,18 @@ pub struct Legitimate {
 }
 
 impl Legitimate {
-    pub fn failures(&self) -> u64 {
+    pub(super) fn failures(&self) -> u64 {
         self.refused + self.timeouts + self.errors
     }
 }
 
-/// What the server did.
+/// The server's use of CPU and its counts.
 #[derive(Serialize)]
-pub struct Server {
+pub(super) struct Server {
     /// CPU time in the window, per cent of one CPU.
     pub cpu_percent: f64,
-    /// What its CPU did altogether in the window; more than `cpu_percent` and soft interrupts: others
-    /// were there.
+    /// Use of the server's CPU by everybody in the window, per cent; if it is more than
+    /// `cpu_percent` and soft interrupts together, others were there.
     pub cpu_busy_percent: f64,
     /// Of that, soft interrupts.
     pub cpu_softirq_percent: f64,
@@ -92,9 +92,9 @@ pub struct Server {
     pub stats: Value,
 }
 
-/// What the attackers did and had.
+/// Results of the attackers.
 #[derive(Serialize)]
-pub struct Attack {
+pub(super) struct Attack {
     /// Connections of the parallel clients on which the server answered a request.
     pub accepted: u64,
     /// Their attempts that failed.
@@ -103,15 +103,15 @@ pub struct Attack {
     pub flood_sent: u64,
     /// The same a second.
     pub flood_pps: f64,
-    /// What each flood reported.
+    /// Report of each flood.
     pub floods: Vec<FloodReport>,
     /// The most connections all attackers had at a time, as the gateway counts them.
     pub peak_connections: Option<u64>,
 }
 
-/// What happened between two looks at the counters.
+/// Counts between two readings of the counters.
 #[derive(Serialize)]
-pub struct Interval {
+pub(super) struct Interval {
     pub from_s: f64,
     pub to_s: f64,
     /// Requests of legitimate clients that ended well.
@@ -143,13 +143,13 @@ fn went_well(sample: &Sample) -> bool {
 }
 
 impl ArmResult {
-    /// How much was dropped at a place, for whatever reason.
-    pub fn dropped(&self, place: &str) -> u64 {
+    /// Number of packets and attempts stopped at a place, for whatever reason.
+    pub(super) fn dropped(&self, place: &str) -> u64 {
         self.drops.iter().filter(|row| row.place == place).map(|row| row.count).sum()
     }
 
     /// Works out the figures; `start` is where the arm begins on the plot's axis.
-    pub fn new(arm: Arm, plan: &Plan, take: Take, start: f64) -> ArmResult {
+    pub(super) fn new(arm: Arm, plan: &Plan, take: Take, start: f64) -> ArmResult {
         let from = take.flooded.or(take.attacked).unwrap_or(take.begun + plan.lead_s);
         // A flood that never began leaves the window where it was to begin.
         let from = from.min(take.over - 0.1).max(take.begun);

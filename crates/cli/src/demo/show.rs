@@ -15,7 +15,7 @@ use super::result::{ArmResult, Demo};
 const WINDOWS: f64 = 120.0;
 /// Seconds.
 const SHORTEST: f64 = 0.2;
-/// Where something can be dropped, from the network to the application.
+/// Places where packets and attempts can be stopped, from the network to the application.
 const PLACES: [(&str, &str); 3] = [
     ("kernel", "dropped by the gateway"),
     ("socket", "dropped at the socket"),
@@ -25,7 +25,7 @@ const PLACES: [(&str, &str); 3] = [
 const DISTURBED: f64 = 10.0;
 
 /// One column for each arm: what legitimate clients had, what it cost, and what was dropped why.
-pub fn table(arms: &[ArmResult]) -> Table {
+pub(super) fn table(arms: &[ArmResult]) -> Table {
     let columns = arms.iter().map(|result| Column::number(result.arm.heading()));
     let mut table = Table::new([Column::text("")].into_iter().chain(columns));
     let mut row = |name: &str, cell: &dyn Fn(&ArmResult) -> Cell| {
@@ -89,8 +89,8 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
     reasons
 }
 
-/// What has to be known to read the figures.
-pub fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
+/// Notes that a reader of the figures needs.
+pub(super) fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
             "The flood's Initials are valid and unspoofed: {} different ones from each attacker, over \
@@ -144,7 +144,7 @@ pub fn notes(plan: &Plan, arms: &[ArmResult]) -> Vec<String> {
 }
 
 /// Legitimate requests over time, the arms one behind the other.
-pub fn plot(demo: &Demo) -> Result<Svg, PlotError> {
+pub(super) fn plot(demo: &Demo) -> Result<Svg, PlotError> {
     let end = demo.arms.last().map_or(0.0, |last| last.start_s + last.seconds);
     // Round figures: tenths of a second.
     let width = ((end / WINDOWS * 10.0).ceil() / 10.0).max(SHORTEST);
@@ -194,7 +194,7 @@ pub fn plot(demo: &Demo) -> Result<Svg, PlotError> {
 }
 
 /// Writes the two plot files.
-pub fn write_plot(demo: &Demo, out: &Path) -> Result<(), PlotError> {
+pub(super) fn write_plot(demo: &Demo, out: &Path) -> Result<(), PlotError> {
     let plot = plot(demo)?;
     plot.write_svg(out.join("demo.svg"))?;
     plot.write_png(out.join("demo.png"), 1.5)

@@ -10,7 +10,7 @@ use crate::output;
 
 /// How to attach, and what to limit.
 #[derive(Args)]
-pub struct Attachment {
+pub(crate) struct Attachment {
     /// `native` (in the driver), `generic` (works everywhere), or `auto`
     #[arg(long)]
     mode: Option<Mode>,
@@ -30,7 +30,7 @@ pub struct Attachment {
 
 impl Attachment {
     /// Lays the flags over a configuration read from a file.
-    pub fn apply(&self, config: &mut Config) {
+    pub(crate) fn apply(&self, config: &mut Config) {
         if let Some(mode) = self.mode {
             config.gateway.mode = mode;
         }
@@ -41,7 +41,7 @@ impl Attachment {
     }
 
     /// Loads the program and attaches it to every interface of `config`, or to none.
-    pub fn start(&self, config: &Config) -> Done<Running> {
+    pub(crate) fn start(&self, config: &Config) -> Done<Running> {
         let gateway = self.load(config)?;
         let attached = self.attach_all(&gateway, config)?;
         Ok(Running { gateway, attached, taken: None })
@@ -49,7 +49,7 @@ impl Attachment {
 
     /// The same for `gateway run`, which sweeps by itself and may be pinned: then what is pinned there
     /// goes on, with this process looking after it.
-    pub fn start_to_keep(&self, config: &Config) -> Done<Running> {
+    pub(crate) fn start_to_keep(&self, config: &Config) -> Done<Running> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         let object = object(self.object.as_ref());
         let options = LoadOptions { unswept: true, ..LoadOptions::default() };
@@ -102,7 +102,7 @@ impl Attachment {
     }
 
     /// Loads the program; it is attached to nothing.
-    pub fn load(&self, config: &Config) -> Done<Gateway> {
+    pub(crate) fn load(&self, config: &Config) -> Done<Gateway> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         Gateway::load(config, object(self.object.as_ref())).map_err(|error| self.explain(&error))
     }
@@ -120,7 +120,7 @@ impl Attachment {
 }
 
 /// A gateway of this process; gone from its interfaces when dropped, unless it is pinned.
-pub struct Running {
+pub(crate) struct Running {
     pub gateway: Gateway,
     pub attached: Vec<Attached>,
     /// Whom it was taken over from.
@@ -128,6 +128,6 @@ pub struct Running {
 }
 
 /// The program in a file, or the one inside this command.
-pub fn object(file: Option<&PathBuf>) -> ObjectSource {
+pub(crate) fn object(file: Option<&PathBuf>) -> ObjectSource {
     file.map_or(ObjectSource::Embedded, |path| ObjectSource::Path(path.clone()))
 }

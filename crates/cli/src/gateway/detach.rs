@@ -11,7 +11,7 @@ use crate::output;
 /// Takes a gateway off its interfaces, whichever process runs it; that process then ends.
 /// The pins of a pinned one are removed.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Which one: an interface, its name, or its program's id; needed where several run
     selector: Option<String>,
     /// Only off this interface
@@ -25,7 +25,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let interfaces = match &args.pin {
         Some(pin) => remove_pinned(pin)?,
         None => Control::open(args.selector.as_deref())?.detach(args.interface.as_deref())?,

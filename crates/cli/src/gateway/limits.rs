@@ -8,7 +8,7 @@ use equic_gateway::{Fragments, Policy, Rate, ServiceConfig, parse_duration};
 /// One flag per key of `[[service]]` that limits something.
 #[derive(Args)]
 #[command(next_help_heading = "Limits of the service (in a file: docs/equic.example.toml)")]
-pub struct Limits {
+pub(crate) struct Limits {
     /// At max-connections: `new` refuses new connections, `strict` every packet
     #[arg(long)]
     policy: Option<Policy>,
@@ -46,7 +46,7 @@ pub struct Limits {
 
 impl Limits {
     /// Sets what was given.
-    pub fn apply(&self, service: &mut ServiceConfig) {
+    pub(crate) fn apply(&self, service: &mut ServiceConfig) {
         fn set<T: Copy>(place: &mut T, value: Option<T>) {
             if let Some(value) = value {
                 *place = value;
@@ -66,8 +66,8 @@ impl Limits {
     }
 }
 
-/// What limits a service, in a few words.
-pub fn describe(service: &ServiceConfig) -> String {
+/// Limits of a service, in a few words.
+pub(crate) fn describe(service: &ServiceConfig) -> String {
     let mut parts = Vec::new();
     if service.max_connections > 0 {
         let strict = if service.policy == Policy::Strict { " (strict)" } else { "" };

@@ -14,7 +14,7 @@ use crate::output;
 
 /// The longest matching prefix wins; deny and allow share one list.
 #[derive(Args)]
-pub struct Add {
+pub(crate) struct Add {
     /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
     #[arg(required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
@@ -31,7 +31,7 @@ pub struct Add {
 
 /// Takes entries off the lists, whichever they are on.
 #[derive(Args)]
-pub struct Forget {
+pub(crate) struct Forget {
     /// An address or a prefix, as it was given
     #[arg(required = true, value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
@@ -41,7 +41,7 @@ pub struct Forget {
 
 /// Shows both lists.
 #[derive(Args)]
-pub struct Show {
+pub(crate) struct Show {
     #[command(flatten)]
     target: Target,
     /// JSON (schema equic.gateway.lists/1)
@@ -57,7 +57,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub fn deny(args: &Add) -> Done {
+pub(super) fn deny(args: &Add) -> Done {
     let control = args.target.open()?;
     if !args.file.is_empty() {
         return load(&control, &args.file, ListAction::Deny);
@@ -69,7 +69,7 @@ pub fn deny(args: &Add) -> Done {
     Ok(())
 }
 
-pub fn allow(args: &Add) -> Done {
+pub(super) fn allow(args: &Add) -> Done {
     let control = args.target.open()?;
     if !args.file.is_empty() {
         return load(&control, &args.file, ListAction::Allow);
@@ -113,7 +113,7 @@ fn said(what: &str, prefix: IpNet, lifetime: Option<Duration>) -> String {
     }
 }
 
-pub fn forget(args: &Forget) -> Done {
+pub(super) fn forget(args: &Forget) -> Done {
     let control = args.target.open()?;
     let mut missing = Vec::new();
     for prefix in &args.prefix {
@@ -130,7 +130,7 @@ pub fn forget(args: &Forget) -> Done {
         .mend("`equic gateway lists` shows the prefixes as they were given"))
 }
 
-pub fn show(args: &Show) -> Done {
+pub(super) fn show(args: &Show) -> Done {
     let entries = args.target.open()?.lists()?;
     if args.json {
         return output::json("equic.gateway.lists/1", json!({ "entries": entries }));

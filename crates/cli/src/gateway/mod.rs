@@ -5,10 +5,10 @@
 //! [`lists`], [`set`], [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
 //! Prometheus; [`explain`] asks the real program about packets.
 
-pub mod attach;
+pub(crate) mod attach;
 mod detach;
 mod explain;
-pub mod limits;
+pub(crate) mod limits;
 mod lists;
 mod metrics;
 mod reasons;
@@ -16,7 +16,7 @@ mod reload;
 mod run;
 mod set;
 mod sources;
-pub mod status;
+pub(crate) mod status;
 mod watch;
 
 use clap::{Args, Subcommand};
@@ -26,7 +26,7 @@ use crate::failure::Done;
 
 /// The subcommands.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Load the program, attach it, and look after it until Ctrl-C
     Run(Box<run::Args>),
     /// What is protected and how; what was passed and dropped and why
@@ -60,7 +60,7 @@ pub enum Command {
 }
 
 /// Carries one out.
-pub fn run(command: Command) -> Done {
+pub(crate) fn run(command: Command) -> Done {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args),
@@ -82,7 +82,7 @@ pub fn run(command: Command) -> Done {
 
 /// Which of the running gateways is meant.
 #[derive(Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// Which gateway, where several run: an interface, its name, or its program's id
     #[arg(long, value_name = "SELECTOR")]
     gateway: Option<String>,

@@ -9,13 +9,13 @@ use crate::output;
 
 /// Every verdict has one of these reasons; counters, events and `explain` name them.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// JSON (schema equic.gateway.reasons/1)
     #[arg(long)]
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     if args.json {
         let reasons: Vec<_> = Reason::all()
             .map(|r| json!({ "reason": r, "drops": r.drops(), "meaning": r.meaning() }))

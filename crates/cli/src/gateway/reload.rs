@@ -15,7 +15,7 @@ use crate::output;
 
 /// Makes a running gateway read its configuration file again, and says what came of it.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// JSON (schema equic.gateway.reload/1)
@@ -29,7 +29,7 @@ pub struct Args {
     after_help = "It warns of what holds and yet may not be what is meant: an interface that is not \
 on this machine, a quota that no server can feed."
 )]
-pub struct Check {
+pub(crate) struct Check {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -41,10 +41,10 @@ pub struct Check {
     json: bool,
 }
 
-/// How long a reload may take: long lists take a while.
+/// Longest time that a reload may take: long lists take a while.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let control = args.target.open()?;
     let name = control.name();
     let before = control.report().ok_or_else(|| {
@@ -94,7 +94,7 @@ fn await_reload(control: &Control, number: u64) -> Option<Reload> {
     None
 }
 
-pub fn check(args: &Check) -> Done {
+pub(super) fn check(args: &Check) -> Done {
     let done = Config::read(&args.file).and_then(|config| Ok((config.listed()?, config)));
     let warnings = done.as_ref().map_or_else(|_| Vec::new(), |(_, config)| doubts(config));
     let failed = args.strict && !warnings.is_empty();
@@ -124,7 +124,7 @@ pub fn check(args: &Check) -> Done {
     ))
 }
 
-/// What holds, and yet may not be what is meant.
+/// Settings that hold, and yet may not be what the operator means.
 fn doubts(config: &Config) -> Vec<String> {
     let mut doubts = Vec::new();
     for name in &config.gateway.interfaces {

@@ -14,7 +14,7 @@ use crate::output;
     after_help = "A key of a service may have the service's name in front: web.max_connections=100.
 Without it, it is set for every service. dry_run, lease and events alone are the gateway's."
 )]
-pub struct Args {
+pub(crate) struct Args {
     /// For example max_connections=100, `new_per_source=20/s burst 40`, policy=strict, dry_run=off
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
     settings: Vec<Setting>,
@@ -25,7 +25,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let control = args.target.open()?;
     // Keys and values were checked when the arguments were read; what is left are the names.
     for setting in &args.settings {

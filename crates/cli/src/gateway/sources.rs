@@ -12,7 +12,7 @@ use crate::output;
 
 /// Shows who sends and who holds connections. A source is an address, or the prefix configured.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// How many
     #[arg(long, value_name = "N", default_value = "20")]
     top: usize,
@@ -28,7 +28,7 @@ pub struct Args {
 
 /// An order.
 #[derive(Clone, Copy, ValueEnum)]
-pub enum By {
+pub(super) enum By {
     /// Packets seen
     Packets,
     /// Payload seen
@@ -39,7 +39,7 @@ pub enum By {
     Connections,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let by = match args.by {
         By::Packets => SortBy::Packets,
         By::Bytes => SortBy::Bytes,

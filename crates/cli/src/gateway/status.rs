@@ -14,7 +14,7 @@ use crate::output;
 
 /// Shows a running gateway: where it is, what it protects, what it passed and dropped and why.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Only list the gateways that run
@@ -25,7 +25,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     if args.list {
         return list(args.json);
     }
@@ -83,7 +83,8 @@ fn head(status: &Status) -> Done {
     Ok(())
 }
 
-/// What the process that looks after it says is not as it should be.
+/// Prints the conditions that are not as they should be, by the report of the process that looks
+/// after the gateway.
 fn report(status: &Status) -> Done {
     let Some(report) = &status.report else { return Ok(()) };
     if !report.is_alive() {
@@ -193,7 +194,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     output::table(&table)
 }
 
-/// Whose server it is, and whether it came by the socket.
+/// User of a server's process, and whether it came by the socket.
 fn user(ledger: &LedgerStatus) -> String {
     let by = if ledger.socket { ", by socket" } else { "" };
     let uid = nix::unistd::Uid::from_raw(ledger.uid);
@@ -244,13 +245,13 @@ fn tallies(status: &Status) -> Done {
 }
 
 /// The services as a configuration.
-pub fn services(status: &Status) -> Config {
+pub(crate) fn services(status: &Status) -> Config {
     let services = status.services.iter().map(|service| service.config.clone()).collect();
     Config { services, ..Config::default() }
 }
 
 /// Says so when a gateway has no service of this name.
-pub fn check_service(control: &Control, name: &str) -> Done {
+pub(crate) fn check_service(control: &Control, name: &str) -> Done {
     let known = control.service_names();
     if known.iter().any(|known| known == name) {
         return Ok(());

@@ -3,7 +3,7 @@
 //! [`run`] chooses the cells and lets some of them run side by side; [`progress`] says how far it is,
 //! [`show`] what came of it. [`endpoint`] is our own implementation, as `equic interop-endpoint`.
 
-pub mod endpoint;
+pub(crate) mod endpoint;
 mod progress;
 mod show;
 
@@ -24,7 +24,7 @@ use progress::Progress;
 /// Runs test cases of the QUIC Interop Runner between implementations, each as client and as server,
 /// with a relay between them. `scripts/interop.sh build` builds the implementations.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Only these, as clients and as servers
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
@@ -81,7 +81,7 @@ struct Job<'a> {
     case: Case,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     let registry = registry(args)?;
     let either = |own: &[String]| {
         if own.is_empty() { args.implementations.clone() } else { own.to_vec() }

@@ -1,4 +1,4 @@
-//! How far the run is: a bar with what is running on a terminal, a line for each cell elsewhere.
+//! Progress of the run: a bar with the running cells on a terminal, a line for each cell elsewhere.
 
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::failure::Done;
 use crate::output;
 
 /// Shows how far it is.
-pub struct Progress {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
     count: usize,
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Progress {
-    pub fn new(count: usize, json: bool) -> Progress {
+    pub(super) fn new(count: usize, json: bool) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar =
                 ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
@@ -41,14 +41,14 @@ impl Progress {
     }
 
     /// A cell begins.
-    pub fn begin(&self, job: &Job<'_>) {
+    pub(super) fn begin(&self, job: &Job<'_>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.running.push(name(job));
         self.message(&state);
     }
 
     /// A cell is over. Cells that nobody had to start are only counted.
-    pub fn done(&self, job: &Job<'_>, outcome: &Outcome) -> Done {
+    pub(super) fn done(&self, job: &Job<'_>, outcome: &Outcome) -> Done {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name(job);
         if let Some(at) = state.running.iter().position(|running| *running == name) {

@@ -9,7 +9,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use crate::failure::Done;
 use crate::output;
 
-pub fn matrix(matrix: &Matrix) -> Done {
+pub(super) fn matrix(matrix: &Matrix) -> Done {
     let columns = std::iter::once(Column::text("client"))
         .chain(matrix.servers.iter().map(|server| Column::text(format!("→ {server}"))));
     let mut table = Table::new(columns);
@@ -52,7 +52,7 @@ fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
     Cell::new(lines.join("\n")).tone(tone)
 }
 
-/// Why cells are no successes; what an endpoint said by its exit status needs no line.
+/// Prints the reasons that cells are no successes; an exit status that says so needs no line.
 fn reasons(matrix: &Matrix, verdict: Verdict) -> Done {
     // Who declines a case does so whoever the other is, and often more than one case.
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();

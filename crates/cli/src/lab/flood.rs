@@ -18,7 +18,7 @@ use crate::signals::{Signals, runtime};
 
 /// What to send.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// QUIC Initials: every one asks the server for a handshake
     Initial {
         #[command(flatten)]
@@ -48,7 +48,7 @@ pub enum Command {
 
 /// Whom, from where, and how much.
 #[derive(clap::Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// The victim: an address of the lab
     #[arg(long, value_name = "ADDR:PORT")]
     target: SocketAddr,
@@ -78,7 +78,7 @@ pub struct Common {
     json: bool,
 }
 
-pub fn run(command: &Command) -> Done {
+pub(super) fn run(command: &Command) -> Done {
     let (common, payload) = match command {
         Command::Initial { common, server_name, alpn, pool } => {
             let alpn: Vec<&str> = alpn.iter().map(String::as_str).collect();

@@ -16,12 +16,12 @@ use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
-/// How long the process that keeps a lab may take to remove it.
+/// Longest time that the process that keeps a lab may take to remove it.
 const GOODBYE: Duration = Duration::from_secs(15);
 
 /// Makes a server and clients, each in a network namespace, joined by a bridge.
 #[derive(clap::Args)]
-pub struct Up {
+pub(crate) struct Up {
     /// 1 to 24 letters (a-z), digits and `-`
     name: String,
     /// How many clients
@@ -40,14 +40,14 @@ pub struct Up {
 
 /// Removes a lab.
 #[derive(clap::Args)]
-pub struct Down {
+pub(crate) struct Down {
     /// As given to `lab up`, or the whole id
     name: String,
 }
 
 /// Lists the labs.
 #[derive(clap::Args)]
-pub struct List {
+pub(crate) struct List {
     /// JSON (schema equic.lab.list/1)
     #[arg(long)]
     json: bool,
@@ -55,7 +55,7 @@ pub struct List {
 
 /// Runs a program in the network namespace of a host; everything else is as outside.
 #[derive(clap::Args)]
-pub struct Exec {
+pub(crate) struct Exec {
     /// NAME/server, NAME/c0, a namespace's name, or server, c0, ... if there is only one lab
     host: String,
     /// The program and its arguments
@@ -65,7 +65,7 @@ pub struct Exec {
 
 /// Removes dead labs.
 #[derive(clap::Args)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     /// JSON (schema equic.lab.sweep/1)
     #[arg(long)]
     json: bool,
@@ -79,7 +79,7 @@ fn client_prefix(text: &str) -> Result<(usize, IpNet), String> {
     Ok((client, parse_prefix(prefix).map_err(|error| error.to_string())?))
 }
 
-pub fn up(args: &Up) -> Done {
+pub(super) fn up(args: &Up) -> Done {
     runtime(Some(1))?.block_on(async {
         let mut signals = Signals::new()?;
         let mut builder = Lab::builder(&args.name).clients(args.clients).mtu(args.mtu);
@@ -114,7 +114,7 @@ fn is_called(lab: &LabRecord, name: &str) -> bool {
     lab.id == name || lab.id.rsplit_once('-').is_some_and(|(front, _)| front == name)
 }
 
-pub fn down(args: &Down) -> Done {
+pub(super) fn down(args: &Down) -> Done {
     let labs: Vec<LabRecord> =
         Lab::list()?.into_iter().filter(|lab| is_called(lab, &args.name)).collect();
     if labs.is_empty() {
@@ -161,7 +161,7 @@ fn no_such(what: &str) -> Done<Failure> {
     })
 }
 
-pub fn list(args: &List) -> Done {
+pub(super) fn list(args: &List) -> Done {
     let labs = Lab::list()?;
     if args.json {
         let labs: Vec<_> =
@@ -192,7 +192,7 @@ pub fn list(args: &List) -> Done {
     output::table(&table)
 }
 
-pub fn exec(args: &Exec) -> Done {
+pub(super) fn exec(args: &Exec) -> Done {
     let labs = Lab::list()?;
     let found: Vec<&NamespaceRecord> = labs
         .iter()
@@ -224,7 +224,7 @@ pub fn exec(args: &Exec) -> Done {
     Err(Failure::because(format_args!("cannot run {}", program.display()), error))
 }
 
-pub fn sweep(args: &Sweep) -> Done {
+pub(super) fn sweep(args: &Sweep) -> Done {
     let sweep = Lab::sweep()?;
     let failed: Vec<String> = sweep.failed.iter().map(ToString::to_string).collect();
     if args.json {

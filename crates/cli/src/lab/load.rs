@@ -18,7 +18,7 @@ use crate::trust::TrustArgs;
 
 /// Which clients.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Well-behaved: a connection, a request, close, again
     Well(Common),
     /// Greedy: many connections from each client, held open, opened anew when they end
@@ -33,7 +33,7 @@ pub enum Command {
 
 /// What both kinds have.
 #[derive(clap::Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// https://HOST[:PORT]/PATH
     url: String,
     /// Number of clients
@@ -93,7 +93,7 @@ enum SocketPer {
     Client,
 }
 
-pub fn run(command: &Command) -> Done {
+pub(super) fn run(command: &Command) -> Done {
     let (common, connections) = match command {
         Command::Well(common) => (common, None),
         Command::Parallel { common, connections } => (common, Some(*connections)),

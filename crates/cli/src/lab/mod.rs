@@ -18,7 +18,7 @@ use crate::failure::Done;
 
 /// The subcommands.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Make a lab and keep it until Ctrl-C or `lab down`
     Up(hosts::Up),
     /// Remove a lab, by ending the process that keeps it
@@ -44,7 +44,7 @@ pub enum Command {
 }
 
 /// Carries one out.
-pub fn run(command: Command) -> Done {
+pub(crate) fn run(command: Command) -> Done {
     match command {
         Command::Up(args) => hosts::up(&args),
         Command::Down(args) => hosts::down(&args),

@@ -17,7 +17,7 @@ use crate::signals::{Signals, runtime};
 /// Passes UDP datagrams on to a server and back, badly: until Ctrl-C, then says what it did. What is
 /// given holds for both directions. ECN marks go through as they came.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Where clients send to
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -65,7 +65,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let chance = |percent| Chance { percent, burst: args.burst };
     let link = Link {
         delay: args.delay,

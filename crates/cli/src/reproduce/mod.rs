@@ -18,7 +18,7 @@ use crate::failure::{Done, Failure};
 
 /// The papers.
 #[derive(clap::Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// The gateway's: quotas in user space and in the kernel, under attack
     Gateway(gateway::Args),
     /// "QUIC on the Highway": what buffers, offloads and AES instructions do for QUIC and for TCP
@@ -26,7 +26,7 @@ pub enum Command {
 }
 
 /// Carries one out.
-pub fn run(command: &Command) -> Done {
+pub(crate) fn run(command: &Command) -> Done {
     match command {
         Command::Gateway(args) => gateway::run(args),
         Command::Highway(args) => highway::run(args),

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::failure::{Done, Failure};
 
-/// What `--readme` replaces.
+/// Marks around the text that `--readme` replaces.
 const MARKS: [&str; 2] = ["<!-- results: begin -->", "<!-- results: end -->"];
 
 /// Replaces what is between the marks in a text file.
-pub fn update(path: &Path, markdown: &str) -> Done {
+pub(super) fn update(path: &Path, markdown: &str) -> Done {
     let failed = |what: &str, why: String| {
         Failure::because(format_args!("cannot {what} {}", path.display()), why)
     };

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use equic_endpoint::{Admission, Decision, Opened, Refused};
 use equic_gateway::{Control, Guard, IpNet, Ledger, ListAction, Service};
 
-/// How long the gateway's lists are taken as they were last seen.
+/// Time for which the gateway's lists are taken as they were last seen.
 const FRESH: Duration = Duration::from_millis(250);
 
 /// Counts connections in a gateway's ledger; the gateway does the rest.
 #[derive(Default)]
-pub struct GatewayAdmission {
+pub(super) struct GatewayAdmission {
     bound: OnceLock<Bound>,
     refused: AtomicU64,
 }
@@ -23,8 +23,8 @@ struct Bound {
     exempt: Exemptions,
 }
 
-/// How to find out whom the gateway would not stop.
-pub enum Exemptions {
+/// The means to find out which sources the gateway would not stop.
+pub(super) enum Exemptions {
     /// From its lists, as they were a moment ago.
     Lists(Box<Listed>),
     /// From a ledger of its socket.
@@ -32,7 +32,7 @@ pub enum Exemptions {
 }
 
 /// A gateway, and its lists as they were last seen.
-pub struct Listed {
+pub(super) struct Listed {
     control: Mutex<Control>,
     /// Of this process, which may move to the next gateway.
     ledger: Option<Ledger>,
@@ -42,19 +42,19 @@ pub struct Listed {
 /// Whom the gateway would not stop, whatever the count says. (Dry runs and the policy `strict` are the
 /// guard's own business.)
 #[derive(Clone, Default)]
-pub struct Exempt {
+pub(super) struct Exempt {
     lists: Vec<(IpNet, ListAction)>,
 }
 
 impl GatewayAdmission {
     /// Says where to count; until then, and if it never happens, nobody is counted.
-    pub fn bind(&self, service: Service, exempt: Exemptions) {
+    pub(super) fn bind(&self, service: Service, exempt: Exemptions) {
         // Twice would be a mistake of this command; the first then holds.
         let _ = self.bound.set(Bound { service, exempt });
     }
 
     /// Connections refused after their handshake: they began before others filled the quota.
-    pub fn refused(&self) -> u64 {
+    pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 }
@@ -79,7 +79,7 @@ impl Admission for GatewayAdmission {
 
 impl Exemptions {
     /// Those of a gateway whose maps can be read; of the one that `ledger` is in.
-    pub fn of(control: Control, ledger: Option<Ledger>) -> Exemptions {
+    pub(super) fn of(control: Control, ledger: Option<Ledger>) -> Exemptions {
         let control = Mutex::new(control);
         Exemptions::Lists(Box::new(Listed { control, ledger, seen: Mutex::default() }))
     }

@@ -14,14 +14,14 @@ use crate::gateway::status::check_service;
 use crate::output::Journal;
 
 /// The gateway a server feeds, for as long as it runs.
-pub struct Feeding {
+pub(super) struct Feeding {
     through: Through,
     pub service: Service,
     /// The gateway of this process.
     pub own: Option<Running>,
 }
 
-/// How a server reaches its gateway.
+/// The way in which a server reaches its gateway.
 enum Through {
     /// It is this process's own.
     Own(Control),
@@ -33,7 +33,7 @@ enum Through {
 
 impl Feeding {
     /// The gateway's name.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match &self.through {
             Through::Own(control) | Through::Maps(control, _) => control.name(),
             Through::Socket(ledger) => ledger.gateway_name(),
@@ -41,15 +41,15 @@ impl Feeding {
     }
 
     /// The kernel's id of its program; behind a socket, nobody tells.
-    pub fn program_id(&self) -> Option<u32> {
+    pub(super) fn program_id(&self) -> Option<u32> {
         match &self.through {
             Through::Own(control) | Through::Maps(control, _) => Some(control.program_id()),
             Through::Socket(_) => None,
         }
     }
 
-    /// How to find out whom the quota is not for.
-    pub fn exempt(&self) -> Exemptions {
+    /// The means to find out which sources the quota is not for.
+    pub(super) fn exempt(&self) -> Exemptions {
         match &self.through {
             Through::Own(control) => Exemptions::of(control.clone(), None),
             Through::Maps(control, ledger) => Exemptions::of(control.clone(), Some(ledger.clone())),
@@ -58,7 +58,7 @@ impl Feeding {
     }
 
     /// Says when the gateway has ended, and when the next one is joined.
-    pub fn tell(&self, journal: Journal) {
+    pub(super) fn tell(&self, journal: Journal) {
         let ledger = match &self.through {
             Through::Own(_) => return,
             Through::Maps(_, ledger) | Through::Socket(ledger) => ledger,
@@ -80,7 +80,7 @@ impl Feeding {
 }
 
 /// Joins or attaches what the flags say, for a server that listens on `address`.
-pub fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
+pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     if !args.attach.is_empty() {
         let mut service = ServiceConfig {
             name: "quic".to_owned(),

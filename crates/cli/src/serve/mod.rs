@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use equic_endpoint::quic::QlogFolder;
 use equic_endpoint::{
     Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
-    UserSpaceQuota, printable,
+    UserSpaceQuota,
 };
 use equic_gateway::{Rate, parse_duration, parse_size};
+use equic_quic::{QlogFolder, printable};
 use equic_report::number;
 use serde_json::json;
 
@@ -36,7 +36,7 @@ use feed::{Feeding, feed};
 // The flags of an attachment mean nothing without one.
 #[command(mut_group("Attachment", |group| group.requires("attach")))]
 #[command(mut_group("Limits", |group| group.requires("attach")))]
-pub struct Args {
+pub(crate) struct Args {
     /// Where to listen; `[::]` takes IPv4 too, port 0 lets the system choose
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:4433")]
     listen: SocketAddr,
@@ -148,7 +148,7 @@ enum UserAtLimit {
     Close,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Done {
     let qlog = args.quic.qlog()?;
     let _flush = flushed(qlog.as_ref(), None);
     raise_descriptors();

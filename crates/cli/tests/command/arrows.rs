@@ -1,5 +1,5 @@
-//! Which room may lead into which: nothing points back. What is shipped is not built with features that are
-//! for simulations, and is what the tests test.
+//! Rules for dependencies between the crates: nothing points back. What is shipped is not built
+//! with features that are for simulations, and is what the tests test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -15,7 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-transport", &["equic-wire", "equic-net", "equic-report"]),
     ("equic-gateway", &["equic-wire"]),
     ("libequic", &["equic-gateway"]),
-    ("equic-endpoint", &["equic-wire", "equic-transport"]),
+    ("equic-quic", &["equic-wire", "equic-transport"]),
+    ("equic-endpoint", &["equic-wire", "equic-transport", "equic-quic"]),
     ("equic-report", &[]),
     ("equic-lab", &["equic-wire", "equic-net", "equic-gateway", "equic-endpoint", "equic-report"]),
     ("equic-interop", &["equic-wire", "equic-net", "equic-lab"]),
@@ -28,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "equic-gateway",
             "equic-net",
+            "equic-quic",
             "equic-endpoint",
             "equic-report",
             "equic-lab",
@@ -80,8 +82,8 @@ fn nothing_points_back() {
     }
 }
 
-/// What `cargo tree` says: each crate that is compiled for this machine, and the features it has there. It is
-/// said of crates that a build has downloaded; those that only other systems need are not asked for.
+/// Output of `cargo tree`: each crate that is compiled for this machine, and its features there.
+/// Only crates that a build has downloaded are asked for, not those that only other systems need.
 fn tree(args: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--prefix", "none", "--no-dedupe", "--format", "{p} [{f}]"])
@@ -94,13 +96,13 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Packets without protection (docs/transport.md) are for simulations. The command, the C library and
-/// the endpoint have no code for them, however their own features are set, and on whatever system.
+/// Packets without protection (docs/transport.md) are for simulations. The command, the C library,
+/// QUIC over tokio and the endpoint have no code for them, however their own features are set, and on whatever system.
 #[test]
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
     let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
-    for package in ["equic-cli", "libequic", "equic-endpoint"] {
+    for package in ["equic-cli", "libequic", "equic-quic", "equic-endpoint"] {
         for more in [&[][..], &["--all-features"]] {
             let tree = shipped(&[&["--package", package], more].concat());
             assert!(tree.iter().any(|line| line.starts_with("equic-wire ")), "{tree:#?}");

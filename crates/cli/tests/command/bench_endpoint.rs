@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::common::{EQUIC, Out, finish};
 use equic_bench_contract::{Knobs, Server, socket, tls};
-use equic_endpoint::quic::{Endpoint, ServerConfig, Settings, TransportConfig};
 use equic_interop::Certificates;
-use equic_transport::endpoint::EndpointConfig;
+use equic_quic::{Endpoint, ServerConfig, Settings, TransportConfig};
+use equic_transport::EndpointConfig;
 use rustls::crypto::ring;
 use serde_json::{Value, json};
 

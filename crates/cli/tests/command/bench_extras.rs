@@ -1,4 +1,5 @@
-//! What `equic bench run` keeps of attempts that do not count: profiles, and that nothing is left of it.
+//! Tests of what `equic bench run` keeps of attempts that do not count: profiles; and that nothing
+//! is left of it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -155,9 +156,9 @@ fn what_is_missing_is_said_before_anything_runs() {
 struct Packet {
     /// In nanoseconds since 1970.
     at: u64,
-    /// What is kept of it, from the Ethernet header on.
+    /// Bytes that are kept of the packet, from the Ethernet header on.
     kept: Vec<u8>,
-    /// How long it was.
+    /// Length of the whole packet, in bytes.
     length: usize,
 }
 

@@ -62,7 +62,7 @@ impl Daemon {
         self.equic(&["status", "--json"]).json()
     }
 
-    /// What is said of an interface: `attached`, `missing`, ...
+    /// State of an interface in the report: `attached`, `missing`, ...
     fn interface(&self, name: &str) -> Value {
         let report = self.status()["report"].clone();
         let all = report["interfaces"].as_array().cloned().unwrap_or_default();
@@ -73,7 +73,7 @@ impl Daemon {
         eventually(&format!("{name} is {state}"), || (self.interface(name) == state).then_some(()));
     }
 
-    /// What is not as it should be, by what it is about.
+    /// Message of the condition with this subject; none if there is no such condition.
     fn condition(&self, about: &str) -> Option<String> {
         let report = self.status()["report"].clone();
         let all = report["conditions"].as_array()?.clone();
@@ -245,8 +245,7 @@ fn a_reload_is_everything_or_nothing() {
 fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
-    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", &name, "--json"];
-    let gateway = Running::start(lab.server().command(EQUIC), &args);
+    let gateway = Running::gateway(lab.server(), &name, &[]);
     gateway.event("ready");
     let out = eventually("its report is there", || {
         let out = equic(&["gateway", "reload", "--gateway", &name]);

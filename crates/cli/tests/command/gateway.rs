@@ -5,8 +5,7 @@ use equic_lab::Namespace;
 use serde_json::Value;
 
 fn start(host: &Namespace, name: &str, rest: &[&str]) -> (Running, Value) {
-    let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--name", name, "--json"];
-    let gateway = Running::start(host.command(crate::common::EQUIC), &[&args[..], rest].concat());
+    let gateway = Running::gateway(host, name, rest);
     let ready = gateway.event("ready");
     (gateway, ready)
 }

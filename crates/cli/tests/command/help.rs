@@ -1,4 +1,4 @@
-//! What a person sees first.
+//! Tests of what a person sees first: the help texts.
 
 use crate::common::{EQUIC, equic};
 

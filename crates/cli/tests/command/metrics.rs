@@ -154,26 +154,8 @@ fn prometheus_scrapes_board_and_alerts_work() {
     let Some(lab) = lab("cli-metrics", 2) else { return };
     let (server, name) = (lab.server(), &unique("metrics"));
     let _counting = count_run_time();
-    let gateway = Running::start(
-        server.command(EQUIC),
-        &[
-            "gateway",
-            "run",
-            "-i",
-            "eth0",
-            "-p",
-            "443",
-            "--name",
-            name,
-            "--json",
-            "--metrics",
-            OF_RUN,
-            "--new-per-source",
-            "5/s burst 10",
-            "--max-connections",
-            "7",
-        ],
-    );
+    let limits = ["--new-per-source", "5/s burst 10", "--max-connections", "7"];
+    let gateway = Running::gateway(server, name, &[&["--metrics", OF_RUN], &limits[..]].concat());
     assert_eq!(gateway.event("metrics")["address"], OF_RUN);
     let exporter = Running::start(
         server.command(EQUIC),
@@ -313,7 +295,7 @@ fn an_exporter_outlives_the_gateway(
     assert_eq!(prometheus.values(&format!("{up} and on () sum(equic_packets_total) >= 0")), [1.0]);
 }
 
-/// What promtool says to a file or to standard input.
+/// Runs promtool, and asserts that it accepts the input.
 fn promtool(args: &[&str], input: &str) {
     let mut command = Command::new("promtool");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,6 +1,8 @@
-//! What tests are run by: no suite hides another, and none skips a test where that is not wanted.
+//! Tests of the scripts that run the tests: no suite hides another, none skips a test where that is
+//! not wanted, and all are built by the Rust that the manifests name.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::common::{ROOT, ci, finish};
@@ -52,5 +54,63 @@ fn nothing_is_skipped_where_ci_is_set() {
         let out = finish(command);
         assert_eq!(out.code, Some(i32::from(wanted)), "{value:?}: {out:?}");
         assert!(out.stdout.starts_with(if wanted { "FAILED" } else { "SKIPPED" }), "{out:?}");
+    }
+}
+
+/// Programs `rustc`, `cargo` and `rustup` of a machine whose toolchains say these versions. The first is what
+/// they are without a `+NAME`.
+fn machine(toolchains: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = toolchains[0].1;
+    let versions: String = toolchains
+        .iter()
+        .map(|(name, version)| format!("+{name}) version={version} ;;\n"))
+        .collect();
+    let names: Vec<&str> = toolchains.iter().map(|(name, _)| *name).collect();
+    let answer = format!(
+        "case $1 in\n{versions}+*) exit 1 ;;\n*) version={usual} ;;\nesac\n\
+         echo \"rustc $version (0123456789 2026-01-01)\"\n"
+    );
+    for (program, text) in [
+        ("rustc", &*answer),
+        ("cargo", &*answer),
+        (
+            "rustup",
+            &format!("[ \"$1 $2\" = 'toolchain list' ] && printf '%s\\n' {}", names.join(" ")),
+        ),
+    ] {
+        let path = folder.path().join(program);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn tests_are_built_by_the_version_that_the_manifests_name() {
+    let wanted = env!("CARGO_PKG_RUST_VERSION");
+    let (exact, patched) = (format!("{wanted}.0"), format!("{wanted}.7"));
+    let on = |toolchains: &[(&str, &str)]| {
+        let machine = machine(toolchains);
+        let path = format!("{}:/usr/bin:/bin", machine.path().display());
+        let mut command = script("scripts/toolchain.sh", &[]);
+        command.env("PATH", path).env_remove("RUSTUP_TOOLCHAIN");
+        finish(command)
+    };
+    // The usual one is it: it stays as it is.
+    let out = on(&[("stable", &exact), ("nightly", "9.99.0-nightly")]);
+    assert_eq!((out.code, &*out.stdout), (Some(0), "\n"), "{out:?}");
+    // Another is it, whatever its name.
+    for version in [&exact, &patched] {
+        let out = on(&[("stable", "9.98.0"), ("nightly", "9.99.0-nightly"), ("kept", version)]);
+        assert_eq!((out.code, &*out.stdout), (Some(0), "kept\n"), "{out:?}");
+    }
+    // None is, older or newer or with a longer number: what to do is said.
+    let longer = format!("{wanted}1.0");
+    for version in ["1.60.0", "9.98.0", &longer] {
+        let out = on(&[("stable", version), ("nightly", "9.99.0-nightly")]);
+        assert_eq!((out.code, &*out.stdout), (Some(1), ""), "{out:?}");
+        let command = format!("rustup toolchain install {wanted} ");
+        assert!(out.stderr.contains(&command) && out.stderr.contains(version), "{out:?}");
     }
 }

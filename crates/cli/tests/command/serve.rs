@@ -274,20 +274,7 @@ fn a_server_attaches_its_own_gateway() {
 fn a_server_feeds_the_gateway_that_runs_and_may_die() {
     let Some(lab) = lab("cli-feed", 1) else { return };
     let name = &unique("feed");
-    let run = [
-        "gateway",
-        "run",
-        "-i",
-        "eth0",
-        "-p",
-        "443",
-        "--name",
-        name,
-        "--max-connections",
-        "2",
-        "--json",
-    ];
-    let gateway = Running::start(lab.server().command(EQUIC), &run);
+    let gateway = Running::gateway(lab.server(), name, &["--max-connections", "2"]);
     gateway.event("ready");
     let elsewhere = equic_in(lab.server(), &["serve", "--listen", "[::]:444", "--gateway", name]);
     assert_eq!(elsewhere.code, Some(1), "{elsewhere:?}");

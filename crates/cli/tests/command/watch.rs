@@ -24,7 +24,7 @@ struct Session {
     before: Modes,
 }
 
-/// What a terminal does with what is typed and written.
+/// Mode flags of a terminal, for what is typed and written.
 type Modes = (u32, u32, u32, u32);
 
 impl Session {
@@ -162,20 +162,7 @@ fn modes(master: &dyn MasterPty) -> Modes {
 }
 
 fn gateway(host: &Namespace, name: &str) -> Running {
-    let args = [
-        "gateway",
-        "run",
-        "-i",
-        "eth0",
-        "-p",
-        "443",
-        "--name",
-        name,
-        "--json",
-        "--new-per-source",
-        "5/s burst 5",
-    ];
-    let gateway = Running::start(host.command(EQUIC), &args);
+    let gateway = Running::gateway(host, name, &["--new-per-source", "5/s burst 5"]);
     gateway.event("ready");
     gateway
 }

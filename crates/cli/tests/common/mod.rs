@@ -1,9 +1,9 @@
-//! What the tests of the command share: running it, waiting for what it says, labs and root.
+//! Helpers that the tests of the command share: running it, waiting for its output, labs and root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 #[path = "../../../gateway/tests/support/ci.rs"]
-pub mod ci;
-pub mod scene;
+pub(crate) mod ci;
+pub(crate) mod scene;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,20 +15,21 @@ use equic_lab::{Lab, Namespace};
 use serde_json::Value;
 
 /// Far more than anything here takes: reaching it means that it never comes.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command built with these tests.
-pub const EQUIC: &str = env!("CARGO_BIN_EXE_equic");
+pub(crate) const EQUIC: &str = env!("CARGO_BIN_EXE_equic");
 
 /// The repository.
-pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The example configuration.
-pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/equic.example.toml");
+pub(crate) const EXAMPLE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/equic.example.toml");
 
-/// What a command came to.
+/// Output and exit code of a command.
 #[derive(Debug)]
-pub struct Out {
+pub(crate) struct Out {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -36,19 +37,19 @@ pub struct Out {
 
 impl Out {
     /// Standard output, when all went well.
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
     /// The one JSON document on standard output.
-    pub fn json(self) -> Value {
+    pub(crate) fn json(self) -> Value {
         let text = self.ok();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     /// Every line of standard output as JSON.
-    pub fn json_lines(self) -> Vec<Value> {
+    pub(crate) fn json_lines(self) -> Vec<Value> {
         let text = self.ok();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
@@ -57,12 +58,12 @@ impl Out {
 }
 
 /// Runs a command to its end, which must come in time.
-pub fn finish(command: Command) -> Out {
+pub(crate) fn finish(command: Command) -> Out {
     finish_within(command, PATIENCE)
 }
 
 /// The same for one that takes longer.
-pub fn finish_within(mut command: Command, patience: Duration) -> Out {
+pub(crate) fn finish_within(mut command: Command, patience: Duration) -> Out {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the command starts");
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
@@ -87,27 +88,27 @@ pub fn finish_within(mut command: Command, patience: Duration) -> Out {
 }
 
 /// Runs `equic` with arguments to its end.
-pub fn equic(args: &[&str]) -> Out {
+pub(crate) fn equic(args: &[&str]) -> Out {
     let mut command = Command::new(EQUIC);
     command.args(args);
     finish(command)
 }
 
 /// The same on a host of a lab.
-pub fn equic_in(host: &Namespace, args: &[&str]) -> Out {
+pub(crate) fn equic_in(host: &Namespace, args: &[&str]) -> Out {
     let mut command = host.command(EQUIC);
     command.args(args);
     finish(command)
 }
 
 /// An `equic` that runs until it is ended, and prints JSON lines. Killed when dropped.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: Receiver<Value>,
 }
 
 impl Running {
-    pub fn start(mut command: Command, args: &[&str]) -> Running {
+    pub(crate) fn start(mut command: Command, args: &[&str]) -> Running {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = equic_lab::spawn(command).expect("the command starts");
         let stdout = child.stdout.take().expect("it is piped");
@@ -123,8 +124,15 @@ impl Running {
         Running { child, lines }
     }
 
+    /// `equic gateway run` on a host's `eth0` for port 443, under this name and with more arguments. That it is
+    /// `ready` is not waited for.
+    pub(crate) fn gateway(host: &Namespace, name: &str, more: &[&str]) -> Running {
+        let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--json", "--name", name];
+        Running::start(host.command(EQUIC), &[&args, more].concat())
+    }
+
     /// Waits for the next line with this `event`, passing over others.
-    pub fn event(&self, event: &str) -> Value {
+    pub(crate) fn event(&self, event: &str) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -136,22 +144,22 @@ impl Running {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
         nix::sys::signal::kill(pid, signal).expect("the child is ours");
     }
 
     /// Ends it as a service manager would.
-    pub fn terminate(mut self) -> ExitStatus {
+    pub(crate) fn terminate(mut self) -> ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
         self.child.wait().expect("the child is ours")
     }
 
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().expect("the child is ours")
     }
 }
@@ -164,7 +172,7 @@ impl Drop for Running {
 }
 
 /// Tries until it is so.
-pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = attempt() {
@@ -175,8 +183,8 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether the test can go on: it needs root.
-pub fn root(test: &str) -> bool {
+/// Whether the test can go on, for which it needs root.
+pub(crate) fn root(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
     }
@@ -187,16 +195,16 @@ pub fn root(test: &str) -> bool {
 }
 
 /// A lab for a test, if the test can have one.
-pub fn lab(name: &str, clients: usize) -> Option<Lab> {
+pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     root(name).then(|| Lab::builder(name).clients(clients).build().expect("the lab is made"))
 }
 
 /// A name for a gateway that no other test on this machine has.
-pub fn unique(name: &str) -> String {
+pub(crate) fn unique(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
 
 /// The host's IPv4 address, for the server's side of a URL or a packet.
-pub fn v4(host: &Namespace) -> IpAddr {
+pub(crate) fn v4(host: &Namespace) -> IpAddr {
     host.address_like(Ipv4Addr::UNSPECIFIED.into())
 }

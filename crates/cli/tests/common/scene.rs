@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 use super::{EQUIC, ROOT};
 
 /// A folder with a list of implementations.
-pub struct Scene(tempfile::TempDir);
+pub(crate) struct Scene(tempfile::TempDir);
 
 impl Scene {
-    pub fn new(implementations: &Value) -> Scene {
+    pub(crate) fn new(implementations: &Value) -> Scene {
         let scene = Scene(tempfile::tempdir().unwrap());
         scene.list(implementations);
         scene
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
-    pub fn list(&self, implementations: &Value) {
+    pub(crate) fn list(&self, implementations: &Value) {
         let file = self.path().join("implementations.json");
         std::fs::write(file, implementations.to_string()).unwrap();
     }
 
-    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, format!("#!/bin/bash\n{text}")).unwrap();
@@ -35,12 +35,12 @@ impl Scene {
         path
     }
 
-    pub fn out(&self) -> PathBuf {
+    pub(crate) fn out(&self) -> PathBuf {
         self.path().join("out")
     }
 
     /// The command, for whom other tests beside it are no noise.
-    pub fn bench(&self, args: &[&str]) -> Command {
+    pub(crate) fn bench(&self, args: &[&str]) -> Command {
         let mut command = Command::new(EQUIC);
         command.args(["bench", "run", "--impl", "all"]);
         for (option, usual) in [("--grace", "20"), ("--bytes", "3001")] {
@@ -54,7 +54,7 @@ impl Scene {
         command
     }
 
-    pub fn samples(&self) -> Vec<Value> {
+    pub(crate) fn samples(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.out().join("samples.jsonl")).unwrap_or_default();
         // The last line may be half of one while the run is at work.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -63,12 +63,12 @@ impl Scene {
 }
 
 /// One that does not do what it says, or the honest one: see liar.sh.
-pub fn liar(how: &str) -> Value {
+pub(crate) fn liar(how: &str) -> Value {
     let script = format!("{ROOT}/crates/bench/tests/liar.sh");
     json!({ "url": "nowhere", "tier": 1, "command": ["/bin/bash", script, how], "speaks": ["perf"] })
 }
 
 /// This project's.
-pub fn ours() -> Value {
+pub(crate) fn ours() -> Value {
     json!({ "url": "here", "tier": 1, "command": ["{equic}", "bench", "endpoint"], "speaks": ["perf", "h3"] })
 }

@@ -15,13 +15,13 @@ use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
 /// Tests that flood take turns: two at once would measure each other.
-pub fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// EQUIC_SEED, or a new one; printed, so that a failure replays.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::random(),
@@ -31,19 +31,19 @@ pub fn seed() -> u64 {
 }
 
 /// Initials that a server takes for clients': so many before the first comes again.
-pub fn initials(count: usize) -> Payload {
+pub(crate) fn initials(count: usize) -> Payload {
     let factory = InitialFactory::new("10.77.0.1", &["h3"]).expect("a name");
     pool(DatagramPool::initials(&factory, count, seed()))
 }
 
 /// Short headers of connections nobody has.
-pub fn garbage() -> Payload {
+pub(crate) fn garbage() -> Payload {
     pool(DatagramPool::short_headers(64, 100, seed()))
 }
 
 /// Long headers of a version to come: whoever sends one may want to open a connection, and a server
 /// answers with a Version Negotiation packet, at no cost.
-pub fn future_versions() -> Payload {
+pub(crate) fn future_versions() -> Payload {
     let mut rng = SmallRng::seed_from_u64(seed());
     let datagram = |_| {
         let mut datagram = vec![0; 1200];
@@ -61,12 +61,12 @@ fn pool(pool: Result<DatagramPool, equic_lab::flood::FloodError>) -> Payload {
 }
 
 /// Sources out of a prefix, none of them real.
-pub fn spoofed(prefix: &str) -> Origin {
+pub(crate) fn spoofed(prefix: &str) -> Origin {
     Origin::spoofed([prefix.parse::<IpNet>().expect("a prefix")])
 }
 
 /// A flood, before it begins.
-pub struct Attack {
+pub(crate) struct Attack {
     pub target: SocketAddr,
     pub origin: Origin,
     pub payload: Payload,
@@ -75,19 +75,19 @@ pub struct Attack {
 
 impl Attack {
     /// Unspoofed, from an address of the sender, on a port of its own.
-    pub fn from(address: IpAddr, target: SocketAddr, payload: Payload, pps: u64) -> Attack {
+    pub(crate) fn from(address: IpAddr, target: SocketAddr, payload: Payload, pps: u64) -> Attack {
         Attack { target, origin: Origin::ports_of(address, 1), payload, pps }
     }
 
     /// Sends so many packets from a host, all of which the kernel takes.
-    pub fn send(self, host: &Namespace, packets: u64) -> FloodReport {
+    pub(crate) fn send(self, host: &Namespace, packets: u64) -> FloodReport {
         let report = self.begin(host, packets).wait();
         assert_eq!((report.sent, report.errors), (packets, 0), "{report:?}");
         report
     }
 
     /// Sends until it is told to end.
-    pub fn start(self, host: &Namespace) -> Underway {
+    pub(crate) fn start(self, host: &Namespace) -> Underway {
         self.begin(host, u64::MAX)
     }
 
@@ -106,13 +106,13 @@ impl Attack {
 }
 
 /// A flood that goes on; ended when dropped.
-pub struct Underway {
+pub(crate) struct Underway {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<FloodReport>>,
 }
 
 impl Underway {
-    pub fn end(self) -> FloodReport {
+    pub(crate) fn end(self) -> FloodReport {
         self.stop.store(true, Ordering::Relaxed);
         self.wait()
     }

@@ -1,4 +1,4 @@
-//! Who does not stop is banned, and only who can be proven to be it.
+//! Tests of bans: a source that does not stop is banned, and only one whose address is proven.
 
 use std::time::Duration;
 

@@ -144,7 +144,7 @@ fn ip(host: &Namespace, args: &str) -> String {
     finish(ip).ok()
 }
 
-/// What the host knows of a neighbour, if it knows its link-layer address.
+/// The host's entry of a neighbour, if it knows its link-layer address.
 fn neighbour(host: &Namespace, address: IpAddr) -> Option<Value> {
     let text = ip(host, &format!("-j neighbour show {address} dev eth0"));
     let found: Value = serde_json::from_str(&text).expect("JSON");

@@ -1,4 +1,4 @@
-//! Who dies, and what goes on: the server, the gateway, a server that only seemed dead.
+//! Tests of deaths, and of what goes on: the server, the gateway, a server that only seemed dead.
 
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ fn a_stopped_server_does_not_count_until_it_goes_on() {
     stage.assert_refused(&peer, "quota");
 }
 
-/// What a server does whose gateway died: it serves, says that nobody listens, and joins the next
-/// gateway by itself, where everything that is open counts at once.
+/// A server whose gateway died serves on, says that nobody listens, and joins the next gateway by
+/// itself, where everything that is open counts at once.
 #[test]
 fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     let Some(stage) = Stage::new("dead-gateway", 1) else { return };

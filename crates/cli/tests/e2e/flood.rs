@@ -105,7 +105,7 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
     assert!(seen > 4 * TABLE, "{seen} of {}", report.sent);
 }
 
-/// What looks like packets of connections passes the quota, and does not pass the rate.
+/// Garbage that looks like packets of connections passes the quota, and does not pass the rate.
 #[test]
 fn garbage_is_dropped_by_the_rate_of_its_source() {
     const RATE: u64 = 1_000;

@@ -8,7 +8,7 @@ use equic_lab::Namespace;
 
 /// Attaches a program that passes everything to an interface, so that it stays when this process
 /// ends: its id.
-pub fn attach(host: &Namespace, interface: &str) -> u64 {
+pub(super) fn attach(host: &Namespace, interface: &str) -> u64 {
     let program = load(c"somebody_elses").expect("it loads");
     let attached = host.run(|| {
         let ifindex = nix::net::if_::if_nametoindex(interface).expect("the interface is there");

@@ -64,7 +64,7 @@ impl Relay {
         self.shared.open.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the server's first flight is here: its Initial, at least.
+    /// Whether the server's first flight is held here: its Initial, at least.
     fn holds(&self) -> bool {
         !self.shared.held.lock().expect("no panic").is_empty()
     }

@@ -16,33 +16,33 @@ use crate::common::{
     EQUIC, Out, PATIENCE, Running, equic, equic_in, eventually, finish, root, unique,
 };
 
-/// How long an attempt that is to be dropped may try: one Initial, for quinn sends the next after 1 s.
+/// Time for which an attempt that is to be dropped tries: one Initial, for quinn sends the next after 1 s.
 const IN_VAIN: Duration = Duration::from_millis(600);
 
 /// Longer than any test: what ends a connection is never its idle timeout, unless a test says so.
 const NEVER: &str = "1h";
 
 /// A lab, and the name of the gateway in it.
-pub struct Stage {
+pub(crate) struct Stage {
     hosts: Vec<Host>,
     pub name: String,
     pub lab: Lab,
 }
 
-/// How often packets were judged so.
+/// Counts of packets that were judged with one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub packets: u64,
     pub dropped: u64,
 }
 
 impl Stage {
     /// With so many clients; none without root.
-    pub fn new(name: &str, clients: usize) -> Option<Stage> {
+    pub(crate) fn new(name: &str, clients: usize) -> Option<Stage> {
         Stage::with(name, |lab| lab.clients(clients))
     }
 
-    pub fn with(name: &str, order: impl FnOnce(LabBuilder) -> LabBuilder) -> Option<Stage> {
+    pub(crate) fn with(name: &str, order: impl FnOnce(LabBuilder) -> LabBuilder) -> Option<Stage> {
         if !root(name) {
             return None;
         }
@@ -52,12 +52,12 @@ impl Stage {
     }
 
     /// A gateway on the server's interface that protects port 443.
-    pub fn gateway(&self, rest: &[&str]) -> Running {
+    pub(crate) fn gateway(&self, rest: &[&str]) -> Running {
         self.gateway_with(&[&["-i", "eth0", "-p", "443"], rest].concat()).0
     }
 
     /// A gateway in the server's namespace, and what it says when it is ready.
-    pub fn gateway_with(&self, rest: &[&str]) -> (Running, Value) {
+    pub(crate) fn gateway_with(&self, rest: &[&str]) -> (Running, Value) {
         let args = ["gateway", "run", "--json", "--name", &self.name];
         let gateway = Running::start(self.lab.server().command(EQUIC), &[&args, rest].concat());
         let ready = gateway.event("ready");
@@ -69,11 +69,11 @@ impl Stage {
     }
 
     /// An HTTP/3 server on port 443 that feeds the gateway.
-    pub fn serve(&self, rest: &[&str]) -> Running {
+    pub(crate) fn serve(&self, rest: &[&str]) -> Running {
         self.serve_on(443, rest)
     }
 
-    pub fn serve_on(&self, port: u16, rest: &[&str]) -> Running {
+    pub(crate) fn serve_on(&self, port: u16, rest: &[&str]) -> Running {
         let listen = format!("[::]:{port}");
         let mut args = vec!["serve", "--json", "--gateway", &self.name, "--listen", &listen];
         if !rest.contains(&"--idle-timeout") {
@@ -86,39 +86,39 @@ impl Stage {
         server
     }
 
-    pub fn host(&self, client: usize) -> &Host {
+    pub(crate) fn host(&self, client: usize) -> &Host {
         &self.hosts[client]
     }
 
     /// The server's address in the family of `like`.
-    pub fn target(&self, like: IpAddr) -> SocketAddr {
+    pub(crate) fn target(&self, like: IpAddr) -> SocketAddr {
         self.lab.server().socket_address(like, 443)
     }
 
     /// `equic gateway COMMAND` about this gateway.
-    pub fn equic(&self, args: &[&str]) -> Out {
+    pub(crate) fn equic(&self, args: &[&str]) -> Out {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
     }
 
     /// `equic gateway COMMAND` on the server's host; what it says.
-    pub fn equic_in(&self, args: &[&str]) -> String {
+    pub(crate) fn equic_in(&self, args: &[&str]) -> String {
         equic_in(self.lab.server(), &[&["gateway"], args].concat()).ok()
     }
 
-    pub fn set(&self, setting: &str) {
+    pub(crate) fn set(&self, setting: &str) {
         self.equic(&["set", setting]).ok();
     }
 
-    pub fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         self.equic(&["status", "--json"]).json()
     }
 
     /// Of the first service.
-    pub fn verdict(&self, reason: &str) -> Verdict {
+    pub(crate) fn verdict(&self, reason: &str) -> Verdict {
         self.verdict_of(0, reason)
     }
 
-    pub fn verdict_of(&self, service: usize, reason: &str) -> Verdict {
+    pub(crate) fn verdict_of(&self, service: usize, reason: &str) -> Verdict {
         let status = self.status();
         let rows = status["services"][service]["verdicts"].as_array().expect("verdicts");
         let row = rows.iter().find(|row| row["reason"] == reason);
@@ -126,8 +126,8 @@ impl Stage {
         Verdict { packets: number("packets"), dropped: number("dropped") }
     }
 
-    /// What `sources` says of one: a row for each service.
-    pub fn source(&self, source: impl ToString) -> Vec<Value> {
+    /// Rows of `sources` about one source: one for each service.
+    pub(crate) fn source(&self, source: impl ToString) -> Vec<Value> {
         let args = ["sources", "--json", "--top", "1000000", "--by", "connections"];
         let sources = self.equic(&args).json();
         let rows = sources["sources"].as_array().expect("sources").clone();
@@ -136,13 +136,13 @@ impl Stage {
     }
 
     /// Connections a source has open, with the service (or group of services) it has most with.
-    pub fn connections(&self, source: impl ToString) -> u64 {
+    pub(crate) fn connections(&self, source: impl ToString) -> u64 {
         let rows = self.source(source);
         rows.iter().map(|row| row["connections"].as_u64().expect("a number")).max().unwrap_or(0)
     }
 
     /// Waits until a source has so many connections open.
-    pub fn await_connections(&self, source: impl ToString, count: u64) {
+    pub(crate) fn await_connections(&self, source: impl ToString, count: u64) {
         let source = source.to_string();
         eventually(&format!("{source} has {count} connections"), || {
             (self.connections(&source) == count).then_some(())
@@ -150,18 +150,18 @@ impl Stage {
     }
 
     /// Waits until so many servers feed the gateway: those that died are removed.
-    pub fn await_servers(&self, count: usize) {
+    pub(crate) fn await_servers(&self, count: usize) {
         eventually(&format!("{count} servers"), || {
             (self.status()["ledgers"].as_array()?.len() == count).then_some(())
         });
     }
 
     /// One attempt to connect fails, since the gateway drops it for this reason.
-    pub fn assert_refused(&self, peer: &Peer, reason: &str) {
+    pub(crate) fn assert_refused(&self, peer: &Peer, reason: &str) {
         self.assert_refused_by(peer, 0, 443, reason);
     }
 
-    pub fn assert_refused_by(&self, peer: &Peer, service: usize, port: u16, reason: &str) {
+    pub(crate) fn assert_refused_by(&self, peer: &Peer, service: usize, port: u16, reason: &str) {
         let before = self.verdict_of(service, reason);
         let attempt = peer.attempt_at(port, IN_VAIN);
         assert!(matches!(attempt, Attempt::Silence), "let in, or refused by the server");
@@ -170,7 +170,7 @@ impl Stage {
     }
 
     /// The id of the XDP program on an interface of the server, as `ip` tells it.
-    pub fn program_on(&self, interface: &str) -> Option<u64> {
+    pub(crate) fn program_on(&self, interface: &str) -> Option<u64> {
         let mut ip = self.lab.server().command("ip");
         ip.args(["-j", "link", "show", interface]);
         let links: Value = finish(ip).json();
@@ -178,7 +178,7 @@ impl Stage {
     }
 
     /// Runs `ip` on a host of the lab.
-    pub fn ip(&self, host: &Namespace, args: &str) -> String {
+    pub(crate) fn ip(&self, host: &Namespace, args: &str) -> String {
         let mut ip = host.command("ip");
         ip.args(args.split_whitespace());
         finish(ip).ok()
@@ -186,7 +186,7 @@ impl Stage {
 }
 
 /// A client's host. Its runtime has one thread, which lives in the host's namespace.
-pub struct Host {
+pub(crate) struct Host {
     runtime: Runtime,
     pub namespace: Namespace,
 }
@@ -204,20 +204,23 @@ impl Host {
     }
 
     /// Runs a future on the host's thread.
-    pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> T {
         self.runtime.block_on(self.runtime.spawn(work)).expect("the task does not panic")
     }
 
-    pub fn v4(&self) -> IpAddr {
+    pub(crate) fn v4(&self) -> IpAddr {
         self.namespace.ipv4.into()
     }
 
-    pub fn v6(&self) -> IpAddr {
+    pub(crate) fn v6(&self) -> IpAddr {
         self.namespace.ipv6.into()
     }
 
     /// A QUIC client on one UDP socket of this address, which connects to the server's in the lab.
-    pub fn peer(&self, address: IpAddr) -> Peer<'_> {
+    pub(crate) fn peer(&self, address: IpAddr) -> Peer<'_> {
         let server = match address {
             IpAddr::V4(_) => IpAddr::from([10, 77, 0, 1]),
             IpAddr::V6(_) => IpAddr::from([0xfd65, 0x7175, 0x6963, 0, 0, 0, 0, 1]),
@@ -226,12 +229,17 @@ impl Host {
     }
 
     /// The same for a server elsewhere.
-    pub fn peer_of(&self, address: IpAddr, server: IpAddr) -> Peer<'_> {
+    pub(crate) fn peer_of(&self, address: IpAddr, server: IpAddr) -> Peer<'_> {
         self.peer_via(address, server, None)
     }
 
     /// The same with all packets sent to `via`.
-    pub fn peer_via(&self, address: IpAddr, server: IpAddr, via: Option<SocketAddr>) -> Peer<'_> {
+    pub(crate) fn peer_via(
+        &self,
+        address: IpAddr,
+        server: IpAddr,
+        via: Option<SocketAddr>,
+    ) -> Peer<'_> {
         let config = ClientConfig {
             trust: Trust::Insecure,
             bind: Some(SocketAddr::new(address, 0)),
@@ -246,14 +254,14 @@ impl Host {
 }
 
 /// A UDP socket of a host, and its connections.
-pub struct Peer<'a> {
+pub(crate) struct Peer<'a> {
     host: &'a Host,
     client: Client,
     server: IpAddr,
 }
 
-/// What became of an attempt to connect.
-pub enum Attempt<'a> {
+/// Result of an attempt to connect.
+pub(crate) enum Attempt<'a> {
     /// A request was answered on it.
     Open(Link<'a>),
     /// The server closed it right after the handshake.
@@ -264,11 +272,11 @@ pub enum Attempt<'a> {
 
 impl<'a> Peer<'a> {
     /// Opens a connection; a request on it has been answered.
-    pub fn connect(&self) -> Link<'a> {
+    pub(crate) fn connect(&self) -> Link<'a> {
         self.connect_at(443)
     }
 
-    pub fn connect_at(&self, port: u16) -> Link<'a> {
+    pub(crate) fn connect_at(&self, port: u16) -> Link<'a> {
         match self.attempt_at(port, PATIENCE) {
             Attempt::Open(link) => link,
             Attempt::Refused => panic!("the server refused"),
@@ -276,13 +284,13 @@ impl<'a> Peer<'a> {
         }
     }
 
-    pub fn attempt_at(&self, port: u16, patience: Duration) -> Attempt<'a> {
+    pub(crate) fn attempt_at(&self, port: u16, patience: Duration) -> Attempt<'a> {
         let attempt = attempt(self.client.clone(), self.url(port), patience);
         self.read(self.host.run(attempt))
     }
 
     /// Attempts side by side, each with all the time there is.
-    pub fn attempt_many(&self, count: usize, patience: Duration) -> Vec<Attempt<'a>> {
+    pub(crate) fn attempt_many(&self, count: usize, patience: Duration) -> Vec<Attempt<'a>> {
         let attempt = || attempt(self.client.clone(), self.url(443), patience);
         let tasks: Vec<_> = (0..count).map(|_| self.host.runtime.spawn(attempt())).collect();
         let ended = tasks.into_iter().map(|task| self.host.runtime.block_on(task));
@@ -290,7 +298,7 @@ impl<'a> Peer<'a> {
     }
 
     /// Moves to another address, with all connections.
-    pub fn rebind(&self, address: IpAddr) {
+    pub(crate) fn rebind(&self, address: IpAddr) {
         let client = self.client.clone();
         let moved = self.host.run(async move { client.rebind(SocketAddr::new(address, 0)) });
         moved.expect("the address is the host's");
@@ -337,20 +345,20 @@ async fn get(connection: &Connection, path: &str) -> Result<Response, ClientErro
 }
 
 /// An open connection; closed when dropped.
-pub struct Link<'a> {
+pub(crate) struct Link<'a> {
     host: &'a Host,
     connection: Connection,
 }
 
 impl Link<'_> {
     /// Fetches so many bytes.
-    pub fn fetch(&self, bytes: u64) {
+    pub(crate) fn fetch(&self, bytes: u64) {
         let fetched = self.fetch_within(bytes, PATIENCE);
         assert_eq!(fetched, Some(bytes), "closed: {}", !self.connection.is_open());
     }
 
     /// The same; none if it fails or takes longer.
-    pub fn fetch_within(&self, bytes: u64, patience: Duration) -> Option<u64> {
+    pub(crate) fn fetch_within(&self, bytes: u64, patience: Duration) -> Option<u64> {
         let connection = self.connection.clone();
         let fetch = async move {
             let mut response = get(&connection, &format!("/bytes/{bytes}")).await.ok()?;
@@ -359,25 +367,25 @@ impl Link<'_> {
         self.host.run(async move { timeout(patience, fetch).await.ok().flatten() })
     }
 
-    /// Whether a request is answered within half a second.
-    pub fn answers(&self) -> bool {
+    /// Whether the server answers a request within half a second.
+    pub(crate) fn answers(&self) -> bool {
         self.fetch_within(1, Duration::from_millis(500)).is_some()
     }
 
     /// A download that goes on as far as it is read.
-    pub fn download(&self) -> Download<'_> {
+    pub(crate) fn download(&self) -> Download<'_> {
         let connection = self.connection.clone();
         let response = self.host.run(async move { get(&connection, "/bytes/1000000000").await });
         Download { host: self.host, response: Some(response.expect("an answer")) }
     }
 
     /// Closes the connection, the peer being told.
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         self.connection.close();
     }
 
     /// Until the server closes it.
-    pub fn await_closed(&self) {
+    pub(crate) fn await_closed(&self) {
         let connection = self.connection.clone();
         let closed = self.host.run(async move { timeout(PATIENCE, connection.closed()).await });
         closed.expect("the server closes it");
@@ -385,14 +393,14 @@ impl Link<'_> {
 }
 
 /// A response whose body is read piece by piece.
-pub struct Download<'a> {
+pub(crate) struct Download<'a> {
     host: &'a Host,
     response: Option<Response>,
 }
 
 impl Download<'_> {
     /// Reads at least so many bytes.
-    pub fn read(&mut self, bytes: u64) {
+    pub(crate) fn read(&mut self, bytes: u64) {
         let mut response = self.response.take().expect("it did not fail before");
         let reading = async move {
             let end = response.bytes() + bytes;

@@ -5,57 +5,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::common::{EQUIC, eventually, finish, root, unique};
+use crate::marked::{assert_nothing_left, lab_of, marked, number, processes, requests};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Marks every process of one demo: parts inherit it.
-const MARK: &str = "EQUIC_DEMO_TEST";
-
 fn demo(mark: &str, out: &Path) -> Command {
-    let mut command = Command::new(EQUIC);
-    command.env(MARK, mark).args(["demo", "--quick", "--json", "--out"]).arg(out);
+    let mut command = marked(mark);
+    command.args(["demo", "--quick", "--json", "--out"]).arg(out);
     command
-}
-
-/// Processes of the demo with this mark: id and command line.
-fn processes(mark: &str) -> Vec<(i32, String)> {
-    let wanted = format!("{MARK}={mark}");
-    let all = std::fs::read_dir("/proc").unwrap();
-    let pids = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| {
-        // Whoever has ended meanwhile has no files.
-        let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).ok();
-        let environment = read("environ")?;
-        let marked = environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
-        let line = String::from_utf8_lossy(&read("cmdline")?).replace('\0', " ");
-        marked.then_some((pid, line))
-    })
-    .collect()
-}
-
-/// Ids of the labs that a process with this id owns.
-fn labs_of(owner: u32) -> Vec<String> {
-    let labs = equic_lab::Lab::list().unwrap();
-    labs.into_iter().filter(|lab| lab.pid == owner).map(|lab| lab.id).collect()
-}
-
-fn assert_nothing_left(mark: &str, lab: &str) {
-    // A part that was killed may still be on its way out.
-    eventually("every process has ended", || processes(mark).is_empty().then_some(()));
-    let prefix = format!("eqlab-{lab}-");
-    let names = std::fs::read_dir("/run/netns").map_or_else(
-        |_| Vec::new(),
-        |all| all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect(),
-    );
-    assert!(!names.iter().any(|name| name.starts_with(&prefix)), "{names:?}");
-    assert!(!Path::new(&format!("/run/equic-lab/{lab}.json")).exists());
-    let gateways = equic_gateway::Control::find().unwrap();
-    assert!(!gateways.iter().any(|gateway| gateway.name == lab), "{gateways:?}");
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 fn dropped(arm: &Value, place: &str) -> f64 {
@@ -69,7 +27,7 @@ fn the_demo_shows_what_it_should_and_leaves_nothing() {
         return;
     }
     let _alone = crate::alone();
-    let (mark, out) = (unique("whole"), tempfile::tempdir().unwrap());
+    let (mark, out) = (unique("demo-whole"), tempfile::tempdir().unwrap());
     let report = finish(demo(&mark, out.path())).json();
     assert_eq!(report["schema"], "equic.demo/1");
     let written = std::fs::read_to_string(out.path().join("demo.json")).unwrap();
@@ -83,10 +41,7 @@ fn the_demo_shows_what_it_should_and_leaves_nothing() {
     assert_eq!(names, ["alone", "unprotected", "user_space", "gateway"]);
     let plan = &data["plan"];
     for arm in arms {
-        let legitimate = &arm["legitimate"];
-        let kinds = ["ok", "refused", "timeouts", "errors"];
-        let kinds: f64 = kinds.iter().map(|kind| number(&legitimate[kind])).sum();
-        assert_eq!(kinds, number(&legitimate["requests"]), "{legitimate}");
+        requests(&arm["legitimate"]);
     }
     for arm in [&arms[0], &arms[3]] {
         assert!(number(&arm["legitimate"]["requests_per_s"]) > 0.0, "{arm}");
@@ -112,7 +67,7 @@ fn begun(mark: &str, out: &Path) -> (Child, String) {
     let mut command = demo(mark, out);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let lab = eventually("its lab", || labs_of(child.id()).pop());
+    let lab = lab_of(&child);
     (child, lab)
 }
 
@@ -130,7 +85,7 @@ fn ctrl_c_ends_everything() {
         return;
     }
     let _alone = crate::alone();
-    let (mark, out) = (unique("interrupted"), tempfile::tempdir().unwrap());
+    let (mark, out) = (unique("demo-interrupted"), tempfile::tempdir().unwrap());
     let (child, lab) = begun(&mark, out.path());
     part(&mark, " lab load well ");
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
@@ -147,7 +102,7 @@ fn a_part_that_dies_is_named() {
         return;
     }
     let _alone = crate::alone();
-    let (mark, out) = (unique("dead"), tempfile::tempdir().unwrap());
+    let (mark, out) = (unique("demo-dead"), tempfile::tempdir().unwrap());
     let (child, lab) = begun(&mark, out.path());
     part(&mark, " lab load well ");
     kill(part(&mark, " serve "), Signal::SIGKILL).unwrap();

@@ -4,6 +4,7 @@
 mod common;
 mod demo;
 mod highway;
+mod marked;
 mod reproduce;
 mod soak;
 

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::common::{EQUIC, PATIENCE, eventually, finish, finish_within, root, unique};
+use crate::marked::{
+    assert_ended, assert_nothing_left, lab_of, marked, number, processes, requests,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Marks every process of one experiment: parts inherit it.
-const MARK: &str = "EQUIC_REPRODUCE_TEST";
 const ARMS: [&str; 5] = ["none", "user_late", "user_early", "kernel_strict", "kernel_new"];
 const PLOTS: [&str; 6] = [
     "figure3-throughput",
@@ -23,49 +24,16 @@ const PLOTS: [&str; 6] = [
 ];
 
 fn reproduce(mark: &str, out: &Path, more: &[&str]) -> Command {
-    let mut command = Command::new(EQUIC);
-    command.env(MARK, mark).args(["reproduce", "gateway", "--json", "--out"]).arg(out).args(more);
+    let mut command = marked(mark);
+    command.args(["reproduce", "gateway", "--json", "--out"]).arg(out).args(more);
     command
 }
 
-/// Processes of the experiment with this mark.
-fn processes(mark: &str) -> Vec<i32> {
-    let wanted = format!("{MARK}={mark}");
-    let all = std::fs::read_dir("/proc").unwrap();
-    let pids = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
-    // Whoever has ended meanwhile has no environment.
-    let marked = |pid: &i32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes())
-    };
-    pids.filter(marked).collect()
-}
-
-fn labs() -> Vec<(u32, String)> {
-    let labs = equic_lab::Lab::list().unwrap();
-    labs.into_iter().map(|lab| (lab.pid, lab.id)).collect()
-}
-
-fn assert_nothing_left(mark: &str, lab: Option<&str>) {
-    eventually("every process has ended", || processes(mark).is_empty().then_some(()));
-    if let Some(lab) = lab {
-        assert!(!labs().iter().any(|(_, id)| id == lab), "the lab is there");
-        let gateways = equic_gateway::Control::find().unwrap();
-        assert!(!gateways.iter().any(|gateway| gateway.name == lab), "{gateways:?}");
-    }
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
-}
-
-fn check_run(run: &Value, requests: f64) {
+fn check_run(run: &Value, each: f64) {
     let arm = run["arm"].as_str().unwrap();
     let [legitimate, attackers] = [&run["legitimate"]["outcomes"], &run["attackers"]];
     for outcomes in [legitimate, attackers] {
-        let kinds = ["ok", "refused", "timeouts", "errors"];
-        let sum: f64 = kinds.iter().map(|kind| number(&outcomes[kind])).sum();
-        assert_eq!((sum, number(&outcomes["requests"])), (4.0 * requests, 4.0 * requests), "{run}");
+        assert_eq!(requests(outcomes), 4.0 * each, "{run}");
     }
     assert!(number(&legitimate["ok"]) > 0.0, "{run}");
     let calls: f64 =
@@ -95,7 +63,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
         return;
     }
     let _alone = crate::alone();
-    let (mark, out) = (unique("whole"), tempfile::tempdir().unwrap());
+    let (mark, out) = (unique("experiment-whole"), tempfile::tempdir().unwrap());
     let readme = out.path().join("README.md");
     std::fs::write(&readme, "kept\n<!-- results: begin -->\n<!-- results: end -->\n").unwrap();
     let mut command = reproduce(
@@ -140,7 +108,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
         let svg = |folder: &Path| std::fs::read(folder.join(format!("{plot}.svg"))).unwrap();
         assert!(svg(out.path()) == svg(again.path()), "{plot} is drawn differently");
     }
-    assert_nothing_left(&mark, None);
+    assert_ended(&mark);
 }
 
 fn check_files(out: &Path, readme: &Path) {
@@ -173,19 +141,18 @@ fn ctrl_c_ends_everything() {
         return;
     }
     let _alone = crate::alone();
-    let (mark, out) = (unique("interrupted"), tempfile::tempdir().unwrap());
+    let (mark, out) = (unique("experiment-interrupted"), tempfile::tempdir().unwrap());
     let mut command = reproduce(&mark, out.path(), &["--quick"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let own = |(pid, id): (u32, String)| (pid == child.id()).then_some(id);
-    let lab = eventually("its lab", || labs().into_iter().find_map(own));
+    let lab = lab_of(&child);
     // The server and at least one client.
     eventually("its parts", || (processes(&mark).len() >= 3).then_some(()));
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(!output.status.success(), "{output:?}");
     assert!(!out.path().join("result.json").exists());
-    assert_nothing_left(&mark, Some(&lab));
+    assert_nothing_left(&mark, &lab);
 }
 
 #[test]

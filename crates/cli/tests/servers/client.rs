@@ -15,19 +15,19 @@ use crate::example::{Example, built};
 use crate::stage::{Attempt, Host, Link, Peer, Stage};
 
 /// Clients on one host.
-pub enum Clients<'a> {
+pub(crate) enum Clients<'a> {
     Quinn(&'a Host),
     Aioquic(Aioquic),
 }
 
 /// An open connection.
-pub enum Open<'a> {
+pub(crate) enum Open<'a> {
     Quinn(Rc<Peer<'a>>, Link<'a>),
     Aioquic(&'a Aioquic, u32),
 }
 
 impl<'a> Clients<'a> {
-    pub fn new(stage: &'a Stage, host: usize, example: Example) -> Clients<'a> {
+    pub(crate) fn new(stage: &'a Stage, host: usize, example: Example) -> Clients<'a> {
         let host = stage.host(host);
         if example.echoes() {
             Clients::Aioquic(Aioquic::start(host, stage.target(host.v4()).ip()))
@@ -37,13 +37,13 @@ impl<'a> Clients<'a> {
     }
 
     /// Opens a connection, and has an answer on it.
-    pub fn open(&'a self, from: IpAddr) -> Open<'a> {
+    pub(crate) fn open(&'a self, from: IpAddr) -> Open<'a> {
         let opened = self.attempt(from, 1, PATIENCE).pop().flatten();
         opened.expect("the server lets it in")
     }
 
     /// Attempts side by side; nothing where the answer was none, or a refusal.
-    pub fn attempt(
+    pub(crate) fn attempt(
         &'a self,
         from: IpAddr,
         count: usize,
@@ -70,7 +70,7 @@ impl<'a> Clients<'a> {
 
 impl Open<'_> {
     /// The server answers on it.
-    pub fn assert_alive(&self) {
+    pub(crate) fn assert_alive(&self) {
         match self {
             Open::Quinn(_, link) => assert!(link.fetch_within(1, PATIENCE).is_some()),
             Open::Aioquic(driver, id) => {
@@ -81,7 +81,7 @@ impl Open<'_> {
     }
 
     /// Goes on from another address.
-    pub fn migrate(&self, to: IpAddr) {
+    pub(crate) fn migrate(&self, to: IpAddr) {
         match self {
             Open::Quinn(peer, link) => {
                 peer.rebind(to);
@@ -94,7 +94,7 @@ impl Open<'_> {
         }
     }
 
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         match self {
             Open::Quinn(_, link) => link.close(),
             Open::Aioquic(driver, id) => {
@@ -106,7 +106,7 @@ impl Open<'_> {
 }
 
 /// `client.py` in a lab's host. Killed when dropped.
-pub struct Aioquic {
+pub(crate) struct Aioquic {
     child: Child,
     orders: RefCell<ChildStdin>,
     answers: Receiver<(u32, String)>,
@@ -147,7 +147,7 @@ impl Aioquic {
         writeln!(self.orders.borrow_mut(), "{order}").expect("the client listens");
     }
 
-    /// What it says of the last order for this connection.
+    /// The client's answer to the last order for this connection.
     fn answer(&self, id: u32) -> String {
         loop {
             if let Some(answer) = self.early.borrow_mut().remove(&id) {

@@ -13,7 +13,7 @@ use crate::stage::Stage;
 
 /// An example server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Example {
+pub(crate) enum Example {
     Quinn,
     S2nQuic,
     Quiche,
@@ -27,12 +27,12 @@ pub enum Example {
 
 use Example::{Aioquic, Ngtcp2, Ngtcp2Paper, QuicGo, Quiche, Quinn, S2nQuic};
 
-pub const ALL: [Example; 7] = [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper];
+pub(crate) const ALL: [Example; 7] = [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper];
 
-/// Where `scripts/examples.sh` leaves what it builds.
+/// Directory in which `scripts/examples.sh` leaves what it builds.
 const BUILT: &str = "target/servers";
 
-pub fn built(file: &str) -> PathBuf {
+pub(crate) fn built(file: &str) -> PathBuf {
     let path = Path::new(ROOT).join(BUILT).join(file);
     assert!(path.exists(), "{} is missing: run `make test-examples`", path.display());
     path
@@ -40,7 +40,7 @@ pub fn built(file: &str) -> PathBuf {
 
 impl Example {
     /// For the lab's name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Quinn => "quinn",
             S2nQuic => "s2n",
@@ -53,7 +53,7 @@ impl Example {
     }
 
     /// Its source.
-    pub fn source(self) -> PathBuf {
+    pub(crate) fn source(self) -> PathBuf {
         Path::new(ROOT).join(match self {
             Quinn => "crates/gateway/examples/quinn.rs",
             S2nQuic => "examples/s2n-quic/src/main.rs",
@@ -65,23 +65,23 @@ impl Example {
         })
     }
 
-    /// Whether it loads a gateway itself, with a limit that is written in it.
-    pub fn own_gateway(self) -> bool {
+    /// Whether the example loads a gateway itself, with a limit that is written in its code.
+    pub(crate) fn own_gateway(self) -> bool {
         matches!(self, Quinn | Ngtcp2Paper)
     }
 
     /// Connections a source may hold.
-    pub fn limit(self) -> usize {
+    pub(crate) fn limit(self) -> usize {
         if self == Quinn { 8 } else { 3 }
     }
 
-    /// Whether it echoes streams; otherwise it speaks HTTP/3.
-    pub fn echoes(self) -> bool {
+    /// Whether the example echoes streams; otherwise it speaks HTTP/3.
+    pub(crate) fn echoes(self) -> bool {
         matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper)
     }
 
     /// Starts it in the lab on port 443, and waits until it listens.
-    pub fn start(self, stage: &Stage) -> Server {
+    pub(crate) fn start(self, stage: &Stage) -> Server {
         let program = match self {
             Quinn => Path::new(EQUIC).with_file_name("examples").join("quinn"),
             S2nQuic => built("debug/serve-s2n-quic"),
@@ -107,7 +107,7 @@ impl Example {
 }
 
 /// A running example. Killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
 }
 
@@ -130,7 +130,7 @@ impl Server {
     }
 
     /// Ends it without a chance to clean up.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGKILL).expect("the child is ours");
         self.child.wait().expect("the child is ours");

@@ -1,5 +1,5 @@
-//! How much of an example is about eQUIC: lines between `-- eQUIC` and `--`, and lines that end in
-//! `eQUIC`. Nothing about it may stand elsewhere.
+//! Count of an example's lines about eQUIC: lines between `-- eQUIC` and `--`, and lines that end
+//! in `eQUIC`. Nothing about it may stand elsewhere.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a server with a quota has to show, whatever it is made of.
+//! Scenario that a server with a quota has to play, whatever it is made of.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::common::eventually;
 use crate::example::Example;
 use crate::stage::Stage;
 
-/// How long an attempt may try that the kernel is to drop: a few Initials.
+/// Time for which an attempt tries that the kernel is to drop: a few Initials.
 const IN_VAIN: Duration = Duration::from_millis(900);
 
 fn address(text: &str) -> IpAddr {
@@ -31,6 +31,28 @@ fn assert_refused(stage: &Stage, clients: &Clients<'_>, from: IpAddr) {
     assert!(after.dropped > before.dropped, "not by the quota: {}", stage.status());
 }
 
+/// Connections from an address, as many as it may hold; the next one dies in the kernel, and nobody else notices.
+/// Then one closes, and one more is let in.
+fn to_the_limit<'a>(
+    stage: &Stage,
+    clients: &'a Clients<'a>,
+    others: &Clients<'_>,
+    from: IpAddr,
+    limit: usize,
+) -> Vec<Open<'a>> {
+    let mut open = fill(clients, from, limit);
+    stage.await_connections(from, limit as u64);
+    assert_refused(stage, clients, from);
+    others.open(stage.host(1).v4()).assert_alive();
+    open.iter().for_each(Open::assert_alive);
+    open.pop().expect("some").close();
+    stage.await_connections(from, limit as u64 - 1);
+    open.push(clients.open(from));
+    stage.await_connections(from, limit as u64);
+    assert_refused(stage, clients, from);
+    open
+}
+
 fn scenario(example: Example) {
     let Some(mut stage) = Stage::new(example.name(), 2) else { return };
     let limit = example.limit();
@@ -44,19 +66,7 @@ fn scenario(example: Example) {
     let (clients, others) = (Clients::new(&stage, 0, example), Clients::new(&stage, 1, example));
     let (here, there) = (address("10.77.1.1"), address("10.77.1.99"));
 
-    // As many as it may hold; the next one dies in the kernel, and nobody else notices.
-    let mut open = fill(&clients, here, limit);
-    stage.await_connections(here, limit as u64);
-    assert_refused(&stage, &clients, here);
-    others.open(stage.host(1).v4()).assert_alive();
-    open.iter().for_each(Open::assert_alive);
-
-    // One out, one in.
-    open.pop().expect("some").close();
-    stage.await_connections(here, limit as u64 - 1);
-    open.push(clients.open(here));
-    stage.await_connections(here, limit as u64);
-    assert_refused(&stage, &clients, here);
+    let mut open = to_the_limit(&stage, &clients, &others, here, limit);
 
     // The count goes where the client goes.
     open[0].migrate(there);
@@ -149,17 +159,7 @@ fn ngtcp2_by_the_papers_api() {
     let (clients, others) = (Clients::new(&stage, 0, example), Clients::new(&stage, 1, example));
     let (here, there) = (address("10.77.1.1"), address("10.77.1.99"));
     let limit = example.limit();
-
-    let mut open = fill(&clients, here, limit);
-    stage.await_connections(here, limit as u64);
-    assert_refused(&stage, &clients, here);
-    others.open(stage.host(1).v4()).assert_alive();
-    open.iter().for_each(Open::assert_alive);
-    open.pop().expect("some").close();
-    stage.await_connections(here, limit as u64 - 1);
-    open.push(clients.open(here));
-    stage.await_connections(here, limit as u64);
-    assert_refused(&stage, &clients, here);
+    let open = to_the_limit(&stage, &clients, &others, here, limit);
 
     // Who has moved counts where it was, and no longer when it is closed: nothing is left behind.
     open[0].migrate(there);

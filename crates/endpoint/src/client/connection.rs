@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use equic_quic::{self as quic, ConnectionError, EarlyData};
 use equic_wire::{KnownVersion, VarInt};
 use h3::client::{RequestStream, SendRequest};
 use h3::error::StreamError;
@@ -13,8 +14,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use tokio::time::Instant;
 
 use super::{ClientError, Target, in_time};
-use crate::quic::h3::{FrameLimits, Watch};
-use crate::quic::{self, ConnectionError, EarlyData};
+use crate::http3::{self, FrameLimits, Watch};
 use crate::{h3_code, message};
 
 /// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
@@ -25,7 +25,7 @@ const MAX_FIELD_SECTION: u64 = 64 * 1024;
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
-    send: SendRequest<quic::h3::OpenStreams, Bytes>,
+    send: SendRequest<http3::OpenStreams, Bytes>,
 }
 
 struct Shared {
@@ -82,7 +82,7 @@ impl Connection {
     ) -> Result<Self, ClientError> {
         let limits =
             FrameLimits { field_section: MAX_FIELD_SECTION as usize, ..FrameLimits::default() };
-        let transport = quic::h3::Connection::with_limits(quic.clone(), limits);
+        let transport = http3::Connection::with_limits(quic.clone(), limits);
         let shared = Arc::new(Shared {
             quic,
             watch: transport.watch(),
@@ -214,18 +214,18 @@ impl Connection {
         self.shared.peer
     }
 
-    /// What became of requests that were sent before the handshake was complete
-    /// ([`super::ClientConfig::early_data`]), as far as that is known.
+    /// Outcome of the requests that were sent before the handshake was complete
+    /// ([`super::ClientConfig::early_data`]), as far as it is known.
     pub fn early_data(&self) -> EarlyData {
         if self.shared.early { self.shared.quic.early_data() } else { EarlyData::None }
     }
 
-    /// How long the handshake took; zero where nothing waited for it.
+    /// Duration of the handshake; zero where nothing waited for it.
     pub fn handshake(&self) -> Duration {
         self.shared.handshake
     }
 
-    /// Whether requests can still be sent.
+    /// Whether requests can still be sent on the connection.
     pub fn is_open(&self) -> bool {
         self.shared.quic.close_reason().is_none()
     }
@@ -246,7 +246,7 @@ impl Connection {
     }
 }
 
-/// How long the parts of an exchange took.
+/// Durations of the parts of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The handshake of the connection, whether this request or an earlier one waited for it.
@@ -268,7 +268,7 @@ pub struct Response {
     announced: Option<u64>,
     start: Instant,
     deadline: Option<Instant>,
-    stream: RequestStream<quic::h3::BidiStream<Bytes>, Bytes>,
+    stream: RequestStream<http3::BidiStream<Bytes>, Bytes>,
     connection: Connection,
 }
 
@@ -339,7 +339,7 @@ impl Response {
         self.announced
     }
 
-    /// How long things took; complete after the body's end.
+    /// Durations of the parts of the exchange; complete after the body's end.
     pub fn timing(&self) -> Timing {
         self.timing
     }

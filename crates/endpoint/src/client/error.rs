@@ -1,13 +1,13 @@
-//! What can go wrong for a client, and how that counts.
+//! Errors of a client, and how each counts in the results of a load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use equic_quic::{ConnectError, ConnectionError};
 use equic_wire::TransportErrorCode;
 
 use crate::certificate::CertificateError;
 use crate::h3_code;
-use crate::quic::{ConnectError, ConnectionError};
 
 /// A request failed, or could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -15,17 +15,17 @@ pub enum ClientError {
     /// The URL cannot be used.
     #[error("cannot use the URL {url:?}: {reason}")]
     Url {
-        /// As given.
+        /// The URL as given.
         url: String,
-        /// What is wrong with it.
+        /// Description of what is wrong with the URL, for people.
         reason: String,
     },
     /// The path of a request cannot be used.
     #[error("cannot ask for the path {path:?}: {reason}")]
     Path {
-        /// As given.
+        /// The path as given.
         path: String,
-        /// What is wrong with it.
+        /// Description of what is wrong with the path, for people.
         reason: String,
     },
     /// The host has no address that can be reached.
@@ -33,7 +33,7 @@ pub enum ClientError {
     Resolve {
         /// Host of the URL.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         reason: String,
     },
     /// The source address cannot be used.
@@ -41,7 +41,7 @@ pub enum ClientError {
     Bind {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The CA file cannot be used.
@@ -55,7 +55,7 @@ pub enum ClientError {
     Start {
         /// The server's address.
         peer: SocketAddr,
-        /// What QUIC said.
+        /// QUIC's error.
         source: ConnectError,
     },
     /// The handshake failed.
@@ -63,7 +63,7 @@ pub enum ClientError {
     Handshake {
         /// The server's address.
         peer: SocketAddr,
-        /// What QUIC said.
+        /// QUIC's error.
         source: ConnectionError,
     },
     /// The connection was lost.
@@ -71,7 +71,7 @@ pub enum ClientError {
     Lost {
         /// The server's address.
         peer: SocketAddr,
-        /// What QUIC said.
+        /// QUIC's error.
         source: ConnectionError,
     },
     /// HTTP/3 failed, on the connection or the request's stream.
@@ -79,7 +79,7 @@ pub enum ClientError {
     Http {
         /// The server's address.
         peer: SocketAddr,
-        /// What HTTP/3 said.
+        /// HTTP/3's error.
         reason: String,
     },
     /// The body ended early, or went on for too long.
@@ -93,15 +93,15 @@ pub enum ClientError {
     /// The body is larger than the caller wanted.
     #[error("the body is larger than {limit} bytes")]
     TooLarge {
-        /// What the caller allowed.
+        /// Most bytes that the caller allowed.
         limit: u64,
     },
-    /// It took too long.
+    /// The handshake or the request took too long.
     #[error("{what} timed out after {after:.1?}")]
     Timeout {
         /// "handshake" or "request".
         what: &'static str,
-        /// How long it had been going on.
+        /// Time after which it was given up.
         after: Duration,
     },
 }
@@ -128,7 +128,7 @@ fn is_crypto(code: u64) -> bool {
     code >> 8 == 1
 }
 
-/// How a failure counts.
+/// Kind of failure, as counted in the results of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The server said no: CONNECTION_REFUSED, or H3_EXCESSIVE_LOAD.
@@ -145,7 +145,7 @@ impl ClientError {
         matches!(self, Self::Handshake { source: ConnectionError::Unreachable(_), .. })
     }
 
-    /// Whether the server refused, fell silent, or something broke.
+    /// Kind of failure that this error counts as.
     pub fn failure(&self) -> Failure {
         match self {
             Self::Timeout { .. } => Failure::Timeout,

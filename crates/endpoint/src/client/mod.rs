@@ -14,15 +14,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_transport::stream::StreamConfig;
+use equic_quic::{self as quic, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
+use equic_transport::StreamConfig;
 use equic_wire::{KnownVersion, VarInt};
 use rustls::client::Resumption;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::quic::{self, EarlyData, Endpoint, PacketTrace, QlogFolder, TransportConfig};
 use crate::tls::{KeyLog, Trust};
-use crate::{Congestion, h3_code, socket, tls};
+use crate::{Congestion, h3_code, tls};
 
 mod connection;
 mod error;
@@ -34,20 +34,20 @@ pub use connection::{Connection, Response, Timing};
 pub use error::{ClientError, Failure};
 pub use target::Target;
 
-/// How a client connects.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Which servers are believed.
+    /// Servers that the client trusts, by their certificates.
     pub trust: Trust,
     /// Source address and port; none: any of either family, port chosen by the system.
     pub bind: Option<SocketAddr>,
-    /// Where to send packets, instead of what the URL's host resolves to.
+    /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
     pub connect_to: Option<SocketAddr>,
     /// Time for one handshake, or for one request with its response; none: no limit but idleness.
     pub timeout: Option<Duration>,
     /// A connection is given up after this long without a packet; zero: never.
     pub idle_timeout: Duration,
-    /// A packet is sent after this much silence, so that the connection stays open.
+    /// A packet is sent after this much silence, so that the connection stays open; none: never.
     pub keep_alive: Option<Duration>,
     /// SO_RCVBUF of the socket, bytes; none: the system's default.
     pub receive_buffer: Option<usize>,
@@ -58,11 +58,11 @@ pub struct ClientConfig {
     /// Whether to ask servers to go on in version 2 (RFC 9369 s.4): connections begin in version 1, and
     /// a server that keeps it costs a round trip more.
     pub upgrade_to_v2: bool,
-    /// Where TLS secrets are written, for packet analysers.
+    /// File that TLS secrets are written to, for packet analysers; none: they are not written.
     pub key_log: Option<KeyLog>,
-    /// Where a qlog file of each connection goes.
+    /// Folder for a qlog file of each connection; none: no qlog files are written.
     pub qlog: Option<QlogFolder>,
-    /// Where a line for each packet goes.
+    /// Output for a line about each packet; none: no lines are written.
     pub trace: Option<PacketTrace>,
     /// Whether to send requests before the handshake is complete (0-RTT), to servers that this client
     /// has been connected to and that allow it. Only those of safe methods (RFC 9110 s.9.2.1): an
@@ -109,7 +109,7 @@ impl Prepared {
         let mut transport = TransportConfig {
             max_idle_timeout: config.idle_timeout,
             keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
-            congestion: config.congestion,
+            congestion: Arc::new(config.congestion),
             streams: StreamConfig {
                 max_streams_bidi: 0,
                 max_streams_uni: 8,
@@ -179,7 +179,7 @@ impl Client {
     /// The source address, with the port that was chosen.
     ///
     /// # Errors
-    /// What the system says about the socket.
+    /// The system's error, if the address cannot be read.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
@@ -287,7 +287,7 @@ impl Client {
         }
     }
 
-    /// Where a target's packets go: the first address of a family the socket can reach.
+    /// Address that packets to a target are sent to: its first of a family the socket can reach.
     ///
     /// # Errors
     /// A host that does not resolve, or only to addresses of the other family.
@@ -296,8 +296,8 @@ impl Client {
         Ok(peers.swap_remove(0))
     }
 
-    /// Where a target's packets may go: the addresses of families the socket can reach, in the
-    /// resolver's order (RFC 6724); at least one.
+    /// Addresses that packets to a target may be sent to: those of families the socket can reach,
+    /// in the resolver's order (RFC 6724); at least one.
     async fn addresses(&self, target: &Target) -> Result<Vec<SocketAddr>, ClientError> {
         if let Some(address) = self.config.connect_to {
             return Ok(vec![address]);
@@ -386,7 +386,8 @@ impl Client {
 }
 
 fn bind(address: SocketAddr, config: &ClientConfig) -> Result<std::net::UdpSocket, ClientError> {
-    socket::bind(address, config.receive_buffer)
+    Endpoint::bind(address, 1, config.receive_buffer)
+        .map(|mut sockets| sockets.swap_remove(0))
         .map_err(|source| ClientError::Bind { address, source })
 }
 

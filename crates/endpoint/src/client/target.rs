@@ -18,7 +18,7 @@ impl Target {
     /// Splits a URL into its target and its path with query.
     ///
     /// # Errors
-    /// What is not an absolute `https` URL, or holds a user name.
+    /// The text is not an absolute `https` URL, or holds a user name.
     pub fn parse(url: &str) -> Result<(Self, PathAndQuery), ClientError> {
         let wrong =
             |reason: &str| ClientError::Url { url: url.to_owned(), reason: reason.to_owned() };
@@ -59,7 +59,7 @@ impl Target {
         self.port
     }
 
-    /// What the certificate has to be for.
+    /// Host name or address that the server's certificate has to be for.
     pub(super) fn server_name(&self) -> &str {
         &self.host
     }

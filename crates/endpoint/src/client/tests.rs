@@ -1,4 +1,4 @@
-//! What a client does about addresses where nothing listens.
+//! Tests of a client's connection attempts to addresses where nothing listens.
 
 use super::*;
 use crate::{IdentitySource, Server, ServerConfig};

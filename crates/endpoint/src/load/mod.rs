@@ -38,10 +38,10 @@ const BACKLOG: usize = 16 * 1024;
 /// Connections at once, over all clients.
 const MAX_SLOTS: usize = 1 << 20;
 
-/// How long the end of a load may wait for its CONNECTION_CLOSE frames to leave.
+/// Longest time that the end of a load waits for its CONNECTION_CLOSE frames to leave.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// What happens to a connection after its last request.
+/// Treatment of a connection after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Closed at once.
@@ -52,7 +52,7 @@ pub enum Hold {
     UntilClosed,
 }
 
-/// How connections share UDP sockets.
+/// Sharing of UDP sockets among connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {
     /// One socket, and so one source port, for each connection a client has at once.
@@ -61,14 +61,14 @@ pub enum Sockets {
     PerClient,
 }
 
-/// What a load is made of.
+/// Settings of a load: its URL, clients, connections and requests, and their pace.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What is asked for, `https://host:port/path`.
+    /// URL that is requested, `https://host:port/path`.
     pub url: String,
-    /// Which servers are believed.
+    /// Servers that the clients trust, by their certificates.
     pub trust: Trust,
-    /// Where to send packets, instead of what the URL's host resolves to.
+    /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
     pub connect_to: Option<SocketAddr>,
     /// Number of clients.
     pub clients: usize,
@@ -78,7 +78,7 @@ pub struct Load {
     pub connections: usize,
     /// Requests on each connection, one after the other.
     pub requests: u32,
-    /// What happens to a connection after its requests.
+    /// Treatment of a connection after its requests.
     pub hold: Hold,
     /// Pause between a connection that went well and the next.
     pub think: Duration,
@@ -86,16 +86,15 @@ pub struct Load {
     pub retry_pause: Duration,
     /// Time for a request; that of the first on a connection includes the handshake.
     pub timeout: Duration,
-    /// How long to go on. Requests under way then are finished, and counted.
+    /// Duration of the load, after which requests under way are finished, and counted; none: no limit.
     pub duration: Option<Duration>,
-    /// How many connections to begin a second, over all slots and whatever became of those before
-    /// (an open loop); a request waits for its turn, and for a free slot. None: each slot begins its
-    /// next as soon as it can.
+    /// Connections to begin a second, over all slots and whatever became of those before (an open loop); a request
+    /// waits for its turn, and for a free slot. None: each slot begins its next as soon as it can.
     pub rate: Option<f64>,
-    /// How many requests to make in all. With [`Hold::UntilClosed`] there may be no connection left
-    /// to make them on: give a duration, too.
+    /// Number of requests to make in all; none: no limit. With [`Hold::UntilClosed`] there may be
+    /// no connection left to make them on: give a duration, too.
     pub count: Option<u64>,
-    /// How connections share sockets.
+    /// Sharing of UDP sockets among connections.
     pub sockets: Sockets,
     /// UDP generic receive offload: faster downloads, for 3 MB of memory a socket.
     pub receive_offload: bool,
@@ -156,7 +155,7 @@ pub enum LoadError {
     /// The URL, the certificate or a socket cannot be used.
     #[error("cannot start the load: {source}{}", mend(source))]
     Client {
-        /// What is wrong.
+        /// The client's error.
         #[from]
         source: ClientError,
     },
@@ -174,7 +173,7 @@ fn mend(error: &ClientError) -> &'static str {
     }
 }
 
-/// What the workers of a load share.
+/// State that all workers of a load share.
 struct Shared {
     target: Target,
     path: http::uri::PathAndQuery,

@@ -14,23 +14,23 @@ use crate::client::Failure;
 /// and with `"outcome":"error"` its kind as `"error":"tls"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When it began: milliseconds of CLOCK_MONOTONIC, the same clock for all processes of a machine.
+    /// Start of the request: milliseconds of CLOCK_MONOTONIC, the same clock for all processes of a machine.
     pub start_ms: f64,
-    /// From its beginning (the handshake's, for the first on a connection) to its end.
+    /// Milliseconds from the request's start (the handshake's, for the first on a connection) to its end.
     pub duration_ms: f64,
     /// Number of the client, from 0.
     pub client: usize,
-    /// Duration of the handshake, if this was the first request on its connection.
+    /// Milliseconds that the handshake took, if this was the first request on its connection.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub handshake_ms: Option<f64>,
-    /// How it ended.
+    /// Result of the request.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Bytes of body received, of a failed request too.
     pub bytes: u64,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "lowercase")]
 pub enum Outcome {
@@ -69,7 +69,7 @@ pub trait Sink: Send {
     /// The load is over.
     ///
     /// # Errors
-    /// What could not be written makes the load fail.
+    /// The error of samples that could not be written; it makes the load fail.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -133,24 +133,24 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         // The clock cannot fail; were it missing, times would count from the load's beginning.
         let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_or(Duration::ZERO, Duration::from);
         Self { start: Instant::now(), monotonic }
     }
 
-    pub fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
     /// CLOCK_MONOTONIC at the beginning, milliseconds.
-    pub fn start_ms(&self) -> f64 {
+    pub(super) fn start_ms(&self) -> f64 {
         ms(self.monotonic)
     }
 
     /// CLOCK_MONOTONIC at an instant, milliseconds.
-    pub fn at_ms(&self, instant: Instant) -> f64 {
+    pub(super) fn at_ms(&self, instant: Instant) -> f64 {
         ms(self.monotonic + instant.saturating_duration_since(self.start))
     }
 }

@@ -13,12 +13,12 @@ use super::sample::{Clock, Outcome, Sample, Sink};
 /// Seconds that may still get samples after a later one has: samples come in nearly in order.
 const OPEN_SECONDS: usize = 3;
 
-/// What a load came to.
+/// Results of a load in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// When it began: milliseconds of CLOCK_MONOTONIC.
+    /// Start of the load: milliseconds of CLOCK_MONOTONIC.
     pub start_ms: f64,
-    /// How long it took, seconds.
+    /// Duration of the load, seconds.
     pub elapsed_s: f64,
     /// Requests made, however they ended: the sum of the next four.
     pub requests: u64,
@@ -104,13 +104,13 @@ pub(super) struct Collector<S> {
 }
 
 impl<S: Sink> Collector<S> {
-    pub fn new(clock: Clock, sink: S) -> Self {
+    pub(super) fn new(clock: Clock, sink: S) -> Self {
         let summary = Summary { start_ms: clock.start_ms(), ..Summary::default() };
         Self { sink, summary, durations: Durations::new(3), open: BTreeMap::new() }
     }
 
     /// Takes samples until there are no more; blocks.
-    pub fn collect(mut self, mut samples: mpsc::Receiver<Sample>) -> io::Result<Totals> {
+    pub(super) fn collect(mut self, mut samples: mpsc::Receiver<Sample>) -> io::Result<Totals> {
         while let Some(sample) = samples.blocking_recv() {
             self.add(&sample);
             self.sink.sample(&sample)?;
@@ -179,7 +179,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    pub fn finish(self, elapsed: Duration) -> Summary {
+    pub(super) fn finish(self, elapsed: Duration) -> Summary {
         let Self { mut summary, durations } = self;
         summary.elapsed_s = elapsed.as_secs_f64();
         summary.rps = if elapsed.is_zero() { 0.0 } else { summary.ok as f64 / summary.elapsed_s };

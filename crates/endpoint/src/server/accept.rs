@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_quic::Incoming;
 use equic_wire::VarInt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -12,9 +13,8 @@ use tokio::time::timeout;
 use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::admission::Decision;
 use crate::h3_code;
-use crate::quic::Incoming;
 
-/// How long connections that are cut off, and then their last packets, may take to leave.
+/// Time for connections that are cut off, and then for their last packets, to leave.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(

@@ -1,4 +1,4 @@
-//! What a request gets: a resource, a part of one, or a status that says why not.
+//! The answer to a request: a resource, a part of one, or a status that says why not.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ static ZEROES: [u8; CHUNK] = [0; CHUNK];
 /// Descriptors that are left for sockets, logs and everything else.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// How many files can be open, by the process's limit as it is now.
+/// Number of files that can be open, by the process's limit as it is now; at least 1.
 pub(super) fn room_for_files() -> usize {
     use nix::sys::resource::{Resource, getrlimit};
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
@@ -50,7 +50,11 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(file: File, context: &Arc<Context>, permit: OwnedSemaphorePermit) -> Arc<OpenFile> {
+    pub(super) fn new(
+        file: File,
+        context: &Arc<Context>,
+        permit: OwnedSemaphorePermit,
+    ) -> Arc<OpenFile> {
         context.stats.0.files_opened.add(1);
         Arc::new(OpenFile { file, context: Arc::clone(context), _permit: permit })
     }
@@ -63,22 +67,22 @@ impl Drop for OpenFile {
 }
 
 impl Body {
-    pub fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         match self {
             Self::Text(text) => text.len() as u64,
             Self::Zeroes(left) | Self::File(Source { left, .. }) => *left,
         }
     }
 
-    /// What is not sent for a while holds no descriptor.
-    pub fn rest(&mut self) {
+    /// Closes the file of a body that is not sent for a while, so that it holds no descriptor.
+    pub(super) fn rest(&mut self) {
         if let Self::File(source) = self {
             source.open = None;
         }
     }
 
     /// The next bytes, `want` at most, which is not more than [`CHUNK`] or what is left.
-    pub async fn next(&mut self, context: &Arc<Context>, want: usize) -> io::Result<Bytes> {
+    pub(super) async fn next(&mut self, context: &Arc<Context>, want: usize) -> io::Result<Bytes> {
         match self {
             Self::Text(text) => Ok(text.split_to(want)),
             Self::Zeroes(left) => {

@@ -1,15 +1,15 @@
-//! What can be set on a server.
+//! Settings of a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_quic::QlogFolder;
 use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
 use crate::certificate::{CertificateError, Identity};
-use crate::quic::QlogFolder;
 use crate::{Congestion, KeyLog};
 
 /// Called once per answered request, from the connection's task: it must not block.
@@ -33,13 +33,13 @@ pub struct RequestRecord {
     pub status: StatusCode,
     /// Bytes of body handed to QUIC.
     pub bytes: u64,
-    /// From the end of the request's headers to the end of the response.
+    /// Time from the end of the request's headers to the end of the response.
     pub duration: Duration,
     /// Whether the whole response was handed to QUIC.
     pub complete: bool,
 }
 
-/// What to bind, what to serve, whom to ask.
+/// Settings of a server: its address, the files it serves, its certificate, admission and limits.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Address and port; port 0 lets the system choose, `[::]` takes IPv4 too.
@@ -48,11 +48,11 @@ pub struct ServerConfig {
     pub root: Option<PathBuf>,
     /// Certificate and key.
     pub identity: IdentitySource,
-    /// Who may connect.
+    /// Decides which connections are admitted.
     pub admission: Arc<dyn Admission>,
     /// Limits that keep one client from taking everything.
     pub limits: Limits,
-    /// Called per answered request.
+    /// Called for each answered request; none: requests are not logged.
     pub log: Option<RequestLog>,
     /// SO_RCVBUF of each socket, bytes; none: the system's default.
     pub receive_buffer: Option<usize>,
@@ -74,9 +74,9 @@ pub struct ServerConfig {
     /// answered in that (RFC 9369, RFC 9368 s.2.3). Otherwise everybody keeps the version of the first
     /// packet, which may be 1 or 2.
     pub upgrade_to_v2: bool,
-    /// Where TLS secrets are written, for packet analysers.
+    /// File that TLS secrets are written to, for packet analysers; none: they are not written.
     pub key_log: Option<KeyLog>,
-    /// Where a qlog file of each connection goes.
+    /// Folder for a qlog file of each connection; none: no qlog files are written.
     pub qlog: Option<QlogFolder>,
 }
 
@@ -102,14 +102,14 @@ impl ServerConfig {
     }
 }
 
-/// Where certificate and key come from.
+/// Source of the server's certificate and private key.
 #[derive(Clone, Debug)]
 pub enum IdentitySource {
     /// Made on the spot; kept in, and taken again from, `directory` if there is one.
     SelfSigned {
         /// DNS names and addresses; empty: localhost, the loopback addresses and the listen address.
         names: Vec<String>,
-        /// Where `cert.pem` and `key.pem` live.
+        /// Directory of `cert.pem` and `key.pem`; none: the certificate is made anew and not kept.
         directory: Option<PathBuf>,
     },
     /// PEM files.
@@ -185,11 +185,11 @@ pub struct Limits {
     /// Requests that the client gave up, after which a connection is closed so. 33 are forgiven a
     /// second.
     pub max_cancelled: u32,
-    /// How long requests under way may take after the shutdown began.
+    /// Longest time that requests under way may take after the shutdown began.
     pub grace: Duration,
-    /// How often a connection's address is looked at, besides at every request.
+    /// Time between two looks at a connection's address, besides one at every request.
     pub check_interval: Duration,
-    /// How long a client must have stayed at a new IP address before it is reported as moved.
+    /// Time for which a client must have stayed at a new IP address before it is reported as moved.
     ///
     /// QUIC gives up on an address that does not prove itself after three probe timeouts, 3.1 s for
     /// a client of average round-trip time (RFC 9000 s.8.2.4). Staying longer than that without

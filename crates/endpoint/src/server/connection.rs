@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use equic_quic::{self as quic, Incoming};
 use equic_wire::VarInt;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
@@ -16,20 +17,19 @@ use super::respond::{self, Outcome};
 use super::tolerance::Tolerance;
 use super::{Context, Phase};
 use crate::h3_code;
-use crate::quic::h3::FrameLimits;
-use crate::quic::{self, Incoming};
+use crate::http3::{self, FrameLimits};
 
-/// How long a malformed request, and one that its client gave up, take to be forgiven.
+/// Time until one malformed request, and one that its client gave up, is forgiven.
 const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
 
-type H3Connection = h3::server::Connection<quic::h3::Connection, Bytes>;
+type H3Connection = h3::server::Connection<http3::Connection, Bytes>;
 
 /// An IPv4 client of a dual-stack socket, as IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// What the requests of a connection share.
+/// State that all requests of a connection share.
 pub(super) struct Peer {
     pub context: Arc<Context>,
     pub number: u64,
@@ -39,12 +39,12 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         canonical(self.quic.remote_address())
     }
 
-    /// Whether what is read now may be a repetition.
-    pub fn is_early(&self) -> bool {
+    /// Whether data read now is early (0-RTT), and may be a repetition by an attacker.
+    pub(super) fn is_early(&self) -> bool {
         self.quic.is_early()
     }
 
@@ -174,7 +174,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
     let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
     let frames = FrameLimits { field_section, incomplete };
-    let transport = quic::h3::Connection::with_limits(peer.quic.clone(), frames);
+    let transport = http3::Connection::with_limits(peer.quic.clone(), frames);
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
     // Opens streams, which a client without room for them would hold up for ever.

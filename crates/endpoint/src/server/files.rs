@@ -21,7 +21,7 @@ pub(super) struct Root {
     directory: Arc<File>,
 }
 
-/// What a path leads to.
+/// The file or directory that a path leads to.
 pub(super) enum Found {
     File {
         file: File,
@@ -53,7 +53,7 @@ impl Identity {
 }
 
 impl Root {
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let directory = OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).bits())
@@ -64,7 +64,7 @@ impl Root {
     }
 
     /// Finds the file for the path of a URL: it begins with a slash, and is percent-encoded.
-    pub async fn find(&self, path: &str) -> Found {
+    pub(super) async fn find(&self, path: &str) -> Found {
         let (path, slash) = match relative(path) {
             Ok(Some(parts)) => parts,
             Ok(None) => return Found::Nothing,

@@ -14,13 +14,14 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use equic_transport::stream::StreamConfig;
+use equic_quic::{self as quic, Endpoint, SendMemory, TransportConfig};
+use equic_transport::StreamConfig;
 use equic_wire::KnownVersion;
+use socket2::SockRef;
 use tokio::sync::{Semaphore, watch};
 
 use crate::certificate::{CertificateError, Fingerprint};
-use crate::quic::{self, Endpoint, SendMemory, TransportConfig};
-use crate::{socket, tls};
+use crate::tls;
 
 mod accept;
 mod answer;
@@ -45,7 +46,7 @@ pub enum ServerError {
     Bind {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The root directory cannot be served.
@@ -53,7 +54,7 @@ pub enum ServerError {
     Root {
         /// The directory asked for.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Certificate or key cannot be made, read or used.
@@ -62,11 +63,11 @@ pub enum ServerError {
     /// A limit is outside what QUIC can express.
     #[error("{what} of {value} is out of range: {range}")]
     Limit {
-        /// Which limit.
+        /// Name of the limit.
         what: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// Values that are allowed.
         range: &'static str,
     },
     /// The server's socket or runtime is gone.
@@ -84,13 +85,13 @@ pub struct Server {
     phase: watch::Sender<Phase>,
 }
 
-/// How far the end of a server has come.
+/// Progress of a server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Serving,
     /// No new requests; those under way are finished.
     Draining,
-    /// Those under way are given up.
+    /// Requests under way are given up.
     CutOff,
 }
 
@@ -102,7 +103,7 @@ impl Phase {
     }
 }
 
-/// What the connections of a server share.
+/// State that all connections of a server share.
 struct Context {
     admission: Arc<dyn crate::Admission>,
     files: Option<files::Root>,
@@ -111,7 +112,7 @@ struct Context {
     stats: StatsHandle,
     handshakes: Arc<Semaphore>,
     max_handshakes: usize,
-    /// How many of those may be under way while clients need not prove their addresses.
+    /// Handshakes that may be under way while clients need not prove their addresses.
     unproven: usize,
     retry: bool,
     open_files: Arc<Semaphore>,
@@ -139,8 +140,10 @@ impl Server {
         if let Some(log) = &config.key_log {
             server_tls.key_log = Arc::new(log.clone());
         }
-        let mut transport =
-            TransportConfig { congestion: config.congestion, ..transport(&config.limits)? };
+        let mut transport = TransportConfig {
+            congestion: Arc::new(config.congestion),
+            ..transport(&config.limits)?
+        };
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }
@@ -150,9 +153,9 @@ impl Server {
             preferred_addresses: None,
         };
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
-        let sockets = socket::bind_several(config.listen, config.sockets, config.receive_buffer)
+        let sockets = Endpoint::bind(config.listen, config.sockets, config.receive_buffer)
             .map_err(bind_error)?;
-        let receive_buffer = socket::receive_buffer(&sockets[0]).map_err(bind_error)?;
+        let receive_buffer = SockRef::from(&sockets[0]).recv_buffer_size().map_err(bind_error)?;
         let address = sockets[0].local_addr().map_err(bind_error)?;
         let send_memory = SendMemory::new(config.limits.send_memory);
         let settings = quic::Settings {

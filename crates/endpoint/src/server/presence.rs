@@ -18,7 +18,7 @@ pub(super) struct Presence {
 
 struct State {
     opened: Box<dyn Opened>,
-    /// What the admission knows.
+    /// Address at which the admission counts the client.
     counted: SocketAddr,
     claim: Option<Claim>,
 }
@@ -30,14 +30,14 @@ struct Claim {
 }
 
 impl Presence {
-    pub fn new(opened: Box<dyn Opened>, peer: SocketAddr, settle: Duration) -> Self {
+    pub(super) fn new(opened: Box<dyn Opened>, peer: SocketAddr, settle: Duration) -> Self {
         let state = State { opened, counted: peer, claim: None };
         Self { settle, state: Mutex::new(Some(state)) }
     }
 
     /// Takes note of the connection's address and of how often it has moved so far;
     /// returns whether the admission was told of a move.
-    pub fn observe(&self, address: SocketAddr, moves: u64, now: Instant) -> bool {
+    pub(super) fn observe(&self, address: SocketAddr, moves: u64, now: Instant) -> bool {
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return false };
         if address == state.counted {
@@ -64,7 +64,7 @@ impl Presence {
     }
 
     /// The connection is closed: the guard goes, whoever else still holds the presence.
-    pub fn release(&self) {
+    pub(super) fn release(&self) {
         let state = self.lock().take();
         drop(state);
     }

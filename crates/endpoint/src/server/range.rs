@@ -4,20 +4,19 @@ use std::ops::Range;
 
 use http::{HeaderMap, header};
 
-/// What a request asks for.
+/// Part of a body that a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The whole body.
     All,
-    /// These bytes of it: 206, with Content-Range.
+    /// These bytes of the body: 206, with Content-Range.
     Part(Range<u64>),
     /// Bytes that it does not have: 416.
     Beyond,
 }
 
-/// What the Range field of a GET request asks for, of a body of `length` bytes. What is malformed, or
-/// of another unit, or of several parts, is answered as if it was not there, which a server may do
-/// (s.14.2).
+/// Part that the Range field of a GET request asks for, of a body of `length` bytes. A field that
+/// is malformed, of another unit, or of several parts is ignored, which a server may do (s.14.2).
 pub(super) fn wanted(headers: &HeaderMap, length: u64) -> Wanted {
     let mut fields = headers.get_all(header::RANGE).into_iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return Wanted::All };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
+use equic_quic::WriteError;
 use equic_wire::{StreamId, VarInt};
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
@@ -16,28 +17,28 @@ use super::answer::{Answer, answer, too_early};
 use super::body::CHUNK;
 use super::connection::Peer;
 use super::{Phase, RequestRecord};
+use crate::http3;
 use crate::message;
-use crate::quic::{self, WriteError};
 
 /// Bytes of responses that are made before a client's flow control lets them out, of all streams of a
 /// connection: they are there when it does.
 const AHEAD: u64 = 128 * 1024;
 
-/// How long a file stays open while the client takes nothing.
+/// Time for which a file stays open while the client takes nothing.
 const AT_HAND: Duration = Duration::from_millis(100);
 
 /// Content of a request that is read, and thrown away, to see whether it is as long as announced.
 const MAX_CONTENT: u64 = 64 * 1024;
 
-type Resolver = RequestResolver<quic::h3::Connection, Bytes>;
-type Stream = RequestStream<quic::h3::BidiStream<Bytes>, Bytes>;
+type Resolver = RequestResolver<http3::Connection, Bytes>;
+type Stream = RequestStream<http3::BidiStream<Bytes>, Bytes>;
 
-/// What became of a request.
+/// Result of handling a request.
 pub(super) enum Outcome {
     Answered,
     /// The request was not HTTP/3, or did not come in time.
     Malformed,
-    /// The client gave it up.
+    /// The client gave the request up.
     Cancelled,
     /// The client went away, or did not take the response.
     Abandoned,
@@ -156,12 +157,12 @@ async fn resolve(resolver: Resolver) -> Result<(Request<()>, Stream), NoRequest>
     Ok((request, stream))
 }
 
-/// Whether the client gave a request up, in one direction or the other.
+/// Whether the error means that the client gave the request up, in one direction or the other.
 fn is_cancelled(error: &StreamError) -> bool {
     matches!(error, StreamError::RemoteTerminate { .. })
 }
 
-/// Waits until up to `want` bytes can be sent; how many.
+/// Waits until up to `want` bytes can be sent, and returns how many.
 async fn sendable(peer: &Peer, stream: &Stream, want: u64, ahead: u64) -> Result<u64, WriteError> {
     let id = VarInt::new(stream.send_id().into_inner()).unwrap_or(VarInt::MAX);
     peer.quic.sendable(StreamId::from(id), want, ahead).await

@@ -1,11 +1,10 @@
-//! What a server counts.
+//! Counters of a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use equic_quic::SendMemory;
 use serde::Serialize;
-
-use crate::quic::SendMemory;
 
 /// Counters of a server at one moment. All but `open`, `buffered` and `open_files` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -106,7 +105,7 @@ pub(super) struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds and returns the new value.
-    pub fn add(&self, n: u64) -> u64 {
+    pub(super) fn add(&self, n: u64) -> u64 {
         self.0.fetch_add(n, Ordering::AcqRel) + n
     }
 

@@ -1,4 +1,4 @@
-//! What a client may do wrong before it is too much.
+//! Limit on what a client may do wrong before its connection is closed.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 pub(super) struct Tolerance {
     most: u32,
     count: u32,
-    /// How long one takes to be forgiven.
+    /// Time until one mishap is forgiven.
     each: Duration,
     since: Instant,
 }
 
 impl Tolerance {
-    pub fn new(most: u32, each: Duration, now: Instant) -> Tolerance {
+    pub(super) fn new(most: u32, each: Duration, now: Instant) -> Tolerance {
         Tolerance { most, count: 0, each, since: now }
     }
 
     /// One more; whether it is one too many.
-    pub fn add(&mut self, now: Instant) -> bool {
+    pub(super) fn add(&mut self, now: Instant) -> bool {
         let forgiven = now.saturating_duration_since(self.since).as_nanos() / self.each.as_nanos();
         let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
         if forgiven >= self.count {

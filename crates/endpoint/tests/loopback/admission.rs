@@ -1,4 +1,4 @@
-//! Who gets in, who is counted, and that nobody stays counted.
+//! Tests of admission: clients are let in or refused, each is counted, and nobody stays counted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

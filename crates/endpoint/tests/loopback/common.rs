@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Longer than anything here takes, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub struct Running {
+pub(crate) struct Running {
     pub address: SocketAddr,
     pub fingerprint: Fingerprint,
     pub stats: StatsHandle,
@@ -25,11 +25,11 @@ pub struct Running {
     task: JoinHandle<Result<ServerStats, ServerError>>,
 }
 
-pub fn loopback() -> SocketAddr {
+pub(crate) fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-pub fn start(config: ServerConfig) -> Running {
+pub(crate) fn start(config: ServerConfig) -> Running {
     let server = Server::bind(config).unwrap();
     let (stop, stopped) = oneshot::channel();
     Running {
@@ -44,19 +44,19 @@ pub fn start(config: ServerConfig) -> Running {
 }
 
 impl Running {
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client_from(loopback())
     }
 
-    pub fn client_from(&self, source: SocketAddr) -> Client {
+    pub(crate) fn client_from(&self, source: SocketAddr) -> Client {
         Client::new(self.client_config(source)).unwrap()
     }
 
-    pub fn client_config(&self, source: SocketAddr) -> ClientConfig {
+    pub(crate) fn client_config(&self, source: SocketAddr) -> ClientConfig {
         ClientConfig {
             trust: Trust::Fingerprint(self.fingerprint),
             bind: Some(source),
@@ -65,30 +65,30 @@ impl Running {
     }
 
     /// Tells the server to end, without waiting for it.
-    pub fn begin_stop(self) -> JoinHandle<Result<ServerStats, ServerError>> {
+    pub(crate) fn begin_stop(self) -> JoinHandle<Result<ServerStats, ServerError>> {
         self.stop.send(()).unwrap();
         self.task
     }
 
-    pub async fn stop(self) -> ServerStats {
+    pub(crate) async fn stop(self) -> ServerStats {
         timeout(PATIENCE, self.begin_stop()).await.unwrap().unwrap().unwrap()
     }
 }
 
-pub fn path(path: &str) -> PathAndQuery {
+pub(crate) fn path(path: &str) -> PathAndQuery {
     path.parse().unwrap()
 }
 
 /// GETs a path and reads all of it, so that the server knows it answered.
-pub async fn get(connection: &Connection, target: &str) -> StatusCode {
+pub(crate) async fn get(connection: &Connection, target: &str) -> StatusCode {
     let mut response = connection.get(&path(target)).await.unwrap();
     response.drain().await.unwrap();
     response.status
 }
 
-/// What an admission has been told so far.
+/// Calls that an admission has had so far.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub open: usize,
     pub peak: usize,
     pub opened: Vec<SocketAddr>,
@@ -96,7 +96,7 @@ pub struct Seen {
 }
 
 /// Passes everything on to another admission and takes note of it.
-pub struct Watched<A> {
+pub(crate) struct Watched<A> {
     pub inner: A,
     seen: Arc<watch::Sender<Seen>>,
 }
@@ -108,19 +108,19 @@ struct WatchedOpened {
 }
 
 impl<A: Admission> Watched<A> {
-    pub fn new(inner: A) -> Arc<Self> {
+    pub(crate) fn new(inner: A) -> Arc<Self> {
         Arc::new(Self { inner, seen: Arc::new(watch::Sender::new(Seen::default())) })
     }
 
     /// Waits until what has been seen is so.
-    pub async fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
         let mut receiver = self.seen.subscribe();
         let seen = timeout(PATIENCE, receiver.wait_for(|seen| is_so(seen))).await;
         let Ok(seen) = seen else { panic!("never: {what}; seen {:?}", self.now()) };
         seen.unwrap().clone()
     }
 
-    pub fn now(&self) -> Seen {
+    pub(crate) fn now(&self) -> Seen {
         self.seen.borrow().clone()
     }
 }
@@ -158,7 +158,7 @@ impl Drop for WatchedOpened {
 }
 
 /// The seed of a randomised test: EQUIC_SEED, or a new one; printed either way.
-pub fn seed(test: &str) -> u64 {
+pub(crate) fn seed(test: &str) -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::random(),

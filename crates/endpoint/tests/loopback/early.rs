@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use equic_endpoint::quic::{self, ClientConfig, EarlyData, Endpoint, Settings, TransportConfig};
-use equic_endpoint::{IdentitySource, ServerConfig};
-use equic_transport::endpoint::EndpointConfig;
+use equic_endpoint::{
+    Client, ClientConfig as HttpConfig, IdentitySource, ServerConfig, Trust, http3,
+};
+use equic_quic::{self as quic, ClientConfig, EarlyData, Endpoint, Settings, TransportConfig};
+use equic_transport::EndpointConfig;
 use equic_wire::VarInt;
 use http::{Method, Request, StatusCode};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
@@ -24,7 +26,7 @@ fn config(certificate: &Path) -> ClientConfig {
     for certificate in CertificateDer::pem_file_iter(certificate).unwrap() {
         roots.add(certificate.unwrap()).unwrap();
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -35,11 +37,11 @@ fn config(certificate: &Path) -> ClientConfig {
     ClientConfig { tls: Arc::new(tls), transport: Arc::new(TransportConfig::default()) }
 }
 
-type Http = h3::client::SendRequest<quic::h3::OpenStreams, Bytes>;
-type Asked = h3::client::RequestStream<quic::h3::BidiStream<Bytes>, Bytes>;
+type Http = h3::client::SendRequest<http3::OpenStreams, Bytes>;
+type Asked = h3::client::RequestStream<http3::BidiStream<Bytes>, Bytes>;
 
 async fn begin(connection: &quic::Connection) -> Http {
-    let transport = quic::h3::Connection::new(connection.clone());
+    let transport = http3::Connection::new(connection.clone());
     let (mut driver, http) = h3::client::new(transport).await.unwrap();
     tokio::spawn(async move { driver.wait_idle().await });
     http
@@ -56,8 +58,8 @@ async fn status(mut asked: Asked) -> StatusCode {
     timeout(PATIENCE, asked.recv_response()).await.unwrap().unwrap().status()
 }
 
-/// What may be repeated is answered before the client has heard anything, the rest is not; and who
-/// repeats it all gets nothing for it.
+/// Requests that may be repeated are answered before the client has heard anything, others are not;
+/// and who repeats all packets gets no answer.
 #[tokio::test]
 async fn only_safe_requests_are_answered_early_and_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -68,7 +70,7 @@ async fn only_safe_requests_are_answered_early_and_once() {
         ..ServerConfig::new(loopback())
     });
     let relay = Relay::start(server.address).await;
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     let settings = Settings::new(EndpointConfig::new(&provider).unwrap());
     let socket = std::net::UdpSocket::bind(loopback()).unwrap();
     let client = Endpoint::client(socket, settings).unwrap();
@@ -115,4 +117,67 @@ async fn only_safe_requests_are_answered_early_and_once() {
     timeout(PATIENCE, answered).await.expect("the server begins a handshake");
     let stats = server.stop().await;
     assert_eq!((stats.requests, stats.opened), (5, 2), "{stats:?}");
+}
+
+/// An HTTP/3 server that takes early data and answers everything with its name.
+fn http(name: &'static str) -> Endpoint {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let settings = Settings::new(EndpointConfig::new(&provider).unwrap());
+    let mut tls = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    tls.max_early_data_size = u32::MAX;
+    let config = quic::ServerConfig {
+        tls: Arc::new(tls),
+        transport: Arc::new(TransportConfig::default()),
+        preferred_addresses: None,
+    };
+    let sockets = Endpoint::bind(loopback(), 1, None).unwrap();
+    let server = Endpoint::server(sockets, settings, Arc::new(config)).unwrap();
+    let accepting = server.clone();
+    tokio::spawn(async move {
+        while let Some(incoming) = accepting.accept().await {
+            let Ok(connection) = incoming.accept().unwrap().into_0rtt() else { panic!("a client") };
+            tokio::spawn(async move {
+                let transport = http3::Connection::new(connection);
+                let mut http = h3::server::Connection::<_, Bytes>::new(transport).await.unwrap();
+                while let Ok(Some(resolver)) = http.accept().await {
+                    let (_, mut stream) = resolver.resolve_request().await.unwrap();
+                    stream.send_response(http::Response::new(())).await.unwrap();
+                    stream.send_data(name.into()).await.unwrap();
+                    stream.finish().await.unwrap();
+                }
+            });
+        }
+    });
+    server
+}
+
+/// The HTTP/3 client: the second connection asks early, and asks again where that is rejected.
+#[tokio::test]
+async fn requests_in_early_data() {
+    let (one, other) = (http("one"), http("other"));
+    let address = one.local_addr().unwrap();
+    let config = HttpConfig { trust: Trust::Insecure, early_data: true, ..HttpConfig::default() };
+    let client = Client::new(config).unwrap();
+    let url = format!("https://{address}/");
+    let get = async |url: &str| {
+        let mut response = timeout(PATIENCE, client.get(url)).await.unwrap().unwrap();
+        let body = timeout(PATIENCE, response.body(100)).await.unwrap().unwrap();
+        (body, response.connection().early_data())
+    };
+    assert_eq!(get(&url).await, ("one".into(), EarlyData::None));
+    client.leave(&url).await.unwrap();
+    assert_eq!(get(&url).await, ("one".into(), EarlyData::Accepted));
+    // Another server of the same name, which knows nothing of this one's sessions.
+    let elsewhere = format!("https://{}/", other.local_addr().unwrap());
+    assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::None));
+    client.leave(&elsewhere).await.unwrap();
+    assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::Accepted));
 }

@@ -11,12 +11,12 @@ use tokio::time::timeout;
 use crate::common::{PATIENCE, Running, loopback, start};
 
 /// A QUIC connection without HTTP/3 on it.
-pub async fn raw(server: &Running) -> (Endpoint, Connection) {
+pub(crate) async fn raw(server: &Running) -> (Endpoint, Connection) {
     raw_with(server, quinn::TransportConfig::default()).await
 }
 
 /// As [`raw`], with windows of its own.
-pub async fn raw_with(
+pub(crate) async fn raw_with(
     server: &Running,
     transport: quinn::TransportConfig,
 ) -> (Endpoint, Connection) {
@@ -53,7 +53,7 @@ pub async fn raw_with(
             self.0.signature_verification_algorithms.supported_schemes()
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -71,7 +71,7 @@ pub async fn raw_with(
 }
 
 /// GETs a path by h3 over quinn: status and length.
-pub async fn get(server: &Running, path: &str) -> (StatusCode, usize) {
+pub(crate) async fn get(server: &Running, path: &str) -> (StatusCode, usize) {
     let (response, body) = request(server, Request::get(format!("https://localhost{path}"))).await;
     (response.status(), body.len())
 }
@@ -155,11 +155,11 @@ async fn our_server_with_h3_over_quinn() {
 }
 
 /// A server on quinn that speaks HTTP/3 by ALPN, and what it is known by.
-pub fn raw_server() -> (Endpoint, Fingerprint) {
+pub(crate) fn raw_server() -> (Endpoint, Fingerprint) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()

@@ -232,7 +232,7 @@ async fn a_client_that_does_not_take_its_response_is_given_up() {
     assert!(response.drain().await.is_err());
 }
 
-pub fn assert_closed(connection: &Connection, code: u64) {
+pub(crate) fn assert_closed(connection: &Connection, code: u64) {
     match connection.close_reason() {
         Some(ConnectionError::ApplicationClosed(close)) => {
             assert_eq!(close.error_code.into_inner(), code, "{close}");

@@ -84,7 +84,7 @@ async fn lost_bytes_are_an_error() {
     }
 }
 
-/// What a server sends before or beside a response is not kept.
+/// Bytes that a server sends before or beside a response are not kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_header_fields_end() {
     for (start, more) in [

@@ -12,16 +12,16 @@ use tokio::time::{sleep, timeout};
 use crate::common::{PATIENCE, Running, loopback, start};
 
 /// Between a client and a server; it knows the client by the address of its first datagram alone.
-pub struct Relay {
+pub(crate) struct Relay {
     pub address: SocketAddr,
-    /// Whether what the server sends has to wait.
+    /// Whether the server's datagrams are held back.
     pub hold: watch::Sender<bool>,
-    /// What the client sent while it had to.
+    /// Datagrams that the client sent while the server's were held back.
     pub sent: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Relay {
-    pub async fn start(server: SocketAddr) -> Relay {
+    pub(crate) async fn start(server: SocketAddr) -> Relay {
         let front = UdpSocket::bind(loopback()).await.unwrap();
         let back = UdpSocket::bind(loopback()).await.unwrap();
         back.connect(server).await.unwrap();
@@ -58,7 +58,7 @@ impl Relay {
 }
 
 /// Waits until a server is so.
-pub async fn until(server: &Running, what: &str, is_so: impl Fn(&Running) -> bool) {
+pub(crate) async fn until(server: &Running, what: &str, is_so: impl Fn(&Running) -> bool) {
     let so = async {
         while !is_so(server) {
             sleep(Duration::from_millis(5)).await;

@@ -23,7 +23,7 @@ const DECODER_STREAM: u64 = 0x202;
 const CONTROL: &[u8] = &[0, 4, 0];
 
 /// A field line with both name and value in it.
-pub fn field(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     let mut line = match name.len() {
         short @ 0..7 => vec![0x20 | short as u8],
         long => vec![0x27, (long - 7) as u8],
@@ -35,7 +35,7 @@ pub fn field(name: &str, value: &str) -> Vec<u8> {
 }
 
 /// A HEADERS frame.
-pub fn headers(lines: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn headers(lines: &[&[u8]]) -> Vec<u8> {
     let block = [&[0, 0], &*lines.concat()].concat();
     let length = [0x40 | (block.len() >> 8) as u8, block.len() as u8];
     [&[1], &length[..], &*block].concat()
@@ -133,7 +133,7 @@ async fn critical_streams_stay_open() {
     }
 }
 
-/// What a real client may send goes on as before.
+/// Frames and streams that a real client may send cause no error.
 #[tokio::test]
 async fn what_is_allowed_is_no_error() {
     let server = start(ServerConfig::new(loopback()));

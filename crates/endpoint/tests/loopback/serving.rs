@@ -247,7 +247,7 @@ async fn shutdown_does_not_wait_for_ever() {
         assert!(matches!(error.failure(), Failure::Error(_)), "{error}");
         let reason = timeout(PATIENCE, connection.closed()).await.unwrap();
         assert!(
-            matches!(reason, equic_endpoint::quic::ConnectionError::ApplicationClosed { .. }),
+            matches!(reason, equic_quic::ConnectionError::ApplicationClosed { .. }),
             "{reason}"
         );
     }

@@ -17,9 +17,8 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// What came since the last look, per source, where it counts. The first look only learns what
-    /// is there already. Also says how many sources were pushed out of their table in between: of
-    /// those, refusals may have gone unseen.
+    /// Counted refusals per source since the last look; the first look only learns what is there already. Also
+    /// returns the number of sources pushed out of their table in between, whose refusals may have gone unseen.
     pub fn new_refusals(
         &mut self,
         seen: &Refusals,

@@ -1,4 +1,4 @@
-//! Who is denied for how long: a state machine without a clock, a kernel or a file.
+//! Bans of sources and their durations: a state machine without a clock, a kernel or a file.
 //!
 //! It is fed with refusals per source ([`Bans::refused`]) and the time, says whom to ban, and
 //! remembers for how long and the how-manieth time. Its memory is bounded whatever it is fed with:
@@ -34,21 +34,21 @@ pub struct Ban {
     pub prefix: IpNet,
     /// For how long.
     pub lasts: Duration,
-    /// The how-manieth of this source, since it was last forgiven; from 1.
+    /// Number of this ban among those of the source since it was last forgiven; from 1.
     pub count: u16,
-    /// How many refusals within the window led to it.
+    /// Number of refusals within the window that led to the ban.
     pub refusals: u64,
 }
 
-/// What is known of one source.
+/// State of one watched source.
 #[derive(Debug)]
 struct Watched {
     window: Window,
-    /// Bans so far.
+    /// Number of bans of the source so far.
     bans: u16,
-    /// When the ban in force ends; 0: none is.
+    /// Time at which the ban in force ends; 0: none is in force.
     until: u64,
-    /// Its place in `order`.
+    /// The source's place in `order`.
     place: Place,
 }
 
@@ -199,22 +199,22 @@ impl Bans {
         self.watched.get(&prefix).map_or(0, |one| one.bans)
     }
 
-    /// Whether a ban is in force.
+    /// Whether a ban of this prefix is in force.
     pub fn is_active(&self, prefix: IpNet) -> bool {
         self.watched.get(&prefix).is_some_and(|one| one.place.0 == Rank::InForce)
     }
 
-    /// How many bans are in force.
+    /// Number of bans in force.
     pub fn active_count(&self) -> usize {
         self.active
     }
 
-    /// How many sources are watched.
+    /// Number of sources that are watched.
     pub fn watched(&self) -> usize {
         self.watched.len()
     }
 
-    /// How many sources were forgotten, or not watched at all, for want of room.
+    /// Number of sources that were forgotten, or not watched at all, for want of room.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -223,7 +223,7 @@ impl Bans {
         self.policy.sources as usize
     }
 
-    /// Whether there is room for one more; bans in force are not given up for it.
+    /// Makes room for one more source if possible, and says whether there is; bans in force are not given up.
     fn make_room(&mut self) -> bool {
         self.watched.len() < self.room() || self.evict()
     }
@@ -281,7 +281,7 @@ fn least() -> IpNet {
 }
 
 impl BanConfig {
-    /// How long the ban number `count` lasts.
+    /// Duration of the ban number `count` of a source.
     pub fn lasts(&self, count: u16) -> Duration {
         let times = self.growth.powi(i32::from(count.saturating_sub(1)));
         let seconds = self.first.as_secs_f64() * times;

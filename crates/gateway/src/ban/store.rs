@@ -17,15 +17,16 @@ const LONGEST: u64 = 256 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// Whom.
+    /// Prefix that is banned.
     pub prefix: IpNet,
-    /// When it ends or ended, in milliseconds of Unix time.
+    /// Time at which the ban ends or ended, in milliseconds of Unix time.
     pub until_ms: u64,
-    /// The how-manieth of this source.
+    /// Number of this ban among those of the source.
     pub count: u16,
 }
 
-/// What [`save`] and [`load`] read and write: the schema first, so that a later release can tell.
+/// Content of a file that [`save`] writes and [`load`] reads: the schema first, so that a later
+/// release can tell.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -35,7 +36,7 @@ struct Document {
 
 const SCHEMA: &str = "equic.bans/1";
 
-/// Why a file of bans could not be read or written.
+/// Reason that a file of bans could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}: {why}", .path.display())]
 pub struct StoreError {
@@ -43,14 +44,14 @@ pub struct StoreError {
     pub doing: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// Description of what is wrong, for people.
     pub why: String,
 }
 
 /// Reads the bans in a file; a file that is not there has none.
 ///
 /// # Errors
-/// When it cannot be read, or is no such file.
+/// The file cannot be read, or is no file of bans.
 pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
     let failed = |why: String| StoreError { doing: "cannot read", path: path.to_owned(), why };
     let file = match File::open(path) {
@@ -71,7 +72,7 @@ pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
 /// Writes bans in place of what is in the file.
 ///
 /// # Errors
-/// When it cannot be written; then the file is as before.
+/// The file cannot be written; then it is as before.
 pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     let failed = |why: String| StoreError { doing: "cannot write", path: path.to_owned(), why };
     let document = Document { schema: SCHEMA.to_owned(), bans };

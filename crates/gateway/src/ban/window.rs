@@ -1,6 +1,6 @@
-//! How often something happened within the last while, in a few words of memory.
+//! Counts of events within a sliding window of time, in a few words of memory.
 
-/// Into how many parts a window is cut.
+/// Number of parts that a window is cut into.
 const PARTS: usize = 16;
 
 /// Counts in parts of a sliding window. It covers between 15/16 and all of its length: what it says

@@ -14,27 +14,27 @@ use crate::reason::Reason;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BanConfig {
-    /// Which refusals count. Fixed once the gateway runs.
+    /// Reasons of the refusals that count. Fixed once the gateway runs.
     pub reasons: Vec<Reason>,
-    /// What a source has to show before they do.
+    /// Proof of its address that a source has to give before its refusals count.
     pub proof: Proof,
-    /// How many of them are too many; 1 to 1,000,000,000.
+    /// Number of refusals that leads to a ban; 1 to 1,000,000,000.
     pub times: u32,
-    /// In how much time; 1s to 1d.
+    /// Time within which the refusals lead to a ban; 1s to 1d.
     #[serde(with = "duration")]
     pub within: Duration,
-    /// How long the first ban lasts; 1s to 365d.
+    /// Duration of the first ban; 1s to 365d.
     #[serde(rename = "for", with = "duration")]
     pub first: Duration,
-    /// How many times as long as the one before the next one lasts; 1 to 100.
+    /// Factor by which each ban is longer than the one before; 1 to 100.
     pub growth: f64,
-    /// The longest; at least `for`, at most 365d.
+    /// Longest duration of a ban; at least `for`, at most 365d.
     #[serde(with = "duration")]
     pub max: Duration,
-    /// After how long without a refusal or ban a source begins anew; 1s to 3650d.
+    /// Time without a refusal or ban after which a source begins anew; 1s to 3650d.
     #[serde(with = "duration")]
     pub forgive_after: Duration,
-    /// How many sources are watched; the one that was refused longest ago goes first.
+    /// Number of sources that are watched; the one that was refused longest ago goes first.
     pub sources: u32,
     /// Say who would be banned, ban nobody.
     pub dry_run: bool,
@@ -67,7 +67,7 @@ impl BanConfig {
         self.reasons.iter().fold(0, |mask, reason| mask | 1 << reason.number())
     }
 
-    /// Whether every counted reason is itself the proof that the source holds connections.
+    /// Whether each of the counted reasons proves by itself that the source holds connections.
     pub(crate) fn proven_by_reason(&self) -> bool {
         self.reasons.iter().all(|reason| matches!(reason, Reason::Quota | Reason::QuotaStrict))
     }

@@ -33,7 +33,7 @@ impl Complaint {
     }
 }
 
-/// What is wrong with a value, under its key.
+/// A complaint about a value: its key, and what is wrong.
 type Wrong = (&'static str, String);
 
 pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
@@ -209,7 +209,7 @@ fn check_service(service: &ServiceConfig) -> Vec<Wrong> {
     all
 }
 
-/// What can change while the gateway runs.
+/// Checks the settings that can change while the gateway runs.
 pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
     let mut all = Vec::new();
     let timeouts = Duration::from_millis(100)..=Duration::from_secs(600);

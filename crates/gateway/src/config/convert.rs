@@ -23,7 +23,7 @@ pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Where a packet of a service may be addressed to, as the program looks it up.
+/// An address that a service listens at, as the program looks it up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
     /// Any address of the family: an element of `ports`.
@@ -113,7 +113,7 @@ impl ServiceConfig {
     }
 }
 
-/// What a live service is set to. Its listeners are elsewhere; its group comes as a number.
+/// Settings of a live service. Its listeners are elsewhere; its group comes as a number.
 pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
     let mut config = ServiceConfig {
         name: from_c_name(&service.name),
@@ -164,7 +164,7 @@ impl Config {
 }
 
 impl GatewayConfig {
-    /// What the program is loaded with.
+    /// Settings that the program is loaded with.
     pub(crate) fn to_load(&self, seed: u64, ban: Option<&super::BanConfig>) -> abi::equic_load {
         let v4 = u32::MAX.checked_shl(32 - u32::from(self.source_prefix_v4)).unwrap_or(0);
         let v6 = u128::MAX

@@ -60,12 +60,12 @@ impl Key {
         KEYS[self as usize].1
     }
 
-    /// Whether it is the gateway's and never a service's.
+    /// Whether this setting is the gateway's and never a service's.
     fn of_gateway_only(self) -> bool {
         matches!(self, Key::Lease | Key::Events)
     }
 
-    /// What a service has set.
+    /// Value of this setting in a service, as text.
     pub(crate) fn show(self, service: &ServiceConfig) -> String {
         match self {
             Key::Enabled => service.enabled.to_string(),
@@ -85,7 +85,7 @@ impl Key {
         }
     }
 
-    /// What the gateway has set.
+    /// Value of this setting in the gateway, as text.
     pub(crate) fn show_gateway(self, gateway: &GatewayConfig) -> String {
         match self {
             Key::DryRun => gateway.dry_run.to_string(),
@@ -101,7 +101,7 @@ impl Key {
 pub struct Setting {
     /// The service it is for; none: every service, or the gateway.
     pub service: Option<String>,
-    /// What to set.
+    /// The setting to change.
     pub key: Key,
     value: String,
 }
@@ -151,7 +151,7 @@ impl Setting {
         Setting::parse(key, value)
     }
 
-    /// Whether it changes the gateway and not its services.
+    /// Whether this setting is for the gateway and not for its services.
     pub fn is_for_gateway(&self) -> bool {
         self.key.of_gateway_only() || (self.key == Key::DryRun && self.service.is_none())
     }

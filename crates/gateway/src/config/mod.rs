@@ -52,9 +52,9 @@ pub struct Config {
     pub deny_files: Vec<PathBuf>,
     /// Files with more prefixes to exempt.
     pub allow_files: Vec<PathBuf>,
-    /// What holds for all services.
+    /// Settings that hold for all services.
     pub gateway: GatewayConfig,
-    /// Who is denied for a while; none: nobody.
+    /// Settings of the bans of refused sources; none: nobody is banned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ban: Option<BanConfig>,
     /// The services, at least one; `[[service]]` in the file.
@@ -66,20 +66,20 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
-    /// What `status` and `--gateway` call it; 1 to 31 letters, digits, `-`, `_`, `.`.
+    /// The gateway's name in `status` and `--gateway`; 1 to 31 letters, digits, `-`, `_`, `.`.
     pub name: String,
-    /// Where to attach it.
+    /// Interfaces that the program is attached to.
     pub interfaces: Vec<String>,
-    /// How to attach it.
+    /// The way in which the program is attached.
     pub mode: Mode,
     /// Start even where an interface is missing or taken, and attach to it when that is over. (What
     /// goes away while it runs is waited for in any case.)
     pub wait: bool,
     /// Count what would be dropped, drop nothing. Live.
     pub dry_run: bool,
-    /// How many leading bits of an IPv4 address make a source; 8 to 32.
+    /// Leading bits of an IPv4 address that make a source; 8 to 32.
     pub source_prefix_v4: u8,
-    /// How many leading bits of an IPv6 address make a source; 16 to 128.
+    /// Leading bits of an IPv6 address that make a source; 16 to 128.
     pub source_prefix_v6: u8,
     /// Sources whose rates and statistics are kept (LRU).
     pub sources: u32,
@@ -89,14 +89,14 @@ pub struct GatewayConfig {
     pub ledger_sources: u32,
     /// Entries of the deny/allow list, per address family.
     pub acl_entries: u32,
-    /// How long a server's counts hold after its last sign of life; 100ms to 1m. Live.
+    /// Time for which a server's counts hold after its last sign of life; 100ms to 1m. Live.
     #[serde(with = "duration")]
     pub lease: Duration,
     /// Drop events, per CPU. Live.
     pub events: Rate,
     /// Drop, rather than pass, packets with more IPv6 extension headers than can be walked.
     pub drop_deep_headers: bool,
-    /// Where `equic gateway run` answers Prometheus; none: nowhere.
+    /// Address at which `equic gateway run` answers Prometheus; none: nowhere.
     #[serde(with = "types::or_off")]
     pub metrics: Option<SocketAddr>,
     /// A directory in a BPF file system: links, program and maps are pinned there, and protection
@@ -137,13 +137,13 @@ impl Default for GatewayConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceConfig {
-    /// What settings and reports call it; 1 to 31 letters, digits, `-`, `_`. Not `gateway`.
+    /// The service's name in settings and reports; 1 to 31 letters, digits, `-`, `_`. Not `gateway`.
     pub name: String,
-    /// Where it listens, at least one.
+    /// Addresses and ports that the service listens at, at least one.
     pub listen: Vec<Listen>,
-    /// Whether packets to it are judged at all.
+    /// Whether packets to the service are judged at all.
     pub enabled: bool,
-    /// What happens at `max_connections`.
+    /// Treatment of a source that has reached `max_connections`.
     pub policy: Policy,
     /// Simultaneous connections per source; 0: no quota.
     pub max_connections: u32,
@@ -155,10 +155,10 @@ pub struct ServiceConfig {
     pub packets_per_source: Rate,
     /// UDP payload bytes per source.
     pub bytes_per_source: Rate,
-    /// How long a handshake that was let in may take; 100ms to 10m.
+    /// Longest time of a handshake that was let in; 100ms to 10m.
     #[serde(with = "duration")]
     pub handshake_timeout: Duration,
-    /// What happens to later IP fragments.
+    /// Treatment of later IP fragments.
     pub fragments: Fragments,
     /// Count what would be dropped, drop nothing.
     pub dry_run: bool,

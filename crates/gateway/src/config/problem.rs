@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, all of it at once, each with its place.
+//! Problems of a configuration, all of them at once, each with its place.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ pub struct Problem {
     pub column: usize,
     /// The key, as `service.web.listen`; empty where it is not about a key.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// Description of what is wrong and what would be right.
     pub message: String,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a configuration, a list file or a setting does not hold.
+/// Reason that a configuration, a list file or a setting does not hold.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -45,7 +45,7 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Everything that does not hold, in the order of the text: a line each,
@@ -54,9 +54,9 @@ pub enum ConfigError {
     Problems {
         /// The file; none: it did not come from one.
         path: Option<PathBuf>,
-        /// At least one.
+        /// Problems that are told, at least one.
         problems: Vec<Problem>,
-        /// How many there are beyond those.
+        /// Number of problems beyond those.
         more: usize,
     },
     /// `set` with a value that does not hold.
@@ -64,13 +64,13 @@ pub enum ConfigError {
     Invalid {
         /// The setting.
         key: String,
-        /// What is wrong and what would be right.
+        /// Description of what is wrong and what would be right.
         message: String,
     },
     /// `set` with a key that does not exist.
     #[error("no setting `{key}`{}; settings that can change: {}", crate::error::did_you_mean(.similar), .known.join(", "))]
     UnknownKey {
-        /// What was written.
+        /// The key as written.
         key: String,
         /// Similar keys.
         similar: Vec<String>,
@@ -79,7 +79,7 @@ pub enum ConfigError {
     },
 }
 
-/// How many problems of one file are told.
+/// Most problems of one file that are told.
 const TOLD: usize = 1_000;
 
 impl ConfigError {

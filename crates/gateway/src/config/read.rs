@@ -30,7 +30,7 @@ macro_rules! keys {
 
 const TOP: [&str; 7] = ["deny", "allow", "deny_files", "allow_files", "gateway", "service", "ban"];
 
-/// Where a value is, for a person (`service.web.listen`) and by steps from the document.
+/// Place of a value, for a person (`service.web.listen`) and by steps from the document.
 #[derive(Clone)]
 struct At {
     shown: String,
@@ -62,10 +62,10 @@ impl At {
 
 pub(super) struct Reader<'a> {
     text: &'a str,
-    /// Where lines begin.
+    /// Offsets in the text at which lines begin.
     lines: Vec<usize>,
     problems: Vec<Problem>,
-    /// What was not read: nothing more is to be said about it.
+    /// Places of the values that could not be read, about which nothing more is said.
     failed: HashSet<Vec<String>>,
 }
 

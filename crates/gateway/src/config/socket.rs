@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketConfig {
-    /// Where it is, absolute, 90 bytes at most.
+    /// Absolute path of the socket, 90 bytes at most.
     pub path: String,
-    /// Who owns it, by name or number; none: the gateway's user.
+    /// Owner of the socket, by name or number; none: the gateway's user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Its group, by name or number; none: the gateway's group.
+    /// Group of the socket, by name or number; none: the gateway's group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Its mode, octal: who may write to it may connect.

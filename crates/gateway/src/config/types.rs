@@ -60,7 +60,7 @@ macro_rules! text_serde {
     };
 }
 
-/// How the program is attached to an interface.
+/// The way in which the program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
     /// Native, or generic with a notice where the driver cannot.
@@ -80,10 +80,10 @@ named!(
     Generic = "generic"
 );
 
-/// What happens when a source has as many connections as its quota.
+/// Treatment of a source that has as many connections as its quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
-    /// What would open one more is dropped, everything else passes.
+    /// Packets that would open one more connection are dropped, everything else passes.
     #[default]
     New,
     /// With more than the quota, every packet of the source is dropped.
@@ -100,13 +100,13 @@ named!(
     Underway = "underway"
 );
 
-/// What happens to the later IP fragments of a datagram to a service.
+/// Treatment of the later IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fragments {
     /// They pass.
     #[default]
     Pass,
-    /// What happened to the first one.
+    /// They share the fate of the datagram's first fragment.
     Follow,
     /// They are dropped.
     Drop,
@@ -120,8 +120,8 @@ named!(
     Drop = "drop"
 );
 
-/// What a source has to show before its refusals count against it. Anybody can write any source
-/// address into a packet; who completes a handshake receives at the address (RFC 9000 s.8.1).
+/// Proof that a source has to give before its refusals count against it. Anybody can write any source address into a
+/// packet; who completes a handshake receives at the address (RFC 9000 s.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Proof {
     /// A connection that a server has counted. The reasons `quota` and `quota_strict` imply it.
@@ -138,7 +138,7 @@ named!(
     None = "none"
 );
 
-/// Where a service listens.
+/// Address and port that a service listens at.
 ///
 /// `443` is port 443 on any IPv4 and any IPv6 address; `192.0.2.1:443` and `[2001:db8::1]:443` are
 /// one address; `0.0.0.0:443` is any IPv4 address and `[::]:443` any IPv6 address (only: a socket
@@ -237,7 +237,7 @@ impl<'de> Deserialize<'de> for Listen {
 /// prefix; IPv4-mapped IPv6 becomes IPv4.
 ///
 /// # Errors
-/// When it is neither, or when bits behind the prefix length are set.
+/// The text is neither, or bits behind the prefix length are set.
 pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
     let whole = text.trim();
     let net = if let Ok(addr) = whole.parse::<IpAddr>() {
@@ -275,11 +275,16 @@ pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
 pub(super) mod prefixes {
     use super::{Deserialize, Deserializer, IpNet, Serializer, de, parse_prefix};
 
-    pub fn serialize<S: Serializer>(nets: &[IpNet], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        nets: &[IpNet],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(nets.iter().map(ToString::to_string))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<IpNet>, D::Error> {
         let texts = Vec::<String>::deserialize(deserializer)?;
         texts.iter().map(|text| parse_prefix(text).map_err(de::Error::custom)).collect()
     }
@@ -292,7 +297,7 @@ pub(super) mod or_off {
 
     use super::{Deserialize, Deserializer, Serializer, de};
 
-    pub fn serialize<S: Serializer, T: Display>(
+    pub(crate) fn serialize<S: Serializer, T: Display>(
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -302,7 +307,7 @@ pub(super) mod or_off {
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>, T: FromStr>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: FromStr>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         match String::deserialize(deserializer)?.trim() {

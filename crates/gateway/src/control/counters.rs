@@ -7,7 +7,7 @@ use crate::abi;
 use crate::error::Result;
 use crate::reason::Reason;
 
-/// How often a service's packets were judged so.
+/// Counts of a service's packets that were judged with one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CounterRow {
     /// The service's name.
@@ -24,7 +24,7 @@ pub struct CounterRow {
     pub dropped: u64,
 }
 
-/// What is counted beside verdicts, since the start.
+/// Counts of events other than verdicts, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Tallies {
     /// Entries put into `sources`.
@@ -59,15 +59,15 @@ impl Control {
     /// The verdicts that occurred, by service and reason.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn counters(&self) -> Result<Vec<CounterRow>> {
         self.rows(&self.totals()?)
     }
 
-    /// What is counted beside verdicts.
+    /// Counts of events other than verdicts.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn tallies(&self) -> Result<Tallies> {
         Ok(self.counted()?.tallies)
     }

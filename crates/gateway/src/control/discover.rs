@@ -23,9 +23,9 @@ pub struct Found {
     pub name: String,
     /// The process that loaded it.
     pub owner_pid: u32,
-    /// Whether that process runs (as far as can be seen from this pid namespace).
+    /// Whether the owner's process runs, as far as can be seen from this pid namespace.
     pub owner_alive: bool,
-    /// Where it is attached.
+    /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
 }
 
@@ -58,7 +58,7 @@ impl Found {
     }
 }
 
-/// How a gateway was chosen among those that run: the one that follows it is chosen alike.
+/// Choice of a gateway among those that run: the one that follows it is chosen alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chosen {
     /// An interface, a name or a program's id; none: the only one there was.
@@ -155,7 +155,8 @@ impl Control {
         }
     }
 
-    /// Where it is attached: whatever was taken off, or went with its interface, is not among them.
+    /// Interfaces that the gateway is attached to; those it was taken off, or that have gone, are
+    /// not among them.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
@@ -245,7 +246,8 @@ fn find_each() -> Result<(Vec<(Found, Control)>, Strangers)> {
     Ok((all, strange))
 }
 
-/// Whether a program, which may be of another release, is meant.
+/// Whether a selector (a program's id or an interface's name) means this program, which may be of
+/// another release.
 fn is_meant(selector: &str, program: u32) -> bool {
     let on = |link: &ids::XdpLink| sys::interface_name(link.ifindex).as_deref() == Some(selector);
     selector.parse() == Ok(program)

@@ -20,19 +20,19 @@ use crate::sys;
 /// A packet that was dropped (in a dry run: would have been).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the drop, in nanoseconds of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// The interface it came in on.
     pub ifindex: u32,
-    /// From whom.
+    /// Address the packet came from.
     pub from: SocketAddr,
     /// To whom.
     pub to: SocketAddr,
     /// The service's name.
     pub service: String,
-    /// Why.
+    /// Reason for the verdict.
     pub reason: Reason,
-    /// Whether it was dropped; not in a dry run.
+    /// Whether the packet was dropped; false in a dry run.
     pub dropped: bool,
     /// UDP payload bytes.
     pub length: u16,
@@ -57,11 +57,11 @@ pub struct Events {
 // SAFETY: the ring and the queue belong to this value alone and are used only through `&mut self`.
 unsafe impl Send for Events {}
 
-/// What came out of the ring and was not taken yet.
+/// Events that were taken out of the ring and not given to the caller yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<abi::equic_event>);
 
-/// How many events may wait to be taken; beyond that the oldest go.
+/// Most events that may wait to be taken; beyond that the oldest go.
 const WAITING: usize = 65_536;
 
 /// libbpf calls this for every event in the ring, from within `poll`.
@@ -84,7 +84,7 @@ impl Control {
     /// Listens to the gateway's drop events.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn events(&self) -> Result<Events> {
         let mut heard = Box::new(Heard::default());
         // SAFETY: the queue is boxed and lives as long as the ring; the callback has the right type.
@@ -105,7 +105,7 @@ impl Events {
     /// The events that are there, or that come within `timeout`; none when it passes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Event>> {
         let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: the ring is valid until it is dropped, and `&mut self` makes this the only user.

@@ -16,7 +16,7 @@ use crate::prefix::{AclKey, net_of_v4, net_of_v6};
 use crate::sys;
 use crate::sys::region::atomic;
 
-/// What happens to the packets of a prefix.
+/// Treatment of the packets of a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListAction {
@@ -26,7 +26,7 @@ pub enum ListAction {
     Allow,
 }
 
-/// Who put an entry on a list.
+/// Author of an entry on a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -43,19 +43,19 @@ pub enum Origin {
 /// An entry of the deny and allow lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ListEntry {
-    /// Whom it is about. Of several that contain an address, the longest counts.
+    /// Prefix that the entry is about. Of several that contain an address, the longest counts.
     pub prefix: IpNet,
-    /// What happens to them.
+    /// Treatment of the prefix's packets.
     pub action: ListAction,
-    /// How much longer it holds; none: for good. In JSON as `{"secs":..,"nanos":..}`.
+    /// Time for which the entry still holds; none: for good. In JSON as `{"secs":..,"nanos":..}`.
     pub expires_in: Option<Duration>,
-    /// Who put it there.
+    /// Author of the entry.
     pub origin: Origin,
-    /// Of a ban: how many the prefix has had, this one included. Else 0.
+    /// Number of bans that the prefix has had, this one included; 0 if the entry is not a ban.
     pub bans: u16,
 }
 
-/// How many times as long as looking through the lists took it is let alone.
+/// Pause between two looks through the lists, as a multiple of the time that a look took.
 const REST: u32 = 50;
 
 impl Control {
@@ -131,10 +131,10 @@ impl Control {
         })
     }
 
-    /// Removes the entry of exactly this prefix. Whether there was one.
+    /// Removes the entry of exactly this prefix, and says whether there was one.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn forget(&self, prefix: IpNet) -> Result<bool> {
         match AclKey::of(prefix) {
             AclKey::V4(key) => self.maps.acl4.delete(&key),
@@ -146,7 +146,7 @@ impl Control {
     /// The entries that hold, IPv4 first, sorted.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn lists(&self) -> Result<Vec<ListEntry>> {
         let now = self.now();
         let mut all: Vec<ListEntry> = self
@@ -162,7 +162,7 @@ impl Control {
     /// The entry of exactly this prefix, if it holds.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn entry(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
         let now = self.now();
         let found = self
@@ -171,10 +171,10 @@ impl Control {
         Ok(found.map(|found| typed(prefix, &found, now)))
     }
 
-    /// Whether a prefix is, as a whole, inside one that is allowed.
+    /// Whether a prefix lies as a whole inside one that is allowed.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn allowed(&self, prefix: IpNet) -> Result<bool> {
         let (now, mut at) = (self.now(), prefix);
         while let Some(found) = self.longest(at)? {

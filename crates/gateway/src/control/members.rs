@@ -22,10 +22,10 @@ use crate::sys::map::create_mappable_array;
 /// A ledger whose process is dead, or seems so, is removed when its lease has run out; one whose
 /// process seems to live (in this pid namespace) only this long after that.
 const STOPPED_FOR_GOOD_NS: u64 = 10_000_000_000;
-/// How long a place may be claimed without a ledger in it: moving in takes microseconds.
+/// Nanoseconds for which a place may be claimed without a ledger in it: moving in takes microseconds.
 const MOVING_IN_NS: u64 = 5_000_000_000;
 
-/// What [`Control::sweep`] removed.
+/// Numbers of things that [`Control::sweep`] removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Swept {
     /// Ledgers of dead processes.
@@ -175,7 +175,7 @@ impl Control {
     /// process that owns the gateway does so every second.
     ///
     /// # Errors
-    /// What the kernel says; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
         let list_entries = self.sweep_lists_in_turn()?;
         let ledgers = self.sweep_ledgers()?;
@@ -185,8 +185,8 @@ impl Control {
         Ok(Swept { ledgers, list_entries })
     }
 
-    /// What [`Control::sweep`] has removed so far through this handle and its clones: those of the
-    /// thread that sweeps for the owner, too.
+    /// Numbers of things that [`Control::sweep`] has removed so far through this handle and its
+    /// clones, among them the owner's thread that sweeps.
     pub fn swept(&self) -> Swept {
         lock(&self.state).swept
     }
@@ -250,7 +250,7 @@ impl Control {
     /// waits for it (`waitpid`). How many there were. Does nothing while the process runs.
     ///
     /// # Errors
-    /// What the kernel says; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn remove_ledgers_of(&self, pid: u32) -> Result<u32> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;

@@ -66,11 +66,11 @@ pub struct Control {
     state: Arc<Mutex<State>>,
     /// The links, where they are this process's: those it may look at without privileges.
     links: Weak<Mutex<Vec<Link>>>,
-    /// How another process's gateway was found.
+    /// The choice by which another process's gateway was found; none for this process's own.
     chosen: Option<Arc<Chosen>>,
 }
 
-/// What a handle remembers between calls.
+/// State that a handle keeps between calls.
 #[derive(Debug, Default)]
 struct State {
     /// Ledgers that are mapped already, by map id.
@@ -79,9 +79,9 @@ struct State {
     claimed: HashMap<u32, u64>,
     /// Ledgers that cannot be looked into and whose process is dead, and since when that is known.
     dead: HashMap<u32, u64>,
-    /// What was removed so far.
+    /// Numbers of things that were removed so far.
     swept: Swept,
-    /// When the lists are to be looked through again (monotonic nanoseconds).
+    /// Time at which the lists are to be looked through again (monotonic nanoseconds).
     next_lists_ns: u64,
 }
 
@@ -158,11 +158,11 @@ impl Control {
         names.get(index as usize).cloned().unwrap_or_else(|| index.to_string())
     }
 
-    /// Where the services listen: (address, index of the service), unspecified addresses meaning any
-    /// of the family.
+    /// Addresses that the services listen at: (address, index of the service), unspecified
+    /// addresses meaning any of the family.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn listeners(&self) -> Result<Vec<(SocketAddr, usize)>> {
         self.maps.listening().map_err(reading("the listeners"))
     }

@@ -15,7 +15,7 @@ use crate::sys::ring::Ring;
 #[derive(Debug)]
 pub struct Observer {
     ring: Ring,
-    /// Whether nothing was read yet.
+    /// Whether nothing was read from the ring yet.
     first: bool,
     control: Control,
 }
@@ -24,7 +24,7 @@ impl Control {
     /// Looks on as drop events come, beginning with those that nobody has taken yet.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn observe(&self) -> Result<Observer> {
         let ring = Ring::of_map(self.ring())
             .map_err(|error| Error::system("looking at the events", error))?;

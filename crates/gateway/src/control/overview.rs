@@ -30,26 +30,26 @@ pub struct Overview {
     pub owner: Owner,
     /// Seconds since it was loaded.
     pub uptime_s: f64,
-    /// Whether nothing is dropped.
+    /// Whether this is a dry run, in which nothing is dropped.
     pub dry_run: bool,
 }
 
-/// Which source, as which service sees it.
+/// Key of a source as a service sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
-    /// Its prefix.
+    /// The source's prefix.
     pub prefix: IpNet,
-    /// The service's index; none: it has connections, and no entry in the table of sources.
+    /// The service's index; none: the source has connections, but no entry in the table of sources.
     pub service: Option<u32>,
 }
 
-/// What a source has sent so far.
+/// Counts of what a source has sent so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceSample {
-    /// Who.
+    /// The source.
     pub key: SourceKey,
-    /// When its entry was made, in nanoseconds of `CLOCK_MONOTONIC`: another time than before means
-    /// that it was pushed out meanwhile and began again.
+    /// Time at which the source's entry was made, in nanoseconds of `CLOCK_MONOTONIC`: another time
+    /// than before means that it was pushed out meanwhile and began again.
     pub since_ns: u64,
     /// Connections open, over all servers and all services of the quota group.
     pub connections: u32,
@@ -61,16 +61,16 @@ pub struct SourceSample {
     pub bytes: u64,
     /// Packets whose verdict was a drop (dry run included).
     pub drops: u64,
-    /// How its last packet was judged; none: no entry.
+    /// Reason in the verdict on the source's last packet; none: no entry.
     pub last_reason: Option<Reason>,
 }
 
-/// What running the program has cost; the kernel counts it while `kernel.bpf_stats_enabled` is 1.
+/// Cost of running the program; the kernel counts it while `kernel.bpf_stats_enabled` is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RunStats {
-    /// How often it ran: once per packet of its interfaces.
+    /// Number of runs of the program: one per packet of its interfaces.
     pub runs: u64,
-    /// For how long, all in all.
+    /// Time of all runs together.
     pub time: Duration,
 }
 
@@ -105,7 +105,7 @@ impl Control {
         }
     }
 
-    /// What running the program has cost; none if the kernel has not counted.
+    /// Cost of running the program; none if the kernel has not counted.
     ///
     /// # Errors
     /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -116,11 +116,11 @@ impl Control {
             .map(|(runs, nanoseconds)| RunStats { runs, time: Duration::from_nanos(nanoseconds) }))
     }
 
-    /// What every source has sent so far, in no order: [`Control::sources`] without the texts, so
-    /// that rates can be computed from two of them.
+    /// Counts of what every source has sent so far, in no order: [`Control::sources`] without the
+    /// texts, so that rates can be computed from two of them.
     ///
     /// # Errors
-    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn source_samples(&self) -> Result<Vec<SourceSample>> {
         let connections = self.connections()?;
         let states = self.maps.sources.entries().map_err(reading("the sources"))?;
@@ -177,7 +177,7 @@ impl Control {
     /// The entry of the lists that decides about a prefix: the longest that contains it and holds.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn listed(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
         if self.maps.control.read().acl_used == 0 {
             return Ok(None);
@@ -207,7 +207,7 @@ impl Control {
         }
     }
 
-    /// Where the drop events are, for [`super::Observer`].
+    /// The ring that drop events are put into, for [`super::Observer`].
     pub(super) fn ring(&self) -> std::os::fd::BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.maps.events)
     }

@@ -1,4 +1,4 @@
-//! Who was refused how often: the evidence for bans.
+//! Counts of refusals per source: the evidence for bans.
 //!
 //! The program counts, per source and service, the packets it refused for one of the reasons it was
 //! told to count (`equic_load.counted_reasons`): exactly, not sampled. Here those counters are read;
@@ -22,7 +22,7 @@ pub struct RefusedSource {
     pub prefix: IpNet,
     /// The service's number.
     pub service: u32,
-    /// When its entry was made: a source that was pushed out of the table has a new one.
+    /// Time at which the source's entry was made: a source that was pushed out of the table has a new one.
     pub entry_ns: u64,
     /// Packets refused for counted reasons since; wraps.
     pub refused: u32,
@@ -42,17 +42,17 @@ pub struct Refusals {
 }
 
 impl Control {
-    /// Which refusals the program counts, as it was loaded.
+    /// Reasons of the refusals that the program counts, as it was loaded.
     pub fn counted_reasons(&self) -> Vec<Reason> {
         let mask = self.maps.load.counted_reasons;
         Reason::all().filter(|reason| mask >> reason.number() & 1 == 1).collect()
     }
 
-    /// How many packets were refused for counted reasons, of all sources together: while this stays,
+    /// Number of packets refused for counted reasons, of all sources together: while this stays,
     /// [`Control::refusals`] has nothing new. Cheap.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn refused_in_all(&self) -> Result<u64> {
         let mask = self.maps.load.counted_reasons;
         let counted = |row: &&super::CounterRow| mask >> row.reason.number() & 1 == 1;
@@ -62,7 +62,7 @@ impl Control {
     /// The counters of every source that was refused: a walk through the table of sources.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn refusals(&self) -> Result<Refusals> {
         let held: HashSet<Source> = self.connections()?.into_keys().collect();
         let services = self.maps.services.read();

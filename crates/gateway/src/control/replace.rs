@@ -12,7 +12,7 @@ use crate::abi;
 use crate::error::{Error, Result};
 use crate::prefix::AclKey;
 
-/// What became of a list.
+/// Numbers of the changes that replacing a list made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Replaced {
     /// Prefixes that were not listed so before.
@@ -30,7 +30,7 @@ pub struct Replaced {
 struct Difference {
     add: Vec<(IpNet, abi::equic_acl_entry)>,
     remove: Vec<IpNet>,
-    /// What the entries to be overwritten and removed were, to go back to.
+    /// The entries to be overwritten and removed as they were, to go back to.
     before: HashMap<IpNet, abi::equic_acl_entry>,
     /// Entries now, by family (IPv4 first), and how many the additions create.
     now: [u32; 2],

@@ -1,4 +1,4 @@
-//! What the process that looks after a gateway says about itself, for `status` of any process.
+//! Report of the process that looks after a gateway on itself, for `status` of any process.
 //!
 //! It is JSON in a map of its own that is bound to the program: whoever finds the program finds the
 //! report, in whatever mount namespace and however full the disks are, and it is gone with the
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// How bad a condition is.
+/// Severity of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -28,13 +28,13 @@ pub enum Level {
 /// Something that is not as it should be, until it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// What it is about, one of each: `interface eth0`, `reload`, `ban state`.
+    /// Subject of the condition, one of each: `interface eth0`, `reload`, `ban state`.
     pub about: String,
-    /// How bad it is.
+    /// Severity of the condition.
     pub level: Level,
-    /// What is wrong, and what mends it.
+    /// Description of what is wrong, and of what mends it.
     pub message: String,
-    /// Since when, in milliseconds of Unix time.
+    /// Time at which the condition began, in milliseconds of Unix time.
     pub since_ms: u64,
 }
 
@@ -55,20 +55,20 @@ pub struct InterfaceReport {
 pub struct Reload {
     /// Counts the attempts since the start.
     pub number: u64,
-    /// Whether it holds now; if not, everything is as before.
+    /// Whether the reload succeeded; if not, everything is as before.
     pub ok: bool,
-    /// When, in milliseconds of Unix time.
+    /// Time of the reload, in milliseconds of Unix time.
     pub at_ms: u64,
-    /// What it changed, or what kept it from that.
+    /// Changes that the reload made, or problems that kept it from that.
     pub lines: Vec<String>,
 }
 
 /// Bans in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BanTotals {
-    /// Whether bans are only told of.
+    /// Whether bans are only told of and not imposed.
     pub dry_run: bool,
-    /// In force.
+    /// Number of bans in force.
     pub active: u64,
     /// Imposed since the start (in a dry run: that would have been).
     pub imposed: u64,
@@ -90,13 +90,13 @@ pub struct BanTotals {
 pub struct Report {
     /// Its process id, in its pid namespace. It and the next are filled in by [`Control::publish`].
     pub pid: u32,
-    /// When it started, in clock ticks since boot: with the id, names it for good.
+    /// Time at which the process started, in clock ticks since boot: with the id, names it for good.
     pub start_ticks: u64,
-    /// When it was written, in milliseconds of Unix time.
+    /// Time at which the report was written, in milliseconds of Unix time.
     pub written_ms: u64,
     /// The configuration file it goes by: SIGHUP makes it read that again.
     pub config: Option<String>,
-    /// What is not as it should be; the worst first.
+    /// Conditions that are not as they should be; the worst first.
     pub conditions: Vec<Condition>,
     /// The interfaces it was told to protect.
     pub interfaces: Vec<InterfaceReport>,
@@ -107,13 +107,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the process that wrote it runs, as far as can be seen from this pid namespace.
+    /// Whether the process that wrote the report runs, as far as can be seen from this pid namespace.
     pub fn is_alive(&self) -> bool {
         sys::alive(self.pid, self.start_ticks)
     }
 }
 
-/// How often a reader tries before it gives up on a writer that died in the middle.
+/// Number of times a reader tries before it gives up on a writer that died in the middle.
 const ATTEMPTS: u32 = 1_000;
 
 type Memory = Shared<abi::equic_report>;
@@ -122,7 +122,7 @@ impl Control {
     /// Publishes a report in place of the last one. Lists in it are cut to what there is room for.
     ///
     /// # Errors
-    /// When the gateway was loaded without a place for it.
+    /// The gateway was loaded without a place for reports.
     pub fn publish(&self, report: &Report) -> Result<()> {
         let memory = self.maps.report.as_ref().ok_or_else(|| self.no_report())?;
         let mut cut = report.clone();
@@ -148,7 +148,7 @@ impl Control {
         Ok(())
     }
 
-    /// What the process that looks after the gateway said last; none: nothing, or nothing whole.
+    /// Last report of the process that looks after the gateway; none: there is none, or no whole one.
     pub fn report(&self) -> Option<Report> {
         let text = self.maps.report.as_ref().and_then(read)?;
         serde_json::from_slice(&text).ok()

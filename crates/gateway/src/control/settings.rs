@@ -33,16 +33,16 @@ macro_rules! store_rate {
     }};
 }
 
-/// What a setting did.
+/// A change of a setting that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The service; none: the gateway.
     pub service: Option<String>,
-    /// What was set.
+    /// Name of the setting.
     pub key: &'static str,
-    /// What it was.
+    /// Value before the change.
     pub old: String,
-    /// What it is.
+    /// Value after the change.
     pub new: String,
 }
 
@@ -147,7 +147,7 @@ impl Control {
         }
     }
 
-    /// What holds for all services and can change while it runs; everything else by default.
+    /// Settings for all services that can change while the gateway runs; everything else by default.
     pub fn settings(&self) -> GatewayConfig {
         let live = self.maps.control.read();
         GatewayConfig {

@@ -1,4 +1,4 @@
-//! Who talks: the sources with the most packets, bytes, drops or connections.
+//! Sources of packets: those with the most packets, bytes, drops or connections.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use crate::prefix::{prefix_text, source_prefix};
 use crate::reason::Reason;
 use crate::sys;
 
-/// What comes first.
+/// Count by which the sources are sorted; the largest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortBy {
     /// Packets seen.
@@ -69,9 +69,9 @@ pub struct SourceRow {
     pub first_seen_ms: Option<u64>,
     /// Milliseconds since its last packet; none: no entry.
     pub last_seen_ms: Option<u64>,
-    /// How its last packet was judged; none: no entry.
+    /// Reason in the verdict on the source's last packet; none: no entry.
     pub last_reason: Option<Reason>,
-    /// Whether its prefix is on a list.
+    /// Treatment of the source by the list that its prefix is on; none: it is on no list.
     pub listed: Option<ListAction>,
 }
 
@@ -92,7 +92,7 @@ impl Control {
     /// pushed out of it began again.
     ///
     /// # Errors
-    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn sources(&self, top: usize, by: SortBy) -> Result<Vec<SourceRow>> {
         let connections: HashMap<Source, u32> = self.connections()?;
         let states = self.maps.sources.entries().map_err(reading("the sources"))?;

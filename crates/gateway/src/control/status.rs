@@ -23,25 +23,25 @@ pub struct Status {
     pub owner: Owner,
     /// Seconds since it was loaded.
     pub uptime_s: f64,
-    /// Whether nothing is dropped.
+    /// Whether this is a dry run, in which nothing is dropped.
     pub dry_run: bool,
-    /// How long a server's counts hold after its last sign of life.
+    /// Time for which a server's counts hold after its last sign of life.
     pub lease: String,
     /// Drop events per CPU.
     pub events: Rate,
-    /// Where it is attached.
+    /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
-    /// Where it is pinned; none: it ends with its process.
+    /// Directory that the gateway is pinned in; none: it ends with its process.
     pub pin: Option<String>,
     /// The services.
     pub services: Vec<ServiceStatus>,
     /// The servers that feed it.
     pub ledgers: Vec<LedgerStatus>,
-    /// How full its tables are.
+    /// The gateway's tables, and how full each is.
     pub tables: Vec<TableStatus>,
-    /// What is counted beside verdicts.
+    /// Counts of events other than verdicts.
     pub tallies: Tallies,
-    /// What the process that looks after it says of itself; none: it says nothing.
+    /// Report of the process that looks after the gateway; none: it publishes none.
     pub report: Option<Report>,
 }
 
@@ -50,7 +50,7 @@ pub struct Status {
 pub struct Owner {
     /// Its process id, in its pid namespace.
     pub pid: u32,
-    /// Whether it runs, as far as can be seen from this pid namespace.
+    /// Whether the process runs, as far as can be seen from this pid namespace.
     pub alive: bool,
 }
 
@@ -77,22 +77,22 @@ pub struct ServiceStatus {
 /// One server that feeds the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LedgerStatus {
-    /// Its place.
+    /// The server's place among those of the gateway.
     pub slot: u32,
-    /// What it calls itself.
+    /// The server's own name for itself.
     pub name: String,
     /// Its process id, in its pid namespace.
     pub pid: u32,
     /// The user it ran as when it joined.
     pub uid: u32,
-    /// Whether it came by the gateway's socket; pid and uid are then what the kernel told.
+    /// Whether the server came by the gateway's socket; pid and uid are then those the kernel told.
     pub socket: bool,
     /// The services it may count for; none: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
-    /// Whether it runs, as far as can be seen from this pid namespace.
+    /// Whether the server's process runs, as far as can be seen from this pid namespace.
     pub alive: bool,
-    /// Whether its counts count: its last sign of life is younger than the lease.
+    /// Whether the server's counts hold: its last sign of life is younger than the lease.
     pub counts: bool,
     /// Milliseconds since its last sign of life.
     pub heartbeat_age_ms: u64,
@@ -106,10 +106,10 @@ pub struct LedgerStatus {
     pub overflow: u64,
 }
 
-/// How full a table is.
+/// Entries and capacity of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TableStatus {
-    /// Its name.
+    /// The table's name.
     pub name: &'static str,
     /// Entries in it.
     pub entries: u64,
@@ -121,7 +121,7 @@ impl Control {
     /// Everything there is to say about the gateway.
     ///
     /// # Errors
-    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn status(&self) -> Result<Status> {
         let control = self.maps.control.read();
         let counted = self.counted()?;
@@ -164,10 +164,10 @@ impl Control {
         })
     }
 
-    /// Who feeds the gateway: place, process id and name. Cheap: the ledgers are not looked through.
+    /// Servers that feed the gateway: place, process id and name. Cheap: the ledgers are not looked through.
     ///
     /// # Errors
-    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn servers(&self) -> Result<Vec<(u32, u32, String)>> {
         let members = self.members()?;
         let name = |member: &super::members::Member| from_c_name(&member.header.name);
@@ -177,7 +177,7 @@ impl Control {
     /// The servers that feed the gateway.
     ///
     /// # Errors
-    /// What the kernel says; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn ledgers(&self) -> Result<Vec<LedgerStatus>> {
         Ok(self
             .members()?
@@ -213,7 +213,7 @@ impl Control {
     /// The services as they are set now.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error if a call fails.
     pub fn services(&self) -> Result<Vec<ServiceConfig>> {
         let listeners = self.listeners()?;
         let services = self.maps.services.read();
@@ -263,7 +263,7 @@ impl Control {
     }
 }
 
-/// What a server calls itself, without what could drive a terminal.
+/// A server's name for itself, with control characters replaced, since they could drive a terminal.
 fn printable(name: &[std::ffi::c_char]) -> String {
     from_c_name(name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

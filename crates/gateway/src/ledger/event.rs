@@ -1,4 +1,4 @@
-//! What a ledger tells of the gateway it counts for: that it is gone, that the next one is joined.
+//! Events of the gateway that a ledger counts for: it is gone, or the next one is joined.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::gateway::lock;
 use crate::quantity::format_duration;
 
-/// What became of the gateway that a ledger counts for. Its `Display` is a line for a log.
+/// An event of the gateway that a ledger counts for. Its `Display` is a line for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JoinEvent {
@@ -21,19 +21,19 @@ pub enum JoinEvent {
     Unreachable {
         /// The name of the one that has ended.
         gateway: String,
-        /// Why.
+        /// Reason that the next one cannot be joined.
         why: String,
     },
     /// The next one is joined.
     Joined {
         /// Its name.
         gateway: String,
-        /// How long nobody read the ledger.
+        /// Time for which nobody read the ledger.
         unheard: Duration,
         /// Connections that are open, and count there.
         connections: u64,
-        /// Whether what was open counts there. Not where it cuts sources finer, or tears a group of
-        /// services apart.
+        /// Whether connections that were open count there: not where it cuts sources finer, or
+        /// tears a group of services apart.
         carried: bool,
         /// Services of the last gateway that it does not have: their connections do not count.
         missing: Vec<String>,
@@ -132,7 +132,7 @@ impl Absence {
         std::mem::take(self).since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether somebody was told that it is gone.
+    /// Whether the listener was told that the gateway is gone.
     pub(crate) fn was_told(&self) -> bool {
         self.lost || self.unreachable
     }

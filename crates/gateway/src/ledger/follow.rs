@@ -17,16 +17,16 @@ use crate::error::{Error, Result};
 use crate::periodic::Periodic;
 use crate::sys::ids;
 
-/// How often a gateway is looked at that is well.
+/// Time between two looks at a gateway that is well.
 const CALM: Duration = Duration::from_millis(200);
-/// How often one that is gone is looked for, at first and at last.
+/// Time between two searches for a gateway that is gone, at first and at last.
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
-/// What to look for, and how it went so far.
+/// State of the search for the next gateway.
 struct Follower {
     core: Arc<Core>,
-    /// What `status` calls the ledger.
+    /// Name of the ledger in `status`.
     name: String,
     chosen: Chosen,
     /// The map with the gateway's control data.
@@ -55,7 +55,7 @@ fn map_of(control: &Control) -> Result<u32> {
 }
 
 impl Follower {
-    /// How long to wait before the next look.
+    /// Looks at the gateway, or for the next one; returns the time to wait before the next look.
     fn look(&mut self) -> Duration {
         if self.core.seat().gateway_alive() {
             self.rest();

@@ -48,7 +48,7 @@ impl Places {
         slots.map(|slot| Ok((slot, self.ledgers.get(&slot)?))).collect()
     }
 
-    /// Who was written down for a place, if it is still this ledger that is in it.
+    /// Entry of the member at a place, if it is still this ledger that is in it.
     pub(crate) fn member(&self, slot: u32, ledger: u32) -> Option<abi::equic_member> {
         let member = self.control.read().members[slot as usize];
         (member.ledger == ledger).then_some(member)
@@ -114,7 +114,7 @@ pub(crate) struct Membership {
     ledger: OwnedFd,
     member: abi::equic_member,
     slot: AtomicU32,
-    /// Whether the place is given up in the end.
+    /// Whether the place is given up when this is dropped.
     leaves: AtomicBool,
 }
 

@@ -58,7 +58,7 @@ struct Inner {
     core: Arc<Core>,
 }
 
-/// What finds the next gateway.
+/// Thread that finds the next gateway.
 #[derive(Debug)]
 #[expect(dead_code, reason = "threads that end when they are dropped")]
 enum Follower {
@@ -70,7 +70,7 @@ impl Ledger {
     /// A ledger that no gateway reads: for quotas in user space, and for tests.
     ///
     /// # Errors
-    /// When the configuration does not hold, or memory is short.
+    /// The configuration does not hold, or memory is short.
     pub fn in_memory(config: &Config) -> Result<Ledger> {
         config.validate()?;
         let short = |error| Error::system("making a ledger", error);
@@ -196,7 +196,7 @@ impl Ledger {
         self.seat().header().overflow
     }
 
-    /// Which of the gateway's places it has; none for one in memory.
+    /// Number of the ledger's place in the gateway; none for a ledger in memory.
     pub fn slot(&self) -> Option<u32> {
         self.seat().slot()
     }
@@ -298,12 +298,12 @@ fn packed(generation: u64, number: Option<Number>) -> u64 {
     generation << 16 | index << 8 | (group & 0xff)
 }
 
-/// What [`Service::increment`] says of a source.
+/// Result of [`Service::increment`] for a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// Connections of the source with this one, in this process; 0 when untracked.
     pub count: u32,
-    /// Whether that is more than the service's limit, as [`Guard::over_limit`] says it.
+    /// Whether `count` is more than the service's limit, as [`Guard::over_limit`] says it.
     pub over_limit: bool,
     /// Whether the ledger had no room: this connection does not count towards the quota.
     pub untracked: bool,
@@ -415,7 +415,7 @@ impl Service {
 pub struct Guard {
     service: Service,
     ip: IpAddr,
-    /// Where it counts, in the seat of its generation; none: nowhere.
+    /// Place at which the connection is counted, in the seat of its generation; none: nowhere.
     held: Option<Held>,
     generation: u64,
     count: u32,

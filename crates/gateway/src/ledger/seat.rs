@@ -1,4 +1,4 @@
-//! Where a ledger counts at present, and the move to another gateway with everything that is open.
+//! The place where a ledger counts at present, and the move to another gateway with everything that is open.
 //!
 //! A [`Seat`] is a table together with the services and settings of the gateway that reads it. A ledger
 //! of another process's gateway takes another seat when that gateway is followed by one with maps of
@@ -25,7 +25,7 @@ use crate::sys;
 use crate::sys::map::first_value_as;
 use crate::sys::region::{Shared, atomic};
 
-/// How old copies of a gateway's settings may be.
+/// Greatest age of the copies of a gateway's settings.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// A service as a seat numbers it.
@@ -35,7 +35,7 @@ pub(crate) struct Number {
     pub(crate) group: u32,
 }
 
-/// What holds a ledger in its gateway.
+/// Tie of a ledger to the gateway that reads it.
 #[derive(Debug)]
 pub(crate) enum Tie {
     /// No gateway reads it.
@@ -73,7 +73,7 @@ pub(crate) struct Seat {
     pub(crate) program: Option<u32>,
 }
 
-/// What a ledger's handles and threads share.
+/// State that all handles and threads of a ledger share.
 #[derive(Debug)]
 pub(crate) struct Core {
     seat: RwLock<Seat>,
@@ -136,7 +136,7 @@ impl Seat {
         atomic!(AtomicU32, self.service(service), max_connections).load(Relaxed)
     }
 
-    /// Whether a connection over the limit is the server's to close.
+    /// Whether connections over the limit of this service are the server's to close.
     pub(crate) fn enforces(&self, service: usize) -> bool {
         let flags = atomic!(AtomicU32, self.service(service), flags).load(Relaxed);
         let policy = atomic!(AtomicU8, self.service(service), policy).load(Relaxed);
@@ -151,7 +151,7 @@ impl Seat {
         })
     }
 
-    /// How long it may be silent, in nanoseconds.
+    /// Nanoseconds for which the ledger may be silent before its counts no longer hold.
     pub(crate) fn lease_ns(&self) -> u64 {
         let none = u64::MAX;
         self.control
@@ -171,7 +171,7 @@ impl Seat {
         self.control.as_ref().is_some_and(|control| control.read().pin[0] != 0)
     }
 
-    /// Which place of the gateway it has.
+    /// Number of the ledger's place in the gateway; none for a ledger in memory.
     pub(crate) fn slot(&self) -> Option<u32> {
         match &self.tie {
             Tie::None => None,

@@ -6,15 +6,15 @@ use crate::abi;
 use crate::config::address_bytes;
 use crate::prefix::ip_of;
 
-/// Who counts as one: an address cut to its prefix, in a quota group. The words are the address
-/// bytes as they lie in memory.
+/// A source: an address cut to its prefix, in a quota group. The words are the address bytes as
+/// they lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub(crate) words: [u64; 2],
     pub(crate) group: u32,
 }
 
-/// How addresses are cut and hashed: what the program was loaded with.
+/// Masks and seed by which addresses are cut and hashed, as the program was loaded with them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keying {
     seed: u64,
@@ -23,13 +23,13 @@ pub(crate) struct Keying {
     bucket_mask: u32,
 }
 
-/// Where a source's slot can be.
+/// The two buckets that a source's slot can be in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) tag: u32,
     pub(crate) first: u32,
     pub(crate) second: u32,
-    /// Which of the locks guards this source.
+    /// Number of the lock that guards this source.
     pub(crate) stripe: u16,
 }
 
@@ -88,7 +88,7 @@ impl Keying {
         source
     }
 
-    /// Whether what the other one cuts to a source lies in one source of this one.
+    /// Whether each source as `other` cuts addresses lies within one source as this one cuts them.
     pub(crate) fn covers(&self, other: &Keying) -> bool {
         self.v4_mask & other.v4_mask == self.v4_mask
             && self.v6_mask[0] & other.v6_mask[0] == self.v6_mask[0]

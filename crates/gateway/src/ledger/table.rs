@@ -23,18 +23,18 @@ fn bytes(buckets: u32) -> usize {
     (buckets as usize + 1) * BUCKET
 }
 
-/// Where a source's slot is. It stays there until the count is zero.
+/// Place of a source's slot in the table. It stays there until the count is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     bucket: u32,
     index: u32,
 }
 
-/// Where a connection is counted: what [`Table::add`] gives and [`Table::remove`] takes.
+/// Place at which a connection is counted: what [`Table::add`] gives and [`Table::remove`] takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held {
     slot: Slot,
-    /// Which of the locks guards its source.
+    /// Number of the lock that guards the source.
     stripe: u16,
 }
 
@@ -103,8 +103,8 @@ impl Memory {
         Source { words: words.map(|word| word.load(Relaxed)), group: group.load(Relaxed) }
     }
 
-    /// Where the connections are counted that were ever opened by the sources of this place (and by
-    /// few others); docs/policy.md, "Attempts under way".
+    /// Counter of the connections ever opened by the sources of this place (and by few others);
+    /// docs/policy.md, "Attempts under way".
     fn opened(&self, place: &Place) -> &AtomicU32 {
         let (bucket, cell) = (self.bucket(place.first), place.cell());
         atomic!(AtomicU32, bucket, slot[cell].opened)

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// How often an expired entry gives way to the next shorter prefix before the search ends.
+/// Number of times an expired entry gives way to the next shorter prefix before the search ends.
 const MAX_GIVES_WAY: usize = 4;
 
-/// What a list says about a source.
+/// Treatment of a source by the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclAction {
     /// Drop everything from it.
@@ -18,7 +18,7 @@ pub enum AclAction {
 /// One prefix on a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// What to do with sources under the prefix.
+    /// Treatment of sources under the prefix.
     pub action: AclAction,
     /// The first nanosecond at which the entry no longer holds; 0: it never expires.
     pub expires_ns: u64,
@@ -67,8 +67,8 @@ impl Acl {
         }
     }
 
-    /// What the lists say about `addr` at `now`: the longest prefix that has not expired, where at
-    /// most four expired ones are passed over.
+    /// Treatment of `addr` at `now` by the lists: that of the longest prefix that has not expired,
+    /// where at most four expired ones are passed over.
     pub fn look_up(&self, addr: IpAddr, now: u64) -> Option<AclAction> {
         let matching: Vec<AclEntry> = match addr {
             IpAddr::V4(addr) => (0..=32)

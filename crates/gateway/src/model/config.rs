@@ -1,9 +1,9 @@
-//! What an operator sets: services, listeners, and the options of the gateway as a whole.
+//! Configuration by an operator: services, listeners, and the options of the gateway as a whole.
 
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What happens to a source at its connection limit.
+/// Treatment of a source at its connection limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaPolicy {
     /// At the limit, refuse what opens a connection.
@@ -15,7 +15,7 @@ pub enum QuotaPolicy {
     Underway,
 }
 
-/// What happens to later fragments of datagrams to a service.
+/// Treatment of later fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
     /// They pass untouched.
@@ -44,9 +44,9 @@ pub struct Service {
     pub group: u32,
     /// Connections a source may hold; 0: any number.
     pub max_connections: u32,
-    /// What happens at the limit.
+    /// Treatment of a source at the limit.
     pub policy: QuotaPolicy,
-    /// What happens to later fragments.
+    /// Treatment of later fragments.
     pub fragments: FragmentPolicy,
     /// New connections from one source.
     pub new_per_source: Rate,
@@ -108,11 +108,11 @@ impl Listener {
 pub struct Config {
     /// The services; the index is the service's number.
     pub services: Vec<Service>,
-    /// Which listener belongs to which service (by number; one that does not exist is disabled).
+    /// The listeners, each with its service's number; one that does not exist is disabled.
     pub listeners: Vec<(Listener, usize)>,
-    /// How many leading bits of an IPv4 address make a source, at most 32.
+    /// Leading bits of an IPv4 address that make a source, at most 32.
     pub v4_prefix_len: u8,
-    /// How many leading bits of an IPv6 address make a source, at most 128.
+    /// Leading bits of an IPv6 address that make a source, at most 128.
     pub v6_prefix_len: u8,
     /// Drop packets with more IPv6 extension headers than are walked.
     pub drop_deep_headers: bool,

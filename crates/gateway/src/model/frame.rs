@@ -16,7 +16,7 @@ const IPV4_MIN_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 
-/// What tells the fragments of one datagram from those of another.
+/// Key that tells the fragments of one datagram from those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
     /// Source address.
@@ -51,13 +51,13 @@ pub struct Datagram<'a> {
     pub dport: u16,
     /// Set on a first fragment (offset 0, more fragments to come).
     pub first_fragment: Option<FragmentKey>,
-    /// What the IP length leaves for UDP, its header included, in bytes.
+    /// Bytes that the IP length leaves for UDP, its header included.
     pub ip_payload_len: usize,
     /// The UDP payload; `None` if the UDP length contradicts the IP length.
     pub payload: Option<Payload<'a>>,
 }
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Nothing the gateway looks at.

@@ -23,13 +23,13 @@ const MIN_OPENING_DCID: usize = 8;
 pub struct Verdict {
     /// The service's number.
     pub service: usize,
-    /// Why.
+    /// Reason for the verdict.
     pub reason: Reason,
     /// Whether the packet is dropped; never in a dry run.
     pub dropped: bool,
 }
 
-/// What became of a frame.
+/// Result of judging a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Not to a service: passes, uncounted.
@@ -72,7 +72,7 @@ pub struct SourceKey {
     pub scope: u32,
 }
 
-/// What is known of a source.
+/// State of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceState {
     /// Packets to a service, whatever the verdict.
@@ -93,7 +93,7 @@ pub struct SourceState {
     attempts: Attempts,
 }
 
-/// What was counted for a service and a reason.
+/// Counts for a service and a reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     /// Packets.
@@ -104,7 +104,7 @@ pub struct Counter {
     pub dropped: u64,
 }
 
-/// What is counted beside verdicts.
+/// Counts of events other than verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
     /// Entries put into the table of sources.
@@ -118,7 +118,7 @@ pub struct Tallies {
 /// One server process's connection counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// When its owner last gave a sign of life.
+    /// Time of the owner's last sign of life, nanoseconds.
     pub heartbeat_ns: u64,
     /// Connections of each source.
     pub connections: HashMap<SourceKey, u32>,
@@ -134,7 +134,7 @@ struct Attempts {
     /// Those of the period before.
     earlier: u64,
     recent: u64,
-    /// What was opened when last looked at.
+    /// Number of opened connections when last looked at.
     opened_seen: u32,
 }
 
@@ -223,12 +223,12 @@ impl Model {
         &self.sources
     }
 
-    /// What was counted, by service and reason.
+    /// Counts of verdicts, by service and reason.
     pub fn counters(&self) -> &HashMap<(usize, Reason), Counter> {
         &self.counters
     }
 
-    /// What was counted beside verdicts.
+    /// Counts of events other than verdicts.
     pub fn tallies(&self) -> Tallies {
         self.tallies
     }

@@ -1,4 +1,4 @@
-//! What kind of QUIC packet a UDP payload starts with (policy.md section 3).
+//! Kinds of QUIC packets that a UDP payload can start with (policy.md section 3).
 //!
 //! Headers and integers are read by `equic_wire`; what is here is what the policy makes of them, on a
 //! payload of which the frame may hold only the beginning.
@@ -29,14 +29,14 @@ impl<'a> Payload<'a> {
         Payload { data, length: data.len() }
     }
 
-    /// What comes behind the first `n` bytes; `None` if the payload is shorter.
+    /// The payload behind its first `n` bytes; `None` if it is shorter.
     fn behind(self, n: usize) -> Option<Payload<'a>> {
         let length = self.length.checked_sub(n)?;
         Some(Payload { data: self.data.get(n..).unwrap_or(&[]), length })
     }
 }
 
-/// What a service tells the parser.
+/// Settings of a service for the parser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// A zero Fixed Bit is malformed.
@@ -47,7 +47,7 @@ pub struct Rules {
     pub also_client: bool,
 }
 
-/// What may open a connection.
+/// A packet that may open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The version field.
@@ -61,7 +61,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Whether this is an Initial, and not a long header of an unknown version.
+    /// Whether the packet is an Initial, and not a long header of an unknown version.
     pub fn is_initial(&self) -> bool {
         self.version.known().is_some()
     }

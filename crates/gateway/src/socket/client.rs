@@ -25,11 +25,11 @@ use crate::sys::map::{Map, map_info};
 use crate::sys::region::Shared;
 use crate::sys::unix;
 
-/// How long a gateway may take to answer.
+/// Longest time that a gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a busy gateway is asked again, the first time.
+/// Time for which a busy gateway is asked again, the first time.
 const INSIST: Duration = Duration::from_secs(2);
-/// How often a gateway that is gone is looked for, at first and at last.
+/// Time between two attempts to reach a gateway that is gone, at first and at last.
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
@@ -68,7 +68,7 @@ impl Lists {
     }
 }
 
-/// What a gateway gave.
+/// Answer of a gateway that let this server in.
 enum Given {
     Seat(Box<Seat>),
     /// The ledger that was named counts on; this is the new connection.

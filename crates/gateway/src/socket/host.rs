@@ -3,7 +3,7 @@
 //! One thread does it all, and never waits for a peer: messages are read as they come, answers are
 //! sent into a fresh socket's buffer or not at all. What one user may have is bounded: connections
 //! that have not asked yet, requests a second, servers. Descriptors a peer sends are never opened.
-//! Who a peer is, the kernel says (`SO_PEERCRED`).
+//! The kernel says who a peer is (`SO_PEERCRED`).
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +28,7 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::unix::{self, Peer};
 
-/// How long a peer may take to ask.
+/// Longest time that a peer may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Connections that have not asked yet, of all users and of one.
 const WAITING: usize = 64;
@@ -38,7 +38,7 @@ const BURST: f64 = 16.0;
 const INTERVAL: f64 = 0.2;
 /// Connections taken in one turn.
 const TURN: usize = 64;
-/// How often places are looked after.
+/// Time between two looks at the places.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A socket where servers join a gateway of this process. Dropping it ends their membership, and
@@ -81,7 +81,7 @@ struct State {
     listener: OwnedFd,
     control: Control,
     rules: Rules,
-    /// What every server gets to read: control data, services, lists.
+    /// Descriptors that every server gets to read: control data, services, lists.
     shared: [OwnedFd; 4],
     waiting: Vec<Waiting>,
     sessions: Vec<Session>,

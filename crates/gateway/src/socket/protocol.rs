@@ -1,5 +1,5 @@
-//! What is said on the socket: one request, one answer, each one message of a `SOCK_SEQPACKET`
-//! socket, in the machine's byte order. The first three words are the same in every version.
+//! Messages on the socket: one request, one answer, each one message of a `SOCK_SEQPACKET` socket,
+//! in the machine's byte order. The first three words are the same in every version.
 
 use crate::abi;
 use crate::config::{c_name, from_c_name};
@@ -18,11 +18,11 @@ pub(crate) const DESCRIPTORS: usize = 5;
 pub(crate) struct Request {
     /// Id of the ledger it counts in already, if it lost its gateway; else 0.
     pub(crate) ledger: u32,
-    /// What it calls itself.
+    /// The server's name for itself.
     pub(crate) name: String,
 }
 
-/// How the gateway answers.
+/// Status of the gateway's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Status {
@@ -36,19 +36,19 @@ pub(crate) enum Status {
     Busy = 3,
 }
 
-/// What the gateway says.
+/// Answer of the gateway to a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: Status,
     /// Id of the ledger.
     pub(crate) ledger: u32,
-    /// What the program was loaded with.
+    /// Settings that the program was loaded with.
     pub(crate) load: abi::equic_load,
-    /// Why not.
+    /// Reason for a refusal; empty if there is none.
     pub(crate) message: String,
 }
 
-/// What is wrong with a message.
+/// Problem of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
     /// Not a message of this protocol at all.

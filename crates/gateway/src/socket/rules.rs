@@ -1,10 +1,10 @@
-//! Who may join, for which services, and how many at a time.
+//! Rules for joining: users, their services, and how many servers at a time.
 
 use crate::config::{Config, SocketConfig};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// Who may do what.
+/// Rules for peers of the socket.
 #[derive(Debug)]
 pub(super) struct Rules {
     /// Users that may connect; none: whoever can open the socket.

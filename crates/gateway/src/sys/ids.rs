@@ -89,7 +89,7 @@ pub(crate) fn program_fd(id: u32) -> io::Result<Option<OwnedFd>> {
     by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)
 }
 
-/// How often the program with this id ran and for how many nanoseconds, if it still exists.
+/// Runs of the program with this id, and nanoseconds they took, if it still exists.
 pub(crate) fn run_stats(id: u32) -> io::Result<Option<(u64, u64)>> {
     let Some(program) = by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)? else { return Ok(None) };
     let mut info = libbpf_sys::bpf_prog_info::default();
@@ -114,7 +114,7 @@ pub(crate) fn programs_named(name: &str) -> io::Result<Vec<Program>> {
     Ok(all)
 }
 
-/// What the kernel says of a program.
+/// The kernel's information about a program.
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<Program> {
     let mut maps = vec![0u32; 64];
     let mut info = libbpf_sys::bpf_prog_info {
@@ -151,7 +151,7 @@ pub(crate) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<(
     .map(drop)
 }
 
-/// What a link holds; none if it is no XDP link.
+/// Program and interface of a link; none if it is no XDP link.
 pub(crate) fn xdp_link(fd: OwnedFd) -> io::Result<Option<XdpLink>> {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut len = size_of_val(&info) as u32;

@@ -1,4 +1,4 @@
-//! What libbpf and the verifier say while something is loaded.
+//! Messages of libbpf and the verifier while something is loaded.
 
 use std::cell::RefCell;
 use std::sync::Mutex;

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::abi::Pod;
 use crate::sys::check;
 
-/// How many entries are stored by one system call.
+/// Number of entries that are stored by one system call.
 const BATCH: usize = 4096;
 
 /// A hash, trie or array of `K` to `V`. Value types of per-CPU maps go through [`lookup_percpu`].
@@ -57,7 +57,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
         check(returned).map(drop)
     }
 
-    /// Whether there was one.
+    /// Deletes the entry of a key, and says whether there was one.
     pub(crate) fn delete(&self, key: &K) -> io::Result<bool> {
         // SAFETY: the key has the size of this map's (checked in `new`).
         let returned = unsafe {

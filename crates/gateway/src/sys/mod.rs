@@ -33,7 +33,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What this process lacks of the capabilities a gateway needs.
+/// Capabilities that a gateway needs and this process lacks.
 pub(crate) fn lacking_capabilities() -> Vec<&'static str> {
     const NEEDED: [(u32, &str); 4] =
         [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
@@ -103,8 +103,8 @@ fn similar_interfaces(name: &str) -> Vec<String> {
     similar(name, names.iter().map(String::as_str))
 }
 
-/// When a process started, in clock ticks since boot: with its pid, names it for good. None: no
-/// such process in this pid namespace, or it is a zombie.
+/// Start of a process, in clock ticks since boot: with its pid, names it for good. None: no such
+/// process in this pid namespace, or it is a zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     if pid == 0 {
         return None;
@@ -142,7 +142,7 @@ pub(crate) fn random_u64() -> io::Result<u64> {
     if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What a libbpf call returned, as a result: it gives a negative `errno`.
+/// Return value of a libbpf call as a result: a negative one is an `errno`.
 pub(crate) fn check(returned: i32) -> io::Result<i32> {
     if returned < 0 { Err(io::Error::from_raw_os_error(-returned)) } else { Ok(returned) }
 }

@@ -32,7 +32,7 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     std::fs::rename(fresh, path)
 }
 
-/// What has this name.
+/// Descriptor of the object that is pinned at this path.
 pub(crate) fn get(path: &Path) -> io::Result<OwnedFd> {
     let name = c_path(path)?;
     // SAFETY: the name is NUL-terminated and lives through the call.

@@ -97,7 +97,7 @@ impl<T: Pod> Shared<T> {
         self.region.at(0)
     }
 
-    /// How many 8-byte words a value has.
+    /// Number of 8-byte words of a value.
     const WORDS: usize = {
         assert!(size_of::<T>().is_multiple_of(8), "global data is made of whole words");
         size_of::<T>() / 8

@@ -26,7 +26,7 @@ pub(crate) struct Ring {
     page: usize,
     size: u64,
     at: u64,
-    /// Where the consumer was seen, and since when.
+    /// Position at which the consumer was seen, and the time since when.
     seen: (u64, Instant),
 }
 
@@ -92,7 +92,7 @@ impl Ring {
         }
     }
 
-    /// Whether nobody has taken the first record since this began to look.
+    /// Whether nobody has taken the first record since this ring began to look.
     pub(crate) fn is_untouched(&self) -> bool {
         self.consumer().load(Ordering::Acquire) == self.seen.0
     }

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-/// Who connected, as the kernel knows it.
+/// The process that connected, as the kernel knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// 0: in a pid namespace that cannot be seen from here.
@@ -120,7 +120,7 @@ pub(crate) fn wait(sockets: &[BorrowedFd<'_>], patience: Duration) -> io::Result
     Ok(polled.iter().map(|one| one.revents().is_some_and(|seen| !seen.is_empty())).collect())
 }
 
-/// Whether the other side has gone. Reads, and forgets, what it says.
+/// Whether the other side has closed the socket. Reads, and forgets, the bytes it sent.
 pub(crate) fn has_ended(socket: &OwnedFd) -> bool {
     let mut scrap = [0; 16];
     match recv(socket.as_raw_fd(), &mut scrap, MsgFlags::MSG_DONTWAIT) {

@@ -1,5 +1,5 @@
-//! What one packet at a time does not show: CPUs that charge the same bucket at the same time, and
-//! headers outside the frame's linear part.
+//! Tests that one packet at a time cannot do: CPUs that charge the same bucket at the same time,
+//! and headers outside the frame's linear part.
 
 use crate::packets;
 use crate::packets::frame::udp;

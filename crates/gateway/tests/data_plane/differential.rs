@@ -16,7 +16,7 @@ const STEPS: usize = 120;
 /// From so many cases on, every reason must have come up.
 const ENOUGH_CASES: u64 = 500;
 
-/// How the two came apart, if they did.
+/// First difference between the model and the program on a script; none if they agree.
 fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Option<String> {
     let mut verdicts = Vec::new();
     script.play(model, |_, _, seen| verdicts.push(seen));

@@ -23,7 +23,7 @@ use std::time::Instant;
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/program");
 /// Frames of one input: the tables and the reports of both are compared behind so many.
 const FRAMES: u64 = 500;
-/// How often a long run says how far it is.
+/// Number of inputs after which a long run tells its progress.
 const SAY_EVERY: u64 = 500_000;
 
 /// Everything to the service is denied, later fragments too.

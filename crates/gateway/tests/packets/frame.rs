@@ -2,21 +2,21 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-pub const TPID_8021Q: u16 = 0x8100;
-pub const TPID_8021AD: u16 = 0x88a8;
-pub const UDP: u8 = 17;
+pub(crate) const TPID_8021Q: u16 = 0x8100;
+pub(crate) const TPID_8021AD: u16 = 0x88a8;
+pub(crate) const UDP: u8 = 17;
 
-pub const HOP_BY_HOP: u8 = 0;
-pub const ROUTING: u8 = 43;
-pub const FRAGMENT: u8 = 44;
-pub const AUTHENTICATION: u8 = 51;
-pub const DESTINATION_OPTIONS: u8 = 60;
-pub const MOBILITY: u8 = 135;
+pub(crate) const HOP_BY_HOP: u8 = 0;
+pub(crate) const ROUTING: u8 = 43;
+pub(crate) const FRAGMENT: u8 = 44;
+pub(crate) const AUTHENTICATION: u8 = 51;
+pub(crate) const DESTINATION_OPTIONS: u8 = 60;
+pub(crate) const MOBILITY: u8 = 135;
 
 /// An IPv6 extension header: its number, and its Header Extension Length field (for the Fragment
 /// header: nothing).
 #[derive(Clone, Debug)]
-pub enum Extension {
+pub(crate) enum Extension {
     Plain { number: u8, length_field: u8 },
     Fragment { identification: u32, offset_units: u16, more: bool },
 }
@@ -30,7 +30,7 @@ struct FragmentFields {
 
 /// A frame in the making. IPv4 or IPv6 by the addresses.
 #[derive(Clone, Debug)]
-pub struct Packet {
+pub(crate) struct Packet {
     pub src: SocketAddr,
     pub dst: SocketAddr,
     vlans: Vec<u16>,
@@ -50,12 +50,12 @@ pub struct Packet {
 }
 
 /// A UDP packet with this payload.
-pub fn udp(src: &str, dst: &str, payload: Vec<u8>) -> Packet {
+pub(crate) fn udp(src: &str, dst: &str, payload: Vec<u8>) -> Packet {
     udp_between(src.parse().unwrap(), dst.parse().unwrap(), payload)
 }
 
 /// A UDP packet with this payload.
-pub fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) -> Packet {
+pub(crate) fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) -> Packet {
     Packet {
         src,
         dst,
@@ -78,43 +78,43 @@ pub fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) -> Packet
 
 impl Packet {
     /// Adds an inner VLAN tag.
-    pub fn vlan(mut self, tpid: u16) -> Self {
+    pub(crate) fn vlan(mut self, tpid: u16) -> Self {
         self.vlans.push(tpid);
         self
     }
 
     /// Forces the last ethertype.
-    pub fn ethertype(mut self, ethertype: u16) -> Self {
+    pub(crate) fn ethertype(mut self, ethertype: u16) -> Self {
         self.ethertype = Some(ethertype);
         self
     }
 
     /// Forces the IP version field.
-    pub fn version(mut self, version: u8) -> Self {
+    pub(crate) fn version(mut self, version: u8) -> Self {
         self.version = Some(version);
         self
     }
 
     /// Forces the IPv4 header length field.
-    pub fn header_words(mut self, words: u8) -> Self {
+    pub(crate) fn header_words(mut self, words: u8) -> Self {
         self.header_words = Some(words);
         self
     }
 
     /// Adds `words` * 4 bytes of IPv4 options (No-Operation).
-    pub fn ip_options(mut self, words: usize) -> Self {
+    pub(crate) fn ip_options(mut self, words: usize) -> Self {
         self.ip_options = vec![1; words * 4];
         self
     }
 
     /// Sets IPv4 Protocol, or the last Next Header.
-    pub fn protocol(mut self, protocol: u8) -> Self {
+    pub(crate) fn protocol(mut self, protocol: u8) -> Self {
         self.protocol = protocol;
         self
     }
 
     /// Adds `count` extension headers with this number and length field.
-    pub fn extension(mut self, number: u8, length_field: u8, count: usize) -> Self {
+    pub(crate) fn extension(mut self, number: u8, length_field: u8, count: usize) -> Self {
         let header = Extension::Plain { number, length_field };
         self.extensions.extend(std::iter::repeat_n(header, count));
         self
@@ -122,7 +122,7 @@ impl Packet {
 
     /// A fragment: the IPv4 fields, or an IPv6 Fragment header at this place. With an offset, the
     /// payload carries no UDP header.
-    pub fn fragment(mut self, identification: u32, offset_units: u16, more: bool) -> Self {
+    pub(crate) fn fragment(mut self, identification: u32, offset_units: u16, more: bool) -> Self {
         if self.src.is_ipv4() {
             let identification = identification as u16;
             self.v4_fragment = FragmentFields { identification, offset_units, more };
@@ -135,31 +135,31 @@ impl Packet {
     }
 
     /// Forces the UDP length field.
-    pub fn udp_len(mut self, len: u16) -> Self {
+    pub(crate) fn udp_len(mut self, len: u16) -> Self {
         self.udp_len = Some(len);
         self
     }
 
     /// Forces IPv4 Total Length or IPv6 Payload Length.
-    pub fn ip_len(mut self, len: u16) -> Self {
+    pub(crate) fn ip_len(mut self, len: u16) -> Self {
         self.ip_len = Some(len);
         self
     }
 
     /// Adds `n` bytes behind the packet.
-    pub fn padding(mut self, n: usize) -> Self {
+    pub(crate) fn padding(mut self, n: usize) -> Self {
         self.padding = n;
         self
     }
 
     /// Cuts the frame to its first `n` bytes.
-    pub fn cut(mut self, n: usize) -> Self {
+    pub(crate) fn cut(mut self, n: usize) -> Self {
         self.cut = Some(n);
         self
     }
 
     /// The frame.
-    pub fn build(&self) -> Vec<u8> {
+    pub(crate) fn build(&self) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for tpid in &self.vlans {
             frame.extend(tpid.to_be_bytes());

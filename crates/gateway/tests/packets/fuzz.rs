@@ -26,13 +26,13 @@ const GAPS: [u64; 8] =
 
 /// One frame of an input, and the byte that says how much time passes before it.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     pub gap: u8,
     pub frame: Vec<u8>,
 }
 
 /// Puts an input together.
-pub fn encode(config: u8, records: &[Record]) -> Vec<u8> {
+pub(crate) fn encode(config: u8, records: &[Record]) -> Vec<u8> {
     let mut input = vec![config];
     for record in records {
         let length = u16::try_from(record.frame.len()).expect("frames are shorter than 64 KiB");
@@ -44,7 +44,7 @@ pub fn encode(config: u8, records: &[Record]) -> Vec<u8> {
 }
 
 /// Takes an input apart; every sequence of bytes is one.
-pub fn decode(input: &[u8]) -> (u8, Vec<Record>) {
+pub(crate) fn decode(input: &[u8]) -> (u8, Vec<Record>) {
     let Some((config, mut rest)) = input.split_first() else { return (0, Vec::new()) };
     let mut records = Vec::new();
     while let Some(([gap, low, high], tail)) = rest.split_first_chunk() {
@@ -91,7 +91,7 @@ fn script(config: u8) -> Script {
 
 /// Plays inputs to both, loaded once.
 #[derive(Default)]
-pub struct Checker {
+pub(crate) struct Checker {
     model: Model,
     program: Program,
     /// Frames played so far.
@@ -104,7 +104,7 @@ pub struct Checker {
 
 impl Checker {
     /// Says how program and model came apart, if they did.
-    pub fn check(&mut self, input: &[u8]) -> Result<(), String> {
+    pub(crate) fn check(&mut self, input: &[u8]) -> Result<(), String> {
         let (config, records) = decode(input);
         let script = script(config);
         script.play(&mut self.model, |_, _, _| {});
@@ -138,7 +138,7 @@ impl Checker {
     }
 
     /// Takes frames away for as long as the two still come apart.
-    pub fn shrink(&mut self, input: &[u8]) -> Vec<u8> {
+    pub(crate) fn shrink(&mut self, input: &[u8]) -> Vec<u8> {
         let (config, mut records) = decode(input);
         let mut chunk = records.len() / 2;
         while chunk > 0 {
@@ -159,19 +159,19 @@ impl Checker {
 }
 
 /// Makes inputs: frames by the grammar of `random`, and mutated ones of seeds.
-pub struct Generator {
+pub(crate) struct Generator {
     random: Random,
     seeds: Vec<Record>,
 }
 
 impl Generator {
-    pub fn new(seed: u64, seeds: &[Vec<u8>]) -> Generator {
+    pub(crate) fn new(seed: u64, seeds: &[Vec<u8>]) -> Generator {
         let seeds = seeds.iter().flat_map(|input| decode(input).1).collect();
         Generator { random: Random::new(seed), seeds }
     }
 
     /// An input of so many frames.
-    pub fn input(&mut self, frames: u64) -> Vec<u8> {
+    pub(crate) fn input(&mut self, frames: u64) -> Vec<u8> {
         // The named configurations as often as all the others.
         let config = match self.random.byte() {
             named @ 0..128 => named % NAMED,

@@ -1,4 +1,4 @@
-//! What the tests of the data plane share.
+//! Helpers that the tests of the data plane share.
 //!
 //! `frame` and `quic` build packets. A `script::Script` is a configuration and steps (packets,
 //! waits, changes from outside); it is played to a `subject::Subject`, of which there are two: the
@@ -11,24 +11,24 @@
 
 #[path = "../support/ci.rs"]
 mod ci;
-pub mod frame;
-pub mod fuzz;
-pub mod program;
-pub mod quic;
-pub mod random;
-pub mod rows;
-pub mod script;
-pub mod subject;
+pub(crate) mod frame;
+pub(crate) mod fuzz;
+pub(crate) mod program;
+pub(crate) mod quic;
+pub(crate) mod random;
+pub(crate) mod rows;
+pub(crate) mod script;
+pub(crate) mod subject;
 
 /// Prints why the calling test cannot run, or fails where nothing may be skipped.
-pub fn skip(test: &str, why: &str) {
+pub(crate) fn skip(test: &str, why: &str) {
     let message = format!("SKIPPED {test}: {why}");
     assert!(!ci::in_ci(), "{message} (CI is set: nothing may be skipped)");
     eprintln!("\n!!! {message} !!!\n");
 }
 
 /// Loading XDP programs is for root.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // SAFETY: no arguments, no failure.
     unsafe { libc::geteuid() == 0 }
 }

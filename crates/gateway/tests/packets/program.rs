@@ -25,9 +25,9 @@ const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
 /// Services the tests use; the counters of the others stay zero.
 const SERVICES: usize = 4;
 
-/// What is fixed when the program is loaded.
+/// Settings that are fixed when the program is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Load {
+pub(crate) struct Load {
     pub v4_prefix_len: u8,
     pub v6_prefix_len: u8,
     pub drop_deep_headers: bool,
@@ -44,7 +44,7 @@ impl From<&Config> for Load {
 }
 
 /// The program, loaded.
-pub struct Loaded {
+pub(crate) struct Loaded {
     object: Object,
     maps: HashMap<String, MapHandle>,
     ledgers: Vec<MapHandle>,
@@ -56,7 +56,7 @@ pub struct Loaded {
 
 /// A section of the program's global data, in this process's memory: a look-up and an update for
 /// every packet would cost more than the packet.
-pub struct Mapped<T> {
+pub(crate) struct Mapped<T> {
     at: *mut T,
 }
 
@@ -72,7 +72,7 @@ impl<T: abi::Pod> Mapped<T> {
     }
 
     /// For as long as this lives.
-    pub fn as_ptr(&self) -> *mut T {
+    pub(crate) fn as_ptr(&self) -> *mut T {
         self.at
     }
 
@@ -99,14 +99,14 @@ unsafe impl<T: Send> Send for Mapped<T> {}
 
 /// The program as the subject of scripts. Loads itself once for every `Load` it meets.
 #[derive(Default)]
-pub struct Program {
+pub(crate) struct Program {
     loaded: HashMap<Load, Loaded>,
     current: Option<Load>,
     config: Config,
 }
 
 impl Program {
-    pub fn loaded(&mut self) -> &mut Loaded {
+    pub(crate) fn loaded(&mut self) -> &mut Loaded {
         self.loaded.get_mut(&self.current.expect("reset comes first")).unwrap()
     }
 }
@@ -195,23 +195,23 @@ impl Loaded {
         loaded
     }
 
-    pub fn map(&self, name: &str) -> &MapHandle {
+    pub(crate) fn map(&self, name: &str) -> &MapHandle {
         self.maps.get(name).unwrap_or_else(|| panic!("no map {name} in the program"))
     }
 
     /// A descriptor of the program, for several threads.
-    pub fn program_fd(&mut self) -> OwnedFd {
+    pub(crate) fn program_fd(&mut self) -> OwnedFd {
         let program = self.object.progs_mut().next().expect("the object has a program");
         program.as_fd().try_clone_to_owned().expect("a descriptor more")
     }
 
-    /// What `run` writes the clock to.
-    pub fn mapped_control(&self) -> Mapped<abi::equic_control> {
+    /// Memory of the control data that `run` writes the clock to.
+    pub(crate) fn mapped_control(&self) -> Mapped<abi::equic_control> {
         Mapped::of(self.data("control"))
     }
 
     /// The services' buckets.
-    pub fn mapped_rates(&self) -> Mapped<abi::equic_service_rates> {
+    pub(crate) fn mapped_rates(&self) -> Mapped<abi::equic_service_rates> {
         Mapped::of(self.data("rates"))
     }
 
@@ -311,12 +311,12 @@ impl Loaded {
         sum
     }
 
-    pub fn tally(&self, tally: u32) -> u64 {
+    pub(crate) fn tally(&self, tally: u32) -> u64 {
         self.counter(abi::EQUIC_TALLY_BASE + tally).packets
     }
 
     /// Runs the program on a frame.
-    pub fn run(&mut self, frame: &[u8], now: u64) -> Seen {
+    pub(crate) fn run(&mut self, frame: &[u8], now: u64) -> Seen {
         self.control.clock_ns = now;
         self.shared_control.write(self.control);
         let program = self.object.progs_mut().next().expect("the object has a program");
@@ -486,7 +486,7 @@ fn cell_of(source: &SourceKey) -> (u32, usize) {
 }
 
 /// One source for all that share a cell.
-pub fn cell(source: &SourceKey) -> SourceKey {
+pub(crate) fn cell(source: &SourceKey) -> SourceKey {
     let (bucket, cell) = cell_of(source);
     SourceKey { addr: [0; 16], scope: bucket * 8 + cell as u32 }
 }
@@ -596,7 +596,7 @@ impl Subject for Program {
 
 impl Program {
     /// The report of a program that several CPUs may have run at once.
-    pub fn report_contended(&mut self) -> Report {
+    pub(crate) fn report_contended(&mut self) -> Report {
         let loaded = self.loaded();
         let mut report = Report::default();
         for service in 0..SERVICES {
@@ -633,7 +633,7 @@ impl Program {
 
 /// Runs a program on a frame, so many times, with so many bytes of it in its linear part (none: as
 /// the kernel likes): the last action.
-pub fn test_run(
+pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],
     repeat: u32,

@@ -1,11 +1,11 @@
 //! Builds QUIC packets as they look from outside: nothing is encrypted, the bodies are zeros.
 
-pub const V1: u32 = 1;
-pub const V2: u32 = 0x6b33_43cf;
-pub const UNKNOWN: u32 = 0xff00_001d;
+pub(crate) const V1: u32 = 1;
+pub(crate) const V2: u32 = 0x6b33_43cf;
+pub(crate) const UNKNOWN: u32 = 0xff00_001d;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Initial,
     ZeroRtt,
     Handshake,
@@ -14,7 +14,7 @@ pub enum Kind {
 
 /// A long-header packet in the making.
 #[derive(Clone, Debug)]
-pub struct Long {
+pub(crate) struct Long {
     pub kind: Kind,
     pub version: u32,
     pub dcid: Vec<u8>,
@@ -28,11 +28,11 @@ pub struct Long {
 }
 
 /// The client's first choice of a Destination Connection ID in these tests.
-pub const DCID: [u8; 8] = [0xd0, 1, 2, 3, 4, 5, 6, 7];
+pub(crate) const DCID: [u8; 8] = [0xd0, 1, 2, 3, 4, 5, 6, 7];
 /// The client's Source Connection ID in these tests.
-pub const SCID: [u8; 5] = [0x50, 1, 2, 3, 4];
+pub(crate) const SCID: [u8; 5] = [0x50, 1, 2, 3, 4];
 /// The server's choice in these tests.
-pub const SERVER_CID: [u8; 4] = [0x5e, 1, 2, 3];
+pub(crate) const SERVER_CID: [u8; 4] = [0x5e, 1, 2, 3];
 
 fn long(kind: Kind, body: usize) -> Long {
     Long {
@@ -50,92 +50,92 @@ fn long(kind: Kind, body: usize) -> Long {
 }
 
 /// An Initial with 40 bytes of packet number and protected payload.
-pub fn initial() -> Long {
+pub(crate) fn initial() -> Long {
     long(Kind::Initial, 40)
 }
 
 /// A Handshake packet.
-pub fn handshake() -> Long {
+pub(crate) fn handshake() -> Long {
     long(Kind::Handshake, 40)
 }
 
 /// A 0-RTT packet.
-pub fn zero_rtt() -> Long {
+pub(crate) fn zero_rtt() -> Long {
     long(Kind::ZeroRtt, 40)
 }
 
 /// A Retry packet.
-pub fn retry() -> Long {
+pub(crate) fn retry() -> Long {
     long(Kind::Retry, 32)
 }
 
 /// A short-header packet of `len` bytes.
-pub fn short(len: usize) -> Vec<u8> {
+pub(crate) fn short(len: usize) -> Vec<u8> {
     let mut packet = vec![0x41; len.min(1)];
     packet.resize(len, 0x11);
     packet
 }
 
 /// A Version Negotiation packet.
-pub fn version_negotiation() -> Vec<u8> {
+pub(crate) fn version_negotiation() -> Vec<u8> {
     let mut packet = vec![0x80, 0, 0, 0, 0, 4, 1, 2, 3, 4, 0];
     packet.extend(V1.to_be_bytes());
     packet
 }
 
 impl Long {
-    pub fn v2(mut self) -> Self {
+    pub(crate) fn v2(mut self) -> Self {
         self.version = V2;
         self
     }
 
-    pub fn version(mut self, version: u32) -> Self {
+    pub(crate) fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
-    pub fn dcid(mut self, dcid: &[u8]) -> Self {
+    pub(crate) fn dcid(mut self, dcid: &[u8]) -> Self {
         self.dcid = dcid.to_vec();
         self
     }
 
-    pub fn scid(mut self, scid: &[u8]) -> Self {
+    pub(crate) fn scid(mut self, scid: &[u8]) -> Self {
         self.scid = scid.to_vec();
         self
     }
 
     /// Zeros as IDs, of these lengths.
-    pub fn cid_lens(mut self, dcid: usize, scid: usize) -> Self {
+    pub(crate) fn cid_lens(mut self, dcid: usize, scid: usize) -> Self {
         self.dcid = vec![0xcd; dcid];
         self.scid = vec![0xcc; scid];
         self
     }
 
-    pub fn token(mut self, len: usize) -> Self {
+    pub(crate) fn token(mut self, len: usize) -> Self {
         self.token = vec![0x70; len];
         self
     }
 
     /// Forces the Token Length field.
-    pub fn token_len(mut self, len: u64) -> Self {
+    pub(crate) fn token_len(mut self, len: u64) -> Self {
         self.token_len = Some(len);
         self
     }
 
     /// Forces the Length field.
-    pub fn length(mut self, length: u64) -> Self {
+    pub(crate) fn length(mut self, length: u64) -> Self {
         self.length = Some(length);
         self
     }
 
     /// Packet number and protected payload: `len` bytes.
-    pub fn body(mut self, len: usize) -> Self {
+    pub(crate) fn body(mut self, len: usize) -> Self {
         self.body = len;
         self
     }
 
     /// Chooses the body so that the packet has `len` bytes, if its header is not longer.
-    pub fn fill(mut self, len: usize) -> Self {
+    pub(crate) fn fill(mut self, len: usize) -> Self {
         self.body = 0;
         // The Length field grows with the body: aim with 8-byte lengths, or come near and correct.
         for _ in 0..3 {
@@ -146,19 +146,19 @@ impl Long {
     }
 
     /// Clears the Fixed Bit (RFC 9287).
-    pub fn greased(mut self) -> Self {
+    pub(crate) fn greased(mut self) -> Self {
         self.greased = true;
         self
     }
 
     /// Writes every varint with 8 bytes.
-    pub fn wide_varints(mut self) -> Self {
+    pub(crate) fn wide_varints(mut self) -> Self {
         self.wide_varints = true;
         self
     }
 
     /// The packet.
-    pub fn build(&self) -> Vec<u8> {
+    pub(crate) fn build(&self) -> Vec<u8> {
         let kind = match self.kind {
             Kind::Initial => 0,
             Kind::ZeroRtt => 1,
@@ -196,12 +196,12 @@ impl Long {
 }
 
 /// The packets one behind the other.
-pub fn datagram(packets: &[Long]) -> Vec<u8> {
+pub(crate) fn datagram(packets: &[Long]) -> Vec<u8> {
     packets.iter().flat_map(Long::build).collect()
 }
 
 /// The packets, and zeros up to `len` bytes.
-pub fn padded(packets: &[Long], len: usize) -> Vec<u8> {
+pub(crate) fn padded(packets: &[Long], len: usize) -> Vec<u8> {
     let mut payload = datagram(packets);
     payload.resize(len.max(payload.len()), 0);
     payload

@@ -43,12 +43,12 @@ const LISTENERS: [&str; 8] = [
 const V4_PREFIXES: [u8; 6] = [0, 8, 16, 24, 31, 32];
 const V6_PREFIXES: [u8; 7] = [0, 16, 32, 48, 64, 127, 128];
 
-/// How the variants of the program differ that have to be loaded each: v4 and v6 prefix lengths,
-/// and whether deep headers are dropped.
+/// Variants of the program that have to be loaded each: v4 and v6 prefix lengths, and whether deep
+/// headers are dropped.
 const LOADS: [(u8, u8, bool); 3] = [(32, 64, false), (24, 128, true), (31, 48, false)];
 
 /// The seed from EQUIC_SEED, or a new one, printed either way.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::rng().random_range(0..1 << 32),
@@ -58,18 +58,18 @@ pub fn seed() -> u64 {
 }
 
 /// The number of cases from EQUIC_CASES.
-pub fn cases(default: u64) -> u64 {
+pub(crate) fn cases(default: u64) -> u64 {
     std::env::var("EQUIC_CASES")
         .map_or(default, |cases| cases.parse().expect("EQUIC_CASES is a number"))
 }
 
 /// The source of everything random.
-pub struct Random {
+pub(crate) struct Random {
     rng: StdRng,
 }
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Random { rng: StdRng::seed_from_u64(seed) }
     }
 
@@ -77,16 +77,16 @@ impl Random {
         self.rng.random_range(0..100) < percent
     }
 
-    pub fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         self.rng.random()
     }
 
-    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from.choose(&mut self.rng).expect("nothing to pick from").clone()
     }
 
     /// A configuration and `len` steps.
-    pub fn script(&mut self, len: usize) -> Script {
+    pub(crate) fn script(&mut self, len: usize) -> Script {
         let mut script = case("random");
         script.config = self.config();
         for _ in 0..len {
@@ -96,7 +96,7 @@ impl Random {
         script
     }
 
-    pub fn config(&mut self) -> Config {
+    pub(crate) fn config(&mut self) -> Config {
         let services: Vec<Service> =
             (0..self.rng.random_range(1..=3)).map(|_| self.service()).collect();
         let mut listeners = Vec::new();
@@ -220,7 +220,7 @@ impl Random {
     }
 
     /// A frame, most often one to a service.
-    pub fn frame(&mut self) -> Vec<u8> {
+    pub(crate) fn frame(&mut self) -> Vec<u8> {
         let mut frame = self.packet().build();
         if self.chance(8) {
             self.mutate(&mut frame, 14);
@@ -229,7 +229,7 @@ impl Random {
     }
 
     /// A frame of random bytes, or one changed in a few places.
-    pub fn garbage(&mut self) -> Vec<u8> {
+    pub(crate) fn garbage(&mut self) -> Vec<u8> {
         if self.chance(25) {
             let len = self.rng.random_range(14..200);
             return self.bytes(len);
@@ -248,7 +248,7 @@ impl Random {
     }
 
     /// Changes bytes near the front, or cuts the end off, but leaves `min` bytes.
-    pub fn mutate(&mut self, bytes: &mut Vec<u8>, min: usize) {
+    pub(crate) fn mutate(&mut self, bytes: &mut Vec<u8>, min: usize) {
         if bytes.is_empty() {
             return;
         }

@@ -6,12 +6,12 @@ use equic_gateway::model::{AclAction, AclEntry, Config, Listener, Service};
 use equic_gateway::reason::Reason;
 use std::net::{IpAddr, SocketAddr};
 
-pub const SECOND: u64 = 1_000_000_000;
-/// When every script starts.
-pub const START: u64 = 1_000 * SECOND;
+pub(crate) const SECOND: u64 = 1_000_000_000;
+/// Time at which every script starts, nanoseconds.
+pub(crate) const START: u64 = 1_000 * SECOND;
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     Packet(Vec<u8>),
     /// Nanoseconds pass.
     Wait(u64),
@@ -49,9 +49,9 @@ pub enum Step {
     DryRun(bool),
 }
 
-/// What a row of a table expects of a packet.
+/// Outcome that a row of a table expects of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub(crate) enum Expected {
     /// It is to service 0: the reason, and whether it is really dropped.
     Verdict(Reason, bool),
     /// It is to another service, and passes or is dropped as the reason says.
@@ -69,7 +69,7 @@ impl From<Reason> for Expected {
 }
 
 impl Expected {
-    pub fn seen(self) -> Seen {
+    pub(crate) fn seen(self) -> Seen {
         let (dropped, verdict) = match self {
             Expected::Verdict(reason, dropped) => (dropped, Some((0, reason))),
             Expected::Of(service, reason) => (reason.drops(), Some((service, reason))),
@@ -82,14 +82,14 @@ impl Expected {
 
 /// One row of a table: a configuration, steps, and what is expected of every packet.
 #[derive(Clone, Debug)]
-pub struct Script {
+pub(crate) struct Script {
     pub what: String,
     pub config: Config,
     pub steps: Vec<(Step, Option<Expected>)>,
 }
 
 /// Service 0 listens on port 443 of every address, both families.
-pub fn case(what: &str) -> Script {
+pub(crate) fn case(what: &str) -> Script {
     let listen = |addr: &str| Listener { addr: addr.parse().unwrap(), port: 443 };
     let config = Config {
         services: vec![Service::default()],
@@ -103,13 +103,13 @@ pub fn case(what: &str) -> Script {
 
 impl Script {
     /// Changes service 0 of the initial configuration.
-    pub fn service(mut self, change: impl FnOnce(&mut Service)) -> Self {
+    pub(crate) fn service(mut self, change: impl FnOnce(&mut Service)) -> Self {
         change(&mut self.config.services[0]);
         self
     }
 
     /// Adds a service with listeners of its own.
-    pub fn another_service(mut self, service: Service, listeners: &[&str]) -> Self {
+    pub(crate) fn another_service(mut self, service: Service, listeners: &[&str]) -> Self {
         let number = self.config.services.len();
         self.config.services.push(service);
         for listener in listeners {
@@ -120,7 +120,7 @@ impl Script {
     }
 
     /// Changes the initial configuration.
-    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
         self
     }
@@ -131,29 +131,34 @@ impl Script {
     }
 
     /// A packet arrives.
-    pub fn packet(self, packet: Packet, expected: impl Into<Expected>) -> Self {
+    pub(crate) fn packet(self, packet: Packet, expected: impl Into<Expected>) -> Self {
         self.frame(packet.build(), expected)
     }
 
     /// So many times the same packet, each with the same verdict.
-    pub fn packets(mut self, n: usize, packet: &Packet, expected: impl Into<Expected>) -> Self {
+    pub(crate) fn packets(
+        mut self,
+        n: usize,
+        packet: &Packet,
+        expected: impl Into<Expected>,
+    ) -> Self {
         let step = (Step::Packet(packet.build()), Some(expected.into()));
         self.steps.extend(std::iter::repeat_n(step, n));
         self
     }
 
     /// A frame arrives.
-    pub fn frame(mut self, frame: Vec<u8>, expected: impl Into<Expected>) -> Self {
+    pub(crate) fn frame(mut self, frame: Vec<u8>, expected: impl Into<Expected>) -> Self {
         self.steps.push((Step::Packet(frame), Some(expected.into())));
         self
     }
 
-    pub fn wait(self, ns: u64) -> Self {
+    pub(crate) fn wait(self, ns: u64) -> Self {
         self.step(Step::Wait(ns))
     }
 
     /// `prefix` like "10.0.0.0/8"; `expires_ns` counts from the start, 0 is never.
-    pub fn list(self, action: AclAction, prefix: &str, expires_ns: u64) -> Self {
+    pub(crate) fn list(self, action: AclAction, prefix: &str, expires_ns: u64) -> Self {
         let (addr, len) = prefix.split_once('/').unwrap();
         let expires_ns = if expires_ns == 0 { 0 } else { START + expires_ns };
         self.step(Step::List {
@@ -163,48 +168,48 @@ impl Script {
         })
     }
 
-    pub fn deny(self, prefix: &str) -> Self {
+    pub(crate) fn deny(self, prefix: &str) -> Self {
         self.list(AclAction::Deny, prefix, 0)
     }
 
-    pub fn allow(self, prefix: &str) -> Self {
+    pub(crate) fn allow(self, prefix: &str) -> Self {
         self.list(AclAction::Allow, prefix, 0)
     }
 
-    pub fn unlist(self, prefix: &str) -> Self {
+    pub(crate) fn unlist(self, prefix: &str) -> Self {
         let (addr, len) = prefix.split_once('/').unwrap();
         let (addr, prefix_len) = (addr.parse().unwrap(), len.parse().unwrap());
         self.step(Step::List { addr, prefix_len, entry: None })
     }
 
-    pub fn connections(self, ledger: usize, source: &str, count: u32) -> Self {
+    pub(crate) fn connections(self, ledger: usize, source: &str, count: u32) -> Self {
         let source = source.parse().unwrap();
         self.step(Step::Connections { ledger, source, group: 0, count })
     }
 
     /// Handshakes of a source have completed; whether they still are open, `connections` says.
-    pub fn opened(self, ledger: usize, source: &str, more: u32) -> Self {
+    pub(crate) fn opened(self, ledger: usize, source: &str, more: u32) -> Self {
         let source = source.parse().unwrap();
         self.step(Step::Opened { ledger, source, group: 0, more })
     }
 
-    pub fn heartbeat(self, ledger: usize) -> Self {
+    pub(crate) fn heartbeat(self, ledger: usize) -> Self {
         self.step(Step::Heartbeat { ledger })
     }
 
     /// Configures service 0 anew while running, starting from its initial configuration.
-    pub fn live(self, change: impl FnOnce(&mut Service)) -> Self {
+    pub(crate) fn live(self, change: impl FnOnce(&mut Service)) -> Self {
         let mut service = self.config.services[0].clone();
         change(&mut service);
         self.step(Step::Service { number: 0, service })
     }
 
-    pub fn dry_run(self, on: bool) -> Self {
+    pub(crate) fn dry_run(self, on: bool) -> Self {
         self.step(Step::DryRun(on))
     }
 
     /// Plays the script; says where and how the subject did not do what was expected.
-    pub fn check(&self, name: &str, subject: &mut dyn Subject) -> Vec<String> {
+    pub(crate) fn check(&self, name: &str, subject: &mut dyn Subject) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut index = 0;
         self.play(subject, |step, expected, seen| {
@@ -223,7 +228,7 @@ impl Script {
     }
 
     /// Plays the script and shows every step's outcome.
-    pub fn play(
+    pub(crate) fn play(
         &self,
         subject: &mut dyn Subject,
         mut show: impl FnMut(&Step, Option<Expected>, Option<Seen>),
@@ -241,7 +246,7 @@ impl Script {
 }
 
 /// 16 bytes a line; long frames lose their middle.
-pub fn hexdump(frame: &[u8]) -> String {
+pub(crate) fn hexdump(frame: &[u8]) -> String {
     let line = |(i, chunk): (usize, &[u8])| {
         let bytes: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("    {:04x}  {}\n", i * 16, bytes.join(" "))

@@ -1,21 +1,21 @@
-//! What can be played a script: the reference model, or the real program.
+//! Subjects that can be played a script: the reference model, or the real program.
 
 use super::script::Step;
 use equic_gateway::model::{Config, Counter, Ledger, Model, Outcome, SourceKey, Tallies};
 use equic_gateway::reason::Reason;
 use std::collections::BTreeMap;
 
-/// What became of one packet.
+/// Outcome of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub dropped: bool,
     /// Service and reason, if it was to a service.
     pub verdict: Option<(usize, Reason)>,
 }
 
-/// What is known of a source, without the buckets.
+/// State of a source, without the buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceReport {
+pub(crate) struct SourceReport {
     pub packets: u64,
     pub bytes: u64,
     pub drops: u64,
@@ -24,15 +24,15 @@ pub struct SourceReport {
     pub last_reason: Reason,
 }
 
-/// What was counted.
+/// Counters and tables after a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     pub counters: BTreeMap<(usize, Reason), Counter>,
     pub sources: BTreeMap<SourceKey, SourceReport>,
     pub tallies: Tallies,
 }
 
-pub trait Subject {
+pub(crate) trait Subject {
     /// Forgets everything and starts with this configuration.
     fn reset(&mut self, config: &Config);
     /// Takes one step; says what became of the packet, if the step is one.

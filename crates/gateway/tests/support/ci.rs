@@ -4,11 +4,11 @@
 use std::ffi::OsStr;
 
 /// Whether this is continuous integration, where nothing may be skipped.
-pub fn in_ci() -> bool {
+pub(crate) fn in_ci() -> bool {
     is_set(std::env::var_os("CI").as_deref())
 }
 
 /// The rule: `CI` is set, and neither empty nor `0` nor `false`.
-pub fn is_set(ci: Option<&OsStr>) -> bool {
+pub(crate) fn is_set(ci: Option<&OsStr>) -> bool {
     ci.is_some_and(|value| !["", "0", "false"].iter().any(|no| value == *no))
 }

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use equic_gateway::Config;
 
-pub const SERVER_V4: &str = "192.0.2.200:4433";
+pub(crate) const SERVER_V4: &str = "192.0.2.200:4433";
 const SERVER_V6: &str = "[2001:db8:5::1]:4433";
 const ROLE: &str = "EQUIC_TEST_ROLE";
 const NAME: &str = "EQUIC_TEST_NAME";
 
-/// Whether this is root. If not, says so loudly, and in CI fails.
-pub fn root() -> bool {
+/// Whether the test runs as root. If not, says so loudly, and in CI fails.
+pub(crate) fn root() -> bool {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } == 0 {
         return true;
@@ -29,7 +29,7 @@ pub fn root() -> bool {
 }
 
 /// Runs a test in a fresh network namespace with `lo`, `veth0` and `veth1`.
-pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if !root() {
         return;
     }
@@ -49,20 +49,20 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
 }
 
 /// Runs `ip` in this thread's namespace: what it printed.
-pub fn ip(args: &[&str]) -> String {
+pub(crate) fn ip(args: &[&str]) -> String {
     let out = Command::new("ip").args(args).output().expect("ip is installed");
     assert!(out.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 /// A name no other gateway on this machine has.
-pub fn unique(what: &str) -> String {
+pub(crate) fn unique(what: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}-{}-{what}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A small gateway for port 4433.
-pub fn config(what: &str) -> Config {
+pub(crate) fn config(what: &str) -> Config {
     let mut config = Config::for_port(4433);
     config.gateway.name = unique(what);
     (config.gateway.sources, config.gateway.handshakes, config.gateway.ledger_sources) =
@@ -70,23 +70,34 @@ pub fn config(what: &str) -> Config {
     config
 }
 
-/// Waits for a condition, up to 20 seconds.
-pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
+/// Far more than anything here takes: reaching it means that it never comes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for a condition.
+pub(crate) fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
+    await_some(what, || condition().then_some(()));
+}
+
+/// Waits for what there is to come.
+pub(crate) fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// This test binary once more, in a role of the test `child`.
-pub struct Child {
+pub(crate) struct Child {
     process: Mutex<std::process::Child>,
     stdout: Mutex<BufReader<ChildStdout>>,
 }
 
 impl Child {
-    pub fn start(role: &str, name: &str) -> Child {
+    pub(crate) fn start(role: &str, name: &str) -> Child {
         let mut process = Command::new(std::env::current_exe().expect("it runs"))
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
@@ -99,12 +110,12 @@ impl Child {
         Child { process: Mutex::new(process), stdout: Mutex::new(stdout) }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.lock().unwrap().id()
     }
 
     /// Waits until it has said that it is ready.
-    pub fn ready(&self) {
+    pub(crate) fn ready(&self) {
         let mut stdout = self.stdout.lock().unwrap();
         let mut line = String::new();
         while !line.contains("READY") {
@@ -117,19 +128,19 @@ impl Child {
         }
     }
 
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.process.lock().unwrap().try_wait().expect("it can be waited for").is_none()
     }
 
     /// SIGKILL.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let mut process = self.process.lock().unwrap();
         process.kill().expect("it can be killed");
         process.wait().expect("it can be waited for");
     }
 
-    /// What it prints until it ends.
-    pub fn output(&self) -> String {
+    /// Output of the process until it ends.
+    pub(crate) fn output(&self) -> String {
         let mut text = String::new();
         self.stdout.lock().unwrap().read_to_string(&mut text).expect("it can be read");
         text
@@ -145,37 +156,37 @@ impl Drop for Child {
 }
 
 /// In a child: its role and the gateway's name.
-pub fn role() -> Option<(String, String)> {
+pub(crate) fn role() -> Option<(String, String)> {
     Some((std::env::var(ROLE).ok()?, std::env::var(NAME).ok()?))
 }
 
 /// In a child: says READY, then waits for the parent to end it or to close the pipe.
-pub fn say_ready_and_wait() {
+pub(crate) fn say_ready_and_wait() {
     println!("READY");
     std::io::stdout().flush().expect("the parent reads");
     let _ = std::io::stdin().read(&mut [0; 1]);
 }
 
 /// Becomes nobody, for good.
-pub fn drop_privileges() {
+pub(crate) fn drop_privileges() {
     // SAFETY: changes the credentials of this process, a child that exists for that.
     let changed = unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 };
     assert!(changed, "setuid: {}", std::io::Error::last_os_error());
 }
 
 /// Opening Initials of one client: every one has new connection IDs.
-pub struct Initial {
+pub(crate) struct Initial {
     from: SocketAddr,
     number: u64,
 }
 
 impl Initial {
-    pub fn from(from: &str) -> Initial {
+    pub(crate) fn from(from: &str) -> Initial {
         Initial { from: from.parse().expect("an address"), number: 1 }
     }
 
     /// A frame of 1,200 bytes of payload.
-    pub fn next(&mut self) -> Vec<u8> {
+    pub(crate) fn next(&mut self) -> Vec<u8> {
         self.number += 1;
         let mut quic = vec![0xc3, 0, 0, 0, 1, 8];
         quic.extend(self.number.to_be_bytes()); // Destination Connection ID
@@ -192,7 +203,7 @@ impl Initial {
 }
 
 /// An Ethernet frame with a UDP datagram. Checksums are zero: the program does not look at them.
-pub fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() + 8) as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     match (from.ip(), to.ip()) {
@@ -220,8 +231,8 @@ pub fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Where a section of an ELF64 file starts.
-pub fn section(elf: &[u8], name: &str) -> usize {
+/// Offset at which a section of an ELF64 file starts.
+pub(crate) fn section(elf: &[u8], name: &str) -> usize {
     let u16_at =
         |at: usize| usize::from(u16::from_le_bytes(elf[at..at + 2].try_into().expect("2 bytes")));
     let u32_at =

@@ -28,7 +28,7 @@ pub(super) struct OpenedShort {
     pub(super) content: Opened,
 }
 
-/// What one side sends.
+/// State for reading what one side of a connection sends.
 #[derive(Default)]
 struct Side {
     initial: Messages,

@@ -10,8 +10,8 @@ pub struct KeyLog {
 }
 
 impl KeyLog {
-    /// What the files hold; files that are not there, and lines that are none, are passed over: an
-    /// implementation need not write a key log.
+    /// Reads the key logs in files; files that are not there, and lines that are none, are passed
+    /// over: an implementation need not write a key log.
     pub fn read(files: &[&Path]) -> KeyLog {
         let mut log = KeyLog::default();
         for file in files {
@@ -33,7 +33,7 @@ impl KeyLog {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the key log has no secrets.
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }

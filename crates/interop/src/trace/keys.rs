@@ -60,7 +60,7 @@ impl Suite {
     }
 }
 
-/// What one side protects the packets of a space with.
+/// Secret and keys with which one side protects the packets of a space.
 pub(super) struct Keys {
     suite: Suite,
     version: KnownVersion,

@@ -1,5 +1,4 @@
-//! What two implementations said to each other: the relay's records, taken apart and, with a key log,
-//! decrypted.
+//! Packets between two implementations: the relay's records, taken apart and, with a key log, decrypted.
 //!
 //! `keys`: from secrets to keys. `tls`: what is asked of handshake messages. `connection`: the state
 //! that reading needs. `text`: the trace for a person to read. A packet that does not open stays in the trace without its content.
@@ -27,25 +26,25 @@ pub use tls::ClientHello;
 /// A packet that came by.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Which way.
+    /// Direction of the packet.
     pub way: Way,
-    /// When it was sent.
+    /// Time at which the packet was sent, since the relay began.
     pub sent: Duration,
-    /// When it arrived, if it arrived as it was.
+    /// Time at which the packet arrived; none if it did not, or not as it was sent.
     pub arrived: Option<Duration>,
-    /// Where the client really is, and which front of the relay it talks to.
+    /// The client's real address, and the number of the relay's front it talks to.
     pub client: (SocketAddr, usize),
-    /// Where the server sees the client.
+    /// Address at which the server sees the client.
     pub seen_as: SocketAddr,
-    /// The number of its datagram; coalesced packets share it.
+    /// Number of the packet's datagram; coalesced packets share it.
     pub datagram: usize,
-    /// Bytes of its datagram.
+    /// Bytes of the packet's datagram.
     pub datagram_len: usize,
-    /// What befell its datagram.
+    /// Fate of the packet's datagram on the link.
     pub fate: Fate,
-    /// ECN bits of its datagram.
+    /// ECN bits of the packet's datagram.
     pub ecn: u8,
-    /// What it is.
+    /// Type of the packet.
     pub kind: Observed,
     /// The version of a long header.
     pub version: Option<u32>,
@@ -57,28 +56,28 @@ pub struct Seen {
     pub token: Vec<u8>,
     /// Bytes of the packet behind its header, as far as that can be told.
     pub payload_len: usize,
-    /// What the keys showed.
+    /// Content as decrypted with the keys; none if the packet could not be opened.
     pub content: Option<Content>,
 }
 
-/// What is in a packet that was opened.
+/// Content of a packet that was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// Which of [`Trace::connections`].
+    /// Index of the packet's connection in [`Trace::connections`].
     pub connection: usize,
-    /// Its packet number.
+    /// The packet number.
     pub number: u64,
     /// The Key Phase of a short header.
     pub key_phase: bool,
-    /// Whether it acknowledges with ECN counts.
+    /// Whether the packet has an ACK frame with ECN counts.
     pub ack_ecn: bool,
     /// PATH_CHALLENGE frames.
     pub challenges: Vec<[u8; 8]>,
     /// PATH_RESPONSE frames.
     pub responses: Vec<[u8; 8]>,
-    /// Whether all its frames are probing ones (RFC 9000 s.9.1).
+    /// Whether all frames of the packet are probing ones (RFC 9000 s.9.1).
     pub probing: bool,
-    /// Whether it has a CONNECTION_CLOSE frame.
+    /// Whether the packet has a CONNECTION_CLOSE frame.
     pub closes: bool,
     /// Offsets of CRYPTO frames.
     pub crypto: Vec<u64>,
@@ -88,16 +87,16 @@ pub struct Content {
     pub frames: String,
 }
 
-/// What a handshake showed.
+/// Facts about a handshake that its packets showed.
 #[derive(Clone, Debug, Default)]
 pub struct Handshake {
-    /// The client's first words, if they could be read.
+    /// The client's ClientHello, if it could be read.
     pub client_hello: Option<ClientHello>,
     /// Whether the server sent a certificate; none: its Handshake packets could not be read.
     pub certificate: Option<bool>,
     /// Bytes that the server sent in CRYPTO frames of Handshake packets.
     pub server_handshake_bytes: u64,
-    /// How many bidirectional streams the server allowed at first.
+    /// Number of bidirectional streams that the server allowed at first; none if that could not be read.
     pub max_streams_bidi: Option<u64>,
     /// Whether the key log has this connection's secrets.
     pub keys: bool,
@@ -138,8 +137,8 @@ impl Trace {
         self.packets.iter().filter(move |seen| seen.way == way)
     }
 
-    /// How many handshakes servers took part in: a server's ID in its Initials does not change (RFC
-    /// 9000 s.7.2).
+    /// Number of handshakes that servers took part in: a server's ID in its Initials does not
+    /// change (RFC 9000 s.7.2).
     pub fn handshakes(&self) -> usize {
         let ids: BTreeSet<&[u8]> =
             self.of(Way::ToClient, Observed::Initial).map(|seen| &seen.scid[..]).collect();

@@ -16,10 +16,10 @@ pub(super) struct Messages {
     pub(super) end: u64,
 }
 
-/// What a ClientHello offers.
+/// Facts about a ClientHello that the checks need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
-    /// By which a key log names the connection.
+    /// The Random, by which a key log names the connection.
     pub random: Vec<u8>,
     /// Cipher suites, as on the wire.
     pub suites: Vec<u16>,
@@ -38,7 +38,7 @@ impl Messages {
         }
     }
 
-    /// What is there from the beginning without a gap.
+    /// Bytes that are there from the beginning without a gap.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (offset, piece) in &self.pieces {

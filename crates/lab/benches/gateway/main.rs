@@ -1,4 +1,4 @@
-//! What a verdict and a counted connection cost: the first half of `make bench-gateway`.
+//! Cost of a verdict and of a counted connection: the first half of `make bench-gateway`.
 //!
 //! Nanoseconds per packet of the real program, run by BPF_PROG_TEST_RUN, for each way through it, as a
 //! ratio to a program that only passes, measured just before in the same round; and nanoseconds per
@@ -56,7 +56,7 @@ impl Figure {
     }
 }
 
-/// What an open/close pair of the ledger costs.
+/// Cost of an open/close pair of the ledger.
 #[derive(Serialize)]
 struct Pair {
     sources: u32,
@@ -120,7 +120,7 @@ fn tables(costs: &Costs) -> [Table; 2] {
     [program, ledger]
 }
 
-/// Where the workspace keeps results.
+/// Directory in which the workspace keeps results.
 fn out() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/bench-gateway")
 }

@@ -213,9 +213,9 @@ impl Null {
     }
 }
 
-/// What one way through the program costs.
+/// Cost of one way through the program.
 #[derive(Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     pub what: &'static str,
     /// Nanoseconds per packet.
     pub nanos: Figure,
@@ -226,7 +226,7 @@ pub struct Row {
 }
 
 /// Measures every path so often, in random order.
-pub fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -> Result<Vec<Row>> {
+pub(crate) fn measure(rounds: usize, rng: &mut SmallRng, tell: &dyn Fn(usize)) -> Result<Vec<Row>> {
     let null = Null::load()?;
     let mut paths = paths()?;
     let mut order: Vec<usize> = (0..paths.len()).collect();

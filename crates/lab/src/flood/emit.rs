@@ -24,7 +24,7 @@ use crate::plan;
 /// A send may wait this long for room, so that limits and the stop flag are looked at.
 const SEND_WAIT_US: i64 = 50_000;
 
-/// What became of a batch. A batch the kernel had no room for is neither sent nor an error.
+/// Result of sending a batch. A batch the kernel had no room for is neither sent nor an error.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub sent: u64,

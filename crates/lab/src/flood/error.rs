@@ -1,10 +1,10 @@
-//! Why a flood is refused or fails.
+//! Reasons that a flood is refused or fails.
 
 use std::net::IpAddr;
 
 use crate::LabError;
 
-/// Why a flood did not start, or could not go on.
+/// Reason that a flood did not start, or could not go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FloodError {
@@ -19,7 +19,7 @@ pub enum FloodError {
         "refused: this thread's network namespace belongs to no lab; floods run inside a lab only"
     )]
     NotInLab,
-    /// Which namespace is which could not be told.
+    /// The network namespace of the thread could not be told.
     #[error("refused: cannot tell which network namespace this is: {0}")]
     Unknown(String),
     /// The target is not an address of the lab.

@@ -24,7 +24,7 @@ pub fn udp_frame(
     Some([&headers[..length], payload].concat())
 }
 
-/// What the frames of a flood have in common.
+/// Fields that all frames of a flood have in common.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Template {
     pub source_mac: [u8; 6],
@@ -35,7 +35,7 @@ pub(super) struct Template {
 impl Template {
     /// Writes all headers in front of a payload of this length and [`sum`]; returns how many bytes
     /// they are, or `None` as [`udp_frame`] does.
-    pub fn headers(
+    pub(super) fn headers(
         &self,
         out: &mut [u8; MAX_HEADERS],
         source: SocketAddr,

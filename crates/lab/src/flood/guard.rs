@@ -10,16 +10,16 @@ use crate::cleanup::{Identity, identity};
 use crate::state::NETNS_DIR;
 use crate::{Lab, plan};
 
-/// Where the calling thread is.
+/// Network namespace of the calling thread.
 const HERE: &str = "/proc/thread-self/ns/net";
-/// Where the machine's first process is: not in a lab.
+/// Network namespace of the machine's first process, which is in no lab.
 const FIRST: &str = "/proc/1/ns/net";
 /// A parameter the kernel shows in the init namespace only (`net_core_table`), and one it shows in
 /// every namespace.
 const INIT_ONLY: &str = "/proc/sys/net/core/dev_weight";
 const EVERYWHERE: &str = "/proc/sys/net/core/somaxconn";
 
-/// What the calling thread can find out about where it is.
+/// Facts that the calling thread can find out about the namespace it is in.
 #[derive(Debug, Clone, Copy)]
 struct Ground {
     here: Option<Identity>,
@@ -46,7 +46,7 @@ impl Ground {
 struct Named {
     name: String,
     identity: Identity,
-    /// Where its lab was built from.
+    /// Namespace that the lab was built from.
     home: Identity,
 }
 

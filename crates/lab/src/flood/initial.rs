@@ -22,7 +22,7 @@ const DATAGRAM: usize = 1200;
 /// Bytes of packet number.
 const NUMBER_LENGTH: usize = 4;
 const TAG_LENGTH: usize = 16;
-/// Where the Random is in a ClientHello: after type, length and legacy_version (RFC 8446 s.4.1.2).
+/// Bytes of the Random in a ClientHello: after type, length and legacy_version (RFC 8446 s.4.1.2).
 const RANDOM: std::ops::Range<usize> = 6..38;
 /// First byte and version, two connection IDs, Token Length, Length (two bytes), packet number.
 const HEADER: usize = 5 + 2 * (1 + CID_LENGTH) + 1 + 2 + NUMBER_LENGTH;
@@ -31,7 +31,7 @@ const HEADER: usize = 5 + 2 * (1 + CID_LENGTH) + 1 + 2 + NUMBER_LENGTH;
 #[derive(Debug)]
 pub struct InitialFactory {
     client_hello: Vec<u8>,
-    /// Where initial_source_connection_id is in the ClientHello.
+    /// Offset of initial_source_connection_id in the ClientHello.
     cid_at: usize,
 }
 
@@ -121,7 +121,7 @@ fn seal(dcid: &[u8], packet: &mut Vec<u8>) -> Result<(), FloodError> {
     Ok(())
 }
 
-/// What an ordinary client offers (RFC 9000 s.18.2).
+/// Transport parameters that an ordinary client offers (RFC 9000 s.18.2).
 fn transport_parameters(scid: [u8; CID_LENGTH]) -> Vec<u8> {
     // max_idle_timeout (ms), initial_max_data, three initial_max_stream_data, two
     // initial_max_streams.

@@ -1,4 +1,4 @@
-//! What has to be known about an interface before frames go out of it (netdevice(7)).
+//! Facts about an interface that are needed before frames go out of it (netdevice(7)).
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -26,7 +26,7 @@ struct DriverInfo {
 }
 
 impl Interface {
-    pub fn find(name: &str) -> Result<Self, FloodError> {
+    pub(super) fn find(name: &str) -> Result<Self, FloodError> {
         let index = nix::net::if_::if_nametoindex(name)
             .map_err(|e| FloodError::system(format!("find interface {name:?}"), e))?;
         let control = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
@@ -36,16 +36,16 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, control })
     }
 
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    pub fn index(&self) -> i32 {
+    pub(super) fn index(&self) -> i32 {
         self.index
     }
 
     /// Link-layer address.
-    pub fn mac(&self) -> Result<[u8; 6], FloodError> {
+    pub(super) fn mac(&self) -> Result<[u8; 6], FloodError> {
         let mut request = self.request();
         // SAFETY: SIOCGIFHWADDR reads the name and writes a sockaddr into the ifreq, which lives
         // through the call.
@@ -60,7 +60,7 @@ impl Interface {
     }
 
     /// The driver's name; empty if it has none (the loopback interface).
-    pub fn driver(&self) -> Result<String, FloodError> {
+    pub(super) fn driver(&self) -> Result<String, FloodError> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut info).cast();

@@ -42,10 +42,10 @@ pub const MAX_DURATION: Duration = Duration::from_secs(3600);
 const BATCH: usize = 64;
 /// A flood of which these many packets failed and none was sent is given up.
 const HOPELESS: u64 = 256;
-/// How often a flood that waits for its rate looks at the stop flag.
+/// Time between two looks at the stop flag while a flood waits for its rate.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
-/// Who the datagrams claim to come from.
+/// Source addresses that the datagrams claim to come from.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// UDP sockets bound to these addresses of the sender, in turn; port 0 is any port. Answers
@@ -79,10 +79,10 @@ impl Origin {
     }
 }
 
-/// When a flood ends, and how fast it goes.
+/// Limits of a flood: its duration, its packets and its rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// It ends after this time, at most [`MAX_DURATION`].
+    /// Time after which the flood ends, at most [`MAX_DURATION`].
     pub duration: Duration,
     /// It ends after this many packets, sent or failed.
     pub packets: u64,
@@ -96,35 +96,35 @@ pub struct Limits {
 pub struct Flood {
     /// The victim: an address of the lab.
     pub target: SocketAddr,
-    /// Who sends.
+    /// Source addresses that the datagrams claim to come from.
     pub origin: Origin,
-    /// What is sent.
+    /// Content of the datagrams.
     pub payload: Payload,
-    /// When it ends.
+    /// Limits of duration, packets and rate.
     pub limits: Limits,
     /// Decides all that is random; the same seed sends the same.
     pub seed: u64,
 }
 
-/// What a flood did.
+/// Results of a flood.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodReport {
     /// Packets handed to the kernel.
     pub sent: u64,
     /// Packets the kernel did not take.
     pub errors: u64,
-    /// How long it took, in seconds.
+    /// Duration of the flood, in seconds.
     pub seconds: f64,
     /// Packets sent per second, on average.
     pub pps: f64,
-    /// The last thing the kernel said when it did not take one.
+    /// The kernel's last error when it did not take a packet; none if it took them all.
     pub last_error: Option<String>,
 }
 
-/// How a flood is getting on, once a second.
+/// Progress of a flood, once a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Progress {
-    /// Since the beginning, in seconds.
+    /// Seconds since the flood began.
     pub seconds: f64,
     /// Packets sent so far.
     pub sent: u64,

@@ -1,4 +1,4 @@
-//! How fast a flood may go, and how far it is.
+//! Pace and progress of a flood.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::emit::Batch;
 use super::{BATCH, FloodReport, Progress, STOP_LOOK};
 
-/// What was sent so far.
+/// Counts of the packets sent so far.
 pub(super) struct Count {
     pub begun: Instant,
     pub sent: u64,
@@ -24,7 +24,7 @@ impl Default for Count {
 }
 
 impl Count {
-    pub fn add(&mut self, batch: Batch) {
+    pub(super) fn add(&mut self, batch: Batch) {
         self.sent += batch.sent;
         self.errors += batch.errors;
         if batch.error.is_some() {
@@ -32,7 +32,7 @@ impl Count {
         }
     }
 
-    pub fn tell(&mut self, elapsed: Duration, progress: &mut dyn FnMut(&Progress)) {
+    pub(super) fn tell(&mut self, elapsed: Duration, progress: &mut dyn FnMut(&Progress)) {
         let since = elapsed.saturating_sub(self.told_at);
         if since < Duration::from_secs(1) {
             return;
@@ -46,7 +46,7 @@ impl Count {
         (self.told_at, self.told_sent) = (elapsed, self.sent);
     }
 
-    pub fn report(self) -> FloodReport {
+    pub(super) fn report(self) -> FloodReport {
         let seconds = self.begun.elapsed().as_secs_f64();
         FloodReport {
             sent: self.sent,
@@ -68,7 +68,7 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    pub fn new(pps: Option<NonZeroU64>) -> Self {
+    pub(super) fn new(pps: Option<NonZeroU64>) -> Self {
         let pps = pps.map(|pps| pps.get() as f64);
         let burst = (pps.unwrap_or_default() / 100.0).max(BATCH as f64);
         // The first packet goes at once.
@@ -76,7 +76,7 @@ impl Pacer {
     }
 
     /// Packets that may be sent at `elapsed`.
-    pub fn due(&mut self, elapsed: Duration) -> u64 {
+    pub(super) fn due(&mut self, elapsed: Duration) -> u64 {
         let Some(pps) = self.pps else { return u64::MAX };
         let since = elapsed.saturating_sub(self.filled_at).as_secs_f64();
         self.filled_at = elapsed;
@@ -84,12 +84,12 @@ impl Pacer {
         self.credit as u64
     }
 
-    pub fn spend(&mut self, packets: u64) {
+    pub(super) fn spend(&mut self, packets: u64) {
         self.credit -= packets as f64;
     }
 
     /// Until the next packet is due.
-    pub fn wait(&self) -> Duration {
+    pub(super) fn wait(&self) -> Duration {
         let missing = (1.0 - self.credit).max(0.0);
         Duration::try_from_secs_f64(missing / self.pps.unwrap_or(f64::INFINITY))
             .unwrap_or(STOP_LOOK)

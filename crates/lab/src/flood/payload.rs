@@ -1,4 +1,4 @@
-//! What the datagrams of a flood contain: pools made beforehand, or Initials made on the way.
+//! Contents of the datagrams of a flood: pools made beforehand, or Initials made on the way.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::{FloodError, InitialFactory};
 
 /// The most datagrams a pool can have.
 const MAX_POOL: usize = 1 << 20;
-/// What fits an IPv4 datagram (RFC 768).
+/// Most payload bytes of a UDP datagram over IPv4 (RFC 768).
 const MAX_DATAGRAM: usize = 65_507;
 
-/// What a flood sends.
+/// Content of the datagrams that a flood sends.
 #[derive(Debug, Clone)]
 pub enum Payload {
-    /// These, in turn.
+    /// The datagrams of a pool, in turn.
     Pool(Arc<DatagramPool>),
     /// A new Initial each time: no connection ID comes twice, so no server can take it for a
     /// retransmission, at the price of sealing (some microseconds of the sender's CPU each).
@@ -112,7 +112,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub fn new(payload: &'a Payload, mut rng: SmallRng) -> Self {
+    pub(super) fn new(payload: &'a Payload, mut rng: SmallRng) -> Self {
         let next = match payload {
             Payload::Pool(pool) => rng.random_range(0..pool.datagrams.len()),
             Payload::FreshInitials(_) => 0,
@@ -121,7 +121,7 @@ impl<'a> Source<'a> {
     }
 
     /// The next `count` datagrams.
-    pub fn take(&mut self, count: usize) -> Result<Vec<Datagram<'_>>, FloodError> {
+    pub(super) fn take(&mut self, count: usize) -> Result<Vec<Datagram<'_>>, FloodError> {
         match self.payload {
             Payload::Pool(pool) => {
                 let size = pool.datagrams.len();

@@ -1,4 +1,4 @@
-//! How long BPF programs ran, as the kernel counts it when asked to.
+//! Run time of BPF programs, as the kernel counts it when asked to.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
@@ -16,9 +16,9 @@ pub struct BpfStatistics {
 /// Runs of one program since it was loaded, as far as the statistics were on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BpfRuns {
-    /// How many.
+    /// Number of runs.
     pub count: u64,
-    /// How long altogether, in nanoseconds.
+    /// Time of all runs together, in nanoseconds.
     pub nanoseconds: u64,
 }
 

@@ -1,5 +1,4 @@
-//! What an experiment costs: CPU of processes and of the machine, datagrams dropped, packets on
-//! the interfaces.
+//! Cost of an experiment: CPU of processes and of the machine, datagrams dropped, packets on the interfaces.
 //!
 //! Start at [`Sampler`], which looks once a second and gives a [`Series`]; a [`Sample`] can also be
 //! taken by hand ([`Sample::take`]). All values are counters as the kernel keeps them; the
@@ -48,7 +47,7 @@ pub struct ProcessCpu {
     pub system_seconds: f64,
 }
 
-/// What one CPU did, in seconds.
+/// Time of one CPU, by use, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// Not idle and not waiting for I/O.
@@ -143,7 +142,7 @@ impl Sample {
         }
     }
 
-    /// How much everything grew since `earlier`. What was not there earlier counts from zero.
+    /// Growth of all counters since `earlier`. A counter that was not there earlier counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let processes = self.processes.iter().map(|(name, now)| {
@@ -232,7 +231,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// What happened between each sample and the next.
+    /// Growth of all counters between each sample and the next.
     pub fn intervals(&self) -> impl Iterator<Item = Sample> {
         self.samples.windows(2).map(|pair| pair[1].since(&pair[0]))
     }

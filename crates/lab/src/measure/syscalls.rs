@@ -11,7 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-#[allow(missing_docs, non_camel_case_types, dead_code, reason = "generated from bpf/syscalls.h")]
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    dead_code,
+    unreachable_pub,
+    unused_qualifications,
+    reason = "generated from bpf/syscalls.h"
+)]
 mod abi {
     include!(concat!(env!("OUT_DIR"), "/syscalls.rs"));
 }
@@ -30,7 +37,7 @@ const PROGRAMS: [(&str, &str); 3] =
 /// System calls that have returned: of one kind, or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
     /// Those that returned an error, such as EAGAIN.
     pub errors: u64,
@@ -98,7 +105,7 @@ impl SyscallCounter {
         Ok(Self { object, _links: links })
     }
 
-    /// What has returned so far, by the call's name; calls under way are not in it.
+    /// System calls that have returned so far, by the call's name; calls under way are not counted.
     ///
     /// # Errors
     /// [`LabError::System`] if the counts cannot be read.

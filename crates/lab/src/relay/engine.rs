@@ -19,7 +19,7 @@ use super::{Config, RebindTo, Record, RelayError, Report, Way};
 
 /// IPv4 and UDP headers, which a rate counts too, in bytes.
 const HEADERS: usize = 28;
-/// How soon the thread sees that it is to end.
+/// Longest time until the thread sees that it is to end.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bound of the sockets towards the server, moves included: descriptors are few.
 const MAX_BINDINGS: usize = 500;
@@ -29,7 +29,7 @@ const MAX_UNDER_WAY: usize = 1 << 16;
 /// A client: its address and which front it talks to.
 type Client = (SocketAddr, usize);
 
-/// Where the server sees, or saw, a client.
+/// The socket by which the server sees, or saw, a client.
 struct Binding {
     socket: Socket,
     client: Client,
@@ -37,7 +37,7 @@ struct Binding {
 
 struct Mapping {
     binding: usize,
-    /// When the client is elsewhere.
+    /// Time of the client's next move, at which it gets another binding; none if it does not move.
     next_move: Option<Duration>,
     /// The first move is yet to be settled on.
     settled: bool,
@@ -242,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// Which binding the client has by now; `None` if there are too many.
+    /// Number of the binding the client has by now; `None` if there are too many.
     fn binding_of(&mut self, client: Client, now: Duration) -> Result<Option<usize>, RelayError> {
         let rebind = self.config.rebind;
         let moved = match self.clients.get(&client) {
@@ -280,7 +280,7 @@ impl Engine {
         }
     }
 
-    /// What to bind to towards the server.
+    /// Address to bind the next socket towards the server to.
     fn next_source(&self, moved: bool) -> SocketAddr {
         let server = self.config.server.ip();
         let address = match (self.config.rebind.map(|rebind| rebind.to), server) {

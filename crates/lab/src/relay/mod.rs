@@ -25,22 +25,22 @@ pub use observe::{Counts, Observed};
 use equic_net::{Fate, Link};
 use serde::Serialize;
 
-/// What a relay does.
+/// Settings of a relay.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients send to; port 0: any. Several lead to the same server.
+    /// Addresses that clients send to; port 0: any. Several lead to the same server.
     pub fronts: Vec<SocketAddr>,
-    /// Where the server is.
+    /// Address of the server.
     pub server: SocketAddr,
     /// From the clients to the server.
     pub to_server: Link,
     /// From the server to the clients.
     pub to_client: Link,
-    /// Whether clients move, as far as the server can see.
+    /// Moves of the clients, as far as the server can see; none: they stay.
     pub rebind: Option<Rebind>,
     /// The same seed does the same to the same datagrams.
     pub seed: u64,
-    /// How many bytes of datagrams to keep for the [`Report`]; 0: none. What comes beyond is relayed
+    /// Bytes of datagrams to keep for the [`Report`]; 0: none. Datagrams beyond that are relayed
     /// and counted, but not kept.
     pub keep: usize,
 }
@@ -48,16 +48,16 @@ pub struct Config {
 /// A client's move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebind {
-    /// When, counted from the client's first datagram that does not begin with a QUIC long header: in
-    /// the middle of a handshake nobody can be followed.
+    /// Time of the move, counted from the client's first datagram that does not begin with a QUIC
+    /// long header: in the middle of a handshake nobody can be followed.
     pub first: Duration,
-    /// And again so long after each; none: once.
+    /// Time between each move and the next; none: the client moves once.
     pub every: Option<Duration>,
-    /// Where to.
+    /// Part of the address that changes.
     pub to: RebindTo,
 }
 
-/// What changes in a move.
+/// Part of the address that changes in a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RebindTo {
@@ -67,7 +67,7 @@ pub enum RebindTo {
     Address,
 }
 
-/// Which way a datagram goes.
+/// Direction of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
@@ -80,52 +80,52 @@ pub enum Way {
 /// A datagram that came by.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// When it was sent, since the relay began.
+    /// Time at which the datagram was sent, since the relay began.
     pub sent: Duration,
-    /// When it arrived at the other side; the same as `sent` if it did not.
+    /// Time at which the datagram arrived at the other side; the same as `sent` if it did not.
     pub arrived: Duration,
-    /// Which way.
+    /// Direction of the datagram.
     pub way: Way,
-    /// Where the client really is.
+    /// The client's real address.
     pub client: SocketAddr,
-    /// Which of the fronts it talks to.
+    /// Number of the front that the client talks to.
     pub front: usize,
-    /// Where the server sees the client.
+    /// Address at which the server sees the client.
     pub seen_as: SocketAddr,
     /// The two ECN bits of the IP header.
     pub ecn: u8,
-    /// What befell it.
+    /// The datagram's fate on the link.
     pub fate: Fate,
-    /// As it was sent.
+    /// The datagram's bytes as they were sent.
     pub payload: Vec<u8>,
 }
 
-/// What a relay did.
+/// Results of a relay.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What it counted.
+    /// Counts of the datagrams.
     pub counts: Counts,
     /// The datagrams in the order in which they were sent, as many as [`Config::keep`] allowed.
     pub records: Vec<Record>,
 }
 
-/// Why there is no relay.
+/// Reason that there is no relay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
     /// A socket could not be had.
     #[error("the relay cannot bind {address}: {source}")]
     Bind {
-        /// Where.
+        /// The address to bind.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The system would not wait for, or read from, the sockets.
     #[error("the relay cannot go on: {0}")]
     Io(#[from] io::Error),
-    /// What was asked for makes no sense.
+    /// The configuration makes no sense.
     #[error("no relay like that: {0}")]
     Config(&'static str),
     /// There is no such link.
@@ -158,7 +158,7 @@ impl Relay {
         Ok(Relay { fronts, stop, thread: Some(thread) })
     }
 
-    /// Where clients send to, in the order of [`Config::fronts`].
+    /// Addresses that clients send to, in the order of [`Config::fronts`].
     pub fn fronts(&self) -> &[SocketAddr] {
         &self.fronts
     }

@@ -1,5 +1,5 @@
-//! What datagrams say of themselves without keys: types, versions, ECN marks, and how much a server
-//! sent to an address before the client there had answered.
+//! Observations of datagrams without keys: types, versions, ECN marks, and how much a server sent
+//! to an address before the client there had answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use super::Way;
 /// A bound of the versions and clients that are told apart: who sends may choose them freely.
 const MAX_KINDS: usize = 4096;
 
-/// What a packet is, as far as that can be seen without keys.
+/// Type of a packet, as far as it can be seen without keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observed {
@@ -44,7 +44,7 @@ pub struct WayCounts {
     pub bytes: u64,
     /// Packets in them, coalesced ones each.
     pub packets: BTreeMap<Observed, u64>,
-    /// What befell the datagrams.
+    /// Number of datagrams by their fate on the link.
     pub fates: BTreeMap<&'static str, u64>,
     /// By the ECN bits: Not-ECT, ECT(1), ECT(0), CE.
     pub ecn: [u64; 4],
@@ -52,7 +52,7 @@ pub struct WayCounts {
     pub versions: BTreeSet<u32>,
 }
 
-/// What a relay counted.
+/// Counts of a relay, by direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// From the clients.
@@ -61,7 +61,7 @@ pub struct Counts {
     pub to_client: WayCounts,
     /// Clients by address and port.
     pub clients: usize,
-    /// How often a client moved.
+    /// Number of moves of all clients.
     pub rebindings: u64,
     /// The most that the server had sent to a client that had not answered by a Handshake packet yet,
     /// as a multiple of what had come from there (RFC 9000 s.8: at most 3).

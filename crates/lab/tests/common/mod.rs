@@ -1,16 +1,16 @@
-//! What the tests of the lab share: the check for root, names of namespaces, random seeds.
+//! Helpers that the tests of the lab share: the check for root, names of namespaces, random seeds.
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
 #[path = "../../../gateway/tests/support/ci.rs"]
-pub mod ci;
+pub(crate) mod ci;
 
 use std::time::{Duration, Instant};
 
 use equic_lab::{Lab, LabError};
 
 /// Builds a lab, or says loudly that the test is skipped; in CI nothing is skipped.
-pub fn lab(name: &str, clients: usize) -> Option<Lab> {
+pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     match Lab::builder(name).clients(clients).build() {
         Err(LabError::Privilege { missing }) => {
             let test = std::thread::current().name().unwrap_or("?").to_owned();
@@ -24,7 +24,7 @@ pub fn lab(name: &str, clients: usize) -> Option<Lab> {
 }
 
 /// Names of a lab's namespaces that exist now.
-pub fn namespaces_of(id: &str) -> Vec<String> {
+pub(crate) fn namespaces_of(id: &str) -> Vec<String> {
     let prefix = format!("eqlab-{id}-");
     let Ok(entries) = std::fs::read_dir("/run/netns") else { return Vec::new() };
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -32,13 +32,13 @@ pub fn namespaces_of(id: &str) -> Vec<String> {
 }
 
 /// Nothing of the lab is left: neither namespace nor record.
-pub fn assert_gone(id: &str) {
+pub(crate) fn assert_gone(id: &str) {
     assert_eq!(namespaces_of(id), Vec::<String>::new());
     assert!(!std::path::Path::new(&format!("/run/equic-lab/{id}.json")).exists());
 }
 
 /// Waits for a condition, at most 10 s.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
         assert!(Instant::now() < deadline, "not within 10 s: {what}");
@@ -47,7 +47,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A seed for a randomised test: EQUIC_SEED, or a new one; printed, so that a failure replays.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::random(),

@@ -27,7 +27,7 @@ fn server(alpn: &str) -> Endpoint {
     Endpoint::new(Arc::new(EndpointConfig::default()), Some(Arc::new(config)), true, None)
 }
 
-/// What the server sends back, and whether it believes in the connection.
+/// The server's answer to a datagram, and the handshake data if it accepts the connection.
 fn answer(endpoint: &mut Endpoint, datagram: &[u8]) -> Result<(Vec<u8>, HandshakeData), String> {
     let (now, mut out) = (Instant::now(), Vec::new());
     let peer = "10.77.1.1:5000".parse().unwrap();

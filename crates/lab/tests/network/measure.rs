@@ -41,7 +41,7 @@ fn counted(program: &str) -> BTreeMap<String, Calls> {
     counter.read().unwrap()
 }
 
-/// What strace(1) counts: calls and errors by name.
+/// Counts of strace(1): calls and errors by name.
 fn traced(program: &str) -> BTreeMap<String, (u64, u64)> {
     let mut strace = Command::new("strace");
     bare(&mut strace);

@@ -1,4 +1,4 @@
-//! Who reaches whom, with which addresses, and how programs and code run inside.
+//! Tests of which nodes reach which, with which addresses, and of how programs and code run inside.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use equic_net::{OPPORTUNITY_BYTES, Trace, TraceCursor};
 
 /// Bytes are a trace of Mahimahi's or an error; of a trace packets leave in order, and no faster than it says.
-pub fn trace(data: &[u8]) {
+pub(crate) fn trace(data: &[u8]) {
     let Ok(trace) = Trace::parse(data) else { return };
     let lines = data.strip_suffix(b"\n").unwrap_or(data).split(|byte| *byte == b'\n');
     let lines: Vec<u64> =

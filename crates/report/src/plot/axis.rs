@@ -2,7 +2,7 @@
 
 use super::{PlotError, drawable};
 
-/// What an axis shows.
+/// Axis of a plot: title, unit, scale and range of values.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub(super) title: String,
@@ -59,7 +59,7 @@ pub(super) struct Scale {
     pub title: String,
 }
 
-/// What an axis is fitted to.
+/// Values and wishes that an axis is fitted to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
     /// Smallest and largest value; on a logarithmic axis of those above zero.
@@ -75,7 +75,7 @@ pub(super) struct Fit {
 }
 
 impl Scale {
-    pub fn new(axis: &Axis, fit: Fit, from: f64, to: f64) -> Result<Self, PlotError> {
+    pub(super) fn new(axis: &Axis, fit: Fit, from: f64, to: f64) -> Result<Self, PlotError> {
         if let Some((low, high)) = axis.range {
             let valid = drawable(low) && drawable(high) && low < high && (!axis.log || low > 0.0);
             if !valid {
@@ -91,7 +91,7 @@ impl Scale {
     }
 
     /// The pixel of a value. On a logarithmic axis, values of zero and below are at the lower end.
-    pub fn at(&self, value: f64) -> f64 {
+    pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
         } else {

@@ -13,20 +13,20 @@ pub(super) struct Area {
 }
 
 impl Area {
-    pub fn width(&self) -> f64 {
+    pub(super) fn width(&self) -> f64 {
         self.right - self.left
     }
 
-    pub fn height(&self) -> f64 {
+    pub(super) fn height(&self) -> f64 {
         self.bottom - self.top
     }
 
-    pub fn middle(&self) -> f64 {
+    pub(super) fn middle(&self) -> f64 {
         f64::midpoint(self.left, self.right)
     }
 }
 
-/// Where a text is put relative to its point.
+/// Placement of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -34,7 +34,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// How a text looks.
+/// Look of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Font {
     pub size: f64,
@@ -42,7 +42,7 @@ pub(super) struct Font {
     pub colour: &'static str,
 }
 
-/// How a line looks.
+/// Look of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stroke {
     pub colour: &'static str,
@@ -58,7 +58,7 @@ pub(super) struct Canvas {
 
 impl Canvas {
     /// A white picture with a title for those who cannot see it.
-    pub fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
+    pub(super) fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
         // Verdana has the metrics of DejaVu Sans: the picture looks the same where either is there.
         let mut document = svg::Document::new()
             .set("width", width)
@@ -76,7 +76,7 @@ impl Canvas {
         Self { document }
     }
 
-    pub fn rectangle(&mut self, area: Area, fill: &'static str) {
+    pub(super) fn rectangle(&mut self, area: Area, fill: &'static str) {
         self.document.append(
             Rectangle::new()
                 .set("x", round(area.left))
@@ -87,7 +87,7 @@ impl Canvas {
         );
     }
 
-    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: Stroke) {
+    pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: Stroke) {
         let line = Line::new()
             .set("x1", round(from.0))
             .set("y1", round(from.1))
@@ -103,7 +103,15 @@ impl Canvas {
     }
 
     /// Text whose baseline is at `y`. Turned a quarter to the left with `upright` false.
-    pub fn text(&mut self, x: f64, y: f64, text: &str, anchor: Anchor, font: Font, upright: bool) {
+    pub(super) fn text(
+        &mut self,
+        x: f64,
+        y: f64,
+        text: &str,
+        anchor: Anchor,
+        font: Font,
+        upright: bool,
+    ) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -125,7 +133,7 @@ impl Canvas {
     }
 
     /// Upright text in the middle over `x`, with a white rim that keeps it off lines behind it.
-    pub fn rimmed_text(&mut self, x: f64, y: f64, text: &str, font: Font) {
+    pub(super) fn rimmed_text(&mut self, x: f64, y: f64, text: &str, font: Font) {
         let element = Text::new(legal(text))
             .set("x", round(x))
             .set("y", round(y))
@@ -140,7 +148,7 @@ impl Canvas {
     }
 
     /// Curves, each a list of runs of points, drawn inside `area` only.
-    pub fn curves<'a>(
+    pub(super) fn curves<'a>(
         &mut self,
         area: Area,
         curves: impl IntoIterator<Item = (&'a [Vec<(f64, f64)>], Stroke)>,
@@ -170,7 +178,7 @@ impl Canvas {
         self.document.append(group);
     }
 
-    pub fn finish(self) -> String {
+    pub(super) fn finish(self) -> String {
         format!("{}\n", self.document)
     }
 }

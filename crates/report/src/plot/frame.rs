@@ -1,4 +1,4 @@
-//! What all plots share: size, title, legend, axes and grid, and the colours.
+//! Parts that all plots share: size, title, legend, axes and grid, and the colours.
 
 use super::axis::{Fit, Scale};
 use super::canvas::{Anchor, Area, Canvas, Font, Stroke};
@@ -36,7 +36,7 @@ pub(super) fn stroke(index: usize) -> Stroke {
     Stroke { colour: colour(index), width: 2.25, dashes: DASHES[index % DASHES.len()] }
 }
 
-/// What is written around a plot.
+/// Titles around a plot, and its size in pixels.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub title: String,
@@ -45,7 +45,7 @@ pub(super) struct Frame {
     pub height: u32,
 }
 
-/// What every plot can be told of its frame, a field `frame`.
+/// Methods by which every plot sets its frame, a field `frame`.
 macro_rules! framed {
     () => {
         /// A line below the title.
@@ -74,19 +74,19 @@ pub(super) enum Sign {
 
 /// A plot whose head is drawn and whose axes are fitted.
 pub(super) struct Fitted {
-    /// Where the values go.
+    /// Area that the values are drawn in.
     pub plot: Area,
     pub x: Scale,
     pub y: Scale,
 }
 
 impl Frame {
-    pub fn new(title: impl Into<String>) -> Self {
+    pub(super) fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), subtitle: String::new(), width: 1200, height: 600 }
     }
 
     /// An empty canvas of the frame's size, with title and subtitle for screen readers.
-    pub fn canvas(&self) -> Result<Canvas, PlotError> {
+    pub(super) fn canvas(&self) -> Result<Canvas, PlotError> {
         let range = MIN_SIDE..=MAX_SIDE;
         if !range.contains(&self.width) || !range.contains(&self.height) {
             return Err(PlotError::Size { width: self.width, height: self.height });
@@ -95,7 +95,7 @@ impl Frame {
     }
 
     /// Draws title, subtitle and legend; returns the first free pixel below.
-    pub fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
+    pub(super) fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
         let room = f64::from(self.width) - 2.0 * MARGIN;
         let mut y = 14.0;
         // A low picture has no room for a long story.
@@ -142,7 +142,7 @@ impl Frame {
     }
 
     /// Fits both axes into what is left below `top`, `foot` pixels kept for the labels of the x axis.
-    pub fn fit(
+    pub(super) fn fit(
         &self,
         top: f64,
         foot: f64,
@@ -166,7 +166,7 @@ pub(super) const FOOT: f64 = 66.0;
 
 impl Fitted {
     /// Grid lines: behind the values.
-    pub fn grid(&self, canvas: &mut Canvas, vertical: bool) {
+    pub(super) fn grid(&self, canvas: &mut Canvas, vertical: bool) {
         let Area { left, right, top, bottom } = self.plot;
         let stroke = |tick: &super::axis::Tick| Stroke {
             colour: GRID,
@@ -182,7 +182,7 @@ impl Fitted {
     }
 
     /// The y axis: labels and title; the line of the x axis.
-    pub fn y_axis(&self, canvas: &mut Canvas) {
+    pub(super) fn y_axis(&self, canvas: &mut Canvas) {
         let Area { left, right, top, bottom } = self.plot;
         for tick in self.y.ticks.iter().filter(|tick| !tick.label.is_empty()) {
             canvas.text(left - 8.0, tick.at + 4.5, &tick.label, Anchor::End, TICK, true);
@@ -196,7 +196,7 @@ impl Fitted {
     }
 
     /// The x axis: ticks, labels and title.
-    pub fn x_axis(&self, canvas: &mut Canvas) {
+    pub(super) fn x_axis(&self, canvas: &mut Canvas) {
         let bottom = self.plot.bottom;
         let axis = Stroke { colour: AXIS, width: 1.25, dashes: "" };
         for tick in &self.x.ticks {
@@ -208,7 +208,7 @@ impl Fitted {
     }
 
     /// The title of the x axis, its baseline at `y`.
-    pub fn x_title(&self, canvas: &mut Canvas, y: f64) {
+    pub(super) fn x_title(&self, canvas: &mut Canvas, y: f64) {
         let title = text::wrap(&self.x.title, self.plot.width(), AXIS_TITLE.size, 1).concat();
         canvas.text(self.plot.middle(), y, &title, Anchor::Middle, AXIS_TITLE, true);
     }

@@ -5,7 +5,7 @@ use super::canvas::{Anchor, Area, Canvas, Stroke};
 use super::frame::{FOOT, Fitted, Frame, LABEL, Sign, stroke};
 use super::{Axis, PlotError, Svg, drawable, extent, text};
 
-/// How a phase is shaded.
+/// Shade of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shade {
     /// White: the undisturbed state.
@@ -167,7 +167,7 @@ fn strip_height(lines: usize) -> f64 {
     if lines == 0 { 0.0 } else { 10.0 + 17.0 * lines as f64 }
 }
 
-/// What an axis is fitted to, given all the values it has to show.
+/// Fit of an axis, given all the values it has to show.
 pub(super) fn fit(
     axis: &Axis,
     values: impl Iterator<Item = f64>,

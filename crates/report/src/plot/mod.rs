@@ -111,7 +111,7 @@ impl Svg {
     }
 }
 
-/// Whether a PNG can be made here at all: better known before an experiment than after it.
+/// Checks whether a PNG can be made here at all: better known before an experiment than after it.
 ///
 /// # Errors
 /// As [`Svg::to_png`].

@@ -1,4 +1,4 @@
-//! How wide a text will be, without a font at hand.
+//! Width of texts, without a font at hand.
 //!
 //! SVG is laid out before a font is known, so widths are those of DejaVu Sans (and Verdana, which has
 //! the same), by classes of letters. They are right within a few per cent, and only margins and line

@@ -1,4 +1,4 @@
-//! How much two samples differ, and how sure that is.
+//! Size of the difference between two samples, and its certainty.
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ const FEWEST: usize = 200;
 pub struct Ratio {
     /// The second divided by the first: 1.02 is 2 % more.
     pub value: f64,
-    /// Where it lies with 95 % confidence (bootstrap).
+    /// Interval in which the ratio lies with 95 % confidence (bootstrap).
     pub interval: Interval,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a sample has more than one mode: Hartigan's dip test.
+//! Test of whether a sample has more than one mode: Hartigan's dip test.
 //!
 //! The dip (Hartigan and Hartigan 1985) is the largest distance between the empirical distribution and
 //! the unimodal distribution that is closest to it: 1/(2n) at least, 1/4 at most. How likely a dip is in a
@@ -17,7 +17,7 @@ const DRAWS: usize = 2_000;
 /// Under so many values nothing can be said.
 const FEWEST: usize = 4;
 
-/// What is said about a sample's modes.
+/// Result of the dip test on a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dip {
     /// The dip.
@@ -142,7 +142,7 @@ fn on(steps: &[Step], corners: &[usize], at: usize, height: impl Fn(&Step) -> f6
     }
 }
 
-/// Where majorant and minorant are farthest apart: how far, and the corners around.
+/// Greatest distance between majorant and minorant: its size, and the corners around it.
 fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize, usize) {
     let mut widest = (0.0, 0, 0);
     for &at in majorant {
@@ -162,7 +162,7 @@ fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize
     widest
 }
 
-/// How far the steps are from the line through `corners` at most, within a range.
+/// Greatest distance of the steps from the line through `corners`, within a range.
 fn farthest(
     steps: &[Step],
     corners: &[usize],
@@ -178,11 +178,11 @@ fn farthest(
 pub struct Halves {
     /// Median of the lower part.
     pub low: f64,
-    /// How many values it has.
+    /// Number of values in the lower part.
     pub low_count: usize,
     /// Median of the upper part.
     pub high: f64,
-    /// How many values it has.
+    /// Number of values in the upper part.
     pub high_count: usize,
 }
 

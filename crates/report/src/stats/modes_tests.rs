@@ -36,7 +36,7 @@ fn normal(rng: &mut SmallRng) -> f64 {
     (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
 }
 
-/// How many of `rounds` samples are flagged at 0.05.
+/// Number of samples, of `rounds`, that are flagged at 0.05.
 fn flagged(size: usize, rounds: u32, mut draw: impl FnMut(&mut SmallRng) -> f64) -> u32 {
     let mut rng = SmallRng::seed_from_u64(11);
     let mut test = DipTest::new(1);
@@ -54,7 +54,7 @@ fn one_mode_is_seldom_taken_for_two() {
         // 5 % of 1,000 uniform samples; three standard errors are 2.1 %.
         let uniform = flagged(size, 1000, |rng| rng.random());
         assert!((20..=75).contains(&uniform), "{size}: {uniform}");
-        // What measurements look like: a bell, and one with a tail.
+        // Samples shaped like measurements: a bell, and one with a tail.
         let bell = flagged(size, 1000, normal);
         assert!(bell <= 40, "{size}: {bell}");
         let tail = flagged(size, 1000, |rng| (0.5 * normal(rng)).exp());

@@ -11,18 +11,18 @@ use super::Sample;
 /// Samples of so many values have the normal approximation.
 pub const EXACT: usize = 50;
 
-/// What a test says.
+/// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Test {
     /// The statistic: U of the first sample, or the sum of the ranks of the differences above zero.
     pub statistic: f64,
     /// The probability of so much difference or more if there were none, 0 to 1.
     pub p: f64,
-    /// Whether `p` is exact.
+    /// Whether `p` is computed exactly rather than approximated.
     pub exact: bool,
 }
 
-/// Whether one of two independent samples tends to larger values than the other. `None` when one is
+/// Test of whether one of two independent samples tends to larger values than the other. `None` when one is
 /// empty.
 #[must_use]
 pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
@@ -46,7 +46,7 @@ pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
     Some(Test { statistic: u, p: normal_p(u - m_f * n_f / 2.0, variance), exact: false })
 }
 
-/// Whether the differences of pairs tend to one side of zero; those that are zero are left out. `None`
+/// Test of whether the differences of pairs tend to one side of zero; those that are zero are left out. `None`
 /// when none is left.
 #[must_use]
 pub fn signed_rank(differences: &[f64]) -> Option<Test> {

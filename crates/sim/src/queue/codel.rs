@@ -59,7 +59,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub fn new(codel: CoDel, frame: u32) -> Control {
+    pub(super) fn new(codel: CoDel, frame: u32) -> Control {
         Control {
             target: codel.target,
             interval: codel.interval,
@@ -90,7 +90,7 @@ impl Control {
 
     /// RFC 8289 s.5.5. Where a packet is marked it is sent, and the next drop is as far away as if it had
     /// been dropped.
-    pub fn dequeue(
+    pub(super) fn dequeue(
         &mut self,
         now: Time,
         fifo: &mut Fifo,
@@ -163,28 +163,28 @@ pub(crate) struct CoDelQueue {
 }
 
 impl CoDelQueue {
-    pub fn new(codel: CoDel, frame: u32) -> CoDelQueue {
+    pub(crate) fn new(codel: CoDel, frame: u32) -> CoDelQueue {
         let control = Control::new(codel, frame);
         CoDelQueue { limit: codel.limit, fifo: Fifo::default(), control, marked: 0 }
     }
 
-    pub fn packets(&self) -> usize {
+    pub(crate) fn packets(&self) -> usize {
         self.fifo.packets()
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.fifo.bytes()
     }
 
-    pub fn marked(&self) -> u64 {
+    pub(crate) fn marked(&self) -> u64 {
         self.marked
     }
 
-    pub fn enqueue(&mut self, packet: Packet, dropped: &mut Dropped) {
+    pub(crate) fn enqueue(&mut self, packet: Packet, dropped: &mut Dropped) {
         self.fifo.push_within(self.limit, packet, dropped);
     }
 
-    pub fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
+    pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
         self.control.dequeue(now, &mut self.fifo, &mut self.marked, dropped)
     }
 }

@@ -13,22 +13,22 @@ pub(crate) struct Fifo {
 }
 
 impl Fifo {
-    pub fn packets(&self) -> usize {
+    pub(crate) fn packets(&self) -> usize {
         self.packets.len()
     }
 
     /// As on the link.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub fn push(&mut self, packet: Packet) {
+    pub(crate) fn push(&mut self, packet: Packet) {
         self.bytes += u64::from(packet.frame_bytes);
         self.packets.push_back(packet);
     }
 
     /// Takes it, if the limit allows.
-    pub fn push_within(&mut self, limit: Limit, packet: Packet, dropped: &mut Dropped) {
+    pub(crate) fn push_within(&mut self, limit: Limit, packet: Packet, dropped: &mut Dropped) {
         if self.has_room(limit, &packet) {
             self.push(packet);
         } else {
@@ -37,11 +37,11 @@ impl Fifo {
     }
 
     /// Whether the limit allows for this packet.
-    pub fn has_room(&self, limit: Limit, packet: &Packet) -> bool {
+    pub(crate) fn has_room(&self, limit: Limit, packet: &Packet) -> bool {
         !limit.is_exceeded(self.packets.len() + 1, self.bytes + u64::from(packet.frame_bytes))
     }
 
-    pub fn pop(&mut self) -> Option<Packet> {
+    pub(crate) fn pop(&mut self) -> Option<Packet> {
         let packet = self.packets.pop_front()?;
         self.bytes -= u64::from(packet.frame_bytes);
         Some(packet)

@@ -70,7 +70,7 @@ pub(crate) struct FqCoDelQueue {
 }
 
 impl FqCoDelQueue {
-    pub fn new(fq: FqCoDel, frame: u32, seed: u64) -> FqCoDelQueue {
+    pub(crate) fn new(fq: FqCoDel, frame: u32, seed: u64) -> FqCoDelQueue {
         let row = || Row {
             fifo: Fifo::default(),
             control: Control::new(fq.codel, frame),
@@ -89,15 +89,15 @@ impl FqCoDelQueue {
         }
     }
 
-    pub fn packets(&self) -> usize {
+    pub(crate) fn packets(&self) -> usize {
         self.packets
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub fn marked(&self) -> u64 {
+    pub(crate) fn marked(&self) -> u64 {
         self.marked
     }
 
@@ -110,7 +110,7 @@ impl FqCoDelQueue {
         (hash % u64::from(self.fq.flows)) as u32
     }
 
-    pub fn enqueue(&mut self, packet: Packet, dropped: &mut Dropped) {
+    pub(crate) fn enqueue(&mut self, packet: Packet, dropped: &mut Dropped) {
         let index = self.classify(&packet);
         let row = &mut self.rows[index as usize];
         self.packets += 1;
@@ -143,7 +143,7 @@ impl FqCoDelQueue {
     }
 
     /// RFC 8290 s.4.2.
-    pub fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
+    pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
         loop {
             let is_new = !self.new.is_empty();
             let list = if is_new { &mut self.new } else { &mut self.old };

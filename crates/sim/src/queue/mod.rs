@@ -150,7 +150,7 @@ pub(crate) enum Discipline {
 
 impl Discipline {
     /// Takes a packet, or drops it, or another in its place.
-    pub fn enqueue(&mut self, now: Time, mut packet: Packet, dropped: &mut Dropped) {
+    pub(crate) fn enqueue(&mut self, now: Time, mut packet: Packet, dropped: &mut Dropped) {
         packet.queued_at = now;
         match self {
             Discipline::DropTail(limit, fifo) => fifo.push_within(*limit, packet, dropped),
@@ -161,7 +161,7 @@ impl Discipline {
     }
 
     /// The packet that goes next, if one is left.
-    pub fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
+    pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
         match self {
             Discipline::DropTail(_, fifo) => fifo.pop(),
             Discipline::Red(red) => red.dequeue(now),
@@ -171,7 +171,7 @@ impl Discipline {
     }
 
     /// Packets that wait.
-    pub fn packets(&self) -> usize {
+    pub(crate) fn packets(&self) -> usize {
         match self {
             Discipline::DropTail(_, fifo) => fifo.packets(),
             Discipline::Red(red) => red.packets(),
@@ -181,7 +181,7 @@ impl Discipline {
     }
 
     /// Bytes that wait, as on the link.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Discipline::DropTail(_, fifo) => fifo.bytes(),
             Discipline::Red(red) => red.bytes(),
@@ -191,7 +191,7 @@ impl Discipline {
     }
 
     /// Packets that were marked rather than dropped.
-    pub fn marked(&self) -> u64 {
+    pub(crate) fn marked(&self) -> u64 {
         match self {
             Discipline::DropTail(..) => 0,
             Discipline::Red(red) => red.marked(),

@@ -101,7 +101,7 @@ pub(crate) struct RedQueue {
 }
 
 impl RedQueue {
-    pub fn new(red: Red, rate: f64, seed: u64) -> RedQueue {
+    pub(crate) fn new(red: Red, rate: f64, seed: u64) -> RedQueue {
         RedQueue {
             red,
             fifo: Fifo::default(),
@@ -114,19 +114,19 @@ impl RedQueue {
         }
     }
 
-    pub fn packets(&self) -> usize {
+    pub(crate) fn packets(&self) -> usize {
         self.fifo.packets()
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.fifo.bytes()
     }
 
-    pub fn marked(&self) -> u64 {
+    pub(crate) fn marked(&self) -> u64 {
         self.marked
     }
 
-    pub fn enqueue(&mut self, now: Time, mut packet: Packet, dropped: &mut Dropped) {
+    pub(crate) fn enqueue(&mut self, now: Time, mut packet: Packet, dropped: &mut Dropped) {
         self.average(now);
         if self.is_chosen() {
             if !self.red.ecn || !packet.ecn.is_capable() || self.average >= self.red.max_threshold {
@@ -143,7 +143,7 @@ impl RedQueue {
         self.fifo.push_within(self.red.limit, packet, dropped);
     }
 
-    pub fn dequeue(&mut self, now: Time) -> Option<Packet> {
+    pub(crate) fn dequeue(&mut self, now: Time) -> Option<Packet> {
         let packet = self.fifo.pop()?;
         if self.fifo.packets() == 0 {
             self.idle_since = now;

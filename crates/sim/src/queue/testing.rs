@@ -6,7 +6,7 @@ use crate::time::Time;
 use crate::topology::NodeId;
 
 /// A packet without payload, of so many bytes.
-pub fn packet(label: u32, bytes: u32) -> Packet {
+pub(crate) fn packet(label: u32, bytes: u32) -> Packet {
     let address = |node| Address { node: NodeId(node), port: 1 };
     Packet {
         source: address(0),
@@ -25,26 +25,26 @@ pub fn packet(label: u32, bytes: u32) -> Packet {
 }
 
 /// The same, which may be marked.
-pub fn capable(label: u32, bytes: u32) -> Packet {
+pub(crate) fn capable(label: u32, bytes: u32) -> Packet {
     Packet { ecn: Ecn::Ect0, ..packet(label, bytes) }
 }
 
 /// A queue in use, and what it dropped.
-pub struct At {
+pub(crate) struct At {
     pub queue: Discipline,
     pub dropped: Dropped,
 }
 
 impl At {
-    pub fn new(queue: &Queue, rate: f64) -> At {
+    pub(crate) fn new(queue: &Queue, rate: f64) -> At {
         At { queue: queue.open(rate, 1500, 1), dropped: Vec::new() }
     }
 
-    pub fn enqueue(&mut self, micros: u64, packet: Packet) {
+    pub(crate) fn enqueue(&mut self, micros: u64, packet: Packet) {
         self.queue.enqueue(Time::from_nanos(1_000 * micros), packet, &mut self.dropped);
     }
 
-    pub fn dequeue(&mut self, micros: u64) -> Option<Packet> {
+    pub(crate) fn dequeue(&mut self, micros: u64) -> Option<Packet> {
         self.queue.dequeue(Time::from_nanos(1_000 * micros), &mut self.dropped)
     }
 }

@@ -260,6 +260,37 @@ fn a_run_can_be_continued_and_ends_at_its_limit() {
     assert_eq!(play(&[]), play(&[1, 2, 500, 4_000]));
 }
 
+/// Who is replaced is not waited for, and does nothing any more.
+#[test]
+fn an_agent_can_be_replaced() {
+    struct Working;
+    impl Agent for Working {
+        fn on_datagram(&mut self, _: Time, _: Datagram<'_>) {
+            panic!("it is gone");
+        }
+        fn on_timer(&mut self, _: Time) {
+            panic!("it is gone");
+        }
+        fn poll_transmit(&mut self, _: Time, _: &mut [u8]) -> Option<Transmit> {
+            panic!("it is gone");
+        }
+        fn next_timer(&mut self) -> Option<Time> {
+            Some(Time::from_secs(1))
+        }
+        fn status(&self) -> Status {
+            Status::Working
+        }
+    }
+    let named = simple(narrow());
+    let mut run = Simulation::new(named.topology, 1).unwrap();
+    let (flow, _) = stream(&mut run, named.clients[0], named.servers[0], steady(1_000_000));
+    let other = run.address(named.clients[0]).unwrap();
+    run.attach(other, Box::new(Working));
+    let sink = run.attach(other, Box::new(Sink::default()));
+    assert_eq!(run.run(Time::from_secs(60)), Ok(End::Idle));
+    assert_eq!((run.goodput(sink), run.flow_stats(flow).delivered), (0, 521));
+}
+
 /// Headers of TCP count as its own, and fields that stand for them do not.
 struct Segment(Option<Transmit>);
 

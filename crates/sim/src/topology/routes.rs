@@ -48,7 +48,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    pub fn new(topology: &Topology) -> Routes {
+    pub(crate) fn new(topology: &Topology) -> Routes {
         let nodes = topology.nodes.len();
         let mut begins = vec![0u32; nodes + 1];
         for end in topology.edges.iter().flat_map(|edge| edge.ends) {
@@ -136,7 +136,7 @@ impl Routes {
     }
 
     /// The port by which a packet leaves a node.
-    pub fn next(&self, from: NodeId, to: NodeId) -> Option<PortId> {
+    pub(crate) fn next(&self, from: NodeId, to: NodeId) -> Option<PortId> {
         let here = self.core[from.0 as usize];
         if here == NONE {
             // One link, or none.
@@ -160,18 +160,18 @@ impl Routes {
     }
 
     /// The port of a node's interface, from 0 in the order in which its links were made.
-    pub fn interface(&self, node: NodeId, index: u16) -> Option<PortId> {
+    pub(crate) fn interface(&self, node: NodeId, index: u16) -> Option<PortId> {
         let interfaces = &self.interfaces[self.of(node)];
         interfaces.get(usize::from(index)).map(|interface| interface.port)
     }
 
     /// The number of the interface to which this port sends, at the node to which it does.
-    pub fn arrives_at(&self, port: PortId) -> u16 {
+    pub(crate) fn arrives_at(&self, port: PortId) -> u16 {
         self.arrives_at[port.0 as usize]
     }
 
     /// Whether this node forwards.
-    pub fn forwards(&self, node: NodeId) -> bool {
+    pub(crate) fn forwards(&self, node: NodeId) -> bool {
         self.forwards[node.0 as usize]
     }
 
@@ -179,7 +179,7 @@ impl Routes {
     ///
     /// # Errors
     /// No route leads there.
-    pub fn path(
+    pub(crate) fn path(
         &self,
         topology: &Topology,
         from: NodeId,

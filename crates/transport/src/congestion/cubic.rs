@@ -13,7 +13,7 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// The controller of RFC 9438.
 #[derive(Debug, Clone)]
-pub struct Cubic {
+pub(crate) struct Cubic {
     datagram: f64,
     /// Bytes; fractions matter, because a step may be less than one.
     window: f64,
@@ -46,7 +46,7 @@ struct Epoch {
 
 impl Cubic {
     /// In slow start, for datagrams of so many bytes.
-    pub fn new(datagram: u16) -> Cubic {
+    pub(crate) fn new(datagram: u16) -> Cubic {
         Cubic {
             datagram: datagram.into(),
             window: initial_window(datagram) as f64,

@@ -12,9 +12,9 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// What slow start should do with acknowledged bytes.
+/// Growth of the window that slow start should make of acknowledged bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SlowStart {
+pub(crate) enum SlowStart {
     /// Add so many bytes to the window.
     Grow(u64),
     /// The delay stayed up: leave slow start here.
@@ -24,7 +24,7 @@ pub enum SlowStart {
 /// One path's slow start. A round ends with the acknowledgement of a packet that was sent after it
 /// began.
 #[derive(Debug, Clone)]
-pub struct HyStart {
+pub(crate) struct HyStart {
     round_start: Option<Timestamp>,
     last_round_min: Option<Duration>,
     round_min: Option<Duration>,
@@ -47,7 +47,7 @@ impl Default for HyStart {
 
 impl HyStart {
     /// At the start of slow start.
-    pub const fn new() -> HyStart {
+    pub(crate) const fn new() -> HyStart {
         HyStart {
             round_start: None,
             last_round_min: None,
@@ -59,7 +59,7 @@ impl HyStart {
 
     /// Takes an acknowledgement in slow start: `acked` bytes, the largest packet of which was sent at
     /// `largest_sent` and took `rtt`.
-    pub fn on_ack(
+    pub(crate) fn on_ack(
         &mut self,
         now: Timestamp,
         acked: u64,
@@ -97,7 +97,7 @@ impl HyStart {
         }
     }
 
-    /// Whether conservative slow start is over.
+    /// Ends a round trip; returns whether conservative slow start is over.
     fn end_round(&mut self, now: Timestamp) -> bool {
         self.round_start = Some(now);
         self.last_round_min = self.round_min.take();

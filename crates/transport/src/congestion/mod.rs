@@ -1,7 +1,8 @@
 //! Congestion control: how much may be in flight on a path, and how fast it may leave.
 //!
 //! A [`Controller`] decides; one exists per path. [`Algorithm`] names those that come with the
-//! transport and makes them; anybody can bring another.
+//! transport and makes them. For another, implement [`Controller`] and a [`ControllerFactory`] that makes
+//! it, and give that to [`TransportConfig::congestion`](crate::TransportConfig::congestion).
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
@@ -24,24 +25,25 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::Timestamp;
-use crate::recovery::{DeliveryMark, RttEstimator};
+pub use crate::recovery::{DeliveryMark, RttEstimator};
 
-pub use bbr::Bbr;
-pub use cubic::Cubic;
-pub use hystart::{HyStart, SlowStart};
-pub use new_reno::NewReno;
-pub use pacer::{Pacer, Rate};
-pub use rate::{DeliveryRate, RateSample};
-pub use usage::WindowUsage;
+pub(crate) use bbr::Bbr;
+pub(crate) use cubic::Cubic;
+pub(crate) use new_reno::NewReno;
+pub(crate) use pacer::Pacer;
+pub use pacer::Rate;
+pub(crate) use rate::DeliveryRate;
+pub use rate::RateSample;
+pub(crate) use usage::WindowUsage;
 
-/// What newly acknowledged packets tell.
+/// Input to a congestion controller from packets newly acknowledged by an ACK frame.
 #[derive(Debug, Clone, Copy)]
 pub struct AckSample<'a> {
-    /// When the acknowledgement was taken in.
+    /// Time at which the acknowledgement was taken in.
     pub now: Timestamp,
     /// Bytes that are no longer in flight.
     pub acked: u64,
-    /// When the largest packet newly acknowledged was sent.
+    /// Time at which the largest packet newly acknowledged was sent.
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgement.
     pub in_flight: u64,
@@ -50,11 +52,11 @@ pub struct AckSample<'a> {
     pub app_limited: bool,
     /// The path's round-trip time, with this sample in it.
     pub rtt: &'a RttEstimator,
-    /// How fast the path delivers, by [`DeliveryRate`].
+    /// Rate at which the path delivers, by [`DeliveryRate`]; none if it cannot be told from these packets.
     pub rate: Option<RateSample>,
 }
 
-/// Why the path is congested.
+/// Sign that the path is congested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Packets were lost, so many bytes.
@@ -100,13 +102,13 @@ pub trait Controller: fmt::Debug + Send {
     /// The slow start threshold in bytes; none: not left yet, or the algorithm has none.
     fn slow_start_threshold(&self) -> Option<u64>;
 
-    /// How fast to send.
+    /// Rate at which packets should be sent.
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
-    /// Which state it is in, for logs; the usual two unless it has others.
+    /// Name of the controller's state, for logs; slow start or congestion avoidance unless it has others.
     fn state(&self) -> &'static str {
         match self.slow_start_threshold() {
             Some(threshold) if self.window() >= threshold => "congestion_avoidance",
@@ -114,8 +116,52 @@ pub trait Controller: fmt::Debug + Send {
         }
     }
 
-    /// What it is called in logs.
+    /// Name of the algorithm, for logs.
     fn name(&self) -> &'static str;
+}
+
+/// Makes the controllers of connections: [`TransportConfig::congestion`](crate::TransportConfig::congestion).
+///
+/// ```
+/// use std::sync::Arc;
+/// use equic_transport::congestion::{AckSample, Controller, ControllerFactory, Signal};
+/// use equic_transport::{Timestamp, TransportConfig};
+///
+/// /// A window of so many bytes, whatever happens.
+/// #[derive(Debug)]
+/// struct Fixed(u64);
+///
+/// impl Controller for Fixed {
+///     fn on_sent(&mut self, _: Timestamp, _: u64, _: u64) {}
+///     fn on_ack(&mut self, _: &AckSample<'_>) {}
+///     fn on_congestion(&mut self, _: Timestamp, _: Timestamp, _: Signal) {}
+///     fn on_spurious_loss(&mut self, _: Timestamp) {}
+///     fn on_persistent_congestion(&mut self, _: Timestamp) {}
+///     fn on_datagram_size(&mut self, _: u16) {}
+///     fn window(&self) -> u64 {
+///         self.0
+///     }
+///     fn slow_start_threshold(&self) -> Option<u64> {
+///         Some(0)
+///     }
+///     fn name(&self) -> &'static str {
+///         "fixed"
+///     }
+/// }
+///
+/// impl ControllerFactory for Fixed {
+///     fn start(&self, _: u16, _: u64) -> Box<dyn Controller> {
+///         Box::new(Fixed(self.0))
+///     }
+/// }
+///
+/// let config = TransportConfig { congestion: Arc::new(Fixed(20_000)), ..TransportConfig::default() };
+/// # assert_eq!(config.congestion.start(1200, 0).window(), 20_000);
+/// ```
+pub trait ControllerFactory: fmt::Debug + Send + Sync {
+    /// A controller for a new path that takes datagrams of `datagram` bytes of UDP payload. `seed` is for
+    /// those that spread their probes by chance, lest flows keep step.
+    fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
 }
 
 /// RFC 9002 s.7.7: slightly above one window a round trip, lest the pacer starve the window.
@@ -142,10 +188,8 @@ pub enum Algorithm {
     Bbr,
 }
 
-impl Algorithm {
-    /// A controller for a new path that takes datagrams of so many bytes. `seed` is for those that
-    /// spread their probes by chance, lest flows keep step.
-    pub fn start(self, datagram: u16, seed: u64) -> Box<dyn Controller> {
+impl ControllerFactory for Algorithm {
+    fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller> {
         match self {
             Algorithm::NewReno => Box::new(NewReno::new(datagram)),
             Algorithm::Cubic => Box::new(Cubic::new(datagram)),

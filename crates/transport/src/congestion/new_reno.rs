@@ -8,14 +8,14 @@ const REDUCTION: u64 = 2;
 
 /// The controller of RFC 9002.
 #[derive(Debug, Clone)]
-pub struct NewReno {
+pub(crate) struct NewReno {
     datagram: u64,
     window: u64,
     threshold: Option<u64>,
     recovery_start: Option<Timestamp>,
     /// Nothing sent since then was acknowledged yet.
     recovering: bool,
-    /// What is left of the growth in congestion avoidance, in bytes times the window: less than a byte.
+    /// Remainder of the growth in congestion avoidance, in bytes times the window: less than a byte.
     /// A reduction leaves it and what was grown before: RFC 9002 B.5 grows with each acknowledgement.
     rest: u64,
     /// Window and threshold before the last reaction.
@@ -24,7 +24,7 @@ pub struct NewReno {
 
 impl NewReno {
     /// In slow start, for datagrams of so many bytes.
-    pub fn new(datagram: u16) -> NewReno {
+    pub(crate) fn new(datagram: u16) -> NewReno {
         NewReno {
             datagram: datagram.into(),
             window: initial_window(datagram),

@@ -25,7 +25,7 @@ impl Rate {
         self.0
     }
 
-    /// How long so many bytes take.
+    /// Time that sending `bytes` takes at this rate.
     pub fn time_for(self, bytes: u64) -> Duration {
         Duration::try_from_secs_f64(bytes as f64 / self.0).unwrap_or(Duration::MAX)
     }
@@ -33,7 +33,7 @@ impl Rate {
 
 /// A leaky bucket: packets leave at a rate, with bursts for what a timer could not resolve.
 #[derive(Debug, Clone)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     /// Bytes that may leave now. Below zero after a packet larger than what was left.
     tokens: f64,
     /// The most that may leave at once, in bytes.
@@ -41,12 +41,12 @@ pub struct Pacer {
     updated: Timestamp,
 }
 
-/// How much of the rate may leave at once: a timer tick and a GSO batch.
+/// Time whose worth of the rate may leave at once: a timer tick and a GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
 impl Pacer {
     /// Lets the initial window out at once (RFC 9002 s.7.7).
-    pub fn new(now: Timestamp, initial_window: u64) -> Pacer {
+    pub(crate) fn new(now: Timestamp, initial_window: u64) -> Pacer {
         Pacer { tokens: initial_window as f64, burst: initial_window as f64, updated: now }
     }
 
@@ -59,8 +59,8 @@ impl Pacer {
         self.updated = self.updated.max(now);
     }
 
-    /// When a datagram may leave: none means now.
-    pub fn next(&mut self, now: Timestamp, rate: Rate, datagram: u16) -> Option<Timestamp> {
+    /// Earliest time at which a datagram of `datagram` bytes may leave; none means now.
+    pub(crate) fn next(&mut self, now: Timestamp, rate: Rate, datagram: u16) -> Option<Timestamp> {
         self.refill(now, rate, datagram);
         let lacking = f64::from(datagram) - self.tokens;
         if lacking <= 0.0 {
@@ -72,7 +72,7 @@ impl Pacer {
     }
 
     /// So many bytes left.
-    pub fn on_sent(&mut self, bytes: u64) {
+    pub(crate) fn on_sent(&mut self, bytes: u64) {
         // A probe goes out whatever the bucket says; it must not take a whole round trip to mend.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }

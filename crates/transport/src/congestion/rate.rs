@@ -1,4 +1,4 @@
-//! How fast a path delivers (draft-ietf-ccwg-bbr s.4.1).
+//! Rate at which a path delivers (draft-ietf-ccwg-bbr s.4.1).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::recovery::DeliveryMark;
 
 /// Counts what a path delivers; one a path.
 #[derive(Debug, Clone, Default)]
-pub struct DeliveryRate {
+pub(crate) struct DeliveryRate {
     delivered: u64,
     delivered_at: Timestamp,
     first_sent: Timestamp,
@@ -18,7 +18,7 @@ pub struct DeliveryRate {
     app_limited_until: u64,
 }
 
-/// What the packets of an ACK frame tell of the path.
+/// Measurement of the path's delivery from the packets that an ACK frame acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateSample {
     /// Bytes a second, over the time of `delivered`; none: the interval was too short to tell.
@@ -29,7 +29,7 @@ pub struct RateSample {
     pub prior_delivered: u64,
     /// Bytes delivered so far in all.
     pub total_delivered: u64,
-    /// Whether the application was what held the rate down.
+    /// Whether the rate was limited by the application rather than the path.
     pub app_limited: bool,
     /// The newest packet's round trip.
     pub rtt: Duration,
@@ -41,12 +41,12 @@ pub struct RateSample {
 
 impl DeliveryRate {
     /// Bytes lost so far.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
     /// A packet is sent; `in_flight` is without it. What to remember with the packet.
-    pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
+    pub(crate) fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
         if in_flight == 0 {
             (self.first_sent, self.delivered_at) = (now, now);
         }
@@ -61,18 +61,18 @@ impl DeliveryRate {
     }
 
     /// There is room in the window and nothing to send.
-    pub fn on_app_limited(&mut self, in_flight: u64) {
+    pub(crate) fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
     /// A packet was lost.
-    pub fn on_lost(&mut self, bytes: u64) {
+    pub(crate) fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
     /// Packets were acknowledged: when each was sent, its size, and its mark. `min_rtt` is the least
     /// round trip known: no sample is believed that spans less.
-    pub fn on_acked(
+    pub(crate) fn on_acked(
         &mut self,
         now: Timestamp,
         packets: impl Iterator<Item = (Timestamp, u64, DeliveryMark)>,

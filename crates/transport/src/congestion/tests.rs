@@ -1,3 +1,4 @@
+use super::hystart::{HyStart, SlowStart};
 use super::*;
 
 const fn at(ms: u64) -> Timestamp {

@@ -1,4 +1,4 @@
-//! Whether a path's congestion window is used (RFC 9002 s.7.8).
+//! Record of whether a path's congestion window is used up (RFC 9002 s.7.8).
 
 use crate::Timestamp;
 
@@ -8,27 +8,27 @@ use crate::Timestamp;
 /// Pacing that holds back what waits is neither: whether the window would have been filled shows when
 /// it is full, or when nothing waits any more.
 #[derive(Debug, Clone, Default)]
-pub struct WindowUsage {
-    /// When the window was last found full.
+pub(crate) struct WindowUsage {
+    /// Time at which the window was last found full; none: never.
     full_at: Option<Timestamp>,
-    /// When it last had room and nothing came to fill it.
+    /// Time at which the window last had room and nothing was waiting to fill it; none: never.
     underused_at: Option<Timestamp>,
 }
 
 impl WindowUsage {
     /// The window has no room for a datagram.
-    pub fn on_full(&mut self, now: Timestamp) {
+    pub(crate) fn on_full(&mut self, now: Timestamp) {
         self.full_at = Some(now);
     }
 
     /// The window has room and something else than the window or the pacer holds the sender back.
-    pub fn on_underused(&mut self, now: Timestamp) {
+    pub(crate) fn on_underused(&mut self, now: Timestamp) {
         self.underused_at = Some(now);
     }
 
-    /// Whether the window was used up while a packet sent at this time was in flight, so that its
+    /// Whether the window was used up while a packet sent at `sent` was in flight, so that its
     /// acknowledgement may let the window grow.
-    pub fn was_used_since(&self, sent: Timestamp) -> bool {
+    pub(crate) fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);
         full || self.underused_at.is_none_or(|at| at < sent)
     }

@@ -1,4 +1,4 @@
-//! How often acknowledgements are sent: what the peer asks of us, and what we ask of it
+//! Frequency of acknowledgements: requests of the peer to us, and ours to the peer
 //! (draft-ietf-quic-ack-frequency).
 
 use std::time::Duration;
@@ -32,48 +32,48 @@ pub(super) fn min_ack_delay(config: &TransportConfig) -> Duration {
     MIN_ACK_DELAY.min(config.max_ack_delay)
 }
 
-/// What we have asked of the peer.
+/// Our requests for acknowledgements of another frequency (ACK_FREQUENCY frames).
 #[derive(Debug)]
 pub(super) struct Requests {
     /// The sequence number of the next frame.
     next: u64,
-    /// What was asked last, and what the peer does now as far as we know.
+    /// Policy requested of the peer last, which the peer follows now as far as we know.
     asked: AckPolicy,
     /// The frame on its way: its number.
     in_flight: Option<u64>,
     /// Delays asked for in frames that are not acknowledged: the largest counts.
     pending_delay: Duration,
-    /// When the last one left.
+    /// Time at which the last ACK_FREQUENCY frame left; none: none has.
     asked_at: Option<Timestamp>,
     /// To be sent, or sent again.
     due: bool,
 }
 
 impl Requests {
-    pub fn new() -> Requests {
+    pub(super) fn new() -> Requests {
         let asked = AckPolicy::default();
         let (in_flight, asked_at) = (None, None);
         Requests { next: 0, asked, in_flight, pending_delay: Duration::ZERO, asked_at, due: false }
     }
 
-    /// What was asked last.
+    /// Policy requested of the peer last.
     #[cfg(test)]
-    pub fn asked(&self) -> AckPolicy {
+    pub(super) fn asked(&self) -> AckPolicy {
         self.asked
     }
 
-    /// Whether a frame is to be sent.
-    pub fn is_due(&self) -> bool {
+    /// Whether an ACK_FREQUENCY frame is to be sent.
+    pub(super) fn is_due(&self) -> bool {
         self.due
     }
 
-    pub fn on_acked(&mut self, number: u64) {
+    pub(super) fn on_acked(&mut self, number: u64) {
         if self.in_flight == Some(number) {
             (self.in_flight, self.pending_delay) = (None, Duration::ZERO);
         }
     }
 
-    pub fn on_lost(&mut self, number: u64) {
+    pub(super) fn on_lost(&mut self, number: u64) {
         // Unless a newer one is under way (s.4).
         if self.in_flight == Some(number) {
             (self.in_flight, self.due) = (None, true);
@@ -110,7 +110,7 @@ impl Connection {
         self.space(id).received.ask();
     }
 
-    /// Whether the peer obeys IMMEDIATE_ACK.
+    /// Whether the peer supports IMMEDIATE_ACK frames.
     pub(super) fn may_ask_for_acks(&self) -> bool {
         self.peer.is_some_and(|peer| peer.min_ack_delay.is_some())
     }

@@ -55,6 +55,7 @@ impl Connection {
         if acked.packets.is_empty() {
             return;
         }
+        #[cfg(feature = "qlog")]
         self.log_acked(id, &acked.packets);
         if let Some(sample) = acked.rtt_sample(largest) {
             let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
@@ -87,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// What acknowledgements mean for the path that the packets went on; `in_flight` was before.
+    /// Applies acknowledgements to the path that the packets were sent on; `in_flight` is the count before them.
     fn on_path_acked(
         &mut self,
         now: Timestamp,
@@ -143,6 +144,7 @@ impl Connection {
                 path.controller.on_congestion(now, largest_sent, signal);
             }
         });
+        #[cfg(feature = "qlog")]
         self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
 
@@ -163,7 +165,7 @@ impl Connection {
         )
     }
 
-    /// Whether there are new marks of congestion.
+    /// Whether the ACK frame's counts show new ECN-CE marks; fails validation of the path if they cannot be right.
     fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
         // The peer counts for all paths together, so the active one's validation does, too.
         let marked = packets.iter().filter(|(_, packet)| packet.content.marked).count() as u64;
@@ -291,6 +293,7 @@ impl Connection {
         let datagrams = packet.content.frames.iter().filter(|one| **one == SentFrame::Datagram);
         self.stats.datagram_frames_lost += datagrams.count() as u64;
         self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
+        #[cfg(feature = "qlog")]
         self.log_lost(id, number, packet);
         self.send_again(id, number, false, &packet.content.frames);
         if packet.mtu_probe {
@@ -316,7 +319,7 @@ impl Connection {
         }
     }
 
-    /// What losses mean for a path's congestion control.
+    /// Tells a path's congestion controller of lost packets.
     fn on_path_lost(&mut self, now: Timestamp, key: PathKey, lost: &Packets) {
         let counted = lost.iter().filter(|(_, packet)| {
             packet.in_flight && !packet.mtu_probe && packet.content.path == key
@@ -334,11 +337,12 @@ impl Connection {
         {
             path.controller.on_persistent_congestion(now);
             path.rtt.restart_min();
+            #[cfg(feature = "qlog")]
             self.log_congestion(key, "persistent_congestion");
         }
     }
 
-    /// What became of a frame that a hook has sent: said once, to that hook.
+    /// Tells the hook that sent a frame, once, whether the frame was acknowledged or lost.
     fn tell_fate(&mut self, operation: Operation, one: &Extension) {
         let owner = self.table.owner(one.frame_type);
         if one.eliciting && owner.is_some_and(|(id, _)| id == one.hook) {
@@ -346,7 +350,7 @@ impl Connection {
         }
     }
 
-    /// What was in a packet and still matters is to be sent again (RFC 9000 s.13.3).
+    /// Queues again the content of a packet that still matters (RFC 9000 s.13.3).
     pub(super) fn send_again(
         &mut self,
         id: SpaceId,
@@ -364,6 +368,7 @@ impl Connection {
         if !again {
             return;
         }
+        #[cfg(feature = "qlog")]
         self.log_again(frames);
         for frame in frames {
             match frame {

@@ -1,5 +1,5 @@
-//! How far the answers of hooks hold: none brings a connection to a halt, has it send without end, or break
-//! what the peer relies on. The catalogue says it for whoever writes a hook.
+//! Limits on the answers of hooks: none brings a connection to a halt, has it send without end, or breaks
+//! what the peer relies on. The catalogue lists them for authors of hooks.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::path::BASE_SIZE;
 use crate::received::AckPolicy;
 use crate::recovery::{GRANULARITY, PACKET_THRESHOLD, Thresholds};
 
-/// What a hook puts off, it puts off by so much at most.
+/// Longest time for which a hook may put anything off.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The least window keeps a connection going (RFC 9002 s.7.2).
@@ -32,7 +32,7 @@ pub(super) struct Hold {
 
 impl Path {
     /// The congestion window in force.
-    pub fn window(&self) -> u64 {
+    pub(super) fn window(&self) -> u64 {
         self.hook_window.unwrap_or_else(|| self.controller.window())
     }
 
@@ -70,7 +70,7 @@ impl Connection {
         )
     }
 
-    /// How large datagrams are that need not be as large as `mtu`.
+    /// Size in bytes of datagrams that need not be as large as `mtu`.
     pub(super) fn datagram_size(&mut self, key: PathKey, mtu: u16) -> usize {
         let size = self.operate_within(
             Operation::DatagramSize,
@@ -97,7 +97,7 @@ impl Connection {
         )
     }
 
-    /// How far a hook may put a datagram off.
+    /// Limits the time until which a hook may put a datagram off.
     pub(super) fn bound_pace(
         &mut self,
         now: Timestamp,
@@ -109,13 +109,13 @@ impl Connection {
         Some(until.min(latest)).filter(|until| *until > now)
     }
 
-    /// Whether a packet is to be sent, where a hook says so and `there` says whether there is one.
+    /// Limits a hook's answer `yes` on whether to send a packet, where `there` says whether there is anything to send.
     pub(super) fn bound_content(&mut self, key: PathKey, there: bool, yes: bool) -> bool {
         let now = self.now;
         there && (yes || self.paths.get_or_active_mut(key).hold(now) <= now)
     }
 
-    /// When a hook must have let go of what it keeps back.
+    /// Time at which a hook must have released whatever it holds back; none: it holds nothing.
     pub(super) fn hold_timer(&self) -> Option<Timestamp> {
         let holds = self.paths.iter().filter_map(|path| path.hold);
         holds.filter(|hold| !hold.over).map(|hold| hold.since + PATIENCE).min()
@@ -177,7 +177,7 @@ impl Connection {
         AckPolicy { max_ack_delay: policy.max_ack_delay.min(usual.max_ack_delay), ..policy }
     }
 
-    /// Whether an ACK frame is due, where a hook says so: if there is something to tell, and at the latest
+    /// Limits a hook's answer on whether an ACK frame is due: only if there is something to tell, and at the latest
     /// when the peer was told it would be (RFC 9000 s.13.2.1).
     pub(super) fn bound_ack(&self, now: Timestamp, id: SpaceId, due: bool) -> bool {
         let received = &self.spaces[id].received;

@@ -10,16 +10,33 @@ use crate::operation::Operation;
 /// Bytes of a reason phrase that are sent and kept.
 const MAX_REASON: usize = 256;
 
-/// Why a connection was closed.
+/// Error that a connection was closed with, as in a CONNECTION_CLOSE frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionError {
-    /// By the application rather than by the transport.
+    /// Whether the application closed the connection rather than the transport.
     pub application: bool,
     /// The error code.
     pub code: u64,
-    /// For people.
+    /// Reason phrase, for people to read.
     pub reason: String,
 }
+
+impl std::fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let whose = if self.application { "application" } else { "transport" };
+        write!(f, "{whose} error {:#x}", self.code)?;
+        if !self.reason.is_empty() {
+            f.write_str(": ")?;
+        }
+        // It may be the peer's text: a terminal must not obey it.
+        self.reason.chars().try_for_each(|one| match one {
+            one if one.is_control() => write!(f, "{}", one.escape_unicode()),
+            one => write!(f, "{one}"),
+        })
+    }
+}
+
+impl std::error::Error for ConnectionError {}
 
 impl ConnectionError {
     pub(super) fn transport(code: TransportErrorCode, reason: &str) -> ConnectionError {
@@ -27,7 +44,7 @@ impl ConnectionError {
     }
 }
 
-/// How it ended.
+/// Way in which a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloseReason {
     /// We closed it.
@@ -40,7 +57,22 @@ pub enum CloseReason {
     StatelessReset,
 }
 
-/// Where the end stands (RFC 9000 s.10.2).
+impl std::fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CloseReason::Local(error) => write!(f, "closed here: {error}"),
+            CloseReason::Peer(error) => write!(f, "closed by the peer: {error}"),
+            CloseReason::IdleTimeout => f.write_str("nothing came for the idle timeout"),
+            CloseReason::StatelessReset => {
+                f.write_str("the peer does not know the connection any more (stateless reset)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CloseReason {}
+
+/// Progress of the connection's end (RFC 9000 s.10.2).
 #[derive(Debug, Default)]
 pub(super) enum Closing {
     #[default]
@@ -60,15 +92,15 @@ pub(super) enum Closing {
 }
 
 impl Closing {
-    pub fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         !matches!(self, Closing::Open)
     }
 
-    pub fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         matches!(self, Closing::Drained)
     }
 
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
         match self {
             Closing::Telling { until, .. } | Closing::Draining { until } => Some(*until),
             Closing::Open | Closing::Drained => None,
@@ -76,7 +108,7 @@ impl Closing {
     }
 
     /// A packet came while closing: told again after 1, 2, 4, ... of them (RFC 9000 s.10.2.1).
-    pub fn on_datagram(&mut self) {
+    pub(super) fn on_datagram(&mut self) {
         if let Closing::Telling { tell, heard, .. } = self {
             *heard += 1;
             *tell |= heard.is_power_of_two();
@@ -104,6 +136,7 @@ impl Connection {
         let input = (error.application, error.code);
         self.operate(Operation::CloseConnection, input, |_, _| ());
         let reason = CloseReason::Local(error.clone());
+        #[cfg(feature = "qlog")]
         self.log_closed(&reason);
         self.events.push_back(Event::Closed(reason));
         let until = now + self.close_time();
@@ -128,6 +161,7 @@ impl Connection {
             return;
         }
         if !self.closing.is_closed() {
+            #[cfg(feature = "qlog")]
             self.log_closed(&why);
             self.events.push_back(Event::Closed(why));
         }
@@ -136,6 +170,7 @@ impl Connection {
 
     pub(super) fn forget(&mut self, why: CloseReason) {
         if !self.closing.is_closed() {
+            #[cfg(feature = "qlog")]
             self.log_closed(&why);
             self.events.push_back(Event::Closed(why));
         }

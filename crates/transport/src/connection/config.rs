@@ -1,4 +1,4 @@
-//! What a connection may be told beforehand.
+//! Configuration of a connection.
 
 use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use equic_wire::{KnownVersion, Version};
 
-use crate::congestion::Algorithm;
+use crate::congestion::{Algorithm, ControllerFactory};
 use crate::crypto::KeyLimits;
 use crate::recovery::INITIAL_RTT;
 use crate::stream::StreamConfig;
@@ -17,15 +17,15 @@ pub struct TransportConfig {
     /// Streams and their windows.
     pub streams: StreamConfig,
     /// Congestion control.
-    pub congestion: Algorithm,
+    pub congestion: Arc<dyn ControllerFactory>,
     /// A connection on which nothing comes for so long is dropped; zero: never. The peer may ask for
     /// less (RFC 9000 s.10.1).
     pub max_idle_timeout: Duration,
-    /// How long an acknowledgement may wait.
+    /// Longest time for which an acknowledgement may wait, declared to the peer as `max_ack_delay`.
     pub max_ack_delay: Duration,
     /// The largest UDP payload to send, in bytes, if the path takes it.
-    pub max_datagram_size: u16,
-    /// Whether packets are marked ECT(0): the socket can.
+    pub max_mtu: u16,
+    /// Whether packets are marked ECT(0), for sockets that can mark them.
     pub ecn: bool,
     /// The round-trip time assumed before the first sample.
     pub initial_rtt: Duration,
@@ -42,13 +42,13 @@ pub struct TransportConfig {
     /// A client's first packets are of a version that nobody speaks, whatever `first_version` says, so
     /// that the server says what it does (RFC 9000 s.6.3): a round trip more, to see whether it can.
     pub first_unknown: bool,
-    /// Where a client keeps sessions of version 2: rustls files sessions by the server's name alone, and
-    /// they must not cross versions (RFC 9369 s.5), so those of `tls` are of version 1. None: nowhere.
+    /// Store of a client's sessions of version 2: rustls files sessions by the server's name alone, and they
+    /// must not cross versions (RFC 9369 s.5), so those of `tls` are of version 1. None: they are not kept.
     pub sessions_v2: Option<rustls::client::Resumption>,
-    /// Whether to send, now and then, what has no meaning, so that nobody gets used to what is
+    /// Whether to send meaningless values now and then, so that nobody comes to rely on what is
     /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
     pub grease: bool,
-    /// Whether peers that can are asked to acknowledge less often where the window is large
+    /// Whether peers that support it are asked to acknowledge less often where the window is large
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
     /// After so long without a word a PING is sent, and never later than half the idle timeout; zero:
@@ -59,7 +59,7 @@ pub struct TransportConfig {
     pub datagram_receive_buffer: usize,
     /// Bytes of datagrams that may wait for the network.
     pub datagram_send_buffer: usize,
-    /// Whether the peer may go on from another address on purpose (RFC 9000 s.18.2); a NAT that
+    /// Whether the peer may migrate to another address on purpose (RFC 9000 s.18.2); a NAT that
     /// rebinds is followed in any case.
     pub allow_migration: bool,
     /// Whether a client moves to the address that its server prefers (RFC 9000 s.9.6).
@@ -75,7 +75,7 @@ impl TransportConfig {
     }
 }
 
-/// Whether TLS protects its packets: all versions but one, which is for simulations.
+/// Whether packets of `version` are protected by TLS: true but for the version made for simulations.
 pub(super) fn has_tls(version: KnownVersion) -> bool {
     Version::from(version).known().is_some()
 }
@@ -84,10 +84,10 @@ impl Default for TransportConfig {
     fn default() -> TransportConfig {
         TransportConfig {
             streams: StreamConfig::default(),
-            congestion: Algorithm::default(),
+            congestion: Arc::new(Algorithm::default()),
             max_idle_timeout: Duration::from_secs(30),
             max_ack_delay: Duration::from_millis(25),
-            max_datagram_size: 1472,
+            max_mtu: 1472,
             ecn: true,
             initial_rtt: INITIAL_RTT,
             connection_ids: 4,
@@ -120,7 +120,7 @@ pub struct ClientConfig {
     pub transport: Arc<TransportConfig>,
 }
 
-/// Where a server would rather be talked to once the handshake is done (RFC 9000 s.9.6).
+/// Addresses at which a server prefers to be reached once the handshake is done (RFC 9000 s.9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PreferredAddresses {
     /// By clients that came over IPv4.
@@ -140,6 +140,6 @@ pub struct ServerConfig {
     pub tls: Arc<rustls::ServerConfig>,
     /// The transport.
     pub transport: Arc<TransportConfig>,
-    /// Where clients are asked to go.
+    /// Addresses that clients are asked to move to; none: they stay.
     pub preferred_addresses: Option<PreferredAddresses>,
 }

@@ -10,7 +10,7 @@ use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::operation::Operation;
 
-/// What a waiting datagram costs beside its bytes, so that empty ones are bounded, too.
+/// Memory in bytes that a waiting datagram costs beside its data, so that empty ones are bounded, too.
 const OVERHEAD: usize = size_of::<Bytes>();
 
 /// A DATAGRAM frame of any size that fits into a packet is taken (RFC 9221 s.3).
@@ -19,13 +19,13 @@ const MAX_FRAME: usize = 65_535;
 /// Bytes of a short header with the longest packet number, without the connection ID, and of the tag.
 const PACKET_OVERHEAD: usize = 1 + 4 + 16;
 
-/// Why a datagram is not sent.
+/// Reason for which a datagram cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramError {
     /// The peer takes none, or its transport parameters have not come yet.
     Unsupported,
     /// It is larger than so many bytes, which is what fits into a packet now
-    /// ([`Connection::max_datagram_len`]). It may have fitted before: paths change.
+    /// ([`Connection::max_datagram_size`]). It may have fitted before: paths change.
     TooLarge(usize),
     /// So much is waiting for the network already; [`Event::DatagramsWritable`] will say when there is
     /// room.
@@ -87,22 +87,22 @@ pub(super) struct Datagrams {
 
 impl Datagrams {
     /// `max_datagram_frame_size` for a receive buffer of so many bytes.
-    pub fn frame_limit(buffer: usize) -> u64 {
+    pub(super) fn frame_limit(buffer: usize) -> u64 {
         buffer.min(MAX_FRAME) as u64
     }
 
-    /// Whether something waits for the network.
-    pub fn wants_to_send(&self) -> bool {
+    /// Whether a datagram waits to be sent.
+    pub(super) fn wants_to_send(&self) -> bool {
         !self.outgoing.waiting.is_empty()
     }
 
-    /// Whether one goes before all other frames.
-    pub fn goes_first(&self) -> bool {
+    /// Whether a waiting datagram is to be sent before all other frames.
+    pub(super) fn goes_first(&self) -> bool {
         self.first
     }
 
     /// Bytes kept of what the peer sent.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.incoming.bytes
     }
 }
@@ -118,7 +118,7 @@ impl Connection {
             return Err(DatagramError::Closed);
         }
         let data = data.into();
-        let most = self.max_datagram_len().ok_or(DatagramError::Unsupported)?;
+        let most = self.max_datagram_size().ok_or(DatagramError::Unsupported)?;
         if data.len() > most {
             return Err(DatagramError::TooLarge(most));
         }
@@ -136,7 +136,7 @@ impl Connection {
 
     /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
     /// the path.
-    pub fn max_datagram_len(&self) -> Option<usize> {
+    pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size;
         let ids = &self.remote_ids;
         let id = ids.get(self.path().remote_id).unwrap_or_else(|| ids.current());

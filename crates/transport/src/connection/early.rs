@@ -11,13 +11,13 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::stream::{PeerLimits, Streams};
 
-/// What became of early data.
+/// Whether early data (0-RTT) is offered, and the server's answer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Answer {
-    /// There is none.
+    /// Early data is not in use.
     #[default]
     None,
-    /// A client may send it, and does not know whether it is taken.
+    /// A client may send early data, and does not know whether it is accepted.
     Open,
     Accepted,
     Rejected,
@@ -26,12 +26,12 @@ enum Answer {
 /// Early data of a connection.
 #[derive(Default)]
 pub(super) struct Early {
-    /// A client's to seal, a server's to open.
+    /// Keys of early data: a client's to seal, a server's to open.
     pub keys: Option<DirectionalKeys>,
     answer: Answer,
-    /// What the server promised when the session was made.
+    /// Limits that the server granted when the session was made, which early data must keep to.
     remembered: Option<PeerLimits>,
-    /// When a server throws its keys away: some time after the first 1-RTT packet.
+    /// Time at which a server discards the keys of early data: some time after the first 1-RTT packet.
     expires: Option<Timestamp>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn promised(declared: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether none is smaller than it was.
+/// Whether no limit in `new` is lower than in `old`.
 fn covers(new: &PeerLimits, old: &PeerLimits) -> bool {
     new.max_data >= old.max_data
         && new.max_stream_data_bidi_local >= old.max_stream_data_bidi_local
@@ -80,7 +80,7 @@ fn covers(new: &PeerLimits, old: &PeerLimits) -> bool {
 }
 
 impl Connection {
-    /// Whether early data is about, which an attacker may repeat (RFC 9001 s.9.2).
+    /// Whether the connection is in early data (0-RTT), which an attacker may repeat (RFC 9001 s.9.2).
     ///
     /// A client: what is sent now may go out before the handshake is complete; it must do no harm if
     /// it is carried out more than once. A server: what is read now may be such a repetition.
@@ -176,7 +176,7 @@ impl Connection {
         self.early_answered(false);
     }
 
-    /// Whether the server's limits are what it promised when it takes early data
+    /// Whether the server, having accepted early data, keeps at least the limits it promised before
     /// (RFC 9000 s.7.4.1).
     pub(super) fn check_promises(&mut self, now: Timestamp, new: &PeerLimits) -> bool {
         let old = self.early.remembered.filter(|_| self.early.answer == Answer::Accepted);
@@ -188,7 +188,7 @@ impl Connection {
         kept
     }
 
-    /// Whether a 0-RTT packet can be opened.
+    /// Whether a 0-RTT packet can be opened now, later or never.
     pub(super) fn early_readiness(&self) -> Readiness {
         match (self.side, self.early.answer) {
             (Side::Server, Answer::None) => Readiness::TooEarly,

@@ -1,4 +1,4 @@
-//! What each frame does (RFC 9000 s.19).
+//! Processing of each type of frame (RFC 9000 s.19).
 
 use equic_wire::frame::{Frame, NewConnectionId};
 use equic_wire::{ConnectionId, Side, TransportErrorCode};

@@ -1,4 +1,4 @@
-//! What a server reads of a ClientHello before TLS does (RFC 8446 s.4.1.2): the version to answer in
+//! The parts of a ClientHello that a server reads before TLS does (RFC 8446 s.4.1.2): the version to answer in
 //! has to be known when TLS begins, for its keys are made for it (RFC 9368 s.2.3).
 
 use equic_wire::params::{TransportParameters, VersionInformation};
@@ -11,14 +11,14 @@ const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
 /// RFC 8446 s.4.2.
 const EARLY_DATA: u16 = 42;
 
-/// What matters of it.
+/// The parts of a ClientHello that the transport needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ClientHello<'a> {
     pub parameters: Option<&'a [u8]>,
     pub early_data: bool,
 }
 
-/// Whether more has to come before TLS can do something with it; not, if it is no ClientHello.
+/// Whether `bytes` are only the beginning of a ClientHello, too little for TLS to act on.
 pub(super) fn is_partial(bytes: &[u8], most: usize) -> bool {
     match bytes {
         [CLIENT_HELLO, a, b, c, rest @ ..] => {
@@ -32,7 +32,7 @@ pub(super) fn is_partial(bytes: &[u8], most: usize) -> bool {
 
 impl<'a> ClientHello<'a> {
     /// None: it is damaged, which is for TLS to say.
-    pub fn parse(bytes: &'a [u8]) -> Option<ClientHello<'a>> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<ClientHello<'a>> {
         let (&kind, body) = bytes.split_first()?;
         if kind != CLIENT_HELLO {
             return None;
@@ -65,7 +65,7 @@ impl<'a> ClientHello<'a> {
     }
 
     /// The versions that the client speaks, if it says so.
-    pub fn versions(&self) -> Option<VersionInformation<'a>> {
+    pub(super) fn versions(&self) -> Option<VersionInformation<'a>> {
         TransportParameters::parse(self.parameters?, Side::Client).ok()?.version_information
     }
 }

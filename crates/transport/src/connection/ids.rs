@@ -7,7 +7,7 @@ use equic_wire::{ConnectionId, KnownVersion};
 use super::Connection;
 use crate::cid::IdChange;
 
-/// What a server knows of a client's first Initial packet before it opens it.
+/// Facts that a server knows of a client's first Initial packet before opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FirstPacket {
     pub version: KnownVersion,
@@ -26,7 +26,7 @@ pub(crate) struct FirstPacket {
 
 impl FirstPacket {
     /// Of a client that is new: to this ID, from that one.
-    pub fn without_token(
+    pub(crate) fn without_token(
         version: KnownVersion,
         original: ConnectionId,
         client: ConnectionId,
@@ -38,14 +38,14 @@ impl FirstPacket {
 }
 
 impl Connection {
-    /// What an endpoint has to know of this connection's IDs, one change at a time. To be asked
-    /// after each call that lets time or packets in, and after [`Connection::poll_transmit`], before
-    /// what that gave is sent.
+    /// The oldest change of this connection's IDs that an endpoint has to know of, one change at a time. To be
+    /// asked for after each call that lets time or packets in, and after [`Connection::poll_transmit`], before
+    /// the datagram from it is sent.
     pub fn poll_id_change(&mut self) -> Option<IdChange> {
         self.local_ids.poll_change().or_else(|| self.remote_ids.poll_change())
     }
 
-    /// Where packets to this connection go that are its first (RFC 9000 s.7.2).
+    /// Connection ID that the peer's first packets to this connection carry (RFC 9000 s.7.2).
     pub(crate) fn handshake_id(&self) -> ConnectionId {
         self.scid
     }

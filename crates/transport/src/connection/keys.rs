@@ -19,7 +19,7 @@ impl Connection {
         self.may_update_keys(false) && self.next_keys()
     }
 
-    /// How often the keys were updated, by either side.
+    /// Number of key updates so far, by either side.
     pub fn key_updates(&self) -> u64 {
         self.one_rtt.as_ref().map_or(0, OneRttKeys::updates)
     }
@@ -32,6 +32,7 @@ impl Connection {
         // RFC 9001 s.6.1.
         let updated =
             self.progress.confirmed && self.one_rtt.as_mut().is_some_and(OneRttKeys::update);
+        #[cfg(feature = "qlog")]
         if updated {
             self.log_key_update();
         }
@@ -65,8 +66,8 @@ impl Connection {
         }
     }
 
-    /// How many packets the keys of a space may protect that are never updated: all but those of 1-RTT
-    /// packets.
+    /// Most packets that a space's keys may protect if they are never updated: those of every space but 1-RTT;
+    /// none for 1-RTT.
     fn limit(&self, id: SpaceId) -> Option<u64> {
         let key = match id {
             SpaceId::Data(_) if self.one_rtt.is_some() => return None,
@@ -76,14 +77,14 @@ impl Connection {
         Some(self.config.key_limits.confidentiality(key))
     }
 
-    /// Whether so many packets of a space were sent that the rest is for its last words. Packet numbers
-    /// are not less than packets.
+    /// Whether so many packets of a space were sent that the rest is reserved for closing the connection. Packet
+    /// numbers are not less than packets.
     fn is_worn_out(&self, id: SpaceId) -> bool {
         self.limit(id).is_some_and(|limit| self.spaces[id].next >= limit - last_words(limit))
     }
 
-    /// Whether a packet would be one more than the keys may protect (RFC 9001 s.6.6). Those of 1-RTT
-    /// packets look to it themselves.
+    /// Whether a packet would be one more than the keys may protect (RFC 9001 s.6.6). 1-RTT keys check their
+    /// own limit.
     pub(super) fn is_beyond_limit(&self, id: SpaceId, number: u64) -> bool {
         self.limit(id).is_some_and(|limit| number >= limit)
     }

@@ -1,8 +1,7 @@
-//! What goes into the log (`crate::qlog`), one method for each kind of event. Without a log each of
-//! them is one test.
+//! Events for the log (`crate::qlog`), one method for each kind. Without a log each of them costs one test.
 //!
-//! What is a state rather than an occurrence is not told by who changes it: `log/changes.rs` and
-//! `log/paths.rs` look for it when a call into the connection ends.
+//! Changes of state are not logged where they happen: `log/changes.rs` and `log/paths.rs` look for them
+//! when a call into the connection ends.
 
 mod changes;
 mod paths;
@@ -270,7 +269,7 @@ impl Connection {
         });
     }
 
-    /// What these frames held is to go again.
+    /// Logs that the content of these frames is to be sent again.
     pub(super) fn log_again(&mut self, frames: &[SentFrame]) {
         self.with_log(|connection, log| {
             let again: Vec<Retransmitted> =
@@ -308,7 +307,7 @@ impl Connection {
         }))
     }
 
-    /// When the timers will go off: of loss detection, of acknowledgements, of idleness.
+    /// Logs the times at which the timers will go off: of loss detection, of acknowledgements, of idleness.
     pub(super) fn log_timers(&mut self, timers: [Option<Timestamp>; 3]) {
         self.with_log(|connection, log| {
             let key = connection.path().key;

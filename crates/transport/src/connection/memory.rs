@@ -1,4 +1,4 @@
-//! What the peer has us keep, in bytes.
+//! Memory that a connection keeps because of its peer, in bytes.
 
 use std::mem::size_of;
 

@@ -15,7 +15,7 @@ use crate::recovery::INITIAL_RTT;
 /// Bytes that answers to challenges may take beyond the congestion window.
 const BEYOND_WINDOW: u64 = 8 * 1200;
 
-/// Why a connection cannot move.
+/// Reason for which a connection cannot migrate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrateError {
     /// Not before the handshake is confirmed (RFC 9000 s.9).
@@ -41,7 +41,7 @@ impl std::fmt::Display for MigrateError {
 
 impl std::error::Error for MigrateError {}
 
-/// Where a datagram belongs.
+/// Path that a received datagram belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
     Known(PathKey),
@@ -83,7 +83,7 @@ impl Connection {
             .find(|sequence| self.paths.iter().all(|path| path.remote_id != *sequence))
     }
 
-    /// Where a datagram comes from; none: it is to be dropped.
+    /// Path that a datagram came on; none: the datagram is to be dropped.
     pub(super) fn find_path(&mut self, arrival: &Arrival) -> Option<From> {
         let found = self.paths.find(arrival.remote, arrival.local, self.side == Side::Server);
         match found {
@@ -232,7 +232,7 @@ impl Connection {
         }
     }
 
-    /// When a challenge is to be sent again or given up.
+    /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
     pub(super) fn challenge_timer(&self) -> Option<Timestamp> {
         let timers = self.paths.iter().filter_map(|path| {
             let asked = path.challenge.as_ref()?;

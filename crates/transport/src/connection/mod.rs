@@ -39,6 +39,7 @@ mod handshake;
 mod hello;
 mod ids;
 mod keys;
+#[cfg(feature = "qlog")]
 mod log;
 mod memory;
 mod migration;
@@ -88,11 +89,10 @@ pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
 use path::{Path, PathKey, Paths};
-pub use retry::MAX_PEER_TOKEN;
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
 
-/// What happened.
+/// Event of a connection, for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is complete: the peer is who it says, data is as safe as it gets.
@@ -125,27 +125,27 @@ pub enum Event {
     HookFailed(HookId, HookError),
 }
 
-/// How a datagram came.
+/// Addresses and ECN mark that a datagram came with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// From where.
+    /// Address that the datagram came from.
     pub remote: SocketAddr,
-    /// To which of our addresses, if that is known.
+    /// Our address that the datagram was sent to, if known.
     pub local: Option<IpAddr>,
-    /// How it was marked.
+    /// ECN mark on the datagram.
     pub ecn: EcnCodepoint,
 }
 
 /// A datagram to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to.
+    /// Address that the datagram is to be sent to.
     pub destination: SocketAddr,
-    /// From which of our addresses; none: any.
+    /// Our address to send the datagram from; none: any.
     pub source: Option<IpAddr>,
-    /// How to mark it.
+    /// ECN mark to put on the datagram.
     pub ecn: EcnCodepoint,
-    /// Bytes of the buffer.
+    /// Length of the datagram in the buffer, in bytes.
     pub size: usize,
 }
 
@@ -195,7 +195,7 @@ pub struct Connection {
     side: Side,
     config: Arc<TransportConfig>,
     version: KnownVersion,
-    start: Box<start::Start>,
+    start: Box<Start>,
     early: early::Early,
     waiting: waiting::Waiting,
     /// For NEW_TOKEN frames.
@@ -205,12 +205,13 @@ pub struct Connection {
     /// The moment of the last call that gave one.
     pub(crate) now: Timestamp,
     table: Table,
+    #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
     pub(crate) extensions: Extensions,
     rng: StdRng,
     tls: Session,
-    /// Where TLS writes now.
+    /// Packet number space that TLS's handshake messages go into now.
     level: SpaceId,
     spaces: Spaces,
     one_rtt: Option<OneRttKeys>,
@@ -218,7 +219,7 @@ pub struct Connection {
     forgeries: Forgeries,
     streams: Streams,
     paths: Paths,
-    /// Where the server would rather be, until that is tried.
+    /// Address that the server prefers to be reached at, until it has been tried.
     preferred_address: Option<PreferredAddress>,
     /// The path on which that is being tried.
     preferred: Option<PathKey>,
@@ -227,25 +228,25 @@ pub struct Connection {
     /// Our ID of the handshake, on long headers.
     scid: ConnectionId,
     id_source: IdSource,
-    /// What the client put on its first packet.
+    /// Destination Connection ID that the client put on its first packet.
     original_dcid: ConnectionId,
-    /// Whether the peer's first ID is known (RFC 9000 s.7.2).
+    /// Whether the connection ID that the peer chose for itself is known (RFC 9000 s.7.2).
     peer_id_known: bool,
     peer: Option<Peer>,
     progress: handshake::Progress,
     closing: close::Closing,
-    /// How often we acknowledge application data.
+    /// Policy by which we acknowledge application data.
     ack_policy: AckPolicy,
     /// The sequence number of the last ACK_FREQUENCY that counted.
     ack_frequency_seen: Option<u64>,
     requests: ack_frequency::Requests,
     datagrams: datagrams::Datagrams,
-    /// When timers last ran.
+    /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,
-    /// When the last PING to keep the connection alive was asked for.
+    /// Time at which the last PING to keep the connection alive was asked for.
     kept_alive: Timestamp,
     idle_since: Timestamp,
-    /// Whether something ack-eliciting was sent since the last packet came.
+    /// Whether an ack-eliciting packet was sent since the last packet came.
     sent_since_received: bool,
     ping: bool,
     blocked: Vec<Control>,
@@ -254,12 +255,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// What happened since the last call, one at a time.
+    /// The oldest event that the application was not told of yet; none when there are no more.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front().or_else(|| self.streams.poll_event().map(Event::Stream))
     }
 
-    /// Which side this is.
+    /// Side of the connection that this end is: client or server.
     pub fn side(&self) -> Side {
         self.side
     }
@@ -270,17 +271,12 @@ impl Connection {
         self.original_dcid
     }
 
-    /// Where the peer is.
-    pub fn remote(&self) -> SocketAddr {
-        self.path().remote
-    }
-
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Where datagrams go.
+    /// Address that datagrams are sent to on the active path.
     pub fn remote_address(&self) -> SocketAddr {
         self.path().remote
     }
@@ -291,7 +287,7 @@ impl Connection {
     }
 
     /// The largest datagram that the path is known to take, in bytes of UDP payload (RFC 9000 s.14.3).
-    pub fn max_datagram_size(&self) -> u16 {
+    pub fn current_mtu(&self) -> u16 {
         self.path().mtu.current()
     }
 
@@ -300,7 +296,7 @@ impl Connection {
         self.progress.complete
     }
 
-    /// Whether it is over and can be dropped.
+    /// Whether the connection is over and can be dropped.
     pub fn is_drained(&self) -> bool {
         self.closing.is_drained()
     }

@@ -23,7 +23,7 @@ pub struct InsecureNullConfig {
     pub crypto: Arc<InsecureNullCrypto>,
     /// The transport; `versions` and `first_version` have no meaning here.
     pub transport: Arc<TransportConfig>,
-    /// Where a server asks its clients to go.
+    /// Addresses that a server asks its clients to move to; none: they stay.
     pub preferred_addresses: Option<PreferredAddresses>,
 }
 
@@ -102,8 +102,8 @@ impl Connection {
         Connection::accept_alone(now, config, &first, seed)
     }
 
-    /// What a client without protection can begin its next connection with, to send early data: for
-    /// [`InsecureNullCrypto::session`]. None: the server gave nothing yet, or this is no such client.
+    /// Session with which a client without protection can begin its next connection, to send early data: for
+    /// [`InsecureNullCrypto::session`]. None: the server gave none yet, or this end is not such a client.
     pub fn insecure_null_session(&self) -> Option<&NullSession> {
         match &self.tls {
             Session::Null(handshake) => handshake.session(),

@@ -17,7 +17,7 @@ fn unbounded<I, O>(_: &mut Connection, _: I, answer: O) -> O {
     answer
 }
 
-/// Whether words can be the outputs.
+/// Test of whether the words that a hook wrote can be an operation's outputs.
 type Valid = fn(&[u64]) -> bool;
 
 /// Longer than any idle timeout is no round trip, and sums of them must not overflow.
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Whether a hook did it.
+    /// Has the hook that replaces the operation run, if there is one; returns whether it did the operation.
     fn replaced(
         &mut self,
         attached: &Attached,

@@ -1,4 +1,4 @@
-//! What a connection knows of its paths: a path is a pair of addresses.
+//! State that a connection keeps of its paths: a path is a pair of addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::bounds::Hold;
 use super::config::TransportConfig;
 use super::space::PathId;
 
-/// How many times what came an address gets that is not validated (RFC 9000 s.8.1).
+/// Most bytes to send to an address not yet validated, as a multiple of those received from it (RFC 9000 s.8.1).
 const AMPLIFICATION: u64 = 3;
 
 /// Paths of a connection at a time; the oldest that is of no use goes first.
@@ -43,13 +43,13 @@ impl Words for PathKey {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Challenge {
     pub data: [u8; 8],
-    /// When it is given up.
+    /// Time at which the challenge is given up.
     pub until: Timestamp,
     /// To be sent now.
     pub due: bool,
-    /// When to ask again.
+    /// Time at which to send the challenge again; none: not again.
     pub again: Option<Timestamp>,
-    /// How often it was asked.
+    /// Number of times that the challenge was sent.
     pub sent: u32,
 }
 
@@ -57,25 +57,30 @@ pub(super) struct Challenge {
 pub(super) struct Paths {
     /// In the order in which they came; at most [`MAX_PATHS`].
     list: Vec<Path>,
-    /// Where the active one is in the list.
+    /// Index of the active path in `list`.
     active: usize,
     next: u32,
 }
 
 impl Paths {
-    pub fn new(first: Path) -> Paths {
+    pub(super) fn new(first: Path) -> Paths {
         Paths { active: 0, next: first.key.0 + 1, list: vec![first] }
     }
 
     /// A name for another.
-    pub fn next_key(&mut self) -> PathKey {
+    pub(super) fn next_key(&mut self) -> PathKey {
         self.next += 1;
         PathKey(self.next - 1)
     }
 
     /// The path between these addresses; the active one, if there are several. Ours counts only
     /// where both are known and `strict` says so.
-    pub fn find(&self, remote: SocketAddr, local: Option<IpAddr>, strict: bool) -> Option<PathKey> {
+    pub(super) fn find(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        strict: bool,
+    ) -> Option<PathKey> {
         let same = |path: &&Path| {
             let ours = !strict || path.local.is_none() || local.is_none() || path.local == local;
             path.remote == remote && ours
@@ -85,7 +90,7 @@ impl Paths {
     }
 
     /// Adds a path; the one that had to go for it.
-    pub fn add(&mut self, path: Path) -> Option<Path> {
+    pub(super) fn add(&mut self, path: Path) -> Option<Path> {
         let gone = if self.list.len() < MAX_PATHS {
             None
         } else {
@@ -100,7 +105,7 @@ impl Paths {
     }
 
     /// Takes a path away that is not the active one.
-    pub fn remove(&mut self, key: PathKey) -> Option<Path> {
+    pub(super) fn remove(&mut self, key: PathKey) -> Option<Path> {
         let at = self.list.iter().position(|path| path.key == key)?;
         if at == self.active {
             return None;
@@ -109,56 +114,56 @@ impl Paths {
         Some(self.list.remove(at))
     }
 
-    pub fn set_active(&mut self, key: PathKey) {
+    pub(super) fn set_active(&mut self, key: PathKey) {
         self.active = self.list.iter().position(|path| path.key == key).unwrap_or(self.active);
     }
 
     /// Another than the active one on which the peer was found.
-    pub fn last_validated(&self) -> Option<PathKey> {
+    pub(super) fn last_validated(&self) -> Option<PathKey> {
         let active = self.active().key;
         let mut found = self.list.iter().rev();
         found.find(|path| path.validated && path.key != active).map(|path| path.key)
     }
 
-    pub fn active(&self) -> &Path {
+    pub(super) fn active(&self) -> &Path {
         &self.list[self.active]
     }
 
-    pub fn active_mut(&mut self) -> &mut Path {
+    pub(super) fn active_mut(&mut self) -> &mut Path {
         &mut self.list[self.active]
     }
 
     /// None: it is gone.
-    pub fn get(&self, key: PathKey) -> Option<&Path> {
+    pub(super) fn get(&self, key: PathKey) -> Option<&Path> {
         self.list.iter().find(|path| path.key == key)
     }
 
-    pub fn get_mut(&mut self, key: PathKey) -> Option<&mut Path> {
+    pub(super) fn get_mut(&mut self, key: PathKey) -> Option<&mut Path> {
         self.list.iter_mut().find(|path| path.key == key)
     }
 
     /// This one, or, if it is gone, the active one.
-    pub fn get_or_active(&self, key: PathKey) -> &Path {
+    pub(super) fn get_or_active(&self, key: PathKey) -> &Path {
         self.get(key).unwrap_or_else(|| self.active())
     }
 
-    pub fn get_or_active_mut(&mut self, key: PathKey) -> &mut Path {
+    pub(super) fn get_or_active_mut(&mut self, key: PathKey) -> &mut Path {
         let at = self.list.iter().position(|path| path.key == key).unwrap_or(self.active);
         &mut self.list[at]
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Path> {
         self.list.iter()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
         self.list.iter_mut()
     }
 }
 
 pub(super) struct Path {
     pub key: PathKey,
-    /// Whose packet numbers and connection IDs it uses (RFC 10069).
+    /// Path ID whose packet numbers and connection IDs the path uses (RFC 10069).
     pub id: PathId,
     pub remote: SocketAddr,
     /// Our address, as far as it is known.
@@ -179,7 +184,7 @@ pub(super) struct Path {
     pub validated: bool,
     /// Somebody else may have named the address, to have it flooded; not so those that we chose.
     pub limited: bool,
-    /// Which of the peer's connection IDs is used on it.
+    /// Sequence number of the peer's connection ID that is used on this path.
     pub remote_id: u64,
     pub challenge: Option<Challenge>,
     /// The congestion window that a hook wants.
@@ -192,7 +197,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub fn new(
+    pub(super) fn new(
         now: Timestamp,
         key: PathKey,
         remote: SocketAddr,
@@ -211,7 +216,7 @@ impl Path {
             rates: DeliveryRate::default(),
             usage: WindowUsage::default(),
             in_flight: 0,
-            mtu: MtuDiscovery::new(config.max_datagram_size),
+            mtu: MtuDiscovery::new(config.max_mtu),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             pto_count: 0,
             paced_until: None,
@@ -227,35 +232,35 @@ impl Path {
         }
     }
 
-    pub fn on_datagram_received(&mut self, bytes: usize) {
+    pub(super) fn on_datagram_received(&mut self, bytes: usize) {
         self.received += bytes as u64;
     }
 
-    pub fn on_datagram_sent(&mut self, bytes: usize) {
+    pub(super) fn on_datagram_sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
         self.hold = None;
     }
 
     /// A packet of so many bytes is in flight no more.
-    pub fn landed(&mut self, bytes: u64) {
+    pub(super) fn landed(&mut self, bytes: u64) {
         self.in_flight -= bytes.min(self.in_flight);
     }
 
     /// Bytes that may be sent before the address is validated; none: no limit.
-    pub fn credit(&self) -> Option<u64> {
+    pub(super) fn credit(&self) -> Option<u64> {
         (self.limited && !self.validated)
             .then(|| (self.received * AMPLIFICATION).saturating_sub(self.sent))
     }
 
     /// Whether there is credit for a datagram: one as large as those of the handshake must be
-    /// (RFC 9000 s.14.1); later, as large as may be (s.8.2.1).
-    pub fn may_send(&self) -> bool {
+    /// (RFC 9000 s.14.1); later, as large as the path allows (s.8.2.1).
+    pub(super) fn may_send(&self) -> bool {
         let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
         self.credit().is_none_or(|credit| credit >= least)
     }
 
-    /// Whether something waits that asks whether the peer is there, or answers it, and may go.
-    pub fn may_probe(&self) -> bool {
+    /// Whether a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.
+    pub(super) fn may_probe(&self) -> bool {
         let asks = self.challenge.is_some_and(|challenge| challenge.due);
         (asks || self.response.is_some()) && self.may_send()
     }

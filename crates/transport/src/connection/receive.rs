@@ -61,8 +61,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Whether it is a 0-RTT packet.
-    pub fn is_early(&self) -> bool {
+    /// Whether the packet is a 0-RTT packet.
+    pub(super) fn is_early(&self) -> bool {
         self.kind == PacketType::ZeroRtt
     }
 }
@@ -70,7 +70,7 @@ impl Found {
 /// An opened packet.
 struct Opened {
     number: u64,
-    /// Where its frames are in the packet.
+    /// Range of the packet's bytes that its frames take.
     payload: std::ops::Range<usize>,
     /// Its reserved bits are as they must be.
     sound: bool,
@@ -80,8 +80,10 @@ impl Connection {
     /// A datagram came. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: Arrival, datagram: &mut [u8]) {
         self.now = now;
+        #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
         self.take_datagram(now, arrival, datagram);
+        #[cfg(feature = "qlog")]
         self.log_changes();
     }
 
@@ -197,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Whether the packet was the peer's.
+    /// Processes a packet; returns whether it proved to be the peer's.
     pub(super) fn handle_packet(
         &mut self,
         now: Timestamp,
@@ -251,6 +253,7 @@ impl Connection {
         }
         let payload = &packet[opened.payload.clone()];
         let number = opened.number;
+        #[cfg(feature = "qlog")]
         self.log_received(path, number, packet, payload);
         let input = (found.space, number, path, ecn);
         self.operate_on(Operation::AfterPacketRead, 0, input, payload, |_, _| ());
@@ -267,10 +270,13 @@ impl Connection {
     /// A packet is not taken in; `trigger` says why, in the words of the log.
     fn drop_packet(&mut self, kind: Option<PacketType>, length: usize, trigger: &'static str) {
         self.stats.packets_dropped += 1;
+        #[cfg(feature = "qlog")]
         self.log_dropped(kind, length, trigger);
+        #[cfg(not(feature = "qlog"))]
+        let _ = (kind, length, trigger);
     }
 
-    /// Whether 1-RTT packets may be looked at (RFC 9001 s.5.7).
+    /// Whether 1-RTT packets may be opened yet (RFC 9001 s.5.7).
     pub(super) fn may_read_data(&self) -> bool {
         self.side == Side::Client || self.progress.complete
     }
@@ -344,7 +350,7 @@ impl Connection {
         Some(Opened { number, payload: start..start + len, sound })
     }
 
-    /// What a packet that only the peer can have made tells by itself.
+    /// Takes note of all that follows from a packet's being authentic, whatever its frames say.
     fn on_authentic(&mut self, now: Timestamp, found: &Found) {
         self.idle_since = now;
         self.sent_since_received = false;
@@ -425,7 +431,7 @@ impl Connection {
         true
     }
 
-    /// Whether a type is a hook's own and not acknowledged.
+    /// Whether `kind` is a hook's own frame type that does not elicit acknowledgements.
     fn is_silent(&self, kind: FrameType) -> bool {
         !kind.is_known()
             && self.table.owner(kind.0.get()).is_some_and(|(_, own)| !own.ack_eliciting)

@@ -15,7 +15,7 @@ use crate::operation::Operation;
 
 /// The longest token that is taken, in bytes: with it an Initial packet of 1,200 has room for
 /// something else.
-pub const MAX_PEER_TOKEN: usize = 900;
+pub(super) const MAX_PEER_TOKEN: usize = 900;
 
 /// Tokens that wait for the application; later ones are dropped.
 const MAX_TOKENS: usize = 4;
@@ -45,7 +45,7 @@ impl Connection {
         fits
     }
 
-    /// Whether a token is to be sent now.
+    /// Whether a NEW_TOKEN frame is to be sent now.
     pub(super) fn has_token(&self) -> bool {
         self.progress.complete && !self.tokens.is_empty()
     }
@@ -101,6 +101,7 @@ impl Connection {
         {
             return false;
         }
+        #[cfg(feature = "qlog")]
         self.log_retry(retry);
         self.idle_since = now;
         self.start.token = Bytes::copy_from_slice(retry.token());

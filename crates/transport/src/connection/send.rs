@@ -1,4 +1,4 @@
-//! Which packets next, and how they are protected (RFC 9000 s.12, RFC 9001 s.5).
+//! Choice of the next packets, and their protection (RFC 9000 s.12, RFC 9001 s.5).
 
 use equic_wire::packet::{
     FinishedPacket, LongHeader, LongKind, MIN_INITIAL_DATAGRAM, OpenPacket, ShortHeader,
@@ -28,20 +28,20 @@ const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 /// A datagram has one packet at most of each space; application data of one path ID is enough.
 const MAX_PACKETS: usize = 3;
 
-/// How many packet numbers may be left out at once.
+/// Most packet numbers that may be left out at once.
 const MAX_SKIP: u64 = 64;
 
 /// At most so many packets between two numbers left out.
 const MAX_SKIP_DISTANCE: u64 = 8192;
 
-/// What a datagram may hold.
+/// Limits on the content of a datagram to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
-    /// The way it goes.
+    /// Path that the datagram goes on.
     pub path: PathKey,
-    /// Bytes.
+    /// Most bytes of UDP payload.
     pub size: usize,
-    /// Whether packets that count toward congestion may go: window and pace have room.
+    /// Whether packets that count toward bytes in flight may be sent: window and pace have room.
     pub in_flight: bool,
     /// The path is not the active one: nothing but frames that probe it (RFC 9000 s.9.1).
     pub passive: bool,
@@ -49,7 +49,7 @@ pub(super) struct Allowance {
     pub mtu_probe: bool,
 }
 
-/// How far PADDING frames are to fill the datagram with a packet, in bytes from its beginning.
+/// Size that PADDING frames are to fill a datagram to, in bytes from the datagram's beginning.
 #[derive(Clone, Copy)]
 struct Padding {
     to: usize,
@@ -74,10 +74,11 @@ struct Built {
 
 impl Connection {
     /// The next datagram to send, written into `buffer`, which should have room for 65,527 bytes or
-    /// as many as `max_datagram_size` says; none: nothing now.
+    /// as many as [`TransportConfig::max_mtu`](super::TransportConfig::max_mtu) says; none: nothing now.
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
         let transmit = self.next_datagram(now, buffer);
+        #[cfg(feature = "qlog")]
         self.log_changes();
         transmit
     }
@@ -158,6 +159,7 @@ impl Connection {
         }
         let bytes = &*bytes;
         self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
+        #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
         let path = self.paths.get_or_active(key);
@@ -210,7 +212,7 @@ impl Connection {
         Some(allowance)
     }
 
-    /// When a datagram may leave; none: now.
+    /// Earliest time at which a datagram may leave; none: now.
     fn pace(&mut self, now: Timestamp, key: PathKey, size: u16) -> Option<Timestamp> {
         let rate = self.pacing_rate(key);
         self.operate_within(
@@ -295,7 +297,7 @@ impl Connection {
         ) && self.acks_go(id, path)
     }
 
-    /// Whether acknowledgements of a space go this way.
+    /// Whether acknowledgements of packet number space `id` are to be sent on this path.
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
         let chosen = self.operate_within(
             Operation::SelectACKPath,
@@ -355,8 +357,10 @@ impl Connection {
         let finished = open.finish(writer, TAG_LEN).ok()?;
         let size = finished.packet.len();
         let bytes = writer.written_mut().get_mut(finished.packet.clone())?;
+        #[cfg(feature = "qlog")]
         self.log_sending(number, &finished, TAG_LEN, allowance.mtu_probe, bytes);
         if self.protect(id, number, &finished, bytes).is_none() {
+            #[cfg(feature = "qlog")]
             self.log_unsent();
             self.send_again(id, number, false, &frames);
             return None;
@@ -455,7 +459,7 @@ impl Connection {
         Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
-    /// Whether the next packet goes without the Fixed Bit (RFC 9287 s.3.1).
+    /// Whether the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
     fn greases_bit(&mut self) -> bool {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.grease_quic_bit)
@@ -619,12 +623,14 @@ impl Connection {
             self.space(*id).next += 1;
             self.stats.packets_sent += 1;
             let bytes = writer.written_mut().get_mut(start..)?;
+            #[cfg(feature = "qlog")]
             self.log_sending(number, &finished, TAG_LEN, false, bytes);
             self.protect(*id, number, &finished, bytes)?;
         }
         let size = writer.position();
         self.on_datagram_sent(key, size);
         let ecn = EcnCodepoint::NotEct;
+        #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, writer.written());
         let path = self.path();
         let (destination, source) = (path.remote, path.local);

@@ -27,9 +27,9 @@ pub(crate) enum SpaceId {
 
 impl SpaceId {
     /// Application data of path ID 0.
-    pub const DATA: SpaceId = SpaceId::Data(PathId(0));
+    pub(crate) const DATA: SpaceId = SpaceId::Data(PathId(0));
 
-    pub const fn is_data(self) -> bool {
+    pub(crate) const fn is_data(self) -> bool {
         matches!(self, SpaceId::Data(_))
     }
 }
@@ -64,12 +64,12 @@ pub(super) struct Spaces {
 }
 
 impl Spaces {
-    pub fn new() -> Spaces {
+    pub(super) fn new() -> Spaces {
         Spaces { initial: Space::new(), handshake: Space::new(), data: vec![Space::new()] }
     }
 
     /// In the order in which their packets stand in a datagram.
-    pub fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
         let data = 0..u32::try_from(self.data.len()).unwrap_or(u32::MAX);
         [SpaceId::Initial, SpaceId::Handshake]
             .into_iter()
@@ -128,7 +128,7 @@ pub(super) struct Sent {
     pub frames: Vec<SentFrame>,
     /// Marked ECT(0).
     pub marked: bool,
-    /// Which way it went.
+    /// Path that the packet was sent on.
     pub path: PathKey,
 }
 
@@ -150,7 +150,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub fn new() -> Space {
+    pub(super) fn new() -> Space {
         Space {
             keys: None,
             received: ReceivedPackets::default(),

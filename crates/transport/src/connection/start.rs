@@ -1,4 +1,4 @@
-//! What a handshake begins with, and begins again with: TLS, versions, transport parameters.
+//! The inputs of a handshake, also when it begins again: TLS, versions, transport parameters.
 
 use std::sync::Arc;
 
@@ -27,15 +27,15 @@ enum Tls {
     Null(Arc<InsecureNullCrypto>, Side),
 }
 
-/// What kind of connections a server takes.
+/// Configuration by which a server takes connections: with TLS, or without protection.
 pub(crate) trait Serve: Send + Sync {
     fn transport(&self) -> &Arc<TransportConfig>;
     fn preferred_addresses(&self) -> Option<PreferredAddresses>;
-    /// Whether it takes connections of this version.
+    /// Whether the server takes connections of this version.
     fn speaks(&self, version: KnownVersion) -> bool;
     /// The suite of Initial packets.
     fn suite(&self) -> Result<Suite, StartError>;
-    /// What a connection of this version begins with; `suite` need not be offered by TLS.
+    /// The inputs of the handshake for a connection of this version; `suite` need not be offered by TLS.
     fn start(&self, suite: Suite, version: KnownVersion) -> Result<Start, StartError>;
 }
 
@@ -85,13 +85,13 @@ pub(crate) struct Start {
     pub original: KnownVersion,
     /// The one that TLS makes keys for: what is hoped for, until it is known.
     pub keyed: KnownVersion,
-    /// What a client's Initial packets carry.
+    /// Token that a client's Initial packets carry; empty: none.
     pub token: Bytes,
     /// Source Connection ID of the Retry packet.
     pub retry: Option<ConnectionId>,
     /// A Version Negotiation packet was followed.
     pub negotiated: bool,
-    /// What a client's first packets say instead of their version.
+    /// Version that a client's first packets carry in place of the real one; none: the real one.
     pub unknown: Option<Version>,
     /// A server's: what has come of the ClientHello; none: TLS has it.
     pub hello: Option<Vec<u8>>,
@@ -99,7 +99,7 @@ pub(crate) struct Start {
 
 impl Start {
     /// `suite` is that of Initial packets, which TLS need not offer.
-    pub fn client(config: &ClientConfig, suite: Suite, name: ServerName<'static>) -> Start {
+    pub(crate) fn client(config: &ClientConfig, suite: Suite, name: ServerName<'static>) -> Start {
         let tls = Tls::Client(config.tls.clone(), name);
         let mut start = Start::new(suite, tls, config.transport.spoken().collect());
         let first = config.transport.first_version.filter(|version| has_tls(*version));
@@ -110,7 +110,7 @@ impl Start {
 
     /// Of a side without protection.
     #[cfg(feature = "null-crypto")]
-    pub fn insecure_null(config: Arc<InsecureNullCrypto>, side: Side) -> Start {
+    pub(crate) fn insecure_null(config: Arc<InsecureNullCrypto>, side: Side) -> Start {
         let suite = config.suite();
         Start::new(suite, Tls::Null(config, side), vec![KnownVersion::NullCrypto])
     }
@@ -136,7 +136,7 @@ impl Start {
     }
 
     /// Takes our transport parameters, encoded; those without meaning are added.
-    pub fn declare(&mut self, parameters: Vec<u8>, grease: bool, rng: &mut StdRng) {
+    pub(crate) fn declare(&mut self, parameters: Vec<u8>, grease: bool, rng: &mut StdRng) {
         self.promised = super::early::promised(&parameters);
         self.declared = parameters;
         if grease {
@@ -164,7 +164,7 @@ impl Start {
     }
 
     /// Begins TLS, with keys for [`Start::keyed`].
-    pub fn session(&self) -> Result<Session, rustls::Error> {
+    pub(crate) fn session(&self) -> Result<Session, rustls::Error> {
         let version = tls_version(self.keyed);
         let mut parameters = self.declared.clone();
         append(&mut parameters, ParameterId::VERSION_INFORMATION, &self.version_information());
@@ -220,7 +220,12 @@ impl Start {
     }
 
     /// Keys of Initial packets to or from a client that sends to `dcid`.
-    pub fn initial_keys(&self, side: Side, version: KnownVersion, dcid: ConnectionId) -> Keys {
+    pub(crate) fn initial_keys(
+        &self,
+        side: Side,
+        version: KnownVersion,
+        dcid: ConnectionId,
+    ) -> Keys {
         #[cfg(feature = "null-crypto")]
         if let Tls::Null(..) = self.tls {
             return null::initial_keys(side, dcid);

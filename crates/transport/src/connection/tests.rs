@@ -18,6 +18,7 @@ mod network;
 mod null;
 mod operations;
 mod paper;
+#[cfg(feature = "qlog")]
 mod qlog;
 mod versions;
 
@@ -115,7 +116,7 @@ fn send_one_way(network: &mut Network, length: usize) {
         while let Some(id) = server {
             match end.read(id, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {
-                    let right = (0..count).all(|at| buffer[at] == self::byte(read + at));
+                    let right = (0..count).all(|at| buffer[at] == byte(read + at));
                     assert!(right, "other bytes arrived near {read}");
                     read += count;
                 }
@@ -186,7 +187,7 @@ fn slow_start_overshoots_a_fast_long_path() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let faults = Faults { rate: Some(125_000_000 / scale), delay: 25 * MS, ..Faults::none() };
         let mut network = Network::with(1, faults, |config| {
-            config.congestion = algorithm;
+            config.congestion = Arc::new(algorithm);
             let streams = &mut config.streams;
             // Nothing but congestion control holds it back.
             let window = (64 << 20) / scale;
@@ -239,7 +240,8 @@ fn the_same_seed_gives_the_same_bytes() {
 fn a_long_transfer_fills_the_path() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let faults = Faults { rate: Some(10_000_000 / 8), ..Faults::none() };
-        let mut network = Network::with(1, faults, |config| config.congestion = algorithm);
+        let mut network =
+            Network::with(1, faults, |config| config.congestion = Arc::new(algorithm));
         network.connect();
         let took = echo(&mut network, 4_000_000);
         // 4 MB there and back at once over 10 Mb/s: 3.2 s, and headers.

@@ -12,7 +12,10 @@ pub(super) struct SeparateSessions {
 }
 
 impl SeparateSessions {
-    pub fn new(inner: Arc<dyn StoresServerSessions>, prefix: Vec<u8>) -> Arc<SeparateSessions> {
+    pub(super) fn new(
+        inner: Arc<dyn StoresServerSessions>,
+        prefix: Vec<u8>,
+    ) -> Arc<SeparateSessions> {
         Arc::new(SeparateSessions { inner, prefix })
     }
 
@@ -47,7 +50,7 @@ pub(super) struct MarkedTickets(Arc<dyn ProducesTickets>);
 const MARK: u8 = 2;
 
 impl MarkedTickets {
-    pub fn new(inner: Arc<dyn ProducesTickets>) -> Arc<MarkedTickets> {
+    pub(super) fn new(inner: Arc<dyn ProducesTickets>) -> Arc<MarkedTickets> {
         Arc::new(MarkedTickets(inner))
     }
 }

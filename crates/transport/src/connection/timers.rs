@@ -1,4 +1,4 @@
-//! When to do something unasked: loss, probes, idleness, the end (RFC 9002 s.6.2, RFC 9000 s.10).
+//! Timers of a connection: loss, probes, idleness, closing (RFC 9002 s.6.2, RFC 9000 s.10).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::operation::Operation;
 pub(super) const MAX_BACKOFF: u32 = 10;
 
 impl Connection {
-    /// When to call [`Connection::handle_timeout`]; none: nothing is waited for.
+    /// Time at which to call [`Connection::handle_timeout`]; none: nothing is waited for.
     pub fn poll_timeout(&mut self) -> Option<Timestamp> {
         if self.closing.is_closed() {
             return self.closing.deadline();
@@ -24,6 +24,7 @@ impl Connection {
         let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
         let idle = self.idle_timer();
+        #[cfg(feature = "qlog")]
         self.log_timers([loss, acks, idle]);
         let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
         all.into_iter().chain([held]).flatten().min().map(|at| self.rested(at))
@@ -61,6 +62,7 @@ impl Connection {
     /// A moment of [`Connection::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
+        #[cfg(feature = "qlog")]
         self.log_expired();
         let mut ran = false;
         self.operate(Operation::OnTimer, (), |connection, ()| {
@@ -72,6 +74,7 @@ impl Connection {
             self.on_timer(now);
         }
         self.timers_ran = Some(now);
+        #[cfg(feature = "qlog")]
         self.log_changes();
     }
 
@@ -123,7 +126,7 @@ impl Connection {
         Some(self.idle_since + Duration::from_nanos(timeout).max(least))
     }
 
-    /// When a PING is to keep the connection alive (RFC 9000 s.10.1.2).
+    /// Time at which a PING is due to keep the connection alive (RFC 9000 s.10.1.2); none: never.
     fn keep_alive_timer(&mut self) -> Option<Timestamp> {
         if !self.progress.complete {
             return None;
@@ -171,7 +174,7 @@ impl Connection {
         )
     }
 
-    /// When something counts as lost, or a probe is due, and in which space (RFC 9002 A.8).
+    /// Time at which a packet counts as lost, or a probe is due, and in which space (RFC 9002 A.8).
     fn loss_timer(&mut self) -> Option<(Timestamp, SpaceId)> {
         let ids = self.spaces.ids();
         let lost = ids.filter_map(|id| Some((self.spaces[id].loss.loss_time()?, id))).min();

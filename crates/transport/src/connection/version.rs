@@ -47,6 +47,7 @@ impl Connection {
         }
         let mut common = self.start.spoken.iter().copied();
         let common = common.find(|version| versions.contains((*version).into()));
+        #[cfg(feature = "qlog")]
         self.log_version_negotiation(packet, common);
         match common {
             Some(version) => {

@@ -30,7 +30,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether there was room.
+    /// Keeps a packet until its keys come; returns whether there was room.
     fn keep(&mut self, found: Found, path: PathKey, ecn: EcnCodepoint, packet: &[u8]) -> bool {
         let fits = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
         if fits {
@@ -41,23 +41,23 @@ impl Waiting {
     }
 
     /// Bytes that are kept.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.bytes + self.packets.capacity() * size_of::<Kept>()
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.packets.len()
     }
 }
 
-/// Whether a packet can be opened.
+/// Whether a packet can be opened: now, later or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Readiness {
     Ready,
-    /// Its keys may come.
+    /// The keys of the packet may still come.
     TooEarly,
-    /// They are gone, or never come.
+    /// The keys of the packet are gone, or never come.
     TooLate,
 }
 

@@ -23,7 +23,7 @@ const MIN_DATA: usize = 16;
 /// The room that a hook's frame is sure to get; one that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;
 
-/// What stands around the frames of a packet with a short header, at most.
+/// Most bytes of a packet with a short header beside its frames.
 const MAX_OVERHEAD: usize = 1 + 20 + 4 + 16;
 
 /// The type of PING frames.
@@ -41,7 +41,7 @@ pub(super) fn varint(value: u64) -> VarInt {
 }
 
 impl Connection {
-    /// Whether anything ack-eliciting was written.
+    /// Writes the frames of a packet; returns whether any of them is ack-eliciting.
     pub(super) fn write_frames(
         &mut self,
         now: Timestamp,
@@ -206,8 +206,8 @@ impl Connection {
         0
     }
 
-    /// Whether what a hook wrote is a frame of its own, whole and nothing else, as it reads it itself. What
-    /// stands behind must not matter: a frame that does not say where it ends would swallow the next.
+    /// Whether a hook wrote exactly one whole frame of its own type, as its own parser reads it. The bytes behind
+    /// it must not matter: a frame that does not say where it ends would swallow the next.
     fn is_own_frame(
         &mut self,
         id: SpaceId,

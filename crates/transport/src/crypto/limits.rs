@@ -1,4 +1,4 @@
-//! How much keys may protect (RFC 9001 s.6.6).
+//! Limits on the number of packets that keys may protect (RFC 9001 s.6.6).
 
 use rustls::quic::PacketKey;
 
@@ -26,18 +26,18 @@ impl Default for KeyLimits {
 const LAST_WORDS: u64 = 64;
 
 impl KeyLimits {
-    /// How many packets this key may protect.
+    /// Most packets that this key may protect.
     pub(crate) fn confidentiality(self, key: &dyn PacketKey) -> u64 {
         self.packets_per_key.min(key.confidentiality_limit())
     }
 
-    /// How many packets may fail to open before this key is not safe any more.
+    /// Most packets that may fail to open before this key is not safe any more.
     pub(crate) fn integrity(self, key: &dyn PacketKey) -> u64 {
         self.forged_packets.min(key.integrity_limit())
     }
 }
 
-/// How many packets of those that a key may protect go to the connection's end.
+/// Number of packets, of the `limit` that a key may protect, reserved for closing the connection.
 pub(crate) fn last_words(limit: u64) -> u64 {
     LAST_WORDS.min(limit / 8)
 }
@@ -50,13 +50,13 @@ pub(crate) struct Forgeries {
 }
 
 impl Forgeries {
-    /// Whether there were so many that nothing may be opened any more.
-    pub fn is_spent(self) -> bool {
+    /// Whether so many packets failed to open that none may be opened any more.
+    pub(crate) fn is_spent(self) -> bool {
         self.spent
     }
 
     /// One more, tried with a key of this limit; whether that was the last.
-    pub fn count(&mut self, limit: u64) -> bool {
+    pub(crate) fn count(&mut self, limit: u64) -> bool {
         self.count += 1;
         self.spent |= self.count >= limit;
         self.spent

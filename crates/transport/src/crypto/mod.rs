@@ -8,7 +8,7 @@
 
 mod limits;
 #[cfg(feature = "null-crypto")]
-pub mod null;
+pub(crate) mod null;
 mod phases;
 mod retry;
 pub(crate) mod session;
@@ -24,10 +24,9 @@ use crate::connection::tls_version;
 
 pub use limits::KeyLimits;
 pub(crate) use limits::{Forgeries, last_words};
-pub use phases::{OneRttKeys, OpenError, Wear};
-pub use retry::{RETRY_TAG_LEN, retry_tag};
-pub use session::KeySource;
-pub use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};
+pub(crate) use phases::{OneRttKeys, OpenError, Wear};
+pub(crate) use retry::{RETRY_TAG_LEN, retry_tag};
+pub(crate) use token::{MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenKey};
 
 /// Keys of Initial packets to or from a client that sends to `dcid` (RFC 9001 s.5.2).
 pub(crate) fn tls_initial_keys(
@@ -60,7 +59,10 @@ pub(crate) fn initial_keys(
 /// The header protection mask of a sample (RFC 9001 s.5.4.1). rustls applies masks and does not show
 /// them; applied to a short header of zeros with a packet number of four bytes it is the mask, but for
 /// the three bits of the first byte that no header has protected.
-pub fn header_mask(key: &dyn HeaderProtectionKey, sample: &[u8; SAMPLE_LEN]) -> Option<HeaderMask> {
+pub(crate) fn header_mask(
+    key: &dyn HeaderProtectionKey,
+    sample: &[u8; SAMPLE_LEN],
+) -> Option<HeaderMask> {
     /// The length of the packet number, four bytes.
     const FIRST: u8 = 0x03;
     let (mut first, mut number) = (FIRST, [0; 4]);

@@ -8,19 +8,19 @@ use super::limits::{KeyLimits, last_words};
 use super::session::KeySource;
 use crate::Timestamp;
 
-/// What could not be opened.
+/// Reason for which a packet could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenError {
-    /// It is not the peer's, or damaged: to be dropped without a word (RFC 9001 s.5.5).
+pub(crate) enum OpenError {
+    /// The packet is not the peer's, or damaged: to be dropped without a word (RFC 9001 s.5.5).
     Forged,
     /// The peer updated its keys before our last update was acknowledged, or went back to old ones:
     /// KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
     KeyUpdate,
 }
 
-/// How much of what they may protect the current keys have protected (RFC 9001 s.6.6).
+/// Share of the packets they may protect that the current keys have protected (RFC 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wear {
+pub(crate) enum Wear {
     /// Less than half.
     Fresh,
     /// Half and more: they are to be updated.
@@ -42,7 +42,7 @@ struct Phase {
     first_received: Option<u64>,
     /// Packets sent with it.
     sealed: u64,
-    /// When the peer first acknowledged one of them.
+    /// Time at which the peer first acknowledged a packet of this key phase; none: not yet.
     confirmed: Option<Timestamp>,
 }
 
@@ -54,7 +54,7 @@ impl Phase {
 }
 
 /// The 1-RTT keys of a connection.
-pub struct OneRttKeys {
+pub(crate) struct OneRttKeys {
     local_header: Box<dyn HeaderProtectionKey>,
     remote_header: Box<dyn HeaderProtectionKey>,
     secrets: KeySource,
@@ -71,7 +71,7 @@ pub struct OneRttKeys {
 
 impl OneRttKeys {
     /// The keys that the handshake gave.
-    pub fn new(keys: Keys, secrets: impl Into<KeySource>, limits: KeyLimits) -> OneRttKeys {
+    pub(crate) fn new(keys: Keys, secrets: impl Into<KeySource>, limits: KeyLimits) -> OneRttKeys {
         let mut secrets = secrets.into();
         let DirectionalKeys { header: local_header, packet: local } = keys.local;
         let DirectionalKeys { header: remote_header, packet: remote } = keys.remote;
@@ -90,35 +90,30 @@ impl OneRttKeys {
     }
 
     /// The Key Phase bit of packets to send.
-    pub fn bit(&self) -> bool {
+    pub(crate) fn bit(&self) -> bool {
         self.bit
     }
 
-    /// How often the keys were updated, by either side.
-    pub fn updates(&self) -> u64 {
+    /// Number of key updates so far, by either side.
+    pub(crate) fn updates(&self) -> u64 {
         self.updates
     }
 
     /// The header protection of packets to send; an update does not change it (RFC 9001 s.6).
-    pub fn local_header(&self) -> &dyn HeaderProtectionKey {
+    pub(crate) fn local_header(&self) -> &dyn HeaderProtectionKey {
         &*self.local_header
     }
 
     /// The header protection of packets received.
-    pub fn remote_header(&self) -> &dyn HeaderProtectionKey {
+    pub(crate) fn remote_header(&self) -> &dyn HeaderProtectionKey {
         &*self.remote_header
-    }
-
-    /// Bytes that sealing adds.
-    pub fn tag_len(&self) -> usize {
-        self.current.keys.local.tag_len()
     }
 
     /// Encrypts `payload`, in place; the tag goes behind it.
     ///
     /// # Errors
-    /// When the payload is longer than AEAD allows, or the keys may protect no more packets.
-    pub fn seal(
+    /// If the payload is longer than AEAD allows, or the keys may protect no more packets.
+    pub(crate) fn seal(
         &mut self,
         number: u64,
         header: &[u8],
@@ -134,9 +129,9 @@ impl OneRttKeys {
         Ok(tag)
     }
 
-    /// How much of what they may protect the keys have protected.
+    /// Share of the packets they may protect that the keys have protected.
     #[inline]
-    pub fn wear(&self) -> Wear {
+    pub(crate) fn wear(&self) -> Wear {
         let Phase { sealed, limit, .. } = self.current;
         if sealed < limit / 2 {
             Wear::Fresh
@@ -149,20 +144,20 @@ impl OneRttKeys {
         }
     }
 
-    /// Whether the peer has known for so long that the keys are in use (RFC 9001 s.6.5); with those of the
-    /// handshake nobody has to wait.
-    pub fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
+    /// Whether at least `pause` has passed since the peer confirmed the current keys (RFC 9001 s.6.5); after the
+    /// first keys, those of the handshake, nobody has to wait.
+    pub(crate) fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
     }
 
-    /// How many packets that do not open these keys stand (RFC 9001 s.6.6).
-    pub fn integrity_limit(&self) -> u64 {
+    /// Most packets failing to open that these keys stand (RFC 9001 s.6.6).
+    pub(crate) fn integrity_limit(&self) -> u64 {
         self.limits.integrity(&*self.current.keys.remote)
     }
 
     /// Updates the keys, if that is allowed yet: the handshake is confirmed (the caller knows) and
     /// the peer has acknowledged a packet with the current keys (RFC 9001 s.6.1). Whether it was.
-    pub fn update(&mut self) -> bool {
+    pub(crate) fn update(&mut self) -> bool {
         let allowed = self.current.confirmed.is_some();
         if allowed {
             self.advance();
@@ -180,7 +175,7 @@ impl OneRttKeys {
 
     /// The peer acknowledged this packet. An acknowledgement of a packet with the current keys
     /// allows the next update (RFC 9001 s.6.1).
-    pub fn on_acked(&mut self, now: Timestamp, number: u64) {
+    pub(crate) fn on_acked(&mut self, now: Timestamp, number: u64) {
         if self.current.first_sent.is_some_and(|first| number >= first) {
             self.current.confirmed.get_or_insert(now);
         }
@@ -192,7 +187,7 @@ impl OneRttKeys {
     ///
     /// # Errors
     /// [`OpenError`]; for all but `Forged` the connection is to be closed.
-    pub fn open<'a>(
+    pub(crate) fn open<'a>(
         &mut self,
         number: u64,
         bit: bool,
@@ -252,7 +247,7 @@ impl OneRttKeys {
     }
 
     /// Forgets the last keys when their time is over.
-    pub fn expire(&mut self, now: Timestamp) {
+    pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.previous.as_ref().is_some_and(|(_, until)| until.is_some_and(|until| until <= now))
         {
             self.previous = None;

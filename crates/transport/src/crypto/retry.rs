@@ -7,9 +7,9 @@
 use rustls::quic::Version;
 
 /// Bytes of the tag.
-pub const RETRY_TAG_LEN: usize = 16;
+pub(crate) const RETRY_TAG_LEN: usize = 16;
 
-/// What the key and nonce of a version come to.
+/// Key and nonce of Retry packets of a version.
 struct Constants {
     /// GCM's hash key: AES of the zero block.
     hash_key: u128,
@@ -31,7 +31,7 @@ const V2: Constants = Constants {
 
 /// The tag of a Retry packet. `original` is the Destination Connection ID of the Initial packet it
 /// answers, at most 20 bytes; `packet` is the packet without its tag.
-pub fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8; RETRY_TAG_LEN] {
+pub(crate) fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8; RETRY_TAG_LEN] {
     let constants = if matches!(version, Version::V2) { &V2 } else { &V1 };
     let mut hash = Ghash { key: constants.hash_key, sum: 0, block: [0; 16], filled: 0, length: 0 };
     // The Retry Pseudo-Packet, RFC 9001 figure 8.

@@ -17,8 +17,8 @@ pub(crate) enum KeyChange {
     OneRtt { keys: Keys, next: KeySource },
 }
 
-/// What makes the keys of 1-RTT packets when they are updated (RFC 9001 s.6).
-pub enum KeySource {
+/// Source of the keys of 1-RTT packets when they are updated (RFC 9001 s.6).
+pub(crate) enum KeySource {
     /// Those of TLS.
     Tls(rustls::quic::Secrets),
     /// Those that protect nothing.
@@ -28,7 +28,7 @@ pub enum KeySource {
 
 impl KeySource {
     /// The next ones.
-    pub fn next_packet_keys(&mut self) -> PacketKeySet {
+    pub(crate) fn next_packet_keys(&mut self) -> PacketKeySet {
         match self {
             KeySource::Tls(secrets) => secrets.next_packet_keys(),
             #[cfg(feature = "null-crypto")]
@@ -59,13 +59,13 @@ pub(crate) enum Session {
     Null(null::Handshake),
 }
 
-/// What remains of a handshake.
+/// Results of a finished handshake that are still needed.
 pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
 }
 
-/// What the peer said in the handshake does not do.
+/// Error in the handshake because of the peer's messages.
 pub(crate) struct SessionError {
     pub reason: String,
     /// The TLS alert that says so (RFC 9001 s.4.8).
@@ -74,7 +74,7 @@ pub(crate) struct SessionError {
 
 impl Session {
     /// Takes CRYPTO data, in order.
-    pub fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         match self {
             Session::Tls(tls) => tls.read_hs(data).map_err(|error| SessionError {
                 reason: error.to_string(),
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// Appends CRYPTO data to be sent; keys are for what comes after it.
-    pub fn write(&mut self, data: &mut Vec<u8>) -> Option<KeyChange> {
+    pub(crate) fn write(&mut self, data: &mut Vec<u8>) -> Option<KeyChange> {
         match self {
             Session::Tls(tls) => Some(match tls.write_hs(data)? {
                 rustls::quic::KeyChange::Handshake { keys } => KeyChange::Handshake { keys },
@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    pub fn is_handshaking(&self) -> bool {
+    pub(crate) fn is_handshaking(&self) -> bool {
         match self {
             Session::Tls(tls) => tls.is_handshaking(),
             Session::Over(_) => false,
@@ -115,7 +115,7 @@ impl Session {
     }
 
     /// The peer's, or on a client before it has heard of them those of an earlier connection.
-    pub fn transport_parameters(&self) -> Option<&[u8]> {
+    pub(crate) fn transport_parameters(&self) -> Option<&[u8]> {
         match self {
             Session::Tls(tls) => tls.quic_transport_parameters(),
             Session::Over(_) => None,
@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// A client's to seal early data, a server's to open what it takes.
-    pub fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
+    pub(crate) fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
         match self {
             Session::Tls(tls) => tls.zero_rtt_keys(),
             Session::Over(_) => None,
@@ -135,7 +135,7 @@ impl Session {
     }
 
     /// A client's: whether the server takes early data.
-    pub fn is_early_data_accepted(&self) -> bool {
+    pub(crate) fn is_early_data_accepted(&self) -> bool {
         match self {
             Session::Tls(tls) => match &**tls {
                 rustls::quic::Connection::Client(tls) => tls.is_early_data_accepted(),
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    pub fn alpn(&self) -> Option<&[u8]> {
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match self {
             Session::Tls(tls) => tls.alpn_protocol(),
             Session::Over(agreed) => agreed.alpn.as_deref(),
@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// The cipher suite, as TLS has it; none: it is not agreed on, or there is none.
-    pub fn cipher_suite(&self) -> Option<&'static str> {
+    pub(crate) fn cipher_suite(&self) -> Option<&'static str> {
         match self {
             Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),
             Session::Over(agreed) => agreed.cipher_suite,
@@ -167,7 +167,7 @@ impl Session {
     }
 
     /// The handshake is complete, and all that it gave has been written: lets go of TLS.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if matches!(self, Session::Tls(_)) {
             let alpn = self.alpn().map(Box::from);
             *self = Session::Over(Agreed { alpn, cipher_suite: self.cipher_suite() });

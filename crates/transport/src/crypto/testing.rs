@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, Side};
 use super::{KeyLimits, OneRttKeys};
 use crate::testing::hex;
 
-pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     // Ed25519: signatures of ECDSA are of one length or another, and with them datagrams.
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()]).unwrap();
@@ -37,7 +37,7 @@ pub fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
 }
 
 /// The 1-RTT keys of a client and of its server.
-pub fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
+pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
     let (client, server) = configs();
     let name = ServerName::try_from("equic.test").unwrap();
     let mut ends: [Connection; 2] = [

@@ -14,7 +14,7 @@ use rustls::quic::{Keys, Suite, Version};
 use crate::Timestamp;
 
 /// Bytes of the secret that a server's tokens are sealed with.
-pub const TOKEN_KEY_LEN: usize = 32;
+pub(crate) const TOKEN_KEY_LEN: usize = 32;
 
 const SALT_LEN: usize = 16;
 const TAG_LEN: usize = 16;
@@ -22,7 +22,7 @@ const TAG_LEN: usize = 16;
 const MAX_CONTENT: usize = 1 + 8 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
 
 /// The longest token that is made, in bytes; what is longer is not ours.
-pub const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
+pub(crate) const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
 
 const RETRY: u8 = 0;
 /// One kind for each version: tokens are of the version they were given in (RFC 9369 s.5).
@@ -33,9 +33,9 @@ const FUTURE: &[(u8, KnownVersion)] = &[
     (3, KnownVersion::NullCrypto),
 ];
 
-/// What a token says.
+/// Content of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Token {
+pub(crate) enum Token {
     /// Of a Retry packet (RFC 9000 s.8.1.2).
     Retry {
         /// The client's address and port.
@@ -60,14 +60,14 @@ pub enum Token {
 
 /// Seals and opens tokens.
 #[derive(Clone)]
-pub struct TokenKey {
+pub(crate) struct TokenKey {
     suite: Suite,
     secret: [u8; TOKEN_KEY_LEN],
 }
 
 impl TokenKey {
     /// `secret` is random; all servers behind one address need the same.
-    pub fn new(suite: Suite, secret: [u8; TOKEN_KEY_LEN]) -> TokenKey {
+    pub(crate) fn new(suite: Suite, secret: [u8; TOKEN_KEY_LEN]) -> TokenKey {
         TokenKey { suite, secret }
     }
 
@@ -78,7 +78,7 @@ impl TokenKey {
     }
 
     /// A token for a client to bring back. None: the provider refused, which none is known to.
-    pub fn seal(&self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
+    pub(crate) fn seal(&self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
         let mut bytes = vec![0; SALT_LEN];
         rng.fill_bytes(&mut bytes);
         let mut content = [0; MAX_CONTENT];
@@ -92,9 +92,9 @@ impl TokenKey {
         Some(bytes)
     }
 
-    /// What a token says; none: it is not ours. Costs a key derivation if it is of a length that
-    /// ours have.
-    pub fn open(&self, token: &[u8]) -> Option<Token> {
+    /// Opens a token and returns its content; none: the token is not ours. Costs a key derivation if it is of a
+    /// length that ours have.
+    pub(crate) fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;
         }

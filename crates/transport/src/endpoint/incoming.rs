@@ -1,4 +1,4 @@
-//! What becomes of a client's attempt.
+//! A client's attempt to connect, and the ways to answer it.
 
 use std::net::SocketAddr;
 
@@ -19,28 +19,28 @@ use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 pub struct Incoming(pub(super) FirstPacket, pub(super) Arrival);
 
 impl Incoming {
-    /// Where it came from.
-    pub fn remote(&self) -> SocketAddr {
+    /// Address that the attempt came from.
+    pub fn remote_address(&self) -> SocketAddr {
         self.0.remote
     }
 
-    /// How its first datagram came.
+    /// Addresses and ECN mark that the attempt's first datagram came with.
     pub fn arrival(&self) -> Arrival {
         self.1
     }
 
-    /// Whether a token has shown that the client receives there (RFC 9000 s.8.1).
+    /// Whether a token has shown that the client receives at its address (RFC 9000 s.8.1).
     pub fn is_validated(&self) -> bool {
         self.0.validated
     }
 
-    /// Whether it may be asked for a token: not twice (RFC 9000 s.17.2.5.2).
+    /// Whether the client may be asked for a token: not twice (RFC 9000 s.17.2.5.2).
     pub fn may_retry(&self) -> bool {
         self.0.retry.is_none()
     }
 }
 
-/// Why an attempt came to nothing.
+/// Reason for which an attempt could not be accepted.
 #[derive(Debug)]
 pub enum AcceptError {
     /// The endpoint takes no connections any more.

@@ -55,25 +55,25 @@ use used::UsedTokens;
 
 /// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
 /// ClientHello, and 0-RTT in small packets.
-pub const MAX_WAITING: usize = 24;
+pub(crate) const MAX_WAITING: usize = 24;
 
 /// Their bytes: ten datagrams, an initial window (RFC 9002 s.7.2), and some.
-pub const MAX_WAITING_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_WAITING_BYTES: usize = 16 * 1024;
 
-/// What an endpoint may be told beforehand.
+/// Configuration of an endpoint.
 #[derive(Clone)]
 pub struct EndpointConfig {
     /// Makes the connection IDs.
     pub ids: Arc<dyn ConnectionIdGenerator>,
-    /// What stateless reset tokens are made with; none: something random, so that connections of an
+    /// Key to make stateless reset tokens with; none: a random one, so that connections of an
     /// earlier process run into their idle timeout.
     pub reset_key: Option<[u8; RESET_KEY_LEN]>,
-    /// What Retry and NEW_TOKEN tokens are sealed with; none: something random, so that only this
+    /// Key to seal Retry and NEW_TOKEN tokens with; none: a random one, so that only this
     /// endpoint takes them.
     pub token_key: Option<[u8; TOKEN_KEY_LEN]>,
-    /// How long a client may take to bring a Retry token back.
+    /// Longest time that a client may take to bring a Retry token back.
     pub retry_token_lifetime: Duration,
-    /// How long tokens of NEW_TOKEN frames are good, by the caller's timestamps.
+    /// Time for which tokens of NEW_TOKEN frames are valid, by the caller's timestamps.
     pub future_token_lifetime: Duration,
     /// Tokens of NEW_TOKEN frames that were used and are remembered, lest they be used twice: so many
     /// for certain, and twice as many at most, of 14 bytes each. Where more are used within their
@@ -121,26 +121,26 @@ impl EndpointConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub usize);
 
-/// Whose a datagram is.
+/// Result of handing a received datagram to an endpoint.
 #[derive(Debug)]
 pub enum Received {
-    /// That connection's; it is to be handed in there.
+    /// The datagram is this connection's; it is to be handed in there.
     Connection(Handle),
     /// A client wants a connection. The datagram is kept.
     Incoming(Incoming),
-    /// Nobody's; the response is to be sent to where it came from.
+    /// The datagram is nobody's; the response is to be sent to its source.
     Respond,
-    /// Nobody's.
+    /// The datagram is nobody's, and is not answered.
     Nothing,
 }
 
-/// What leads to a connection.
+/// Connection IDs and reset tokens by which datagrams are routed to one connection.
 #[derive(Default)]
 struct Routes {
     /// At most what [`crate::connection::TransportConfig::connection_ids`] says, and those on the
     /// way out.
     ids: Vec<ConnectionId>,
-    /// What the client's first packets are sent to.
+    /// Destination Connection ID of the client's first packets, on a server; none on a client.
     first: Option<ConnectionId>,
     /// At most as many as the connection keeps of the peer's IDs.
     tokens: Vec<BlindToken>,
@@ -259,12 +259,12 @@ impl Endpoint {
         handle
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.connections.len() - self.free.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

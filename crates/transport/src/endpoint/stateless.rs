@@ -1,4 +1,4 @@
-//! What is answered without a connection. Each answer is shorter than what it answers, so that a
+//! Answers that need no connection. Each is shorter than the datagram it answers, so that a
 //! forged source address gets no more than its forger spends, and two endpoints cannot answer each
 //! other for ever (RFC 9000 s.8.1, s.10.3.3).
 
@@ -25,7 +25,7 @@ const MIN_RESET: usize = 5 + ResetToken::LEN;
 /// More do not make it look more like a packet.
 const MAX_RESET: usize = 64;
 
-/// How many stateless resets may be sent: so many a second, a tenth of them at once.
+/// Budget of stateless resets: so many a second, a tenth of them at once.
 #[derive(Debug)]
 pub(super) struct Budget {
     interval: Duration,
@@ -35,7 +35,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub fn new(a_second: u32) -> Budget {
+    pub(super) fn new(a_second: u32) -> Budget {
         let interval = Duration::from_secs(1).checked_div(a_second).unwrap_or(Duration::MAX);
         let burst = if a_second == 0 { 0 } else { (a_second / 10).max(1) };
         Budget { interval, burst, left: burst, renewed: Timestamp::START }

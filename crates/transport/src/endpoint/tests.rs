@@ -118,7 +118,7 @@ struct Pair {
     ends: [Endpoint; 2],
     connections: [BTreeMap<Handle, Connection>; 2],
     events: [Vec<Event>; 2],
-    /// Whether the server asks for a token, and how often it did.
+    /// Number of times that the server has asked for a token; none: it does not ask.
     retries: Option<usize>,
 }
 

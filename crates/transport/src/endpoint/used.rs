@@ -11,9 +11,9 @@ use crate::Timestamp;
 pub(super) struct UsedTokens {
     recent: BTreeSet<u64>,
     earlier: BTreeSet<u64>,
-    /// When `recent` began.
+    /// Time at which the `recent` generation began.
     began: Timestamp,
-    /// Which of those made until then were used is not known any more.
+    /// Tokens made up to this time count as used, since their record is gone; none: no record is gone yet.
     forgotten: Option<Timestamp>,
     /// Of a generation.
     capacity: usize,
@@ -22,7 +22,7 @@ pub(super) struct UsedTokens {
 
 impl UsedTokens {
     /// `capacity` of a generation; no token is good for longer than `lifetime`.
-    pub fn new(capacity: usize, lifetime: Duration) -> UsedTokens {
+    pub(super) fn new(capacity: usize, lifetime: Duration) -> UsedTokens {
         UsedTokens {
             recent: BTreeSet::new(),
             earlier: BTreeSet::new(),
@@ -33,9 +33,9 @@ impl UsedTokens {
         }
     }
 
-    /// Whether a token, called by the first bytes of its random salt, was not used before; now it is.
-    /// `made`: when it was given.
-    pub fn spend(&mut self, now: Timestamp, token: u64, made: Timestamp) -> bool {
+    /// Spends a token, named by the first bytes of its random salt; returns whether it was unused before.
+    /// `made`: time at which the token was given out.
+    pub(super) fn spend(&mut self, now: Timestamp, token: u64, made: Timestamp) -> bool {
         let forgotten = self.forgotten.is_some_and(|until| made <= until);
         if forgotten || self.recent.contains(&token) || self.earlier.contains(&token) {
             return false;

@@ -7,7 +7,7 @@
 //!
 //! Numbers are part of the interface to plugins: one is never given to another operation.
 
-/// What a call carries beside its words.
+/// Bytes or buffer that a call carries beside its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carries {
     /// Nothing.
@@ -20,22 +20,22 @@ pub enum Carries {
     Frame,
 }
 
-/// What the catalogue says of an operation.
+/// Entry of the catalogue for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Description {
-    /// Its name.
+    /// Name of the operation.
     pub name: &'static str,
-    /// Its number.
+    /// Number of the operation in the interface to plugins.
     pub id: u8,
-    /// Where its default is specified.
+    /// Section of the specification that describes the default behaviour.
     pub section: &'static str,
-    /// What it carries beside words.
+    /// Bytes or buffer that a call carries beside its words.
     pub carries: Carries,
-    /// What goes in.
+    /// Names of the input words, in order.
     pub inputs: &'static [&'static str],
-    /// What comes out.
+    /// Names of the output words, in order.
     pub outputs: &'static [&'static str],
-    /// What it does.
+    /// Description of what the operation does or decides.
     pub does: &'static str,
 }
 
@@ -56,7 +56,7 @@ macro_rules! operations {
             /// All of them.
             pub const ALL: &[Operation] = &[$(Operation::$name),+];
 
-            /// What the catalogue says.
+            /// The operation's entry in the catalogue.
             pub const fn describe(self) -> Description {
                 match self {
                     $(Operation::$name => Description {

@@ -1,4 +1,4 @@
-//! What a hook sees of its connection, and what it may ask of it.
+//! View that a hook has of its connection, and requests that it may make of it.
 
 use std::collections::VecDeque;
 
@@ -94,7 +94,7 @@ impl Field {
     }
 }
 
-/// What a hook asked for and did not get.
+/// Reason for which a hook's request was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// The field cannot be set.
@@ -104,6 +104,20 @@ pub enum Denied {
     /// The frame type is not the hook's own.
     FrameType,
 }
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
+            Denied::Full => write!(f, "{MAX_WAITING} frames of the hook wait already"),
+            Denied::FrameType => {
+                f.write_str("the frame type is not the hook's own: attach it with that type")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Denied {}
 
 /// A frame that a hook wants sent. When its turn comes, [`Operation::WriteFrame`] is called for its
 /// type.
@@ -124,24 +138,24 @@ pub(crate) struct Extensions {
 }
 
 impl Extensions {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    pub fn pop(&mut self) -> Option<Extension> {
+    pub(crate) fn pop(&mut self) -> Option<Extension> {
         self.waiting.pop_front()
     }
 
     /// Those of a hook that is off.
-    pub fn forget(&mut self, hook: HookId) {
+    pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
     }
 
-    pub fn put_back(&mut self, extension: Extension) {
+    pub(crate) fn put_back(&mut self, extension: Extension) {
         self.waiting.push_front(extension);
     }
 }

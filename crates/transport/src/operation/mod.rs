@@ -59,26 +59,26 @@ impl Bytes<'_> {
 /// One call of an operation.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// Which.
+    /// Operation that is called.
     pub operation: Operation,
-    /// What it is called for: the frame type where the operation has one for each, else 0.
+    /// Frame type that the operation is called for, where it has one variant for each; else 0.
     pub parameter: u64,
-    /// As the catalogue names them.
+    /// Input words, in the order of the catalogue.
     pub inputs: &'a [u64],
-    /// As the catalogue says.
+    /// Bytes to read or buffer to write, as the catalogue says.
     pub bytes: Bytes<'a>,
 }
 
-/// What a hook made of a call that it was to replace.
+/// Answer of a hook to a call of an operation that it replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It is done; the outputs are written.
+    /// The hook did the operation; the outputs are written.
     Done,
-    /// Not this time: the default is to do it.
+    /// The hook leaves this call to the default behaviour.
     Default,
 }
 
-/// Why a hook gave up; it is taken off.
+/// Reason for which a hook failed; the hook is taken off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookError(pub String);
 

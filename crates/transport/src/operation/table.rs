@@ -1,4 +1,4 @@
-//! Which hooks are attached to which operations.
+//! Table of the hooks attached to each operation.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use equic_wire::frame::FrameType;
 
 use super::{Carries, Hook, Operation};
 
-/// Where a hook is attached.
+/// Operation that a hook is attached to, and the ways in which it is called there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
-    /// To what.
+    /// Operation that the hook is attached to.
     pub operation: Operation,
-    /// For which frame type; none: for every, or the operation knows none.
+    /// Frame type that the hook is attached for; none: every type, or the operation has none.
     pub frame_type: Option<u64>,
     /// Whether [`Hook::before`] is called.
     pub before: bool,
@@ -23,12 +23,12 @@ pub struct Point {
 }
 
 impl Point {
-    /// To look on before and after.
+    /// A point at which the hook is called before and after the operation, to observe it.
     pub const fn observe(operation: Operation) -> Point {
         Point { operation, frame_type: None, before: true, replace: false, after: true }
     }
 
-    /// To do it.
+    /// A point at which the hook does the operation in place of the default.
     pub const fn replace(operation: Operation) -> Point {
         Point { operation, frame_type: None, before: false, replace: true, after: false }
     }
@@ -62,7 +62,7 @@ impl OwnFrame {
     }
 }
 
-/// Why a hook was not attached.
+/// Reason for which a hook could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
     /// Another replaces it already.
@@ -124,10 +124,10 @@ pub struct HookId {
     generation: u32,
 }
 
-/// How many hooks a connection takes at a time.
+/// Most hooks on a connection at a time.
 const MAX_HOOKS: usize = 32;
 
-/// How many frame types may be one hook's.
+/// Most frame types that may be one hook's own.
 const MAX_FRAME_TYPES: usize = 16;
 
 /// A place for a hook; given again when that is off.
@@ -138,7 +138,7 @@ struct Place {
     frames: Vec<OwnFrame>,
 }
 
-/// Who is attached at one place.
+/// Hooks attached to one operation, for one frame type or for all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Attached {
     pub before: Vec<HookId>,
@@ -170,24 +170,24 @@ pub(crate) struct Table {
     points: BTreeMap<(Operation, Option<u64>), Attached>,
     /// At most [`MAX_HOOKS`], but for those whose generations are used up.
     places: Vec<Place>,
-    /// Whose own a frame type is.
+    /// Hook that each hook-owned frame type belongs to, with the type's properties.
     owners: BTreeMap<u64, (HookId, OwnFrame)>,
 }
 
 impl Table {
     /// The test that an operation costs which nobody is attached to.
     #[inline]
-    pub fn is_hooked(&self, operation: Operation) -> bool {
+    pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
         // Without the table at all, for a benchmark to compare with.
         !cfg!(feature = "bench-without-operations") && self.hooked & operation.bit() != 0
     }
 
     /// Whether any hook is attached to anything.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.hooked == 0
     }
 
-    pub fn attached(&self, operation: Operation, parameter: u64) -> Attached {
+    pub(crate) fn attached(&self, operation: Operation, parameter: u64) -> Attached {
         let all = self.points.get(&(operation, None));
         let specific = self.points.get(&(operation, Some(parameter)));
         let mut attached = match (all, specific) {
@@ -212,13 +212,13 @@ impl Table {
         }
     }
 
-    /// Whose own a frame type is.
-    pub fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
+    /// Hook that a frame type belongs to; none: it is no hook's own.
+    pub(crate) fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
         self.owners.get(&frame_type).copied()
     }
 
     /// The hook and the frame types that are its own.
-    pub fn hook_mut(&mut self, id: HookId) -> Option<(&mut dyn Hook, &[OwnFrame])> {
+    pub(crate) fn hook_mut(&mut self, id: HookId) -> Option<(&mut dyn Hook, &[OwnFrame])> {
         let place = self.places.get_mut(id.place as usize)?;
         if place.generation != id.generation {
             return None;
@@ -279,7 +279,7 @@ impl Table {
         u32::try_from(at).map_err(|_| AttachError::TooMany)
     }
 
-    pub fn attach(
+    pub(crate) fn attach(
         &mut self,
         hook: Box<dyn Hook>,
         points: &[Point],
@@ -309,7 +309,7 @@ impl Table {
         Ok(id)
     }
 
-    pub fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
+    pub(crate) fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
         self.hook_mut(id)?;
         let place = &mut self.places[id.place as usize];
         // The next hook here has another name.
@@ -332,12 +332,12 @@ impl Table {
     }
 }
 
-/// Whether the transport knows the frame type.
+/// Whether the transport itself knows the frame type.
 fn is_known(frame_type: u64) -> bool {
     VarInt::new(frame_type).is_ok_and(|frame_type| FrameType(frame_type).is_known())
 }
 
-/// Whether the operation is replaced for frame types of a hook's own alone.
+/// Whether the operation may be replaced only for frame types that are a hook's own.
 fn is_for_owners(operation: Operation) -> bool {
     use Operation::{FrameAcked, FrameLost, WriteFrame};
     matches!(operation, WriteFrame | FrameAcked | FrameLost)

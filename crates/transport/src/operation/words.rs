@@ -10,9 +10,9 @@ pub(crate) const MAX_WORDS: usize = 8;
 /// No moment, as a word.
 const NEVER: u64 = u64::MAX;
 
-/// What can be an operation's inputs or outputs.
+/// Type that can be an operation's inputs or outputs, as 64-bit words.
 pub(crate) trait Words: Copy {
-    /// How many words it takes.
+    /// Number of words that a value takes.
     const COUNT: usize;
 
     /// Writes itself to the first [`Words::COUNT`] words.

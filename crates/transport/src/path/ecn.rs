@@ -1,12 +1,13 @@
-//! Whether a path carries ECN marks (RFC 9000 s.13.4.2, A.4).
+//! Validation of a path for ECN marks (RFC 9000 s.13.4.2, A.4).
 
 use crate::received::EcnCounts;
 
 /// Packets to mark before waiting for the outcome (RFC 9000 s.13.4.2).
 const TESTING_PACKETS: u64 = 10;
 
-/// Where validation stands (RFC 9000 A.4).
+/// State of ECN validation (RFC 9000 A.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "qlog"), expect(unreachable_pub, reason = "logs show it"))]
 pub enum EcnState {
     /// The first packets are marked.
     Testing,
@@ -20,7 +21,7 @@ pub enum EcnState {
 
 /// ECN validation of one path.
 #[derive(Debug, Clone)]
-pub struct EcnValidation {
+pub(crate) struct EcnValidation {
     state: EcnState,
     /// Packets sent marked ECT(0).
     marked: u64,
@@ -46,29 +47,30 @@ impl Default for EcnValidation {
 
 impl EcnValidation {
     /// Without marks, for sockets that cannot set them.
-    pub fn disabled() -> EcnValidation {
+    pub(crate) fn disabled() -> EcnValidation {
         EcnValidation { state: EcnState::Failed, ..EcnValidation::default() }
     }
 
     /// For another path of the connection, to test it anew, with counts that go on; `marks`: the
     /// socket can.
-    pub fn restart(&self, marks: bool) -> EcnValidation {
+    pub(crate) fn restart(&self, marks: bool) -> EcnValidation {
         let state = if marks { EcnState::Testing } else { EcnState::Failed };
         EcnValidation { state, before: self.marked, lost: 0, ..self.clone() }
     }
 
-    /// Where it stands.
-    pub fn state(&self) -> EcnState {
+    /// The state of validation.
+    #[cfg(any(test, feature = "qlog"))]
+    pub(crate) fn state(&self) -> EcnState {
         self.state
     }
 
     /// Whether to mark the next packet ECT(0).
-    pub fn marks(&self) -> bool {
+    pub(crate) fn marks(&self) -> bool {
         matches!(self.state, EcnState::Testing | EcnState::Capable)
     }
 
     /// A marked packet was sent.
-    pub fn on_marked_sent(&mut self) {
+    pub(crate) fn on_marked_sent(&mut self) {
         self.marked += 1;
         if self.state == EcnState::Testing && self.marked - self.before >= TESTING_PACKETS {
             self.state = EcnState::Unknown;
@@ -77,7 +79,7 @@ impl EcnValidation {
 
     /// A marked packet was lost. If all that were sent for the test are, marks seem to be what gets
     /// them dropped.
-    pub fn on_marked_lost(&mut self) {
+    pub(crate) fn on_marked_lost(&mut self) {
         self.lost += 1;
         if self.state == EcnState::Unknown && self.lost >= self.marked - self.before {
             self.state = EcnState::Failed;
@@ -87,7 +89,7 @@ impl EcnValidation {
     /// An ACK frame that raises the largest acknowledged newly acknowledges `marked` marked packets and
     /// reports `counts`: whether it tells of new congestion. Frames that do not raise it must not
     /// come here.
-    pub fn on_ack(&mut self, marked: u64, counts: Option<EcnCounts>) -> bool {
+    pub(crate) fn on_ack(&mut self, marked: u64, counts: Option<EcnCounts>) -> bool {
         if self.state == EcnState::Failed {
             return false;
         }

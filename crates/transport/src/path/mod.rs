@@ -1,4 +1,4 @@
-//! What belongs to one path, that is to a pair of addresses (RFC 9000 s.8, 9, 13.4, 14).
+//! State that belongs to one path, that is to a pair of addresses (RFC 9000 s.8, 9, 13.4, 14).
 //!
 //! * `mtu.rs`: how large datagrams may be;
 //! * `ecn.rs`: whether ECN marks arrive.
@@ -6,5 +6,7 @@
 mod ecn;
 mod mtu;
 
-pub use ecn::{EcnState, EcnValidation};
-pub use mtu::{BASE_SIZE, MtuDiscovery};
+#[cfg(feature = "qlog")]
+pub use ecn::EcnState;
+pub(crate) use ecn::EcnValidation;
+pub(crate) use mtu::{BASE_SIZE, MtuDiscovery};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Timestamp;
 
 /// Every QUIC path takes this (RFC 9000 s.14).
-pub const BASE_SIZE: u16 = 1200;
+pub(crate) const BASE_SIZE: u16 = 1200;
 
 /// RFC 8899 s.5.1.2, MAX_PROBES: a size that was lost so often does not fit.
 const MAX_PROBES: u8 = 3;
@@ -26,16 +26,16 @@ const BLACK_HOLE_LOSSES: u8 = 6;
 
 /// Searches how large datagrams on a path may be.
 #[derive(Debug, Clone)]
-pub struct MtuDiscovery {
-    /// What is known to fit.
+pub(crate) struct MtuDiscovery {
+    /// Largest datagram known to get through, in bytes of UDP payload.
     current: u16,
-    /// What may fit.
+    /// Largest datagram that may still get through, in bytes of UDP payload: the upper end of the search.
     upper: u16,
     /// The most that peer and configuration allow.
     max: u16,
     probe: Option<u16>,
     probes_lost: u8,
-    /// When to search again.
+    /// Time at which to search for a larger size again; none: not planned.
     raise_at: Option<Timestamp>,
     /// The latest sent of the datagrams larger than the base that arrived: when, and its size.
     arrived: Option<(Timestamp, u16)>,
@@ -47,9 +47,9 @@ pub struct MtuDiscovery {
 struct Suspicion {
     /// The least of their sizes.
     size: u16,
-    /// When the first of them was sent.
+    /// Time at which the first of the lost datagrams was sent.
     since: Timestamp,
-    /// When the first loss of the last round was noticed; what is sent later is of another.
+    /// Time at which the first loss of the last round was noticed; what is sent later is of another round.
     noticed: Timestamp,
     rounds: u8,
     losses: u8,
@@ -65,7 +65,7 @@ impl Suspicion {
 
 impl MtuDiscovery {
     /// Starts at the base; up to `max` bytes of UDP payload.
-    pub fn new(max: u16) -> MtuDiscovery {
+    pub(crate) fn new(max: u16) -> MtuDiscovery {
         let max = max.max(BASE_SIZE);
         MtuDiscovery {
             current: BASE_SIZE,
@@ -80,12 +80,12 @@ impl MtuDiscovery {
     }
 
     /// The size of datagrams to send, in bytes of UDP payload.
-    pub fn current(&self) -> u16 {
+    pub(crate) fn current(&self) -> u16 {
         self.current
     }
 
     /// The peer's `max_udp_payload_size` (RFC 9000 s.18.2), at least 1,200.
-    pub fn on_peer_limit(&mut self, limit: u64) {
+    pub(crate) fn on_peer_limit(&mut self, limit: u64) {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX).max(BASE_SIZE);
         self.max = self.max.min(limit);
         self.upper = self.upper.min(self.max);
@@ -93,7 +93,7 @@ impl MtuDiscovery {
     }
 
     /// The size of a probe to send now, if one is due. One is in flight at a time.
-    pub fn next_probe(&mut self, now: Timestamp) -> Option<u16> {
+    pub(crate) fn next_probe(&mut self, now: Timestamp) -> Option<u16> {
         if self.raise_at.is_some_and(|at| at <= now) {
             (self.upper, self.raise_at, self.probes_lost) = (self.max, None, 0);
         }
@@ -115,7 +115,7 @@ impl MtuDiscovery {
     }
 
     /// The probe arrived: whether the size grew.
-    pub fn on_probe_acked(&mut self) -> bool {
+    pub(crate) fn on_probe_acked(&mut self) -> bool {
         let Some(size) = self.probe.take() else { return false };
         (self.probes_lost, self.suspicion) = (0, None);
         let grew = size > self.current;
@@ -124,7 +124,7 @@ impl MtuDiscovery {
     }
 
     /// The probe was lost.
-    pub fn on_probe_lost(&mut self) {
+    pub(crate) fn on_probe_lost(&mut self) {
         let Some(size) = self.probe.take() else { return };
         self.probes_lost += 1;
         if size == self.max || self.probes_lost >= MAX_PROBES {
@@ -135,7 +135,7 @@ impl MtuDiscovery {
     }
 
     /// A datagram of this size, sent then and no probe, arrived.
-    pub fn on_acked(&mut self, size: u16, sent: Timestamp) {
+    pub(crate) fn on_acked(&mut self, size: u16, sent: Timestamp) {
         if size > BASE_SIZE && self.arrived.is_none_or(|(latest, _)| sent >= latest) {
             self.arrived = Some((sent, size));
         }
@@ -148,7 +148,7 @@ impl MtuDiscovery {
 
     /// A datagram of this size, sent then and no probe, was lost: whether the path turned out to be a
     /// black hole for large ones, and the size fell back to the base (RFC 8899 s.4.3).
-    pub fn on_lost(&mut self, now: Timestamp, size: u16, sent: Timestamp) -> bool {
+    pub(crate) fn on_lost(&mut self, now: Timestamp, size: u16, sent: Timestamp) -> bool {
         if size <= BASE_SIZE || self.current == BASE_SIZE {
             return false;
         }

@@ -21,7 +21,7 @@ const TABLE: [u32; 256] = {
 };
 
 /// The CRC32c of some bytes.
-pub fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         let [low, ..] = crc.to_le_bytes();
         (crc >> 8) ^ TABLE[usize::from(low ^ byte)]

@@ -19,15 +19,15 @@ use crate::received::EcnCodepoint;
 /// Something that happened.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// When.
+    /// Time of the event.
     pub time: Timestamp,
-    /// On which path: 0 is the first, numbers are never used again.
+    /// Number of the event's path: 0 is the first, numbers are never used again.
     pub path: u32,
-    /// What.
+    /// Kind of event, with its details.
     pub kind: EventKind<'a>,
 }
 
-/// What happened.
+/// Kind of event, with its details.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum EventKind<'a> {
@@ -42,7 +42,7 @@ pub enum EventKind<'a> {
     },
     /// It was closed.
     ConnectionClosed(&'a CloseReason),
-    /// How far it is: a `ConnectionState` of the draft.
+    /// The connection's state has changed: a `ConnectionState` of the draft.
     ConnectionStateUpdated {
         /// Before.
         old: Option<&'static str>,
@@ -51,7 +51,7 @@ pub enum EventKind<'a> {
     },
     /// The peer sends to another of our IDs (local), or we to another of its (remote).
     ConnectionIdUpdated {
-        /// Whose ID.
+        /// Side that chose the connection ID.
         initiator: Initiator,
         /// Before.
         old: ConnectionId,
@@ -73,7 +73,7 @@ pub enum EventKind<'a> {
     VersionInformation {
         /// In order of preference; of the client, if we are it.
         ours: &'a [Version],
-        /// Whether we are the client.
+        /// Whether this end is the client.
         client: bool,
         /// The server's, if a Version Negotiation packet told.
         theirs: Option<Versions<'a>>,
@@ -84,9 +84,9 @@ pub enum EventKind<'a> {
     AlpnInformation(&'a [u8]),
     /// Transport parameters.
     ParametersSet {
-        /// Whose.
+        /// Side that declared the parameters.
         initiator: Initiator,
-        /// Which.
+        /// The parameters declared.
         parameters: &'a TransportParameters<'a>,
     },
     /// The cipher suite that TLS agreed on.
@@ -97,7 +97,7 @@ pub enum EventKind<'a> {
     PacketReceived(Packet<'a>),
     /// A packet that has no protection came, and is followed.
     UnprotectedReceived {
-        /// Which.
+        /// The packet.
         packet: Unprotected<'a>,
         /// Bytes.
         length: usize,
@@ -112,7 +112,7 @@ pub enum EventKind<'a> {
         length: usize,
         /// The CRC32c of the datagram it came in.
         checksum: u32,
-        /// Why: a `trigger` of the draft.
+        /// Reason for the drop: a `trigger` of the draft.
         trigger: &'static str,
     },
     /// Packets were acknowledged for the first time.
@@ -126,7 +126,7 @@ pub enum EventKind<'a> {
     DatagramSent {
         /// Bytes of UDP payload.
         length: usize,
-        /// How it is marked.
+        /// ECN mark on the datagram.
         ecn: EcnCodepoint,
         /// Its CRC32c.
         checksum: u32,
@@ -135,7 +135,7 @@ pub enum EventKind<'a> {
     DatagramReceived {
         /// Bytes of UDP payload.
         length: usize,
-        /// How it was marked.
+        /// ECN mark on the datagram.
         ecn: EcnCodepoint,
         /// Its CRC32c.
         checksum: u32,
@@ -144,7 +144,7 @@ pub enum EventKind<'a> {
     StreamStateUpdated {
         /// The stream.
         id: StreamId,
-        /// Which part.
+        /// The part of the stream: sending or receiving.
         part: StreamPart,
         /// Before.
         old: Option<&'static str>,
@@ -160,16 +160,16 @@ pub enum EventKind<'a> {
     },
     /// A timer was set, went off, or is not needed any more.
     TimerUpdated {
-        /// Which.
+        /// The timer.
         timer: Timer,
-        /// What became of it.
+        /// The change of the timer.
         change: TimerChange,
     },
     /// There are new keys.
     KeyUpdated(KeyChange),
     /// Keys are gone.
     KeyDiscarded(KeyChange),
-    /// What recovery starts with.
+    /// The values that loss recovery starts with.
     RecoveryParametersSet {
         /// The round-trip time that is assumed.
         initial_rtt: Duration,
@@ -180,7 +180,7 @@ pub enum EventKind<'a> {
         /// The name of the algorithm.
         algorithm: &'static str,
     },
-    /// What has changed since the last of these, of the event's path.
+    /// Metrics of the event's path that have changed since the last event of this kind.
     RecoveryMetricsUpdated(Metrics),
     /// Congestion control is in another state; names are the algorithm's.
     CongestionStateUpdated {
@@ -188,12 +188,12 @@ pub enum EventKind<'a> {
         old: Option<&'static str>,
         /// Now.
         new: &'static str,
-        /// Why, if it can be told.
+        /// Reason for the change, if it can be told.
         trigger: Option<&'static str>,
     },
     /// A packet was given up as lost.
     PacketLost(Lost),
-    /// What was in a packet is to go again.
+    /// The content of a lost packet is to be sent again.
     MarkedForRetransmit(&'a [Retransmitted]),
     /// ECN validation went on.
     EcnStateUpdated {
@@ -213,7 +213,7 @@ pub enum Unprotected<'a> {
     VersionNegotiation(VersionNegotiation<'a>),
 }
 
-/// Whose doing something is.
+/// Side of the connection that did something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Initiator {
     /// Ours.
@@ -242,7 +242,7 @@ pub enum Timer {
     Idle,
 }
 
-/// What became of a timer.
+/// Change of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerChange {
     /// It goes off in so long.
@@ -253,7 +253,7 @@ pub enum TimerChange {
     Cancelled,
 }
 
-/// What keys are for.
+/// Encryption level that keys are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyLevel {
     /// Initial packets.
@@ -267,13 +267,13 @@ pub enum KeyLevel {
 /// Keys that came or went; never the keys themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyChange {
-    /// What for.
+    /// Encryption level of the keys.
     pub level: KeyLevel,
     /// The client's or the server's.
     pub client: bool,
     /// Of 1-RTT keys: how many updates they are from the first.
     pub phase: Option<u64>,
-    /// Whose doing it is; none: of TLS.
+    /// Side that caused the change; none: TLS did.
     pub trigger: Option<Initiator>,
 }
 
@@ -320,7 +320,7 @@ pub enum Retransmitted {
     Crypto(Range<u64>),
     /// Bytes of a stream.
     Stream {
-        /// Which.
+        /// Identifier of the stream.
         id: StreamId,
         /// The bytes.
         range: Range<u64>,

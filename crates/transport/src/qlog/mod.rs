@@ -1,4 +1,4 @@
-//! What happens in a connection, as events (qlog: draft-ietf-quic-qlog-main-schema-14,
+//! Events of a connection, for logs (qlog: draft-ietf-quic-qlog-main-schema-14,
 //! draft-ietf-quic-qlog-quic-events-13).
 //!
 //! [`Connection::set_qlog`](crate::Connection::set_qlog) takes a [`QlogSink`]; without one no event is
@@ -22,7 +22,8 @@ pub(crate) mod schema;
 mod sequence;
 mod text;
 
-pub use checksum::crc32c;
+pub use crate::path::EcnState;
+pub(crate) use checksum::crc32c;
 pub use event::{
     Event, EventKind, Initiator, KeyChange, KeyLevel, Lost, Metrics, Retransmitted, StreamPart,
     Timer, TimerChange, Unprotected,

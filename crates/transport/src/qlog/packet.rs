@@ -7,7 +7,7 @@ use equic_wire::{ConnectionId, Version};
 /// A header without protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Which kind.
+    /// Type of the packet.
     pub packet_type: PacketType,
     /// The whole packet number.
     pub number: u64,
@@ -15,11 +15,11 @@ pub struct Header<'a> {
     pub number_length: u8,
     /// Destination Connection ID.
     pub dcid: ConnectionId,
-    /// What only some headers have.
+    /// Fields that only some forms of header have.
     pub form: Form<'a>,
 }
 
-/// What depends on the form of a header (RFC 9000 s.17.2, s.17.3).
+/// Fields that depend on the form of a header (RFC 9000 s.17.2, s.17.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
     /// Of Initial, 0-RTT and Handshake packets.

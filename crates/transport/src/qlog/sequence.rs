@@ -13,13 +13,13 @@ use crate::Timestamp;
 /// Starts each record (RFC 7464 s.2.2).
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// What a file ends with that would have become too long.
+/// Last words of a file that would have become too long.
 const FULL: &str = "the file has its full size: what comes after is not logged";
 
 /// Bytes that are kept for that, with all around it.
 const NOTE: u64 = 160;
 
-/// What the times in a file count from (main schema s.7.1).
+/// Moment that the times in a file count from (main schema s.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferenceTime {
     /// A clock that never goes back.
@@ -41,15 +41,15 @@ pub enum ReferenceTime {
 /// The first record of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
-    /// What the file is, for people.
+    /// Title of the file, for people to read.
     pub title: Option<String>,
-    /// Who wrote it, for people.
+    /// Name of the program that wrote the file, for people to read.
     pub vantage_name: Option<String>,
-    /// Which end of the connection.
+    /// End of the connection that the file was logged at.
     pub vantage: Side,
     /// The original Destination Connection ID: the group of all events (quic-events s.1.1).
     pub odcid: ConnectionId,
-    /// What times count from.
+    /// Moment that the times in the file count from.
     pub reference_time: ReferenceTime,
 }
 
@@ -121,7 +121,7 @@ impl<W: Write> JsonSeq<W> {
         self.left = bytes;
     }
 
-    /// Why nothing is written any more.
+    /// Error that stopped the writing; none: there was none.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }

@@ -10,7 +10,7 @@ use super::json::names;
 use super::{Event, EventKind, Packet, QlogSink, Unprotected};
 use crate::Timestamp;
 
-/// How many ranges of an ACK frame are written out.
+/// Most ranges of an ACK frame that are written out.
 const MAX_RANGES: usize = 4;
 
 /// Writes a line for each packet:
@@ -35,7 +35,7 @@ impl<W: Write> Trace<W> {
         Trace { writer, zero, error: None }
     }
 
-    /// Why nothing is written any more.
+    /// Error that stopped the writing; none: there was none.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "packets alone");
     }
 
-    /// What the peer says cannot make lines or drive a terminal.
+    /// Text from the peer cannot break lines or drive a terminal.
     #[test]
     fn a_reason_with_control_characters() {
         let close = [&[0x1d, 7, 6][..], b"a\n\x1b[1m"].concat();

@@ -19,16 +19,18 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::ranges::RangeSet;
 
-pub use rtt::{GRANULARITY, INITIAL_RTT, RttEstimator};
-pub use sent::{DeliveryMark, SentPacket, SentPackets};
+pub use rtt::RttEstimator;
+pub(crate) use rtt::{GRANULARITY, INITIAL_RTT};
+pub use sent::DeliveryMark;
+pub(crate) use sent::{SentPacket, SentPackets};
 
-/// How many packets later an earlier one counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
-pub const PACKET_THRESHOLD: u64 = 3;
+/// Distance in packet numbers from which on an earlier packet counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
+pub(crate) const PACKET_THRESHOLD: u64 = 3;
 
-/// How many losses are remembered to notice that one was none.
+/// Most ranges of lost packets remembered, to notice a packet that was acknowledged after all.
 const LOST_RANGES: usize = 64;
 
-/// How many of the numbers left out are remembered.
+/// Most ranges of skipped packet numbers remembered.
 const SKIPPED_RANGES: usize = 64;
 
 /// Packets that elicit no acknowledgement, remembered at a time: those that only acknowledge need not
@@ -39,9 +41,9 @@ const SILENT: usize = 64;
 /// lie close together unless the peer leaves the oldest without a word for ever.
 const SPARE_PLACES: usize = 4096;
 
-/// When a packet counts as lost (RFC 9002 s.6.1).
+/// Thresholds beyond which a packet counts as lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Thresholds {
+pub(crate) struct Thresholds {
     /// So many packets before the largest acknowledged.
     pub packets: u64,
     /// Sent so long ago, if something later was acknowledged.
@@ -50,14 +52,14 @@ pub struct Thresholds {
 
 impl Thresholds {
     /// RFC 9002's for this round-trip time.
-    pub fn of(rtt: &RttEstimator) -> Thresholds {
+    pub(crate) fn of(rtt: &RttEstimator) -> Thresholds {
         Thresholds { packets: PACKET_THRESHOLD, delay: rtt.loss_delay() }
     }
 }
 
-/// What an ACK frame told of.
+/// Packets that an ACK frame acknowledged.
 #[derive(Debug, Clone)]
-pub struct Acked<C> {
+pub(crate) struct Acked<C> {
     /// Packets newly acknowledged, from the highest number down.
     pub packets: Vec<(u64, SentPacket<C>)>,
     /// Packets among the acknowledged that had been given up as lost.
@@ -67,7 +69,7 @@ pub struct Acked<C> {
 impl<C> Acked<C> {
     /// The one to take an RTT sample from: the largest acknowledged if it is new and something new
     /// in the frame is ack-eliciting (RFC 9002 s.5.1).
-    pub fn rtt_sample(&self, largest: u64) -> Option<&SentPacket<C>> {
+    pub(crate) fn rtt_sample(&self, largest: u64) -> Option<&SentPacket<C>> {
         let (number, packet) = self.packets.first()?;
         let elicited = self.packets.iter().any(|(_, packet)| packet.ack_eliciting);
         (*number == largest && elicited).then_some(packet)
@@ -77,11 +79,11 @@ impl<C> Acked<C> {
 /// The peer acknowledged a packet that was never sent: a connection error of type
 /// PROTOCOL_VIOLATION (RFC 9000 s.13.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NeverSent(pub u64);
+pub(crate) struct NeverSent(pub u64);
 
 /// Loss detection of one packet number space.
 #[derive(Debug, Clone)]
-pub struct LossDetector<C> {
+pub(crate) struct LossDetector<C> {
     sent: SentPackets<C>,
     /// Numbers left out on purpose; an acknowledgement of one is a lie (RFC 9000 s.21.4).
     skipped: RangeSet,
@@ -92,7 +94,7 @@ pub struct LossDetector<C> {
     ack_eliciting: usize,
     /// Numbers of packets that elicit no acknowledgement, as sent.
     silent: VecDeque<u64>,
-    /// How many of them since one that does.
+    /// Number of packets that elicit no acknowledgement sent since the last one that does.
     silent_since: usize,
 }
 
@@ -114,28 +116,28 @@ impl<C> Default for LossDetector<C> {
 
 impl<C> LossDetector<C> {
     /// Packets in flight.
-    pub fn sent(&self) -> &SentPackets<C> {
+    pub(crate) fn sent(&self) -> &SentPackets<C> {
         &self.sent
     }
 
     /// The largest number the peer has acknowledged.
-    pub fn largest_acked(&self) -> Option<u64> {
+    pub(crate) fn largest_acked(&self) -> Option<u64> {
         self.largest_acked
     }
 
-    /// When the next packet will count as lost by time; none: nothing is waiting for that.
-    pub fn loss_time(&self) -> Option<Timestamp> {
+    /// Time at which the next packet will count as lost; none: no packet waits for that.
+    pub(crate) fn loss_time(&self) -> Option<Timestamp> {
         self.loss_time
     }
 
-    /// When an ack-eliciting packet was last sent, while one is in flight: the PTO counts from
+    /// Time at which an ack-eliciting packet was last sent, while one is in flight: the PTO counts from
     /// there (RFC 9002 s.6.2.1).
-    pub fn last_ack_eliciting(&self) -> Option<Timestamp> {
+    pub(crate) fn last_ack_eliciting(&self) -> Option<Timestamp> {
         self.last_ack_eliciting.filter(|_| self.ack_eliciting > 0)
     }
 
     /// A packet was sent. Numbers between this and the last were skipped on purpose.
-    pub fn on_packet_sent(&mut self, number: u64, packet: SentPacket<C>) {
+    pub(crate) fn on_packet_sent(&mut self, number: u64, packet: SentPacket<C>) {
         let next = self.sent.next();
         if number > next {
             self.skipped.insert(next..number);
@@ -159,14 +161,14 @@ impl<C> LossDetector<C> {
         }
     }
 
-    /// How many packets that elicit no acknowledgement were sent since one that did.
-    pub fn silent_since(&self) -> usize {
+    /// Number of packets that elicit no acknowledgement sent since the last one that does.
+    pub(crate) fn silent_since(&self) -> usize {
         self.silent_since
     }
 
-    /// Whether the oldest packet in flight has been so long that it is given up, whatever was
+    /// Whether the oldest packet has been in flight for so long that it is given up, whatever was
     /// acknowledged since; [`LossDetector::detect_lost`] does it.
-    pub fn is_overgrown(&self) -> bool {
+    pub(crate) fn is_overgrown(&self) -> bool {
         self.sent.places() > SPARE_PLACES + 2 * self.sent.len()
     }
 
@@ -176,8 +178,8 @@ impl<C> LossDetector<C> {
     /// The work is bounded by what is in flight, not by what the frame claims.
     ///
     /// # Errors
-    /// When a range reaches a number that was never sent; nothing has changed then.
-    pub fn on_ack(
+    /// If a range reaches a number that was never sent; nothing has changed then.
+    pub(crate) fn on_ack(
         &mut self,
         ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,
     ) -> Result<Acked<C>, NeverSent> {
@@ -211,7 +213,7 @@ impl<C> LossDetector<C> {
 
     /// Gives up what counts as lost by now, from the lowest number up, and sets when to look again
     /// (RFC 9002 A.10). Only packets before the largest acknowledged can be lost.
-    pub fn detect_lost(
+    pub(crate) fn detect_lost(
         &mut self,
         now: Timestamp,
         thresholds: Thresholds,
@@ -247,7 +249,7 @@ impl<C> LossDetector<C> {
     }
 
     /// Gives up every packet: after a Retry, or a path that is no more.
-    pub fn give_up_all(&mut self) -> Vec<(u64, SentPacket<C>)> {
+    pub(crate) fn give_up_all(&mut self) -> Vec<(u64, SentPacket<C>)> {
         (self.ack_eliciting, self.loss_time) = (0, None);
         self.sent.drain().collect()
     }
@@ -259,7 +261,7 @@ impl<C> LossDetector<C> {
 ///
 /// `lost` are the packets lost at once, from the lowest number up; a gap in their numbers means that
 /// one between was acknowledged, still is in flight, or was never sent.
-pub fn persistent_congestion<C>(
+pub(crate) fn persistent_congestion<C>(
     lost: &[(u64, SentPacket<C>)],
     first_sample: Option<Timestamp>,
     duration: Duration,
@@ -286,7 +288,10 @@ pub fn persistent_congestion<C>(
 }
 
 /// The duration for [`persistent_congestion`] (RFC 9002 s.7.6.1).
-pub fn persistent_congestion_duration(rtt: &RttEstimator, max_ack_delay: Duration) -> Duration {
+pub(crate) fn persistent_congestion_duration(
+    rtt: &RttEstimator,
+    max_ack_delay: Duration,
+) -> Duration {
     /// kPersistentCongestionThreshold.
     const THRESHOLD: u32 = 3;
     (rtt.pto_base() + max_ack_delay) * THRESHOLD

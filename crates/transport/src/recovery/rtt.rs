@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::Timestamp;
 
 /// The timer granularity below which nothing is waited for (RFC 9002 s.6.1.2, kGranularity).
-pub const GRANULARITY: Duration = Duration::from_millis(1);
+pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// The RTT assumed before the first sample (RFC 9002 s.6.2.2, kInitialRtt).
-pub const INITIAL_RTT: Duration = Duration::from_millis(333);
+pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 /// The estimator of RFC 9002 s.5, one a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl RttEstimator {
         self.variation
     }
 
-    /// When the first sample came.
+    /// Time at which the first sample came; none: there is no sample yet.
     pub fn first_sample(&self) -> Option<Timestamp> {
         self.first_sample
     }
@@ -103,7 +103,7 @@ impl RttEstimator {
         self.smoothed + (self.variation * 4).max(GRANULARITY)
     }
 
-    /// How long after a later packet an earlier one counts as lost (RFC 9002 s.6.1.2):
+    /// Time after a later packet at which an earlier one counts as lost (RFC 9002 s.6.1.2):
     /// max(9/8 * max(smoothed_rtt, latest_rtt), kGranularity).
     pub fn loss_delay(&self) -> Duration {
         let rtt = self.smoothed.max(self.latest);

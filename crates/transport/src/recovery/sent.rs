@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 
 use crate::Timestamp;
 
-/// What is remembered of a packet until it is acknowledged or given up (RFC 9002 A.1.1). `C` is what
-/// was in it, for the caller to send again.
+/// Record of a packet until it is acknowledged or given up (RFC 9002 A.1.1). `C` is its
+/// content, for the caller to send again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SentPacket<C> {
-    /// When it was sent.
+pub(crate) struct SentPacket<C> {
+    /// Time at which the packet was sent.
     pub time_sent: Timestamp,
     /// Its length in the UDP payload, in bytes.
     pub size: u16,
-    /// Whether the peer must acknowledge it (RFC 9002 s.2).
+    /// Whether the peer must acknowledge the packet (RFC 9002 s.2).
     pub ack_eliciting: bool,
-    /// Whether it counts toward bytes in flight (RFC 9002 s.2).
+    /// Whether the packet counts toward bytes in flight (RFC 9002 s.2).
     pub in_flight: bool,
-    /// Whether it probes the path's MTU: its loss says nothing about congestion
+    /// Whether the packet probes the path's MTU: its loss says nothing about congestion
     /// (RFC 9000 s.14.4).
     pub mtu_probe: bool,
     /// The path's delivery count when it was sent, for rate samples.
     pub delivery: DeliveryMark,
-    /// What was in it.
+    /// Content of the packet, for the caller to send again.
     pub content: C,
 }
 
@@ -31,21 +31,21 @@ pub struct SentPacket<C> {
 pub struct DeliveryMark {
     /// Bytes delivered so far.
     pub delivered: u64,
-    /// When that count last grew.
+    /// Time at which `delivered` last grew.
     pub delivered_at: Timestamp,
-    /// When the first packet of the current flight was sent.
+    /// Time at which the first packet of the current flight was sent.
     pub first_sent: Timestamp,
     /// Bytes in flight, with this packet.
     pub in_flight: u64,
     /// Bytes lost so far.
     pub lost: u64,
-    /// Whether the sender had too little to send.
+    /// Whether the application gave the sender too little to send.
     pub app_limited: bool,
 }
 
 /// Packets in flight by number. Numbers only grow; those skipped on purpose cost one empty place.
 #[derive(Debug, Clone)]
-pub struct SentPackets<C> {
+pub(crate) struct SentPackets<C> {
     /// The number of `packets[0]`.
     first: u64,
     packets: VecDeque<Option<SentPacket<C>>>,
@@ -59,28 +59,23 @@ impl<C> Default for SentPackets<C> {
 }
 
 impl<C> SentPackets<C> {
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    /// Number of packets in flight.
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 
     /// Places it holds, empty ones too: from the lowest in flight to the highest ever sent.
-    pub fn places(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether none is in flight.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// The number after the highest ever sent.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.first + self.packets.len() as u64
     }
 
     /// Adds a packet. A number below [`SentPackets::next`] is an error of the caller and ignored.
-    pub fn insert(&mut self, number: u64, packet: SentPacket<C>) {
+    pub(crate) fn insert(&mut self, number: u64, packet: SentPacket<C>) {
         debug_assert!(number >= self.next(), "packet numbers grow");
         if number < self.next() {
             return;
@@ -98,12 +93,13 @@ impl<C> SentPackets<C> {
     }
 
     /// Looks at a packet.
-    pub fn get(&self, number: u64) -> Option<&SentPacket<C>> {
+    #[cfg(test)]
+    pub(crate) fn get(&self, number: u64) -> Option<&SentPacket<C>> {
         self.packets.get(self.index(number)?)?.as_ref()
     }
 
     /// Takes a packet out.
-    pub fn remove(&mut self, number: u64) -> Option<SentPacket<C>> {
+    pub(crate) fn remove(&mut self, number: u64) -> Option<SentPacket<C>> {
         let index = self.index(number)?;
         let packet = self.packets.get_mut(index)?.take()?;
         self.count -= 1;
@@ -116,7 +112,7 @@ impl<C> SentPackets<C> {
     }
 
     /// Takes all out, from the lowest up.
-    pub fn drain(&mut self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
         let (first, next) = (self.first, self.next());
         self.count = 0;
         let packets = std::mem::take(&mut self.packets);
@@ -125,7 +121,7 @@ impl<C> SentPackets<C> {
     }
 
     /// All, from the lowest up.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &SentPacket<C>)> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &SentPacket<C>)> {
         let first = self.first;
         self.packets
             .iter()
@@ -134,7 +130,7 @@ impl<C> SentPackets<C> {
     }
 
     /// Those with numbers below `end`, from the lowest up.
-    pub fn below(&self, end: u64) -> impl Iterator<Item = (u64, &SentPacket<C>)> {
+    pub(crate) fn below(&self, end: u64) -> impl Iterator<Item = (u64, &SentPacket<C>)> {
         self.iter().take_while(move |(number, _)| *number < end)
     }
 

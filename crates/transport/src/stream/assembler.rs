@@ -16,42 +16,43 @@ const BYTES_PER_GAP: u64 = 512;
 /// The data would leave more gaps than it is worth. The packet it came in is to be treated as lost:
 /// the peer will send it again, when the gaps are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooFragmented;
+pub(crate) struct TooFragmented;
 
 /// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start.
 #[derive(Debug, Clone, Default)]
-pub struct Assembler {
+pub(crate) struct Assembler {
     /// Offset of `pages[0]`, a multiple of [`PAGE`].
     base: u64,
     pages: VecDeque<Option<Page>>,
-    /// What was read, and with it all below.
+    /// Offset below which the application has read everything.
     read: u64,
-    /// What has arrived and was not read.
+    /// Ranges that have arrived and were not read.
     waiting: RangeSet,
     /// Bytes in `waiting`.
     buffered: u64,
-    /// Where pages come from and go to.
+    /// Pool that pages are taken from and returned to.
     pool: PagePool,
 }
 
 impl Assembler {
     /// With its memory from a pool; the default's is the allocator's.
-    pub fn with_pool(pool: PagePool) -> Assembler {
+    pub(crate) fn with_pool(pool: PagePool) -> Assembler {
         Assembler { pool, ..Assembler::default() }
     }
 
-    /// How much was read: the offset of the next byte to come out.
-    pub fn read_offset(&self) -> u64 {
+    /// Offset of the next byte to be read: the number of bytes read so far.
+    pub(crate) fn read_offset(&self) -> u64 {
         self.read
     }
 
     /// Bytes that have arrived and were not read.
-    pub fn buffered(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn buffered(&self) -> u64 {
         self.buffered
     }
 
     /// Bytes that can be read now.
-    pub fn readable(&self) -> u64 {
+    pub(crate) fn readable(&self) -> u64 {
         match self.waiting.first() {
             Some(first) if first.start == self.read => first.end - first.start,
             _ => 0,
@@ -59,7 +60,7 @@ impl Assembler {
     }
 
     /// Bytes of memory it holds.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.pages.iter().flatten().count() * PAGE
             + self.pages.capacity() * size_of::<Option<Page>>()
             + self.waiting.len() * size_of::<Range<u64>>()
@@ -70,7 +71,7 @@ impl Assembler {
     ///
     /// # Errors
     /// [`TooFragmented`]; nothing has changed then.
-    pub fn insert(&mut self, offset: u64, data: &[u8]) -> Result<u64, TooFragmented> {
+    pub(crate) fn insert(&mut self, offset: u64, data: &[u8]) -> Result<u64, TooFragmented> {
         let end = offset.saturating_add(data.len() as u64);
         let start = offset.max(self.read);
         if start >= end {
@@ -107,7 +108,7 @@ impl Assembler {
     }
 
     /// The next bytes to read, as many as lie side by side; empty when there are none.
-    pub fn chunk(&self) -> &[u8] {
+    pub(crate) fn chunk(&self) -> &[u8] {
         let within = (self.read - self.base) as usize;
         let count = self.readable().min((PAGE - within) as u64) as usize;
         match self.pages.front() {
@@ -117,7 +118,7 @@ impl Assembler {
     }
 
     /// `count` bytes of [`Assembler::chunk`] were read.
-    pub fn consume(&mut self, count: usize) {
+    pub(crate) fn consume(&mut self, count: usize) {
         let count = count.min(self.chunk().len());
         self.read += count as u64;
         self.buffered -= count as u64;
@@ -136,7 +137,7 @@ impl Assembler {
     }
 
     /// Reads into `buffer`; how many bytes.
-    pub fn read(&mut self, buffer: &mut [u8]) -> usize {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
         self.drain(buffer.len(), |chunk| {
             buffer[filled..filled + chunk.len()].copy_from_slice(chunk);
@@ -145,7 +146,7 @@ impl Assembler {
     }
 
     /// Hands out up to `limit` bytes, piece by piece; how many.
-    pub fn drain(&mut self, limit: usize, mut take: impl FnMut(&[u8])) -> usize {
+    pub(crate) fn drain(&mut self, limit: usize, mut take: impl FnMut(&[u8])) -> usize {
         let mut count = 0;
         while count < limit {
             let chunk = self.chunk();
@@ -162,7 +163,7 @@ impl Assembler {
     }
 
     /// Gives up all that has arrived, for a stream that was reset or is not wanted.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.give_back();
         let pool = std::mem::take(&mut self.pool);
         *self = Assembler { base: self.base, read: self.read, pool, ..Assembler::default() };
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What one stream received is not in the memory that another gets, read or given up, in order or not.
+    /// Data that one stream received is not in the memory that another gets, read or given up, in order or not.
     #[test]
     fn nothing_of_one_stream_is_in_the_memory_of_another() {
         let pool = PagePool::new();

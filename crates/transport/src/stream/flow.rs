@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// What the peer may send, on one stream or on the connection.
+/// Flow control of the data that the peer may send, on one stream or on the connection.
 ///
 /// The window starts small and doubles while the application reads half of it within two round
 /// trips: then the window, not the path, may be what holds the peer back. So a stream takes
 /// memory in proportion to its rate, and an attacker who sends but is not read gets the first window.
 #[derive(Debug, Clone)]
-pub struct ReceiveWindow {
-    /// What was advertised: the peer may send bytes below this.
+pub(super) struct ReceiveWindow {
+    /// Limit advertised to the peer, which may send bytes at offsets below it.
     limit: u64,
-    /// How far the application has read.
+    /// Number of bytes that the application has read.
     read: u64,
     size: u64,
     max_size: u64,
-    /// When the measurement of the reader's rate began, and how far it had read.
+    /// Time at which the measurement of the reader's rate began, and the bytes read by then; none: not begun.
     epoch: Option<(Timestamp, u64)>,
 }
 
@@ -26,33 +26,33 @@ const EPOCH_RTTS: u32 = 2;
 
 impl ReceiveWindow {
     /// A window of `size` bytes that grows up to `max_size`.
-    pub fn new(size: u64, max_size: u64) -> ReceiveWindow {
+    pub(super) fn new(size: u64, max_size: u64) -> ReceiveWindow {
         ReceiveWindow { limit: size, read: 0, size, max_size: max_size.max(size), epoch: None }
     }
 
-    /// What was advertised to the peer last.
-    pub fn limit(&self) -> u64 {
+    /// Limit advertised to the peer last, as an offset in bytes.
+    pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 
     /// Bytes that may be waiting to be read.
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.size
     }
 
     /// The application read, or gave up, so many bytes.
-    pub fn on_read(&mut self, bytes: u64) {
+    pub(super) fn on_read(&mut self, bytes: u64) {
         self.read += bytes;
     }
 
-    /// Whether the peer should be told of more room: half the window is used up.
-    pub fn wants_update(&self) -> bool {
+    /// Whether the peer should be told of a higher limit: half the window is used up.
+    pub(super) fn wants_update(&self) -> bool {
         self.limit.saturating_sub(self.read) <= self.size / 2
     }
 
     /// Moves the limit on; the value for MAX_DATA or MAX_STREAM_DATA. `rtt` is the path's smoothed
     /// round-trip time.
-    pub fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
+    pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         if let Some((start, read)) = self.epoch
             && self.read - read >= self.size / 2
             && now.since(start) < rtt * EPOCH_RTTS
@@ -66,7 +66,7 @@ impl ReceiveWindow {
 
     /// Makes the window at least so large, as far as it may grow; whether it grew, and the peer should be
     /// told.
-    pub fn ensure(&mut self, size: u64) -> bool {
+    pub(super) fn ensure(&mut self, size: u64) -> bool {
         let size = size.min(self.max_size);
         let grows = size > self.size;
         self.size = self.size.max(size);
@@ -75,16 +75,16 @@ impl ReceiveWindow {
 
     /// Moves the limit on to this, if it is further, and leaves no more room than the window may ever have;
     /// what it is now.
-    pub fn raise(&mut self, limit: u64) -> u64 {
+    pub(super) fn raise(&mut self, limit: u64) -> u64 {
         let most = self.read.saturating_add(self.max_size).min((1 << 62) - 1);
         self.limit = self.limit.max(limit.min(most));
         self.limit
     }
 }
 
-/// What we may send, on one stream or on the connection.
+/// Flow control of the data that we may send, on one stream or on the connection.
 #[derive(Debug, Clone, Default)]
-pub struct SendWindow {
+pub(super) struct SendWindow {
     limit: u64,
     used: u64,
     /// The limit that the peer was told we are blocked at.
@@ -93,46 +93,46 @@ pub struct SendWindow {
 
 impl SendWindow {
     /// With the limit from the peer's transport parameters.
-    pub fn new(limit: u64) -> SendWindow {
+    pub(super) fn new(limit: u64) -> SendWindow {
         SendWindow { limit, used: 0, told: None }
     }
 
     /// The peer allows bytes below `limit`; a smaller one than before is ignored
     /// (RFC 9000 s.4.1). Whether there is more room now.
-    pub fn raise(&mut self, limit: u64) -> bool {
+    pub(super) fn raise(&mut self, limit: u64) -> bool {
         let more = limit > self.limit;
         self.limit = self.limit.max(limit);
         more
     }
 
     /// The peer's limit.
-    pub fn limit(&self) -> u64 {
+    pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 
     /// Bytes sent.
-    pub fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         self.used
     }
 
     /// Bytes that may still be sent.
-    pub fn room(&self) -> u64 {
+    pub(super) fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 
     /// So many bytes were sent for the first time.
-    pub fn on_sent(&mut self, bytes: u64) {
+    pub(super) fn on_sent(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// Whether [`SendWindow::blocked`] would give a limit.
-    pub fn is_blocked_untold(&self) -> bool {
+    /// Whether [`SendWindow::blocked`] would return a limit.
+    pub(super) fn is_blocked_untold(&self) -> bool {
         self.room() == 0 && self.told != Some(self.limit)
     }
 
     /// The limit to put into DATA_BLOCKED or STREAM_DATA_BLOCKED, once for each limit
     /// (RFC 9000 s.4.1); none: not blocked, or told already.
-    pub fn blocked(&mut self) -> Option<u64> {
+    pub(super) fn blocked(&mut self) -> Option<u64> {
         if !self.is_blocked_untold() {
             return None;
         }
@@ -141,7 +141,7 @@ impl SendWindow {
     }
 
     /// The frame that told of it was lost.
-    pub fn on_blocked_lost(&mut self, limit: u64) {
+    pub(super) fn on_blocked_lost(&mut self, limit: u64) {
         if self.told == Some(limit) {
             self.told = None;
         }

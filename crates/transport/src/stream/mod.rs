@@ -14,10 +14,14 @@ mod send;
 mod send_buffer;
 mod set;
 
-pub use assembler::{Assembler, TooFragmented};
-pub use flow::{ReceiveWindow, SendWindow};
-pub use pages::PagePool;
-pub use receive::{ReadOutcome, ReceiveError, ReceiveHalf, ReceiveState};
-pub use send::{Piece, SendHalf, SendState, WriteError};
-pub use send_buffer::SendBuffer;
-pub use set::{Control, FrameError, PeerLimits, StreamConfig, StreamError, StreamEvent, Streams};
+pub(crate) use assembler::Assembler;
+pub(crate) use pages::PagePool;
+pub use receive::ReadOutcome;
+#[cfg(feature = "qlog")]
+pub(crate) use receive::ReceiveState;
+#[cfg(feature = "qlog")]
+pub(crate) use send::SendState;
+pub use send::WriteError;
+pub(crate) use send_buffer::SendBuffer;
+pub(crate) use set::{Control, FrameError, PeerLimits};
+pub use set::{StreamConfig, StreamError, StreamEvent, Streams};

@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
 /// a stream takes at most its flow control window and one page.
-pub const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// So many a pool keeps, whatever the number of its connections: 256 KiB, which stay in a CPU's cache.
 const KEPT: usize = 64;
 
 /// A page.
-pub type Page = Box<[u8; PAGE]>;
+pub(super) type Page = Box<[u8; PAGE]>;
 
 /// A page without content.
 #[derive(Debug)]
 struct Cleared(Page);
 
 impl Cleared {
-    /// What it held is in a CPU's cache, having just been read: this is a small part of what taking it in
-    /// and decrypting it cost.
+    /// Clears a page. Its content is in a CPU's cache, having just been read: clearing is a small part of what
+    /// receiving and decrypting it cost.
     fn new(mut page: Page) -> Cleared {
         page.fill(0);
         Cleared(page)
@@ -33,11 +33,11 @@ impl Cleared {
 /// application has read all there is, and each page then costs a fault. Clones share it; the default
 /// keeps none.
 #[derive(Debug, Clone, Default)]
-pub struct PagePool(Option<Arc<Mutex<Vec<Cleared>>>>);
+pub(crate) struct PagePool(Option<Arc<Mutex<Vec<Cleared>>>>);
 
 impl PagePool {
     /// An empty one.
-    pub fn new() -> PagePool {
+    pub(crate) fn new() -> PagePool {
         PagePool(Some(Arc::default()))
     }
 
@@ -65,9 +65,9 @@ impl PagePool {
         }
     }
 
-    /// How many it has.
+    /// Number of free pages in the pool.
     #[cfg(test)]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.free().map_or(0, |free| free.len())
     }
 }

@@ -7,9 +7,9 @@ use super::flow::ReceiveWindow;
 use super::pages::PagePool;
 use crate::Timestamp;
 
-/// Where the receiving part stands: figure 3 of RFC 9000.
+/// State of the receiving part of a stream: figure 3 of RFC 9000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReceiveState {
+pub(crate) enum ReceiveState {
     /// Data comes, its end is not known.
     Receive,
     /// The end is known, not all is there.
@@ -24,9 +24,9 @@ pub enum ReceiveState {
     ResetRead,
 }
 
-/// What the peer did wrong, or what is too much.
+/// Error of the peer on a stream, or a limit that its data exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReceiveError {
+pub(crate) enum ReceiveError {
     /// More than it may send: FLOW_CONTROL_ERROR.
     FlowControl,
     /// It changed the end, or sent beyond it: FINAL_SIZE_ERROR (RFC 9000 s.4.5).
@@ -41,7 +41,7 @@ impl From<TooFragmented> for ReceiveError {
     }
 }
 
-/// What the application gets when it reads.
+/// Result of a read by the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// So many bytes.
@@ -56,7 +56,7 @@ pub enum ReadOutcome {
 
 /// The receiving part of a stream.
 #[derive(Debug, Clone)]
-pub struct ReceiveHalf {
+pub(super) struct ReceiveHalf {
     state: ReceiveState,
     assembler: Assembler,
     window: ReceiveWindow,
@@ -74,7 +74,7 @@ pub struct ReceiveHalf {
 
 impl ReceiveHalf {
     /// A fresh one with its window, and where its memory comes from.
-    pub fn new(window: ReceiveWindow, pool: PagePool) -> ReceiveHalf {
+    pub(super) fn new(window: ReceiveWindow, pool: PagePool) -> ReceiveHalf {
         ReceiveHalf {
             state: ReceiveState::Receive,
             assembler: Assembler::with_pool(pool),
@@ -88,18 +88,19 @@ impl ReceiveHalf {
         }
     }
 
-    /// Where it stands.
-    pub fn state(&self) -> ReceiveState {
+    /// The state of the receiving part.
+    #[cfg(any(test, feature = "qlog"))]
+    pub(super) fn state(&self) -> ReceiveState {
         self.state
     }
 
-    /// Whether nothing more can happen to it.
-    pub fn is_done(&self) -> bool {
+    /// Whether the receiving part has reached a final state.
+    pub(super) fn is_done(&self) -> bool {
         matches!(self.state, ReceiveState::DataRead | ReceiveState::ResetRead)
     }
 
     /// Whether the application would get something by reading: bytes, the end, or a reset.
-    pub fn is_readable(&self) -> bool {
+    pub(super) fn is_readable(&self) -> bool {
         match self.state {
             ReceiveState::Receive | ReceiveState::SizeKnown => self.assembler.readable() > 0,
             ReceiveState::DataReceived | ReceiveState::ResetReceived => true,
@@ -108,12 +109,13 @@ impl ReceiveHalf {
     }
 
     /// Bytes of memory it holds beside itself.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.assembler.memory()
     }
 
     /// Bytes waiting to be read, in order or not.
-    pub fn buffered(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> u64 {
         self.assembler.buffered()
     }
 
@@ -122,7 +124,7 @@ impl ReceiveHalf {
     ///
     /// # Errors
     /// [`ReceiveError`]; nothing has changed then.
-    pub fn on_data(
+    pub(super) fn on_data(
         &mut self,
         offset: u64,
         data: &[u8],
@@ -149,7 +151,7 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// How much of the connection's window data up to `end` would use.
+    /// Checks data up to `end`; returns the number of bytes that it would use of the connection's window.
     fn check(&self, end: u64, fin: bool, connection_room: u64) -> Result<u64, ReceiveError> {
         let known = self.final_size;
         // RFC 9000 s.4.5.
@@ -179,7 +181,7 @@ impl ReceiveHalf {
     ///
     /// # Errors
     /// `FlowControl` and `FinalSize`.
-    pub fn on_reset(
+    pub(super) fn on_reset(
         &mut self,
         code: u64,
         final_size: u64,
@@ -204,19 +206,19 @@ impl ReceiveHalf {
 
     /// Bytes of the connection's window that nobody needs any more since the last call: they were
     /// read, or never will be.
-    pub fn take_released(&mut self) -> u64 {
+    pub(super) fn take_released(&mut self) -> u64 {
         let given_up = self.stopped.is_some() || self.reset.is_some();
         let released = if given_up { self.highest } else { self.assembler.read_offset() };
         released - std::mem::replace(&mut self.released, released)
     }
 
     /// Reads into `buffer`.
-    pub fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
         self.read_with(|assembler| assembler.read(buffer))
     }
 
     /// Appends up to `limit` bytes to `buffer`, which takes room for no more than there are.
-    pub fn read_to(&mut self, buffer: &mut Vec<u8>, limit: usize) -> ReadOutcome {
+    pub(super) fn read_to(&mut self, buffer: &mut Vec<u8>, limit: usize) -> ReadOutcome {
         self.read_with(|assembler| {
             let there = usize::try_from(assembler.readable()).unwrap_or(usize::MAX);
             buffer.reserve(there.min(limit));
@@ -247,7 +249,7 @@ impl ReceiveHalf {
     }
 
     /// The application wants no more: whether the peer should be sent STOP_SENDING with `code`.
-    pub fn stop(&mut self, code: u64) -> bool {
+    pub(super) fn stop(&mut self, code: u64) -> bool {
         let open = matches!(self.state, ReceiveState::Receive | ReceiveState::SizeKnown);
         if self.stopped.is_some() || self.is_done() {
             return false;
@@ -264,35 +266,35 @@ impl ReceiveHalf {
 
     /// The code of the STOP_SENDING frame that the peer must still see; none once the stream's end is
     /// known.
-    pub fn stop_code(&self) -> Option<u64> {
+    pub(super) fn stop_code(&self) -> Option<u64> {
         self.stopped.filter(|_| self.state == ReceiveState::Receive)
     }
 
     /// Whether MAX_STREAM_DATA should be sent: not once the end is known (RFC 9000 s.3.2).
-    pub fn wants_update(&self) -> bool {
+    pub(super) fn wants_update(&self) -> bool {
         self.state == ReceiveState::Receive
             && self.stopped.is_none()
             && (self.update_lost || self.window.wants_update())
     }
 
     /// Bytes that the peer may have sent and the application not read, as the window is now.
-    pub fn window_size(&self) -> u64 {
+    pub(super) fn window_size(&self) -> u64 {
         self.window.size()
     }
 
     /// The value for MAX_STREAM_DATA.
-    pub fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
+    pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         self.update_lost = false;
         self.window.update(now, rtt)
     }
 
     /// Lets the peer send up to this, if that is further than it may.
-    pub fn raise(&mut self, limit: u64) -> u64 {
+    pub(super) fn raise(&mut self, limit: u64) -> u64 {
         self.window.raise(limit)
     }
 
     /// A MAX_STREAM_DATA frame with this value did not get there.
-    pub fn on_update_lost(&mut self, limit: u64) {
+    pub(super) fn on_update_lost(&mut self, limit: u64) {
         self.update_lost |= limit == self.window.limit();
     }
 }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use super::flow::SendWindow;
 use super::send_buffer::SendBuffer;
 
-/// Where the sending part stands: figure 2 of RFC 9000.
+/// State of the sending part of a stream: figure 2 of RFC 9000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendState {
+pub(crate) enum SendState {
     /// The application may write.
     Send,
     /// The application has ended it; not all is acknowledged.
@@ -22,7 +22,7 @@ pub enum SendState {
     ResetReceived,
 }
 
-/// Why the application cannot write.
+/// Reason for which the application cannot write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteError {
     /// Buffers are full, or the peer allows no more: wait until it is writable.
@@ -33,26 +33,42 @@ pub enum WriteError {
     Closed,
 }
 
+impl std::fmt::Display for WriteError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            WriteError::Blocked => {
+                f.write_str("there is no room to write: wait until it is writable")
+            }
+            WriteError::Stopped(code) => {
+                write!(f, "the peer wants no more of the stream (STOP_SENDING, error {code:#x})")
+            }
+            WriteError::Closed => f.write_str("the stream was finished or reset before"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
 /// A piece to put into a STREAM frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// Offsets in the stream.
     pub range: Range<u64>,
-    /// Whether the stream ends with it.
+    /// Whether the stream ends with this piece.
     pub fin: bool,
-    /// How many of its bytes were never sent before: those count against the connection's window.
+    /// Number of the piece's bytes never sent before: those count against the connection's window.
     pub fresh: u64,
 }
 
 /// The sending part of a stream.
 #[derive(Debug, Clone)]
-pub struct SendHalf {
+pub(super) struct SendHalf {
     state: SendState,
     buffer: SendBuffer,
     window: SendWindow,
     /// Bytes that may wait here for the network.
     capacity: u64,
-    /// Whether the end is to be sent, and whether the peer has it.
+    /// Whether the stream's end (FIN) is to be sent, and whether the peer has it.
     fin: Fin,
     reset: Option<u64>,
     stopped: Option<u64>,
@@ -68,7 +84,7 @@ enum Fin {
 
 impl SendHalf {
     /// A fresh one: the peer's limit, and how much may wait to be sent.
-    pub fn new(window: SendWindow, capacity: u64) -> SendHalf {
+    pub(super) fn new(window: SendWindow, capacity: u64) -> SendHalf {
         SendHalf {
             state: SendState::Send,
             buffer: SendBuffer::default(),
@@ -80,26 +96,27 @@ impl SendHalf {
         }
     }
 
-    /// Where it stands.
-    pub fn state(&self) -> SendState {
+    /// The state of the sending part.
+    #[cfg(any(test, feature = "qlog"))]
+    pub(super) fn state(&self) -> SendState {
         self.state
     }
 
-    /// Whether nothing more can happen to it.
-    pub fn is_done(&self) -> bool {
+    /// Whether the sending part has reached a final state.
+    pub(super) fn is_done(&self) -> bool {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
 
     /// Bytes kept for the network.
-    pub fn buffered(&self) -> u64 {
+    pub(super) fn buffered(&self) -> u64 {
         self.buffer.buffered()
     }
 
-    /// How much the application may write now.
+    /// Number of bytes that the application may write now.
     ///
     /// # Errors
-    /// Why not, if it may not.
-    pub fn writable(&self) -> Result<u64, WriteError> {
+    /// Reason for which nothing may be written.
+    pub(super) fn writable(&self) -> Result<u64, WriteError> {
         match (self.state, self.stopped) {
             (_, Some(code)) => Err(WriteError::Stopped(code)),
             (SendState::Send, None) => match self.capacity.saturating_sub(self.buffered()) {
@@ -111,17 +128,17 @@ impl SendHalf {
     }
 
     /// Bytes that the peer's limit of this stream lets out beyond what was written.
-    pub fn credit(&self) -> u64 {
+    pub(super) fn credit(&self) -> u64 {
         self.window.limit().saturating_sub(self.buffer.end())
     }
 
     /// Bytes that were written and never sent.
-    pub fn unsent(&self) -> u64 {
+    pub(super) fn unsent(&self) -> u64 {
         self.buffer.end() - self.buffer.sent()
     }
 
     /// Those of them that the stream's own limit lets out.
-    pub fn unsent_free(&self) -> u64 {
+    pub(super) fn unsent_free(&self) -> u64 {
         self.unsent().min(self.window.room())
     }
 
@@ -129,7 +146,7 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::writable`].
-    pub fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
+    pub(super) fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
         let room = usize::try_from(self.writable()?).unwrap_or(usize::MAX);
         let count = data.len().min(room);
         self.buffer.write(&data[..count]);
@@ -140,7 +157,7 @@ impl SendHalf {
     ///
     /// # Errors
     /// As [`SendHalf::writable`].
-    pub fn write_bytes(&mut self, data: &mut Bytes) -> Result<usize, WriteError> {
+    pub(super) fn write_bytes(&mut self, data: &mut Bytes) -> Result<usize, WriteError> {
         let room = usize::try_from(self.writable()?).unwrap_or(usize::MAX);
         let part = data.split_to(data.len().min(room));
         let count = part.len();
@@ -152,7 +169,7 @@ impl SendHalf {
     ///
     /// # Errors
     /// [`WriteError::Stopped`] and [`WriteError::Closed`].
-    pub fn finish(&mut self) -> Result<(), WriteError> {
+    pub(super) fn finish(&mut self) -> Result<(), WriteError> {
         match self.writable() {
             Ok(_) | Err(WriteError::Blocked) => {
                 (self.state, self.fin) = (SendState::DataSent, Fin::ToSend);
@@ -163,7 +180,7 @@ impl SendHalf {
     }
 
     /// Gives it up with an application error code: whether RESET_STREAM is to be sent.
-    pub fn reset(&mut self, code: u64) -> bool {
+    pub(super) fn reset(&mut self, code: u64) -> bool {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return false;
         }
@@ -174,7 +191,7 @@ impl SendHalf {
     }
 
     /// Code and final size for RESET_STREAM, until the peer has it.
-    pub fn reset_frame(&self) -> Option<(u64, u64)> {
+    pub(super) fn reset_frame(&self) -> Option<(u64, u64)> {
         let code = self.reset.filter(|_| self.state == SendState::ResetSent)?;
         Some((code, self.sent_end()))
     }
@@ -186,7 +203,7 @@ impl SendHalf {
 
     /// STOP_SENDING came: whether the stream should be reset with the same code
     /// (RFC 9000 s.3.5), which is done.
-    pub fn on_stop(&mut self, code: u64) -> bool {
+    pub(super) fn on_stop(&mut self, code: u64) -> bool {
         if self.stopped.is_some() || self.is_done() {
             return false;
         }
@@ -195,22 +212,22 @@ impl SendHalf {
     }
 
     /// MAX_STREAM_DATA came: whether that makes something sendable.
-    pub fn on_max_data(&mut self, limit: u64) -> bool {
+    pub(super) fn on_max_data(&mut self, limit: u64) -> bool {
         self.window.raise(limit) && self.buffer.end() > self.buffer.sent()
     }
 
     /// The flow control of this stream.
-    pub fn window(&mut self) -> &mut SendWindow {
+    pub(super) fn window(&mut self) -> &mut SendWindow {
         &mut self.window
     }
 
     /// Whether the stream's own limit is all that keeps new data from being sent, and the peer was not told.
-    pub fn is_blocked_untold(&self) -> bool {
+    pub(super) fn is_blocked_untold(&self) -> bool {
         self.buffer.end() > self.buffer.sent() && self.window.is_blocked_untold()
     }
 
-    /// Whether there is a piece to send, with so much room in the connection's window.
-    pub fn wants_to_send(&self, connection_room: u64) -> bool {
+    /// Whether there is a piece to send, with `connection_room` bytes left in the connection's window.
+    pub(super) fn wants_to_send(&self, connection_room: u64) -> bool {
         matches!(self.state, SendState::Send | SendState::DataSent)
             && (self.buffer.wants_to_send(self.limit(connection_room)) || self.fin_alone())
     }
@@ -219,18 +236,18 @@ impl SendHalf {
         self.window.limit().min(self.buffer.sent().saturating_add(connection_room))
     }
 
-    /// Whether only the end is left to send.
+    /// Whether only the stream's end (FIN) is left to send.
     fn fin_alone(&self) -> bool {
         self.fin == Fin::ToSend && self.buffer.sent() == self.buffer.end()
     }
 
-    /// Where the next piece begins.
-    pub fn next_offset(&self) -> u64 {
+    /// Offset in the stream at which the next piece begins.
+    pub(super) fn next_offset(&self) -> u64 {
         self.buffer.next_offset()
     }
 
     /// The next piece of at most `max` bytes; it counts as sent.
-    pub fn next(&mut self, max: usize, connection_room: u64) -> Option<Piece> {
+    pub(super) fn next(&mut self, max: usize, connection_room: u64) -> Option<Piece> {
         if !self.wants_to_send(connection_room) {
             return None;
         }
@@ -251,12 +268,12 @@ impl SendHalf {
     }
 
     /// Copies the bytes of a piece.
-    pub fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
+    pub(super) fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
         self.buffer.copy(offset, buffer)
     }
 
     /// The peer has this piece.
-    pub fn on_acked(&mut self, range: Range<u64>, fin: bool) {
+    pub(super) fn on_acked(&mut self, range: Range<u64>, fin: bool) {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return;
         }
@@ -270,7 +287,7 @@ impl SendHalf {
     }
 
     /// This piece did not get there.
-    pub fn on_lost(&mut self, range: Range<u64>, fin: bool) {
+    pub(super) fn on_lost(&mut self, range: Range<u64>, fin: bool) {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return;
         }
@@ -281,7 +298,7 @@ impl SendHalf {
     }
 
     /// The peer has the RESET_STREAM.
-    pub fn on_reset_acked(&mut self) {
+    pub(super) fn on_reset_acked(&mut self) {
         if self.state == SendState::ResetSent {
             self.state = SendState::ResetReceived;
         }

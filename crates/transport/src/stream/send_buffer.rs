@@ -10,13 +10,13 @@ use crate::ranges::RangeSet;
 /// Small writes are gathered into segments of so many bytes.
 const SEGMENT: usize = 16 * 1024;
 
-/// What is to be sent of one stream, or of one level of CRYPTO data. Offsets count from the start.
+/// Data to be sent on one stream, or at one level of CRYPTO data. Offsets count from the start.
 #[derive(Debug, Clone, Default)]
-pub struct SendBuffer {
+pub(crate) struct SendBuffer {
     /// All below is acknowledged and gone; the offset of `segments[0]`.
     base: u64,
     segments: VecDeque<Bytes>,
-    /// Where each segment ends, for finding one by offset.
+    /// Offset of the end of each segment, for finding one by offset.
     ends: VecDeque<u64>,
     /// The last segment while it still fills up.
     tail: BytesMut,
@@ -30,32 +30,32 @@ pub struct SendBuffer {
 
 impl SendBuffer {
     /// The end of what was written.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
     /// The end of what was sent at least once.
-    pub fn sent(&self) -> u64 {
+    pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
     /// Bytes written and not yet acknowledged from the front: the memory it holds.
-    pub fn buffered(&self) -> u64 {
+    pub(crate) fn buffered(&self) -> u64 {
         self.end - self.base
     }
 
-    /// Whether all that was written is acknowledged.
-    pub fn is_done(&self) -> bool {
+    /// Whether all data written is acknowledged.
+    pub(crate) fn is_done(&self) -> bool {
         self.base == self.end
     }
 
-    /// Whether there is something to send: again, or for the first time below `limit`.
-    pub fn wants_to_send(&self, limit: u64) -> bool {
+    /// Whether there is data to send: again, or for the first time below `limit`.
+    pub(crate) fn wants_to_send(&self, limit: u64) -> bool {
         !self.lost.is_empty() || self.sent < self.end.min(limit)
     }
 
     /// Appends a copy of `data`.
-    pub fn write(&mut self, data: &[u8]) {
+    pub(crate) fn write(&mut self, data: &[u8]) {
         let mut rest = data;
         while !rest.is_empty() {
             if self.tail.capacity() == self.tail.len() {
@@ -70,7 +70,7 @@ impl SendBuffer {
     }
 
     /// Appends `data` without copying it.
-    pub fn write_bytes(&mut self, data: Bytes) {
+    pub(crate) fn write_bytes(&mut self, data: Bytes) {
         if data.is_empty() {
             return;
         }
@@ -89,14 +89,14 @@ impl SendBuffer {
         self.tail = BytesMut::new();
     }
 
-    /// Where [`SendBuffer::next`] would begin.
-    pub fn next_offset(&self) -> u64 {
+    /// Offset at which the range from [`SendBuffer::next`] would begin.
+    pub(crate) fn next_offset(&self) -> u64 {
         self.lost.min().unwrap_or(self.sent)
     }
 
-    /// What to send next, at most `max` bytes and new data only below `limit`: lost data first. It
-    /// counts as sent.
-    pub fn next(&mut self, max: usize, limit: u64) -> Option<Range<u64>> {
+    /// Takes the next range to send, at most `max` bytes and new data only below `limit`: lost data first. The
+    /// range counts as sent.
+    pub(crate) fn next(&mut self, max: usize, limit: u64) -> Option<Range<u64>> {
         let max = max as u64;
         if max == 0 {
             return None;
@@ -116,7 +116,7 @@ impl SendBuffer {
 
     /// Copies what lies at `offset` into `buffer`, which must not reach beyond [`SendBuffer::end`]
     /// nor below what is acknowledged from the front; how many bytes were there.
-    pub fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
+    pub(crate) fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
         if offset < self.base {
             return 0;
         }
@@ -139,7 +139,7 @@ impl SendBuffer {
     }
 
     /// The peer has this.
-    pub fn on_acked(&mut self, range: Range<u64>) {
+    pub(crate) fn on_acked(&mut self, range: Range<u64>) {
         let range = range.start.max(self.base)..range.end.min(self.sent);
         if range.is_empty() {
             return;
@@ -172,7 +172,7 @@ impl SendBuffer {
     }
 
     /// This did not get there, so it will come out of [`SendBuffer::next`] again.
-    pub fn on_lost(&mut self, range: Range<u64>) {
+    pub(crate) fn on_lost(&mut self, range: Range<u64>) {
         let range = range.start.max(self.base)..range.end.min(self.sent);
         let missing: Vec<Range<u64>> = self.acked.gaps(range).collect();
         for gap in missing {
@@ -180,13 +180,13 @@ impl SendBuffer {
         }
     }
 
-    /// What was sent first of all that is not acknowledged, about so many bytes, will be sent again.
-    pub fn on_first_lost(&mut self, bytes: u64) {
+    /// Marks about `bytes` bytes to be sent again: those sent first of all that is not acknowledged.
+    pub(crate) fn on_first_lost(&mut self, bytes: u64) {
         self.on_lost(self.base..self.base.saturating_add(bytes));
     }
 
     /// Gives up all data, for a stream that was reset.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let end = self.end;
         *self = SendBuffer { base: end, end, sent: end, ..SendBuffer::default() };
     }

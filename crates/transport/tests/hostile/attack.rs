@@ -1,4 +1,4 @@
-//! What makes an honest connection an attacker: hooks, as anybody can attach, and keys of its own that put
+//! Turns an honest connection into an attacker: by hooks, as anybody can attach, and by keys of its own that put
 //! other bytes into its packets before they protect them. A hook alone could not: it writes no frames but
 //! those of its own types.
 
@@ -12,7 +12,7 @@ use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey, Tag};
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 
-/// What the attacker does next.
+/// Attacks that the attacker is to carry out next.
 #[derive(Default)]
 pub struct Orders {
     /// Payloads to be sent.

@@ -23,7 +23,7 @@ pub struct Generator {
     rng: StdRng,
     /// Nothing that ends the connection at once, if it can be helped; else hardly anything gets far.
     gentle: bool,
-    /// Who attacks: 0, the client; 1, the server.
+    /// Attacking side: 0, the client; 1, the server.
     initiator: u32,
 }
 

@@ -15,12 +15,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use attack::{Attack, Orders};
-use equic_transport::connection::{
-    Arrival, ClientConfig, Event, ServerConfig, Transmit, TransportConfig,
+use equic_transport::{
+    Arrival, ClientConfig, Connection, EcnCodepoint, Event, ReadOutcome, ServerConfig, StreamEvent,
+    Timestamp, Transmit, TransportConfig,
 };
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::{ReadOutcome, StreamEvent};
-use equic_transport::{Connection, Timestamp};
 use equic_wire::Direction;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -73,7 +71,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// What is left of the input.
+/// The bytes of the input that are not used yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -116,11 +114,11 @@ pub struct Case {
     flight: VecDeque<Vec<u8>>,
     last: Vec<u8>,
     buffer: Vec<u8>,
-    /// What came of it, for tests of the tests.
+    /// Result of the case, for tests of the tests.
     pub outcome: Outcome,
 }
 
-/// How far a case got.
+/// Progress that a case made.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Outcome {
     pub connected: bool,
@@ -129,7 +127,7 @@ pub struct Outcome {
     pub memory: usize,
 }
 
-/// Where the honest are. Others are the attacker's, and answer nothing.
+/// Addresses of the honest ends. Others are the attacker's, and answer nothing.
 const CLIENT: &str = "198.51.100.1:4433";
 const SERVER: &str = "192.0.2.1:443";
 
@@ -209,7 +207,7 @@ impl Case {
         self.victim.as_mut().unwrap()
     }
 
-    /// Where the attacker is in truth.
+    /// Address that the attacker really has.
     fn home(&self) -> SocketAddr {
         address(if self.on_client { SERVER } else { CLIENT })
     }
@@ -343,7 +341,7 @@ impl Case {
         self.listen();
     }
 
-    /// What an input byte stands for. None: the input ends.
+    /// Carries out the record that the next input byte selects. None: the input ends.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         let elsewhere = address("203.0.113.9:1000");

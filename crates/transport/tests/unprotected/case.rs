@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_transport::connection::{Arrival, Event, InsecureNullConfig, TransportConfig};
-use equic_transport::crypto::null::{InsecureNullCrypto, NullSession};
-use equic_transport::received::EcnCodepoint;
-use equic_transport::stream::{ReadOutcome, StreamEvent};
-use equic_transport::{Connection, Timestamp};
+use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto, NullSession};
+use equic_transport::{
+    Arrival, Connection, EcnCodepoint, Event, ReadOutcome, StreamEvent, Timestamp, TransportConfig,
+};
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use equic_wire::{ConnectionId, Direction, KnownVersion, Side};
 

@@ -19,7 +19,7 @@ use puppet::Space;
 /// Bytes of a payload in one packet.
 const PAYLOAD: usize = 1_000;
 
-/// What is left of the input.
+/// The bytes of the input that are not used yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -42,7 +42,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// How far a case got.
+/// Progress that a case made.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Outcome {
     pub connected: bool,
@@ -64,7 +64,7 @@ impl Case {
         self.deliver(from(kind), datagram);
     }
 
-    /// What an input byte stands for. None: the input ends.
+    /// Carries out the record that the next input byte selects. None: the input ends.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         match kind & 7 {

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use equic_transport::crypto::null::{Answer, Hello, Level, Message, NullKey};
-use equic_transport::crypto::retry_tag;
+use equic_transport::null::{Answer, Hello, Level, Message, NullKey, retry_tag};
 use equic_wire::frame::{AckRange, write_ack};
 use equic_wire::packet::{
     Datagram, LongHeader, LongKind, OpenPacket, Packet, ParseOptions, Retry, ShortHeader,
@@ -22,7 +21,7 @@ const TAG_LEN: usize = 16;
 /// Numbers that are remembered to be acknowledged.
 const MAX_SEEN: usize = 500;
 
-/// Where a packet belongs.
+/// Kind of keys and packet number space that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     Initial,
@@ -44,10 +43,10 @@ impl Space {
 
 pub struct Puppet {
     side: Side,
-    /// What the victim's packets are to be sent to, and what it calls us.
+    /// Connection ID on packets to the victim; below, the one on packets to us.
     pub victim: ConnectionId,
     own: ConnectionId,
-    /// What Initial keys are made of, and what the transport parameters call the first ID.
+    /// Connection ID that Initial keys are made of, and that the transport parameters call the first ID.
     initial: ConnectionId,
     original: ConnectionId,
     retry: Option<ConnectionId>,

@@ -23,7 +23,7 @@ const MAX_FUNCTIONS: usize = 4096;
 /// Alignment of a section of data at most.
 const MAX_ALIGN: u64 = 4096;
 
-/// Why a file was not loaded.
+/// Reason for which a file was not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ElfError {
@@ -53,15 +53,15 @@ pub enum ElfError {
     Section {
         /// Index in the file.
         section: usize,
-        /// What is wrong.
+        /// Reason for which the section cannot be loaded.
         what: &'static str,
     },
     /// A symbol that cannot be used.
     #[error("symbol {name}: {what}")]
     Symbol {
-        /// Its name, or its number.
+        /// Name of the symbol, or its number.
         name: String,
-        /// What is wrong.
+        /// Reason for which the symbol cannot be used.
         what: &'static str,
     },
     /// A relocation that cannot be done.
@@ -69,9 +69,9 @@ pub enum ElfError {
     Relocation {
         /// The section that it changes.
         section: usize,
-        /// Where in it.
+        /// Offset in the section, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// Reason for which the relocation cannot be done.
         what: &'static str,
     },
 }
@@ -90,7 +90,7 @@ pub(crate) struct Function {
     pub(crate) global: bool,
 }
 
-/// What a file comes to.
+/// Code, functions and initial memory that a file contains.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) code: Vec<u8>,
@@ -99,7 +99,7 @@ pub(crate) struct Object {
     pub(crate) image: Vec<u8>,
 }
 
-/// Where a section was put: bytes from the beginning of code or image.
+/// Place that a section was put at: bytes from the beginning of code or image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placed {
     Code(usize),

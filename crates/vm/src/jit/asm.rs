@@ -21,7 +21,7 @@ pub(super) const R13: Gpr = Gpr(13);
 pub(super) const R14: Gpr = Gpr(14);
 pub(super) const R15: Gpr = Gpr(15);
 
-/// What is left of the budget.
+/// Register that holds the rest of the budget.
 pub(super) const BUDGET: Gpr = R9;
 /// Pointer to `State`.
 pub(super) const STATE: Gpr = R10;
@@ -105,7 +105,7 @@ const ROOM: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Asm {
-    /// What is written, and room after it.
+    /// Code written so far, and room after it.
     bytes: Vec<u8>,
     end: usize,
 }
@@ -274,7 +274,7 @@ impl Asm {
         self.put(&[count]);
     }
 
-    /// By cl.
+    /// Shifts `dst` by the count in cl.
     pub(super) fn shift_cl(&mut self, wide: bool, shift: Shift, dst: Gpr) {
         self.rr(wide, 0xd3, shift as u8, dst);
     }

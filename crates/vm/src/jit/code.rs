@@ -17,7 +17,7 @@ pub(crate) struct Compiled<H: Host> {
     /// Those whose places in the table are in the code.
     helpers: Arc<Helpers<H>>,
     glue: usize,
-    /// By instruction.
+    /// Offset of each instruction's code, in the program's order.
     offsets: Vec<u32>,
     /// Bytes of the sandbox that the code is for.
     pub(super) memory: usize,

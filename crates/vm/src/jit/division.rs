@@ -3,7 +3,7 @@
 use super::asm::{Arith, Asm, Cc, Gpr, Mem, RAX, RCX, RDX, SCRATCH, Shift};
 use crate::op::AtomicOp;
 
-/// What a division is for.
+/// Variant of a division: width, signedness, and quotient or remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Division {
     pub(super) wide: bool,
@@ -12,7 +12,7 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// What comes out of a divisor of zero (RFC 9669 s.4.1): 0, or the dividend.
+    /// Writes the result of a division by zero (RFC 9669 s.4.1): 0, or the dividend.
     fn by_zero(self, asm: &mut Asm, dst: Gpr) {
         if !self.remainder {
             asm.arith(false, Arith::Xor, dst, dst);
@@ -21,7 +21,7 @@ impl Division {
         }
     }
 
-    /// What comes out of a divisor of -1, without the trap that the least number divided by it is.
+    /// Writes the result of a division by -1, without the trap that the least number divided by it raises.
     fn by_minus_one(self, asm: &mut Asm, dst: Gpr) {
         if self.remainder {
             asm.arith(false, Arith::Xor, dst, dst);

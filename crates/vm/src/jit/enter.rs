@@ -16,8 +16,8 @@ use crate::memory::Memory;
 use crate::sandbox::Sandbox;
 use crate::trap::{HelperError, TrapKind};
 
-/// What compiled code knows of a call: it reads and writes the fields whose offsets are below, and passes the
-/// state's address to shims.
+/// State of a call that compiled code shares: it reads and writes the fields whose offsets are below, and passes
+/// the state's address to shims.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct State {
@@ -25,11 +25,11 @@ pub(super) struct State {
     budget: u64,
     /// The code of the function that is called.
     function: *const u8,
-    /// Where the native stack was when the program was entered.
+    /// Native stack pointer at the moment the program was entered.
     stack: *mut u8,
-    /// Of the program's helpers.
+    /// Table of the program's helpers.
     shims: *const Shim,
-    /// Which helper is called, and where: `State::call`.
+    /// Number of the helper called and the place of the call: `State::call`.
     call: u32,
     trap: u32,
     trap_at: u32,
@@ -143,7 +143,7 @@ fn trapped<H: Host>(state: &mut State, helpers: &Helpers<H>) -> Box<(usize, Trap
     })
 }
 
-/// What a helper comes back with, in rax and rdx: `r0`, and whether the call ends here.
+/// Result of a helper, in rax and rdx: `r0`, and whether the call of the program ends here.
 #[repr(C)]
 struct Returned {
     value: u64,
@@ -152,7 +152,7 @@ struct Returned {
 
 /// The beginning of compiled code: the arguments are where the program wants them.
 type Glue = extern "sysv64" fn(u64, u64, u64, u64, u64, *mut State) -> u64;
-/// How compiled code calls a helper: the same way.
+/// Function by which compiled code calls a helper: of the same calling convention.
 type Shim = extern "sysv64" fn(u64, u64, u64, u64, u64, *mut State) -> Returned;
 
 /// A shim for each helper of a table, in its order.

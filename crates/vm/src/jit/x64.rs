@@ -7,14 +7,14 @@ use crate::check::{Checked, MAX_CALL_DEPTH};
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, Condition, Op, Operand, Place, Reg, Swap, jump_cost};
 
-/// Where BPF's registers are.
+/// x86-64 register that holds each of BPF's registers, r0 to r10.
 const REGISTERS: [Gpr; 11] = [RAX, RDI, RSI, RDX, RCX, R8, RBX, R13, R14, R15, RBP];
 
 /// Code of a program. Where `glue` begins is a function of type `enter::Glue`.
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     pub(super) glue: usize,
-    /// Where each instruction's code begins.
+    /// Offset in `bytes` at which each instruction's code begins.
     pub(super) offsets: Vec<u32>,
 }
 
@@ -59,11 +59,11 @@ fn gpr(register: Reg) -> Gpr {
 }
 
 impl Compiler {
-    /// What comes before the program: how it is entered, left, and how it calls helpers.
+    /// Writes the code before the program: its entry, its exit, and the calls of helpers.
     fn glue(&mut self, registers: u16) -> usize {
         let asm = &mut self.asm;
         let glue = asm.here();
-        // What the System V ABI wants kept of what is written: rbp and r12 here, the others where the program
+        // Registers written that the System V ABI wants kept: rbp and r12 here, the others where the program
         // names the register of BPF's that they are.
         let mut kept = vec![RBP, R12];
         kept.extend((6..10).filter(|r| registers >> r & 1 != 0).map(|r| REGISTERS[r]));
@@ -117,7 +117,7 @@ impl Compiler {
         asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
         asm.test(false, RDX, RDX);
         asm.jcc(Cc::NotEqual, unwind);
-        // What the host left in them, its addresses among it, is not the program's to see.
+        // Values that the host left in the registers, its addresses among them, are not the program's to see.
         for register in &REGISTERS[1..6] {
             asm.mov_imm(*register, 0);
         }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 /// The bytes of a program, or which line is not one.
-pub fn assemble(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn assemble(text: &str) -> Result<Vec<u8>, String> {
     let mut lines = Vec::new();
     let mut labels = HashMap::new();
     let mut slot = 0;
@@ -32,7 +32,7 @@ pub fn assemble(text: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Eight bytes from fields.
-pub fn slot(opcode: u8, dst: u8, src: u8, offset: i16, imm: i32) -> [u8; 8] {
+pub(crate) fn slot(opcode: u8, dst: u8, src: u8, offset: i16, imm: i32) -> [u8; 8] {
     let mut bytes = [opcode, dst | src << 4, 0, 0, 0, 0, 0, 0];
     bytes[2..4].copy_from_slice(&offset.to_le_bytes());
     bytes[4..].copy_from_slice(&imm.to_le_bytes());
@@ -242,7 +242,7 @@ fn imm(text: &str) -> Option<i32> {
     i32::try_from(value).ok().or_else(|| u32::try_from(value).ok().map(|value| value as i32))
 }
 
-pub fn number(text: &str) -> Option<i64> {
+pub(crate) fn number(text: &str) -> Option<i64> {
     let (text, sign) = match text.strip_prefix('-') {
         Some(text) => (text, -1),
         None => (text, 1),

@@ -21,13 +21,13 @@ fn clang() -> &'static str {
 }
 
 /// `tests/c/NAME.c` compiled with these flags besides.
-pub fn object(name: &str, flags: &[&str]) -> Vec<u8> {
+pub(crate) fn object(name: &str, flags: &[&str]) -> Vec<u8> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     compile(&source, &format!("{name}{}", flags.concat()), flags)
 }
 
 /// A program from its text.
-pub fn object_of(text: &str, name: &str) -> Vec<u8> {
+pub(crate) fn object_of(text: &str, name: &str) -> Vec<u8> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, text).unwrap();
     compile(&source, name, &["-mcpu=v3"])

@@ -13,7 +13,7 @@ use super::asm::slot;
 
 /// Its helpers write down what they were called with.
 #[derive(Debug)]
-pub struct Log;
+pub(crate) struct Log;
 
 impl Host for Log {
     type Data<'h> = &'h mut Vec<(u32, u64, u64)>;
@@ -22,7 +22,7 @@ impl Host for Log {
 type Calls<'c, 'h> = Caller<'c, &'h mut Vec<(u32, u64, u64)>>;
 
 /// Helpers 1 to 5, of every kind of parameter and end.
-pub fn helpers() -> Arc<Helpers<Log>> {
+pub(crate) fn helpers() -> Arc<Helpers<Log>> {
     let mut helpers = Helpers::<Log>::new();
     let sum = |calls: &mut Calls<'_, '_>, region: Region| {
         calls.charge(region.len / 8)?;
@@ -62,12 +62,12 @@ pub fn helpers() -> Arc<Helpers<Log>> {
 const SIZE: usize = 16 << 10;
 
 /// Makes programs from a seed.
-pub struct Generator {
+pub(crate) struct Generator {
     rng: StdRng,
 }
 
 impl Generator {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Generator { rng: StdRng::seed_from_u64(seed) }
     }
 
@@ -118,7 +118,7 @@ impl Generator {
     }
 
     /// A whole program: some functions, jumps within them, calls to later ones.
-    pub fn program(&mut self) -> Vec<u8> {
+    pub(crate) fn program(&mut self) -> Vec<u8> {
         let functions = 1 + self.below(3);
         let mut starts: Vec<usize> = Vec::new();
         let mut code: Vec<[u8; 8]> = Vec::new();
@@ -245,9 +245,9 @@ impl Generator {
     }
 }
 
-/// What became of a program.
+/// Outcome of loading and running a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Refused,
     Returned,
     Budget,
@@ -255,7 +255,7 @@ pub enum Outcome {
 }
 
 /// Programs to be played, beside memory that is not theirs.
-pub struct Arena {
+pub(crate) struct Arena {
     helpers: Arc<Helpers<Log>>,
     /// Memory of other programs, mapped where memory of new ones is.
     neighbours: Vec<Instance<Log>>,
@@ -289,7 +289,7 @@ fn small(engine: Engine) -> Config {
 
 impl Arena {
     /// Nobody wrote where it had nothing to do.
-    pub fn intact(&mut self) {
+    pub(crate) fn intact(&mut self) {
         assert!(self.heap.iter().all(|word| *word == CANARY), "the heap was written");
         for neighbour in &mut self.neighbours {
             let memory = neighbour.memory();
@@ -299,7 +299,7 @@ impl Arena {
     }
 
     /// Plays a program on both engines, with memory and arguments by chance.
-    pub fn play(&mut self, code: &[u8], seed: u64) -> Outcome {
+    pub(crate) fn play(&mut self, code: &[u8], seed: u64) -> Outcome {
         let mut generator = Generator::new(seed ^ 0x5eed);
         let arguments = std::array::from_fn(|_| generator.value());
         let budget = generator.below(4_000);

@@ -1,18 +1,18 @@
-//! What the tests share.
+//! Helpers that the tests share.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
-pub mod asm;
-pub mod generator;
+pub(crate) mod asm;
+pub(crate) mod generator;
 
 use std::sync::Arc;
 
 use equic_vm::{Config, Engine, Helpers, Host, Instance, Program};
 
 /// Both engines.
-pub const ENGINES: [Engine; 2] = [Engine::Interpreter, Engine::Auto];
+pub(crate) const ENGINES: [Engine; 2] = [Engine::Interpreter, Engine::Auto];
 
 /// The seed from EQUIC_SEED, or a new one, printed either way.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::random_range(0..1 << 32),
@@ -22,7 +22,7 @@ pub fn seed() -> u64 {
 }
 
 /// The number of cases from EQUIC_CASES.
-pub fn cases(default: u64) -> u64 {
+pub(crate) fn cases(default: u64) -> u64 {
     match std::env::var("EQUIC_CASES") {
         Ok(cases) => cases.parse().expect("EQUIC_CASES is a number"),
         Err(_) => default,
@@ -30,19 +30,23 @@ pub fn cases(default: u64) -> u64 {
 }
 
 /// The configuration for an engine.
-pub fn config(engine: Engine) -> Config {
+pub(crate) fn config(engine: Engine) -> Config {
     let mut config = Config::default();
     config.engine = engine;
     config
 }
 
 /// An instance of a program in assembler, without helpers.
-pub fn instance(text: &str, engine: Engine) -> Instance<()> {
+pub(crate) fn instance(text: &str, engine: Engine) -> Instance<()> {
     instance_with(text, engine, Helpers::new())
 }
 
 /// An instance of a program in assembler.
-pub fn instance_with<H: Host>(text: &str, engine: Engine, helpers: Helpers<H>) -> Instance<H> {
+pub(crate) fn instance_with<H: Host>(
+    text: &str,
+    engine: Engine,
+    helpers: Helpers<H>,
+) -> Instance<H> {
     let code = asm::assemble(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let program = Program::from_code(&code, Arc::new(helpers), &config(engine));
     program.unwrap_or_else(|error| panic!("{error}\n{text}")).instantiate().unwrap()

@@ -1,4 +1,4 @@
-//! What RFC 9669 says each instruction does, in numbers: rows in text files beside this one, and whole programs
+//! Effects of each instruction by RFC 9669, in numbers: rows in text files beside this one, and whole programs
 //! in `programs.rs`. Each row is played on both engines, with many choices of registers, and all of memory is
 //! looked at afterwards. No instruction that is accepted is without a row.
 
@@ -25,9 +25,9 @@ struct Vector {
     /// Bytes of the sandbox.
     size: u64,
     code: Vec<u8>,
-    /// What memory holds before: zero but for these bytes at these offsets.
+    /// Memory before the instruction: zero but for these bytes at these offsets.
     before: Vec<(u64, Vec<u8>)>,
-    /// What has changed afterwards: these bytes at these offsets, and nothing else.
+    /// Changes of memory after the instruction: these bytes at these offsets, and nothing else.
     after: Vec<(u64, Vec<u8>)>,
     result: u64,
 }
@@ -153,7 +153,7 @@ fn whole_programs() {
     play(&programs::programs());
 }
 
-/// What tells instructions apart: the opcode, and the field that chooses among those which share it.
+/// Identity of an instruction: the opcode, and the field that chooses among those which share it.
 fn kind(slot: &[u8]) -> (u8, i32) {
     let offset = i32::from(i16::from_le_bytes([slot[2], slot[3]]));
     let imm = i32::from_le_bytes([slot[4], slot[5], slot[6], slot[7]]);
@@ -169,7 +169,7 @@ fn kind(slot: &[u8]) -> (u8, i32) {
     (slot[0], chosen)
 }
 
-/// Whether the check lets a slot pass, with no register but r0 and r1 in it.
+/// Whether the check accepts an instruction slot with no register but r0 and r1 in it.
 fn accepted(slot: [u8; 8], helpers: &Arc<Helpers<()>>) -> bool {
     let exit = asm::slot(0x95, 0, 0, 0, 0);
     // The second half of an LDDW where one is needed; room for jumps and calls to go to.

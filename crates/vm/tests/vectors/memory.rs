@@ -35,7 +35,7 @@ fn base(address: u64, offset: i16) -> u64 {
 }
 
 /// The instruction, the address, dst after.
-pub fn loads() -> Vec<Vector> {
+pub(crate) fn loads() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, after] = *row else { panic!("{row:?}") };
         let (at, after) = (address(at, size), number(after));
@@ -62,7 +62,7 @@ pub fn loads() -> Vec<Vector> {
 }
 
 /// The instruction, the address, the value, the bytes in memory after it.
-pub fn stores() -> Vec<Vector> {
+pub(crate) fn stores() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, value, bytes] = *row else { panic!("{row:?}") };
         let (at, value) = (address(at, size), number(value));
@@ -88,7 +88,7 @@ pub fn stores() -> Vec<Vector> {
             sequence.run(&format!("{name} [r{dst}{offset:+}], {stored}"));
             sequence.keep(dst, base);
             sequence.keep(src, value);
-            // What is there now, and what was there again.
+            // Keeps the value that is there now, and puts back the one that was there before.
             for (at, shift) in [(0, 64), (8, 0)] {
                 sequence.run(&format!("ldxdw r{dst}, [r{other}+{at}]"));
                 sequence.keep(dst, word(after, shift));
@@ -101,7 +101,7 @@ pub fn stores() -> Vec<Vector> {
     in_each_size(include_str!("stores.txt"), vector)
 }
 
-/// Where words of memory lie that atomic operations are tried on.
+/// Offsets of the words of memory that atomic operations are tried on.
 fn words(size: u64) -> [u64; 3] {
     [0, 136, size - 8]
 }
@@ -138,7 +138,7 @@ impl Cell {
         sequence.run(&format!("stxdw [r{base}], r{scratch}"));
     }
 
-    /// What is there now; then zero again.
+    /// Keeps the word in the cell as a result, and sets it to zero again.
     fn keep(&self, sequence: &mut Sequence, base: u8, scratch: u8, value: u64) {
         sequence.set(&[(base, self.address)]);
         sequence.run(&format!("ldxdw r{scratch}, [r{base}]"));
@@ -147,13 +147,13 @@ impl Cell {
     }
 }
 
-/// What the upper halves of registers hold that instructions of 32 bits do not see.
+/// Upper halves of registers, which instructions of 32 bits must not see.
 fn upper(wide: bool) -> u64 {
     if wide { 0 } else { 0xfeed_f00d << 32 }
 }
 
 /// The instruction, memory before, src before, memory after.
-pub fn atomic() -> Vec<Vector> {
+pub(crate) fn atomic() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, value, after] = *row else { panic!("{row:?}") };
         let (before, value, after) = (number(before), number(value), number(after));
@@ -178,7 +178,7 @@ pub fn atomic() -> Vec<Vector> {
 }
 
 /// The instruction, memory before, r0 before, src, memory after.
-pub fn compare_exchange() -> Vec<Vector> {
+pub(crate) fn compare_exchange() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, expected, value, after] = *row else { panic!("{row:?}") };
         let (before, expected, after) = (number(before), number(expected), number(after));

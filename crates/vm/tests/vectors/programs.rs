@@ -347,7 +347,7 @@ fn far() -> Vec<(String, String, u64)> {
     ]
 }
 
-pub fn programs() -> Vec<Vector> {
+pub(crate) fn programs() -> Vec<Vector> {
     let written = PROGRAMS.iter().map(|(name, text, result)| (*name, *text, *result));
     let far = far();
     let far = far.iter().map(|(name, text, result)| (name.as_str(), text.as_str(), *result));

@@ -3,17 +3,17 @@
 use super::sequence::{Sequence, pairs, third};
 use super::{SIZES, Vector, number, rows};
 
-/// What a register that has nothing to do with an instruction holds before and after it.
+/// Value of a register that has nothing to do with an instruction, before and after it.
 const OTHER: u64 = 0x5a5a_1234_a5a5_4321;
 
 /// Upper halves of registers, which instructions of 32 bits do not see.
 const UPPER: u64 = 0xdead_beef << 32;
 
-pub fn arithmetic64() -> Vec<Vector> {
+pub(crate) fn arithmetic64() -> Vec<Vector> {
     rows(include_str!("arithmetic64.txt")).map(|row| binary(&row, true)).collect()
 }
 
-pub fn arithmetic32() -> Vec<Vector> {
+pub(crate) fn arithmetic32() -> Vec<Vector> {
     rows(include_str!("arithmetic32.txt")).map(|row| binary(&row, false)).collect()
 }
 
@@ -22,7 +22,7 @@ fn constant(operand: u64, wide: bool) -> Option<i32> {
     if wide { i32::try_from(operand as i64).ok() } else { Some(operand as i32) }
 }
 
-/// What the upper halves of two registers hold: nothing, or what must not matter.
+/// Upper halves of two registers: zero, or values that must not matter.
 fn uppers(dst: u8, src: u8, wide: bool) -> (u64, u64) {
     match (wide, (dst + src) % 4) {
         (true, _) | (_, 0) => (0, 0),
@@ -63,7 +63,7 @@ fn binary(row: &[&str], wide: bool) -> Vector {
 }
 
 /// The instruction, dst before, dst after.
-pub fn unary() -> Vec<Vector> {
+pub(crate) fn unary() -> Vec<Vector> {
     let vector = |row: Vec<&str>| {
         let [name, before, after] = *row else { panic!("{row:?}") };
         let mut sequence = Sequence::default();
@@ -80,7 +80,7 @@ pub fn unary() -> Vec<Vector> {
 }
 
 /// The instruction, src, dst after.
-pub fn extend() -> Vec<Vector> {
+pub(crate) fn extend() -> Vec<Vector> {
     let vector = |row: Vec<&str>| {
         let [name, before, after] = *row else { panic!("{row:?}") };
         let mut sequence = Sequence::default();
@@ -103,11 +103,11 @@ pub fn extend() -> Vec<Vector> {
 const CONDITIONS: [&str; 11] =
     ["jeq", "jne", "jset", "jgt", "jge", "jlt", "jle", "jsgt", "jsge", "jslt", "jsle"];
 
-pub fn jumps64() -> Vec<Vector> {
+pub(crate) fn jumps64() -> Vec<Vector> {
     rows(include_str!("jumps64.txt")).flat_map(|row| jumps(&row, "")).collect()
 }
 
-pub fn jumps32() -> Vec<Vector> {
+pub(crate) fn jumps32() -> Vec<Vector> {
     rows(include_str!("jumps32.txt")).flat_map(|row| jumps(&row, "32")).collect()
 }
 

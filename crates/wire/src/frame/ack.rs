@@ -42,7 +42,7 @@ pub struct AckRanges<'a> {
     rest: Reader<'a>,
 }
 
-/// How an ACK frame came out.
+/// Result of writing an ACK frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenAck {
     /// Ranges that are in the frame; those behind them did not fit.
@@ -88,7 +88,7 @@ impl AckRange {
         self.largest.as_varint().checked_sub(self.smallest.get()).unwrap_or(VarInt::ZERO)
     }
 
-    /// Whether it holds `number`.
+    /// Whether the range contains `number`.
     pub fn contains(&self, number: PacketNumber) -> bool {
         self.smallest <= number && number <= self.largest
     }
@@ -142,7 +142,7 @@ impl<'a> Ack<'a> {
         self.ecn
     }
 
-    /// How many ranges there are, the first included.
+    /// Number of ranges in the frame, the first included.
     pub const fn range_count(&self) -> u64 {
         self.range_count.get().saturating_add(1)
     }
@@ -237,8 +237,8 @@ pub fn write_ack(
     })
 }
 
-/// How many of `ranges`, and the field that counts them, fit into `room` bytes; `None` if not even the
-/// field does.
+/// Number of the first of `ranges` that fit into `room` bytes with the field that counts them; `None` if not
+/// even that field fits.
 fn count_that_fits(
     first: AckRange,
     ranges: impl Iterator<Item = AckRange>,

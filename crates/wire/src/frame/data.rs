@@ -23,7 +23,7 @@ impl<'a> Crypto<'a> {
         end_of(offset, data.len()).map(|_| Crypto { offset, data })
     }
 
-    /// Where the data begins, in bytes.
+    /// Offset at which the data begins, in bytes.
     pub const fn offset(&self) -> VarInt {
         self.offset
     }
@@ -90,7 +90,7 @@ impl<'a> Stream<'a> {
         self.stream_id
     }
 
-    /// Where the data begins, in bytes.
+    /// Offset at which the data begins in the stream, in bytes.
     pub const fn offset(&self) -> VarInt {
         self.offset
     }
@@ -105,12 +105,12 @@ impl<'a> Stream<'a> {
         self.fin
     }
 
-    /// Whether it has no Length: its data goes on to the end of the packet.
+    /// Whether the frame has no Length: its data goes on to the end of the packet.
     pub const fn is_to_end_of_packet(&self) -> bool {
         self.to_end
     }
 
-    /// Where the data ends, in bytes: the final size, if this is the end.
+    /// Offset at which the data ends in the stream, in bytes: the final size, if the stream ends here.
     pub fn end(&self) -> VarInt {
         // The constructors have checked it.
         end_of(self.offset, self.data.len()).unwrap_or(VarInt::MAX)
@@ -263,7 +263,7 @@ impl NewConnectionId {
 pub struct DatagramFrame<'a> {
     /// The datagram; it may be empty.
     pub data: &'a [u8],
-    /// Whether it has no Length: its data goes on to the end of the packet.
+    /// Whether the frame has no Length: its data goes on to the end of the packet.
     pub to_end_of_packet: bool,
 }
 

@@ -8,13 +8,13 @@ use core::fmt;
 /// is closed with [`FrameError::code`] and [`FrameError::frame_type`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameError {
-    /// Which type; PADDING if that is not known (RFC 9000 s.19.19).
+    /// Type of the frame; PADDING if it is not known (RFC 9000 s.19.19).
     pub frame_type: FrameType,
-    /// What is wrong with it.
+    /// Defect of the frame.
     pub kind: FrameErrorKind,
 }
 
-/// What is wrong with a frame.
+/// Defect of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameErrorKind {
     /// A packet without a frame (RFC 9000 s.12.4).
@@ -44,7 +44,7 @@ pub enum FrameErrorKind {
 }
 
 impl FrameError {
-    /// What to close the connection with.
+    /// Error code to close the connection with.
     pub const fn code(&self) -> TransportErrorCode {
         match self.kind {
             FrameErrorKind::NoFrames

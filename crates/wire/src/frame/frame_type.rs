@@ -188,7 +188,7 @@ impl FrameType {
         )
     }
 
-    /// Whether its content counts towards flow control: those marked F in table 3.
+    /// Whether the frame's content counts towards flow control: those marked F in table 3.
     pub const fn is_flow_controlled(self) -> bool {
         matches!(self.0.get(), STREAM..=STREAM_LAST)
     }

@@ -55,7 +55,7 @@ pub enum Frame<'a> {
     NewConnectionId(NewConnectionId),
     /// The connection ID of this sequence number will not be used again.
     RetireConnectionId(VarInt),
-    /// To be sent back.
+    /// Data that the peer is to send back.
     PathChallenge([u8; 8]),
     /// Sent back.
     PathResponse([u8; 8]),
@@ -65,7 +65,7 @@ pub enum Frame<'a> {
     HandshakeDone,
     /// An unreliable datagram.
     Datagram(DatagramFrame<'a>),
-    /// How often the sender of this frame would like to see an ACK.
+    /// Request of the sender of this frame for ACK frames of another frequency.
     AckFrequency(AckFrequency),
     /// The sender of this frame would like to see an ACK now.
     ImmediateAck,
@@ -107,18 +107,18 @@ pub struct StreamLimit {
 pub enum ConnectionClose<'a> {
     /// Type 0x1c: QUIC itself closes.
     Transport {
-        /// Why.
+        /// Reason for the close.
         error_code: TransportErrorCode,
         /// The type of the frame that was wrong; PADDING if that is not known.
         frame_type: FrameType,
-        /// For a person to read.
+        /// Reason phrase, for a person to read.
         reason: &'a [u8],
     },
     /// Type 0x1d: the application closes.
     Application {
-        /// Why, in the application's numbers.
+        /// Reason for the close, as a code of the application's own.
         error_code: VarInt,
-        /// For a person to read.
+        /// Reason phrase, for a person to read.
         reason: &'a [u8],
     },
 }
@@ -147,14 +147,14 @@ impl AckFrequency {
 /// s.19.21): who knows the type takes its fields from `rest` and tells [`Frames::resume`] what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFrame<'a> {
-    /// Its type.
+    /// Type of the frame.
     pub frame_type: FrameType,
     /// Everything behind the type, up to the end of the packet.
     pub rest: &'a [u8],
 }
 
 impl UnknownFrame<'_> {
-    /// What to close the connection with if no extension knows the type either (RFC 9000 s.12.4).
+    /// Error to close the connection with if no extension knows the type either (RFC 9000 s.12.4).
     pub const fn error(&self) -> FrameError {
         FrameError { frame_type: self.frame_type, kind: FrameErrorKind::UnknownType }
     }

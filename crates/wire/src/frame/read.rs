@@ -39,7 +39,7 @@ impl<'a> Frames<'a> {
         Ok(Frames { reader: Reader::new(payload) })
     }
 
-    /// What has not been read yet.
+    /// Bytes not read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.reader.rest()
     }

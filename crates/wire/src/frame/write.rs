@@ -1,4 +1,4 @@
-//! From a frame to bytes.
+//! Writing of frames as bytes.
 
 use super::{ConnectionClose, Frame};
 use crate::cursor::{BufferFull, Counter, Sink, Writer};

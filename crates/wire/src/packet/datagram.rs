@@ -8,10 +8,10 @@ use crate::cursor::Reader;
 use crate::id::ConnectionId;
 use crate::version::{KnownVersion, Version};
 
-/// What the bytes do not say.
+/// Facts needed for parsing that the bytes themselves do not carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// How long the connection IDs are that this endpoint gave out, in bytes: a short header carries
+    /// Length in bytes of the connection IDs that this endpoint gave out: a short header carries
     /// no length.
     pub dcid_len: usize,
     /// Take packets with a zero Fixed Bit: this endpoint sent grease_quic_bit (RFC 9287 s.3).
@@ -48,7 +48,7 @@ pub enum Packet<'a> {
 pub enum LongKind<'a> {
     /// With the token of a Retry packet or NEW_TOKEN frame, or an empty one.
     Initial {
-        /// As the server gave it.
+        /// Token as the server gave it.
         token: &'a [u8],
     },
     /// Early data.
@@ -97,7 +97,7 @@ impl LongKind<'_> {
 }
 
 impl<'a> LongPacket<'a> {
-    /// Which version's keys protect it.
+    /// Version whose keys protect the packet.
     pub const fn version(&self) -> KnownVersion {
         self.version
     }
@@ -122,7 +122,7 @@ impl<'a> LongPacket<'a> {
         self.bytes
     }
 
-    /// Where its header protection is to be removed.
+    /// Part of the packet from which header protection is to be removed.
     pub const fn protected(&self) -> Protected {
         Protected::new(HeaderForm::Long, self.pn_offset)
     }
@@ -139,7 +139,7 @@ impl<'a> ShortPacket<'a> {
         self.bytes
     }
 
-    /// Where its header protection is to be removed.
+    /// Part of the packet from which header protection is to be removed.
     pub const fn protected(&self) -> Protected {
         Protected::new(HeaderForm::Short, self.pn_offset)
     }
@@ -179,7 +179,7 @@ impl<'a> Datagram<'a> {
         version.known()
     }
 
-    /// What has not been taken apart yet.
+    /// Bytes of the datagram not taken apart yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -1,4 +1,4 @@
-//! What holds for every version (RFC 8999).
+//! Properties of packets that hold for every version (RFC 8999).
 
 use super::HEADER_FORM;
 use crate::cursor::{Reader, UnexpectedEnd};

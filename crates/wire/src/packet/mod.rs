@@ -90,7 +90,7 @@ impl LongPacketType {
     }
 }
 
-/// Why a packet is dropped. A packet that does not parse may come from anybody: it is no reason to
+/// Reason for dropping a packet. A packet that does not parse may come from anybody: it is no reason to
 /// close a connection (RFC 9000 s.5.2, RFC 9001 s.9.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {

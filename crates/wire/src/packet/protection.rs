@@ -11,7 +11,7 @@ use core::fmt;
 pub const SAMPLE_LEN: usize = 16;
 /// The sample is taken as if the packet number had four bytes (RFC 9001 s.5.4.2).
 pub(super) const SAMPLE_OFFSET: usize = 4;
-/// What a packet has behind its header at least: a packet number and a sample, in bytes.
+/// Least number of bytes behind a packet's header: a packet number and a sample.
 pub const MIN_PROTECTED_LEN: usize = SAMPLE_OFFSET + SAMPLE_LEN;
 
 /// One byte for the first byte of the packet, four for the packet number.
@@ -67,12 +67,12 @@ impl Protected {
         Protected { form, pn_offset }
     }
 
-    /// Where the packet number is, in bytes from the packet's first.
+    /// Offset of the packet number, in bytes from the packet's first.
     pub const fn pn_offset(self) -> usize {
         self.pn_offset
     }
 
-    /// What the mask is made from; `None` if `packet` is shorter than the one that was parsed.
+    /// Sample that the mask is made from; `None` if `packet` is shorter than the one that was parsed.
     pub fn sample(self, packet: &[u8]) -> Option<&[u8; SAMPLE_LEN]> {
         let at = self.pn_offset.checked_add(SAMPLE_OFFSET)?;
         packet.get(at..)?.first_chunk()

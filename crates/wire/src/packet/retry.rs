@@ -37,7 +37,7 @@ impl<'a> Retry<'a> {
         Ok(Retry { version, dcid, scid, token, without_tag, integrity_tag })
     }
 
-    /// Which version's key the integrity tag was made with.
+    /// Version whose key the integrity tag was made with.
     pub const fn version(&self) -> KnownVersion {
         self.version
     }

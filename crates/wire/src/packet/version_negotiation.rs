@@ -27,18 +27,18 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// As on the wire.
+    /// Versions as on the wire.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// In the sender's order.
+    /// Versions in the sender's order.
     pub fn iter(&self) -> impl Iterator<Item = Version> + use<'a> {
         let (versions, _) = self.bytes.as_chunks::<4>();
         versions.iter().map(|version| Version(u32::from_be_bytes(*version)))
     }
 
-    /// Whether `version` is among them.
+    /// Whether `version` is in the list.
     pub fn contains(&self, version: Version) -> bool {
         self.iter().any(|listed| listed == version)
     }
@@ -66,7 +66,7 @@ impl<'a> VersionNegotiation<'a> {
         self.scid
     }
 
-    /// What the server supports.
+    /// Versions that the server supports.
     pub const fn versions(&self) -> Versions<'a> {
         self.versions
     }

@@ -45,11 +45,11 @@ pub struct OpenPacket {
     start: usize,
     header: Protected,
     packet_number: TruncatedPacketNumber,
-    /// Where the Length is, and in how many bytes.
+    /// Offset of the Length field, and the number of bytes it takes; none: the header has no Length.
     length: Option<(usize, VarIntLen)>,
 }
 
-/// Where the parts of a finished packet are in the buffer; not protected yet.
+/// Offsets of the parts of a finished packet in the buffer; the packet is not protected yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedPacket {
     /// The whole packet, tag included.
@@ -60,7 +60,7 @@ pub struct FinishedPacket {
     packet_number: TruncatedPacketNumber,
 }
 
-/// Why a packet cannot be finished. The writer is as before.
+/// Reason for which a packet cannot be finished. The writer is as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishError {
     /// No room for the tag, or no packet of this writer.
@@ -173,7 +173,7 @@ impl OpenPacket {
         writer.position().saturating_sub(self.start).saturating_sub(self.header_len())
     }
 
-    /// How many PADDING frames the packet needs before a sample can be taken from it (RFC 9001
+    /// Number of PADDING frames that the packet needs before a sample can be taken from it (RFC 9001
     /// s.5.4.2).
     pub fn padding_needed(&self, writer: &Writer<'_>, tag_len: usize) -> usize {
         MIN_PROTECTED_LEN.saturating_sub(self.behind_length(writer).saturating_add(tag_len))
@@ -212,7 +212,7 @@ impl OpenPacket {
 }
 
 impl FinishedPacket {
-    /// Where header protection goes; its `sample` is to be taken from the encrypted packet.
+    /// Part of the packet to apply header protection to; its `sample` is to be taken from the encrypted packet.
     pub const fn header(&self) -> Protected {
         self.header
     }

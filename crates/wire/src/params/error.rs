@@ -8,13 +8,13 @@ use core::fmt;
 /// is closed with [`ParameterError::code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterError {
-    /// Which one, if it got that far.
+    /// Identifier of the parameter; none if parsing did not get that far.
     pub id: Option<ParameterId>,
-    /// What is wrong with it.
+    /// Defect of the parameter.
     pub kind: ParameterErrorKind,
 }
 
-/// What is wrong with a parameter.
+/// Defect of a transport parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterErrorKind {
     /// The bytes end inside it.
@@ -32,7 +32,7 @@ pub enum ParameterErrorKind {
 }
 
 impl ParameterError {
-    /// What to close the connection with (RFC 9000 s.7.4).
+    /// Error code to close the connection with (RFC 9000 s.7.4).
     pub const fn code(&self) -> TransportErrorCode {
         TransportErrorCode::TRANSPORT_PARAMETER_ERROR
     }

@@ -21,7 +21,7 @@ pub use value::{
 use crate::{ConnectionId, ResetToken, StreamCount, VarInt};
 use core::fmt;
 
-/// What an endpoint declares. A parameter that is absent has its default value.
+/// Transport parameters that an endpoint declares. A parameter that is absent has its default value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportParameters<'a> {
     /// The Source Connection ID of its first Initial (RFC 9000 s.7.3).
@@ -44,7 +44,7 @@ pub struct TransportParameters<'a> {
     pub initial_max_streams_uni: StreamCount,
     /// The unit of its ACK Delay fields.
     pub ack_delay_exponent: AckDelayExponent,
-    /// How long it delays an acknowledgement at most.
+    /// Longest time for which the endpoint delays an acknowledgement.
     pub max_ack_delay: MaxAckDelay,
     /// Its peer is not to use another address with the one of the handshake.
     pub disable_active_migration: bool,
@@ -59,12 +59,12 @@ pub struct TransportParameters<'a> {
     pub min_ack_delay_us: Option<VarInt>,
     /// The version it chose and those it knows (RFC 9368).
     pub version_information: Option<VersionInformation<'a>>,
-    /// What only a server sends; `None` for a client.
+    /// Parameters that only a server sends; `None` for a client.
     pub server: Option<ServerParameters>,
     unknown: Unknown<'a>,
 }
 
-/// What only a server may send.
+/// Parameters that only a server may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerParameters {
     /// The Destination Connection ID of the client's first Initial (RFC 9000 s.7.3).
@@ -73,7 +73,7 @@ pub struct ServerParameters {
     pub retry_source_connection_id: Option<ConnectionId>,
     /// For the connection ID of the handshake.
     pub stateless_reset_token: Option<ResetToken>,
-    /// Where it would rather be talked to.
+    /// Address at which the server prefers to be reached; none: it has no preference.
     pub preferred_address: Option<PreferredAddress>,
 }
 

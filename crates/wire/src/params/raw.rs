@@ -12,9 +12,9 @@ pub struct ParameterId(pub VarInt);
 /// One parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawParameter<'a> {
-    /// Which.
+    /// Identifier of the parameter.
     pub id: ParameterId,
-    /// As on the wire.
+    /// Value of the parameter, as on the wire.
     pub value: &'a [u8],
 }
 
@@ -107,7 +107,7 @@ impl ParameterId {
         VarInt::new(n.checked_mul(31)?.checked_add(27)?).ok().map(ParameterId)
     }
 
-    /// Whether it is reserved.
+    /// Whether the identifier is reserved.
     pub const fn is_reserved(self) -> bool {
         self.0.get() % 31 == 27
     }

@@ -13,7 +13,7 @@ use crate::{ConnectionId, ResetToken, Side, StreamCount, VarInt};
 /// ones are held against these only, so that a long list costs no more than its length.
 const COMPARED_UNKNOWN: usize = 32;
 
-/// Which parameters have been read.
+/// Set of the parameters read so far, to find duplicates.
 struct Seen {
     known: u32,
     unknown: [Option<ParameterId>; COMPARED_UNKNOWN],
@@ -42,7 +42,7 @@ impl Seen {
     }
 }
 
-/// What only a server may send, as far as it has been read.
+/// Parameters that only a server may send, as far as they have been read.
 #[derive(Default)]
 struct ServerOnly {
     original_destination_connection_id: Option<ConnectionId>,
@@ -146,7 +146,7 @@ impl<'a> TransportParameters<'a> {
         Ok(())
     }
 
-    /// What holds between parameters.
+    /// Checks conditions between parameters.
     pub(super) fn check_together(&self, sender: Side) -> Result<(), ParameterError> {
         let error = |id| ParameterError { id: Some(id), kind: ParameterErrorKind::Value };
         // draft-ietf-quic-ack-frequency s.3

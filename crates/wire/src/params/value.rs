@@ -15,11 +15,11 @@ pub struct MaxUdpPayloadSize(VarInt);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AckDelayExponent(u8);
 
-/// How long an acknowledgement is delayed at most: under 2^14 milliseconds.
+/// Longest delay of an acknowledgement: under 2^14 milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxAckDelay(u16);
 
-/// How many connection IDs an endpoint stores: 2 or more.
+/// Number of connection IDs that an endpoint stores: 2 or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveConnectionIdLimit(VarInt);
 
@@ -29,7 +29,7 @@ impl MaxUdpPayloadSize {
         (bytes.get() >= 1200).then_some(MaxUdpPayloadSize(bytes))
     }
 
-    /// In bytes.
+    /// Size in bytes.
     pub const fn get(self) -> VarInt {
         self.0
     }
@@ -67,12 +67,12 @@ impl MaxAckDelay {
         (ms < 1 << 14).then_some(MaxAckDelay(ms))
     }
 
-    /// In milliseconds.
+    /// Delay in milliseconds.
     pub const fn as_millis(self) -> u16 {
         self.0
     }
 
-    /// As a time.
+    /// Delay as a duration.
     pub const fn as_duration(self) -> Duration {
         Duration::from_millis(self.0 as u64)
     }
@@ -104,7 +104,7 @@ impl Default for ActiveConnectionIdLimit {
     }
 }
 
-/// Where a server would rather be talked to, and by which connection ID (RFC 9000 s.9.6).
+/// Addresses at which a server prefers to be reached, with the connection ID for it (RFC 9000 s.9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreferredAddress {
     ipv4: Option<SocketAddrV4>,
@@ -140,7 +140,7 @@ impl PreferredAddress {
         self.ipv6
     }
 
-    /// Its sequence number is 1.
+    /// Connection ID for the preferred address. Its sequence number is 1.
     pub const fn connection_id(&self) -> ConnectionId {
         self.connection_id
     }

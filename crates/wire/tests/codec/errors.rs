@@ -1,4 +1,4 @@
-//! What does not parse, and what to close the connection with; and what is allowed where.
+//! Tests of input that does not parse, of the error to close with, and of the frames allowed in each packet.
 
 use crate::support::hex;
 use equic_wire::TransportErrorCode as Code;

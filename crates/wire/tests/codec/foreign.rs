@@ -1,4 +1,4 @@
-//! What other implementations make of the same bytes.
+//! Comparison with other implementations on the same bytes.
 
 use crate::support::check;
 use crate::support::strategies::{bytes, connection_id, stream_count, varint};

@@ -1,5 +1,5 @@
-//! What is read and written: by the RFCs' examples, by laws on values and bytes of chance, beside other
-//! implementations, and what is refused.
+//! Tests of reading and writing: by the RFCs' examples, by laws on values and random bytes, beside other
+//! implementations, and of the input that is refused.
 
 mod errors;
 mod foreign;

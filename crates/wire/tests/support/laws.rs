@@ -1,4 +1,4 @@
-//! What holds for any bytes: they parse or they do not, and what was parsed, written and parsed
+//! Laws that hold for any bytes: they parse or they do not, and a value that was parsed, written and parsed
 //! again is the same. The fuzz targets hold the same laws.
 
 use equic_wire::frame::{Frame, Frames, write_ack};
@@ -10,7 +10,7 @@ use equic_wire::params::TransportParameters;
 use equic_wire::{Side, VarIntLen, Writer};
 
 /// A UDP payload. The first two bytes choose how it is parsed.
-pub fn datagram(bytes: &[u8]) {
+pub(crate) fn datagram(bytes: &[u8]) {
     let Some(([dcid_len, greased], payload)) = bytes.split_first_chunk() else { return };
     let dcid_len = usize::from(dcid_len % 23);
     let options = ParseOptions { dcid_len, greased_fixed_bit: greased & 1 == 1 };
@@ -113,7 +113,7 @@ fn rewrite_version_negotiation(vn: &VersionNegotiation<'_>, options: ParseOption
 }
 
 /// The payload of a packet.
-pub fn frames(payload: &[u8]) {
+pub(crate) fn frames(payload: &[u8]) {
     let Ok(mut frames) = Frames::new(payload) else { return };
     let mut before = payload.len();
     while let Some(frame) = frames.next() {
@@ -163,7 +163,7 @@ fn rewrite_frame(frame: &Frame<'_>) {
 }
 
 /// The content of the quic_transport_parameters extension, of either end.
-pub fn transport_parameters(bytes: &[u8]) {
+pub(crate) fn transport_parameters(bytes: &[u8]) {
     for sender in [Side::Client, Side::Server] {
         let Ok(parameters) = TransportParameters::parse(bytes, sender) else { continue };
         assert_eq!(parameters.server.is_some(), sender == Side::Server);

@@ -1,15 +1,15 @@
-//! What the tests share.
+//! Helpers that the tests share.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
-pub mod laws;
-pub mod strategies;
+pub(crate) mod laws;
+pub(crate) mod strategies;
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use rand::Rng;
 
 /// The seed from EQUIC_SEED, or a new one, printed either way.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::rng().random_range(0..1 << 32),
@@ -19,7 +19,7 @@ pub fn seed() -> u64 {
 }
 
 /// The number of cases from EQUIC_CASES.
-pub fn cases(default: u32) -> u32 {
+pub(crate) fn cases(default: u32) -> u32 {
     match std::env::var("EQUIC_CASES") {
         Ok(cases) => cases.parse().expect("EQUIC_CASES is a number"),
         Err(_) => default,
@@ -27,7 +27,7 @@ pub fn cases(default: u32) -> u32 {
 }
 
 /// Holds `law` against values of `strategy`, and shrinks the one it fails for.
-pub fn check<S: Strategy>(strategy: S, law: impl Fn(S::Value)) {
+pub(crate) fn check<S: Strategy>(strategy: S, law: impl Fn(S::Value)) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed().to_le_bytes());
     let config = Config { cases: cases(2_000), failure_persistence: None, ..Config::default() };
@@ -42,7 +42,7 @@ pub fn check<S: Strategy>(strategy: S, law: impl Fn(S::Value)) {
 }
 
 /// Bytes from hexadecimal.
-pub fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     (0..text.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())

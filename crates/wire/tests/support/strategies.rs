@@ -11,7 +11,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 /// Any length, and the edges of each.
-pub fn varint() -> impl Strategy<Value = VarInt> {
+pub(crate) fn varint() -> impl Strategy<Value = VarInt> {
     let edge = |value: u64| Just(VarInt::new(value).unwrap());
     let up_to =
         |len: VarIntLen| (0..=len.max().get()).prop_map(|value| VarInt::new(value).unwrap());
@@ -25,36 +25,38 @@ pub fn varint() -> impl Strategy<Value = VarInt> {
     ]
 }
 
-pub fn stream_id() -> impl Strategy<Value = StreamId> {
+pub(crate) fn stream_id() -> impl Strategy<Value = StreamId> {
     varint().prop_map(StreamId::from)
 }
 
-pub fn stream_count() -> impl Strategy<Value = StreamCount> {
+pub(crate) fn stream_count() -> impl Strategy<Value = StreamCount> {
     varint().prop_map(|count| StreamCount::new(count.get()).unwrap_or(StreamCount::MAX))
 }
 
-pub fn direction() -> impl Strategy<Value = Direction> {
+pub(crate) fn direction() -> impl Strategy<Value = Direction> {
     prop_oneof![Just(Direction::Bidirectional), Just(Direction::Unidirectional)]
 }
 
-pub fn connection_id(len: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = ConnectionId> {
+pub(crate) fn connection_id(
+    len: std::ops::RangeInclusive<usize>,
+) -> impl Strategy<Value = ConnectionId> {
     vec(any::<u8>(), len).prop_map(|id| ConnectionId::new(&id).unwrap())
 }
 
-pub fn reset_token() -> impl Strategy<Value = ResetToken> {
+pub(crate) fn reset_token() -> impl Strategy<Value = ResetToken> {
     any::<[u8; 16]>().prop_map(ResetToken)
 }
 
-pub fn bytes(len: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn bytes(len: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), len)
 }
 
-pub fn version() -> impl Strategy<Value = KnownVersion> {
+pub(crate) fn version() -> impl Strategy<Value = KnownVersion> {
     prop_oneof![Just(KnownVersion::V1), Just(KnownVersion::V2)]
 }
 
 /// A type, and a token that counts for an Initial only.
-pub fn long_kind<'a>(index: u8, token: &'a [u8]) -> LongKind<'a> {
+pub(crate) fn long_kind<'a>(index: u8, token: &'a [u8]) -> LongKind<'a> {
     match index % 3 {
         0 => LongKind::Initial { token },
         1 => LongKind::ZeroRtt,
@@ -62,13 +64,13 @@ pub fn long_kind<'a>(index: u8, token: &'a [u8]) -> LongKind<'a> {
     }
 }
 
-pub fn ecn() -> impl Strategy<Value = Option<EcnCounts>> {
+pub(crate) fn ecn() -> impl Strategy<Value = Option<EcnCounts>> {
     let counts = (varint(), varint(), varint());
     option::of(counts.prop_map(|(ect0, ect1, ce)| EcnCounts { ect0, ect1, ce }))
 }
 
 /// The largest first, none touching the next.
-pub fn ack_ranges() -> impl Strategy<Value = Vec<AckRange>> {
+pub(crate) fn ack_ranges() -> impl Strategy<Value = Vec<AckRange>> {
     let step = prop_oneof![0..4u64, 0..200u64, 0..1_000_000u64];
     (varint(), vec((step.clone(), step), 1..40)).prop_map(|(largest, steps)| {
         let mut next = Some(largest.get());

@@ -13,7 +13,7 @@ const ROW: f64 = 26.0;
 const TOP: f64 = 8.0;
 
 /// A pair's name: one word if both ends are the same.
-pub fn pair(row: &Row) -> String {
+pub(super) fn pair(row: &Row) -> String {
     if row.key.client == row.key.server {
         row.key.client.clone()
     } else {
@@ -22,7 +22,7 @@ pub fn pair(row: &Row) -> String {
 }
 
 /// A row for each pair that was measured or failed; `name` says what stands left of it.
-pub fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> String {
+pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.value.is_some() || !row.faults.is_empty()).collect();
     if shown.iter().all(|row| row.value.is_none()) {
@@ -42,7 +42,7 @@ pub fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> Strin
             (None, Some(_)) => ("note warn", "two modes".to_owned()),
             (None, None) => continue,
         };
-        // What does not fit stands in the table.
+        // The rest of a note that does not fit stands in the table.
         let note: String = note.chars().take(26).collect();
         shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &note);
     }
@@ -76,7 +76,7 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
 }
 
 /// Ratios to TCP with TLS and their intervals; nothing without ratios.
-pub fn ratios(rows: &[&Row], label: &str) -> String {
+pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
     let shown: Vec<&&Row> = rows.iter().filter(|row| row.to_tcp.is_some()).collect();
     if shown.is_empty() {
         return String::new();

@@ -2,9 +2,9 @@
 
 use super::text::esc;
 
-/// Where an axis runs, in values and in pixels.
+/// Extent of an axis, in values and in pixels.
 #[derive(Clone, Copy, Debug)]
-pub struct Axis {
+pub(super) struct Axis {
     pub low: f64,
     pub high: f64,
     pub from: f64,
@@ -14,14 +14,14 @@ pub struct Axis {
 
 impl Axis {
     /// From zero to a round number above `high`.
-    pub fn from_zero(high: f64, from: f64, to: f64) -> Axis {
+    pub(super) fn from_zero(high: f64, from: f64, to: f64) -> Axis {
         let high = if high > 0.0 && high.is_finite() { high } else { 1.0 };
         let step = step(high);
         Axis { low: 0.0, high: (high / step).ceil() * step, from, to, logarithmic: false }
     }
 
-    /// Where a value is.
-    pub fn at(&self, value: f64) -> f64 {
+    /// Position of a value, in pixels.
+    pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.logarithmic {
             (value / self.low).ln() / (self.high / self.low).ln()
         } else {
@@ -31,7 +31,7 @@ impl Axis {
     }
 
     /// Round numbers along a linear axis.
-    pub fn ticks(&self) -> Vec<f64> {
+    pub(super) fn ticks(&self) -> Vec<f64> {
         let step = step(self.high - self.low);
         let count = ((self.high - self.low) / step + 1e-9).floor() as usize;
         (0..=count).map(|i| self.low + step * i as f64).collect()
@@ -47,7 +47,7 @@ fn step(range: f64) -> f64 {
 }
 
 /// Decimals that a step of this axis needs.
-pub fn tick_text(axis: &Axis, value: f64) -> String {
+pub(super) fn tick_text(axis: &Axis, value: f64) -> String {
     let step = step(axis.high - axis.low);
     let decimals = (0..6).find(|digits| {
         let scaled = step * 10_f64.powi(*digits);
@@ -56,12 +56,12 @@ pub fn tick_text(axis: &Axis, value: f64) -> String {
     format!("{value:.*}", usize::try_from(decimals.unwrap_or(2)).unwrap_or(2))
 }
 
-pub fn line(class: &str, x1: f64, y1: f64, x2: f64, y2: f64) -> String {
+pub(super) fn line(class: &str, x1: f64, y1: f64, x2: f64, y2: f64) -> String {
     format!(r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#)
 }
 
 /// A rectangle, with what a pointer over it says.
-pub fn rect(class: &str, x: f64, y: f64, width: f64, height: f64, title: &str) -> String {
+pub(super) fn rect(class: &str, x: f64, y: f64, width: f64, height: f64, title: &str) -> String {
     let title = titled(title);
     let width = width.max(0.0);
     format!(
@@ -69,13 +69,13 @@ pub fn rect(class: &str, x: f64, y: f64, width: f64, height: f64, title: &str) -
     )
 }
 
-pub fn dot(class: &str, x: f64, y: f64, radius: f64, title: &str) -> String {
+pub(super) fn dot(class: &str, x: f64, y: f64, radius: f64, title: &str) -> String {
     let title = titled(title);
     format!(r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius}">{title}</circle>"#)
 }
 
 /// A text; `class` says which of its ends is at `x`.
-pub fn text(class: &str, x: f64, y: f64, text: &str) -> String {
+pub(super) fn text(class: &str, x: f64, y: f64, text: &str) -> String {
     format!(r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{}</text>"#, esc(text))
 }
 
@@ -84,7 +84,7 @@ fn titled(title: &str) -> String {
 }
 
 /// A drawing that can be scrolled sideways, also by keys, where the window is narrow.
-pub fn figure(width: f64, height: f64, label: &str, caption: &str, shapes: &str) -> String {
+pub(super) fn figure(width: f64, height: f64, label: &str, caption: &str, shapes: &str) -> String {
     let label = esc(label);
     let caption = if caption.is_empty() {
         String::new()
@@ -99,7 +99,7 @@ pub fn figure(width: f64, height: f64, label: &str, caption: &str, shapes: &str)
 }
 
 /// The ticks, grid and title of a horizontal axis, from `top` down to `bottom`.
-pub fn x_axis(axis: &Axis, top: f64, bottom: f64, title: &str) -> String {
+pub(super) fn x_axis(axis: &Axis, top: f64, bottom: f64, title: &str) -> String {
     let mut shapes = String::new();
     for tick in axis.ticks() {
         let x = axis.at(tick);

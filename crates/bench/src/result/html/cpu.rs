@@ -1,4 +1,4 @@
-//! Where CPU time goes: stacked bars of client and server.
+//! Division of CPU time: stacked bars of client and server.
 
 use super::boxes::pair;
 use super::chart::{Axis, figure, rect, text, x_axis};
@@ -18,7 +18,7 @@ const ROW: f64 = 44.0;
 const CLASSES: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
 /// Two bars for each pair: CPU time of the client and of the server, split where a profile was taken.
-pub fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
+pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.client_cpu.is_some() && row.server_cpu.is_some()).collect();
     let Some(first) = shown.first() else { return String::new() };
@@ -89,7 +89,7 @@ fn legend() -> String {
 }
 
 /// The same in numbers, of the rows of which there is a profile; nothing without one.
-pub fn split(rows: &[&Row], profiles: &[Profiled], caption: &str) -> String {
+pub(super) fn split(rows: &[&Row], profiles: &[Profiled], caption: &str) -> String {
     let parts = parts(rows, profiles);
     let Some(first) = parts.first() else { return String::new() };
     let cpu = Scale::cpu(&first.row.unit);

@@ -1,4 +1,4 @@
-//! What a reader needs to judge and to repeat a run: failures, what was in force, the machine, commands.
+//! Facts for judging and repeating a run: failures, settings in force, the machine, commands.
 
 use serde_json::Value;
 
@@ -10,8 +10,8 @@ use crate::result::summary::Summary;
 /// So many values of one end are shown.
 const MOST: usize = 3;
 
-/// What failed and why; a sentence when nothing did.
-pub fn failures(summary: &Summary) -> String {
+/// List of failures with their reasons; a sentence when nothing failed.
+pub(super) fn failures(summary: &Summary) -> String {
     if summary.failing().next().is_none() {
         return "<p>Nothing failed.</p>\n".to_owned();
     }
@@ -41,8 +41,8 @@ pub fn failures(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Who took part, and what was in force at each end.
-pub fn implementations(summary: &Summary) -> String {
+/// Implementations that took part, and the settings in force at each end.
+pub(super) fn implementations(summary: &Summary) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
          <thead class=\"text\"><tr><th scope=\"col\">name</th><th scope=\"col\">version</th><th scope=\"col\">end</th>\
@@ -113,8 +113,8 @@ fn in_force(all: &[&Effective]) -> Option<String> {
     (!all.is_empty()).then(|| cells.concat())
 }
 
-/// What the doctor found, with what mends it: `what`, `found`, `mend` and whether it is `serious`.
-pub fn doctor(findings: &Value) -> String {
+/// Findings of the doctor, with their remedies: `what`, `found`, `mend` and whether it is `serious`.
+pub(super) fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
     let mut html = String::from("<h3>What the doctor found</h3>\n");
     if findings.is_empty() {
@@ -140,7 +140,7 @@ pub fn doctor(findings: &Value) -> String {
 }
 
 /// Any JSON as lists of names and values.
-pub fn value(json: &Value, depth: usize) -> String {
+pub(super) fn value(json: &Value, depth: usize) -> String {
     match json {
         Value::Null => "\u{2013}".to_owned(),
         Value::String(text) => esc(text),
@@ -165,7 +165,7 @@ pub fn value(json: &Value, depth: usize) -> String {
 }
 
 /// The command that was run, and what can be done with its result.
-pub fn commands(summary: &Summary) -> String {
+pub(super) fn commands(summary: &Summary) -> String {
     let command = match &summary.manifest["command"] {
         Value::Array(words) => {
             words.iter().filter_map(Value::as_str).map(shell).collect::<Vec<_>>().join(" ")

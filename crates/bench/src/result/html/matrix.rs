@@ -8,7 +8,7 @@ use crate::result::summary::{Estimate, Row};
 use crate::result::tables::ends;
 
 /// A row for each client, a column for each server; `first` is the number of the first row's anchor.
-pub fn matrix(rows: &[Row], caption: &str, first: usize) -> String {
+pub(super) fn matrix(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let (clients, servers) = ends(rows);
     let medians = rows.iter().filter_map(|row| row.value).map(|value| value.median);
@@ -72,7 +72,7 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
 }
 
 /// A line for each pair with all that is known of it.
-pub fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
+pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", |row| &row.unit);
     let cpu = Scale::cpu(unit);

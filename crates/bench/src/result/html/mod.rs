@@ -64,7 +64,7 @@ pub fn page(summary: &Summary) -> String {
 
 /// A part of the page.
 struct Section {
-    /// For the list of parts.
+    /// Short title, for the list of parts.
     short: String,
     title: String,
     content: String,

@@ -20,7 +20,7 @@ const SERIES: usize = 8;
 
 /// The plot of rows that differ in `knobs` and in who they are: lines over one knob whose values are
 /// numbers, else box plots.
-pub fn sweep(rows: &[&Row], knobs: &[&str], label: &str) -> String {
+pub(super) fn sweep(rows: &[&Row], knobs: &[&str], label: &str) -> String {
     let [knob] = knobs else { return by_name(rows, label) };
     let number = |row: &&Row| row.key.point.get(*knob).and_then(|value| value.parse::<f64>().ok());
     let numbers: Vec<f64> = rows.iter().filter_map(number).collect();

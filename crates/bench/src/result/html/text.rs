@@ -2,7 +2,7 @@
 
 /// For content and quoted attributes. Control characters and those that reverse the direction of writing
 /// are shown as escapes.
-pub fn esc(text: &str) -> String {
+pub(crate) fn esc(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -25,12 +25,12 @@ fn is_direction(c: char) -> bool {
 
 /// A name for `id` and `href="#"`: letters, digits and hyphens; different texts may become the same one,
 /// `number` keeps them apart.
-pub fn anchor(kind: &str, number: usize) -> String {
+pub(super) fn anchor(kind: &str, number: usize) -> String {
     format!("{kind}-{number}")
 }
 
 /// A link, if it is one that leads to a page; else only the text.
-pub fn link(url: &str, text: &str) -> String {
+pub(super) fn link(url: &str, text: &str) -> String {
     if url.starts_with("https://") || url.starts_with("http://") {
         format!("<a href=\"{}\" rel=\"noreferrer\">{}</a>", esc(url), esc(text))
     } else {
@@ -39,7 +39,7 @@ pub fn link(url: &str, text: &str) -> String {
 }
 
 /// A word for a shell: quoted where it has to be.
-pub fn shell(word: &str) -> String {
+pub(super) fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

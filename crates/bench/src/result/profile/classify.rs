@@ -1,4 +1,4 @@
-//! What a sample was doing, by the names of functions and files.
+//! Classification of samples by the names of functions and files.
 //!
 //! In the program the innermost function that says something decides: `memcpy` called by a cipher is
 //! crypto. In the kernel it is the system call and the networking code. The names are those of ring,
@@ -7,7 +7,7 @@
 use super::Split;
 use super::script::{Frame, Stack};
 
-/// What a sample was doing.
+/// Kind of work that a sample was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Ciphers, hashes, signatures.
@@ -141,7 +141,7 @@ const KERNEL_IO: [&str; 30] = [
     "veth_",
 ];
 
-/// What a sample was doing.
+/// Kind of work that a sample was taken in.
 #[must_use]
 pub fn classify(stack: &Stack<'_>) -> Part {
     let Some(innermost) = stack.frames.first() else { return Part::Other };
@@ -174,7 +174,7 @@ pub fn classify(stack: &Stack<'_>) -> Part {
 }
 
 /// Whether the kernel has only just been entered, or is about to be left, by a call that sends, receives or
-/// waits: of the kernel's own functions none says so then.
+/// waits: none of the kernel's own functions in the stack says so then.
 fn enters(stack: &Stack<'_>) -> bool {
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
     // Page faults and interrupts come from anywhere; other system calls have their names.
@@ -203,7 +203,7 @@ fn is_crypto(frame: &Frame<'_>) -> bool {
         || CRYPTO_OBJECTS.iter().any(|object| frame.object.contains(object))
 }
 
-/// How many samples were doing what.
+/// Counts the samples of each kind of work.
 #[must_use]
 pub fn split(stacks: &[Stack<'_>]) -> Split {
     let mut split = Split::default();

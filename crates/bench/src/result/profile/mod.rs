@@ -1,4 +1,4 @@
-//! Where CPU time goes: samples by `perf`, of a run of its own that is in no figure.
+//! Division of CPU time: samples by `perf`, of a run of its own that is in no figure.
 //!
 //! [`record_words`] samples a process until it ends, [`script_words`] puts the samples into text, [`parse`] reads it, [`split`] says what each sample was doing, [`flamegraph`] draws them. There are no
 //! hardware counters on many virtual machines: the event is `cpu-clock`, a timer.
@@ -46,7 +46,7 @@ impl Split {
     }
 }
 
-/// How perf finds out who called a function.
+/// Method by which perf finds the callers of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chains {
     /// By frame pointers, which Go always has.
@@ -57,11 +57,11 @@ pub enum Chains {
 }
 
 impl Chains {
-    /// What serves for the program in this file.
+    /// Method that works for the program in this file.
     #[must_use]
     pub fn of(file: &Path) -> Chains {
         let mut head = Vec::new();
-        // What cannot be read is none of Go's.
+        // A file that cannot be read is not one of Go's.
         let _ = std::fs::File::open(file).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         if head.windows(GO.len()).any(|window| window == GO) {
             Chains::FramePointers
@@ -81,7 +81,7 @@ impl Chains {
 /// The note of Go's linker in an ELF file: of type 4 (build ID), by "Go". It is among the first bytes.
 const GO: &[u8] = b"\x04\0\0\0Go\0\0";
 const HEAD: u64 = 16 << 10;
-/// How much of samples is kept of a process: that is about half a minute of CPU time with copies of stacks.
+/// Most bytes of samples kept of a process: that is about half a minute of CPU time with copies of stacks.
 const MOST: &str = "256M";
 
 /// `perf record` of a process that runs, with call chains, until it ends (or `perf` gets SIGINT or

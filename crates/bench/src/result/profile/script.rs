@@ -3,7 +3,7 @@
 /// A function that was running or waiting for one that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its name; `[unknown]` without one.
+    /// Name of the function; `[unknown]` without one.
     pub symbol: &'a str,
     /// The file it is in: a path, `[kernel.kallsyms]`, `[unknown]`.
     pub object: &'a str,
@@ -19,7 +19,7 @@ pub struct Stack<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether it is in the kernel.
+    /// Whether the function is in the kernel.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
         // Modules are "[veth]"; what has no name and what the kernel lends to programs is not.

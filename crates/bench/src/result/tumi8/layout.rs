@@ -1,9 +1,9 @@
-//! What their folders and names mean.
+//! Meaning of the names of their folders and files.
 
 use std::path::Path;
 
 /// Experiment and variant of a run's folder, given below `results`, and of the hosts it ran on.
-pub fn place(run: &Path, hosts: &str) -> (String, String) {
+pub(super) fn place(run: &Path, hosts: &str) -> (String, String) {
     let parts: Vec<String> = run.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (experiment, variant) = match parts[..] {
@@ -25,7 +25,7 @@ pub fn place(run: &Path, hosts: &str) -> (String, String) {
 }
 
 /// The name of an implementation: TCP has two in their data, and builds without ChaCha20 a suffix.
-pub fn implementation(experiment: &str, name: &str) -> String {
+pub(super) fn implementation(experiment: &str, name: &str) -> String {
     match name {
         "tls1.3" | "tcp+tls" => "TCP+TLS".to_owned(),
         _ if experiment == "crypto" => name.strip_suffix("-aes").unwrap_or(name).to_owned(),

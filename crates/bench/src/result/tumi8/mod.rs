@@ -36,7 +36,7 @@ const LARGEST: u64 = 64 << 20;
 /// Under this a sample is said to have two modes.
 const TWO_MODES: f64 = 0.05;
 
-/// What was read.
+/// Result of reading their files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Import {
     /// `result.json` files.
@@ -47,7 +47,7 @@ pub struct Import {
     pub confirmed: usize,
     /// Those that a `time.json` gives otherwise.
     pub contradicted: usize,
-    /// What could not be read.
+    /// Notes on files that could not be read.
     pub notes: Vec<String>,
     /// One for each experiment, variant and pair.
     pub rows: Vec<Row>,
@@ -58,7 +58,7 @@ pub struct Import {
 pub struct Row {
     /// `baseline`, `offloading`, `crypto`, `rcvbuf`, `hardware`, ...
     pub experiment: String,
-    /// What was varied: `off`, `aes-noni`, `106496`.
+    /// Setting that was varied, as its value: `off`, `aes-noni`, `106496`.
     pub variant: String,
     /// The client's implementation.
     pub client: String,
@@ -68,7 +68,7 @@ pub struct Row {
     pub asked: usize,
     /// Goodput in Mbit/s, n of them.
     pub goodput: Option<Estimate>,
-    /// That it is rather two.
+    /// Two modes of the goodput, if it has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
 }

@@ -1,5 +1,5 @@
 //! `equic bench endpoint`: what docs/bench-contract.md asks of an implementation, over
-//! [`equic_endpoint::quic`], on one thread.
+//! [`equic_quic`], on one thread.
 //!
 //! `stack` is ours as [`equic_bench_contract`] sees it, which does the rest.
 
@@ -11,13 +11,12 @@ use equic_bench_contract::{
     CONNECTION_WINDOW, Client, Congestion, Effective, H3, IDLE, Knobs, PERF, Protocol, Role,
     STREAM_WINDOW, STREAMS, Server, client, command, http3, ready, server, socket, tls,
 };
-use equic_endpoint::crypto_provider;
-use equic_endpoint::quic::{
-    self, ClientConfig, Endpoint, Incoming, QlogFolder, ServerConfig, Settings, TransportConfig,
+use equic_endpoint::{crypto_provider, http3 as quic_h3};
+use equic_quic::{
+    ClientConfig, Endpoint, Incoming, QlogFolder, ServerConfig, Settings, TransportConfig,
 };
 use equic_transport::congestion::Algorithm;
-use equic_transport::endpoint::EndpointConfig;
-use equic_transport::stream::StreamConfig;
+use equic_transport::{EndpointConfig, StreamConfig};
 use rustls::crypto::aws_lc_rs;
 
 use self::stack::{Ours, Receive, Send};
@@ -27,7 +26,7 @@ use crate::signals::runtime;
 
 /// What every implementation is told; the words are those of the contract.
 #[derive(clap::Args)]
-pub struct Command {
+pub(crate) struct Command {
     /// `server` or `client` and its options (docs/bench-contract.md)
     #[arg(
         value_name = "ARGUMENTS",
@@ -39,7 +38,7 @@ pub struct Command {
 }
 
 /// Carries it out.
-pub fn run(command: Command) -> Done {
+pub(super) fn run(command: Command) -> Done {
     let role = command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
         .map_err(|error| Failure::usage(format!("{error:#}")))?;
     // As the others: what an event loop on one CPU can do.
@@ -68,13 +67,13 @@ fn transport(knobs: &Knobs) -> Arc<TransportConfig> {
     };
     Arc::new(TransportConfig {
         streams,
-        congestion: match knobs.congestion() {
+        congestion: Arc::new(match knobs.congestion() {
             Congestion::Cubic => Algorithm::Cubic,
             Congestion::NewReno => Algorithm::NewReno,
             Congestion::Bbr => Algorithm::Bbr,
-        },
+        }),
         max_idle_timeout: IDLE,
-        max_datagram_size: knobs.payload(),
+        max_mtu: knobs.payload(),
         ..TransportConfig::default()
     })
 }
@@ -109,7 +108,7 @@ async fn connection(incoming: Incoming) -> anyhow::Result<()> {
     let connection = incoming.accept()?.await?;
     if connection.alpn().as_deref() == Some(H3) {
         // A future of its own: connections of the other protocol need no room for it.
-        return Box::pin(http3::serve(quic::h3::Connection::new(connection))).await;
+        return Box::pin(http3::serve(quic_h3::Connection::new(connection))).await;
     }
     // Until the client closes it.
     while let Ok((to, from)) = connection.accept_bi().await {

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use equic_bench_contract::http3::Http;
 use equic_bench_contract::perf::{CHUNK, HEAD};
 use equic_bench_contract::{self as contract, Effective, ReceiveStream, SendStream, Stack};
-use equic_endpoint::quic::{self, ClientConfig, Connection, Endpoint, RecvStream};
+use equic_endpoint::http3 as quic_h3;
+use equic_quic::{self as quic, ClientConfig, Connection, Endpoint, RecvStream};
 use equic_wire::VarInt;
 
-/// What connects.
+/// The client side of our stack: it connects.
 #[derive(Clone)]
-pub struct Ours {
+pub(super) struct Ours {
     pub endpoint: Endpoint,
     pub config: ClientConfig,
     pub server: SocketAddr,
@@ -22,16 +23,16 @@ pub struct Ours {
     pub full: Arc<AtomicU64>,
 }
 
-pub struct Open(Connection);
-pub struct Send(pub quic::SendStream);
+pub(super) struct Open(Connection);
+pub(super) struct Send(pub quic::SendStream);
 
-pub struct Receive {
+pub(super) struct Receive {
     stream: RecvStream,
     buffer: Vec<u8>,
 }
 
 impl Receive {
-    pub fn new(stream: RecvStream) -> Receive {
+    pub(super) fn new(stream: RecvStream) -> Receive {
         // The smallest of exchanges does not need the largest of buffers.
         Receive { stream, buffer: vec![0; 4 * HEAD] }
     }
@@ -54,11 +55,11 @@ impl Stack for Ours {
 }
 
 impl Http for Ours {
-    type Transport = quic::h3::Connection;
-    type Opener = quic::h3::OpenStreams;
+    type Transport = quic_h3::Connection;
+    type Opener = quic_h3::OpenStreams;
 
-    fn transport(connection: &Open) -> quic::h3::Connection {
-        quic::h3::Connection::new(connection.0.clone())
+    fn transport(connection: &Open) -> quic_h3::Connection {
+        quic_h3::Connection::new(connection.0.clone())
     }
 }
 

@@ -1,10 +1,10 @@
-//! What is asked for of attempts that do not count.
+//! Options for attempts that do not count.
 
 use equic_bench::extras::Extras;
 
 /// What slows programs down.
 #[derive(clap::Args)]
-pub struct Asked {
+pub(super) struct Asked {
     /// One more attempt at each cell, which does not count, with qlog files
     #[arg(long)]
     qlog: bool,
@@ -34,7 +34,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    pub const fn extras(&self) -> Extras {
+    pub(super) const fn extras(&self) -> Extras {
         let Asked { qlog, keylog, pcap, profile, flamegraph, perf_data } = *self;
         let pcap = match pcap {
             None => None,

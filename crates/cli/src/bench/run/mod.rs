@@ -38,7 +38,7 @@ const SCHEMA: &str = "equic.bench.run/1";
 /// CPU time and memory, in randomised interleaved rounds. docs/bench.md explains it; `make bench-deps`
 /// builds the implementations
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     chosen: Chosen,
     /// Where the run's folder is made [default: out/bench/TIME]
@@ -55,18 +55,18 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Summary<'a> {
-    /// The folder of the run.
+    /// Path of the run's folder.
     folder: &'a Path,
     /// Whether all of the plan was carried out.
     complete: bool,
-    /// One for each cell.
+    /// Results, one for each cell.
     cells: Vec<show::Cell<'a>>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let stop = Arc::new(AtomicBool::new(false));
     until_signal(&stop)?;
     let resumed = args.resume.is_some();
@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> Done {
     finish(args, &plan, &folder, &records, stop.load(Ordering::Relaxed))
 }
 
-/// How an interrupted run is gone on with.
+/// Advice how to go on with an interrupted run.
 fn again(folder: &Path) -> String {
     format!("`equic bench run --resume {}` goes on with it", folder.display())
 }
@@ -219,7 +219,7 @@ fn testbed(plan: &Plan, certificates: &Path) -> Done<Option<Testbed>> {
     Ok(None)
 }
 
-/// What the doctor says, of this machine or of those of the testbed.
+/// Findings of the doctor on this machine, or on those of the testbed.
 fn examine(args: &Args, plan: &Plan, testbed: Option<&Testbed>) -> Done<Vec<Finding>> {
     let findings = match testbed {
         None => doctor::examine(&plan.options.server_cpus, &plan.options.client_cpus),

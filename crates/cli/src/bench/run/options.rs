@@ -11,7 +11,7 @@ use crate::part::allowed_cpus;
 
 /// What is chosen.
 #[derive(clap::Args)]
-pub struct Chosen {
+pub(super) struct Chosen {
     /// Which implementations: names, tier1, tier2 or all
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',', default_value = "tier1")]
     implementations: Vec<String>,
@@ -124,12 +124,12 @@ fn percent(text: &str) -> Result<f64, String> {
 
 impl Chosen {
     /// The names that were given.
-    pub fn implementations(&self) -> Vec<String> {
+    pub(super) fn implementations(&self) -> Vec<String> {
         self.implementations.clone()
     }
 
     /// All of it, as a plan freezes it.
-    pub fn options(&self) -> Done<Options> {
+    pub(super) fn options(&self) -> Done<Options> {
         let size = if self.quick { Size::quick() } else { Size::usual() };
         let (server_cpus, client_cpus) = self.cpus()?;
         let mut workloads = self.workload.clone();
@@ -189,9 +189,9 @@ impl Chosen {
     }
 }
 
-/// Where no path was chosen: namespaces for root, and without offloads if there is TCP to compare with,
-/// which gains far more by them.
-pub fn with_default_path(mut options: Options, chosen: &[Implementation]) -> Options {
+/// Adds the default path if none was chosen: namespaces for root, and without offloads if there is
+/// TCP to compare with, which gains far more by them.
+pub(super) fn with_default_path(mut options: Options, chosen: &[Implementation]) -> Options {
     if options.paths.is_empty() {
         let tcp = |one: &Implementation| one.speaks("perf-tcp") || one.speaks("sendfile");
         let path = match nix::unistd::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! How far a run is, and a table of medians at its end.
+//! Progress of a run, and a table of medians at its end.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -14,9 +14,9 @@ use serde::Serialize;
 use crate::failure::Done;
 use crate::output;
 
-/// What came of a cell over all rounds.
+/// Results of a cell over all rounds.
 #[derive(Serialize)]
-pub struct Cell<'a> {
+pub(super) struct Cell<'a> {
     #[serde(flatten)]
     key: &'a Key,
     /// Rounds that gave a figure.
@@ -26,22 +26,22 @@ pub struct Cell<'a> {
     /// The median of the figures.
     median: Option<f64>,
     unit: Option<String>,
-    /// Why it is not done.
+    /// Reason that the cell cannot be measured; none if it can.
     unsupported: Option<&'a str>,
-    /// How often what went wrong.
+    /// Number of failures, by what went wrong.
     failures: BTreeMap<&'a str, usize>,
 }
 
 impl Cell<'_> {
-    /// Whether there is a figure.
-    pub const fn is_measured(&self) -> bool {
+    /// Whether at least one figure of the cell was measured.
+    pub(super) const fn is_measured(&self) -> bool {
         self.measured > 0
     }
 }
 
 /// All cells; a round's last attempt is the one that counts, unless the run was stopped before it could be
 /// made again.
-pub fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
+pub(super) fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
     let scored = records.iter().filter(|record| record.round >= 0 && !record.is_thrown_away());
     let last: BTreeMap<u64, &Record> = scored.map(|record| (record.sequence, record)).collect();
     let cell = |key: &'a Key| {
@@ -75,7 +75,7 @@ pub fn cells<'a>(plan: &'a Plan, records: &'a [Record]) -> Vec<Cell<'a>> {
 }
 
 /// A bar on a terminal, a line for each attempt elsewhere.
-pub struct Progress {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
     /// Turns that are for figures, or warm up for them.
@@ -83,7 +83,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(plan: &Plan, quiet: bool) -> Progress {
+    pub(super) fn new(plan: &Plan, quiet: bool) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let length = Some((plan.len() + plan.extra_turns().count()) as u64);
             let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
@@ -99,7 +99,7 @@ impl Progress {
         Progress { bar, quiet, usual: plan.len() as u64 }
     }
 
-    pub fn begin(&self, turn: &Turn<'_>, attempt: u32) {
+    pub(super) fn begin(&self, turn: &Turn<'_>, attempt: u32) {
         if let Some(bar) = &self.bar {
             // What was done before an interruption took no time now.
             if bar.position() == 0 && turn.sequence > 0 && attempt == 1 {
@@ -110,7 +110,7 @@ impl Progress {
         }
     }
 
-    pub fn ended(&self, record: &Record) -> Done {
+    pub(super) fn ended(&self, record: &Record) -> Done {
         let came = match &record.end {
             End::Measured { figures } => {
                 let again = record.noise.too_much && record.round >= 0;
@@ -138,7 +138,7 @@ impl Progress {
         }
     }
 
-    pub fn done(&self) {
+    pub(super) fn done(&self) {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }

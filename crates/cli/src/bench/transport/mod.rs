@@ -37,7 +37,7 @@ const SCHEMA: &str = "equic.bench.transport/1";
 /// server and client a fresh process on a CPU of its own. `make bench-deps` builds the others. Takes
 /// about half an hour
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// A few minutes, to see that everything works
     #[arg(long)]
     quick: bool,
@@ -52,7 +52,7 @@ pub struct Args {
     path: Vec<Route>,
     /// Only these: download, streams, upload, handshakes, resumed, requests, idle
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',', value_parser = plan::workload)]
-    only: Vec<equic_bench::Workload>,
+    only: Vec<Workload>,
     /// Bytes of a transfer, instead of 1000000000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
     bytes: Option<u64>,
@@ -89,9 +89,9 @@ pub struct Args {
 #[derive(Serialize)]
 struct Bench {
     plan: Plan,
-    /// Where each implementation is from.
+    /// Address of each implementation's web page, by name.
     urls: BTreeMap<String, String>,
-    /// What was in force at the client of each.
+    /// Settings that were in force at the client of each implementation.
     effective: BTreeMap<String, Effective>,
     /// One for each path, workload and implementation.
     rows: Vec<Row>,
@@ -99,7 +99,7 @@ struct Bench {
     runs: Vec<Run>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
 
@@ -152,7 +152,7 @@ fn carry_out(args: &Args) -> Done {
     finish(args, &report)
 }
 
-/// What the cells share.
+/// Lab, certificates and places that all cells share.
 struct Scene<'a> {
     lab: Option<&'a Lab>,
     certificates: &'a Path,

@@ -1,4 +1,4 @@
-//! What is measured, how much of it, how often, and where.
+//! Plan of the measurements: workloads, sizes, rounds, and routes.
 
 use equic_bench::transport::Route;
 use equic_bench::{Size, Workload};
@@ -8,12 +8,12 @@ use super::Args;
 use crate::failure::{Done, Failure};
 use crate::part::allowed_cpus;
 
-/// What was chosen.
+/// Choices for the measurements.
 #[derive(Clone, Debug, Serialize)]
-pub struct Plan {
-    /// How often everything is measured.
+pub(super) struct Plan {
+    /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
-    /// What lies between client and server.
+    /// Routes between client and server.
     pub routes: Vec<Route>,
     pub workloads: Vec<Workload>,
     pub size: Size,
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 /// Reads the name of a path.
-pub fn route(name: &str) -> Result<Route, String> {
+pub(super) fn route(name: &str) -> Result<Route, String> {
     let known = [Route::Loopback, Route::Veth];
     known
         .into_iter()
@@ -33,7 +33,7 @@ pub fn route(name: &str) -> Result<Route, String> {
 }
 
 /// Reads the name of a workload.
-pub fn workload(name: &str) -> Result<Workload, String> {
+pub(super) fn workload(name: &str) -> Result<Workload, String> {
     Workload::named(name).ok_or_else(|| {
         let names: Vec<&str> = Workload::TRANSPORT.iter().map(|one| one.name()).collect();
         format!("there are {}", names.join(", "))
@@ -41,7 +41,7 @@ pub fn workload(name: &str) -> Result<Workload, String> {
 }
 
 impl Plan {
-    pub fn new(args: &Args) -> Done<Plan> {
+    pub(super) fn new(args: &Args) -> Done<Plan> {
         let [server, client, ..] = allowed_cpus()?[..] else {
             return Err(Failure::new(
                 "one CPU cannot tell what a server costs and what its client: \
@@ -85,8 +85,8 @@ impl Plan {
         })
     }
 
-    /// Whether there have to be namespaces.
-    pub fn needs_lab(&self) -> bool {
+    /// Whether the routes need network namespaces.
+    pub(super) fn needs_lab(&self) -> bool {
         self.routes.contains(&Route::Veth)
     }
 }

@@ -16,7 +16,7 @@ use crate::failure::Done;
 use crate::output;
 
 /// One table for each path and workload.
-pub fn tables(rows: &[Row], markdown: bool) -> Done {
+pub(super) fn tables(rows: &[Row], markdown: bool) -> Done {
     for group in rows.chunk_by(|a, b| (a.route, a.workload) == (b.route, b.workload)) {
         let Some(first) = group.first() else { continue };
         let mut table = Table::new(columns(first.figure)).title(title(first));
@@ -47,7 +47,7 @@ fn title(row: &Row) -> String {
     format!("{what} ({})", row.route.name())
 }
 
-/// How a figure is shown: the title and unit of the value, its factor and digits; unit, factor and
+/// Format of a figure: the title and unit of the value, its factor and digits; unit, factor and
 /// digits of CPU time.
 struct Form {
     value: (&'static str, &'static str, f64, usize),
@@ -124,8 +124,8 @@ fn shown(estimate: Option<Estimate>, scale: f64, digits: usize) -> (String, Stri
     (text(median), format!("{} to {}", text(interval.low), text(interval.high)))
 }
 
-/// What was in force at each client.
-pub fn effective(all: &BTreeMap<String, Effective>, markdown: bool) -> Done {
+/// Prints the settings that were in force at each client.
+pub(super) fn effective(all: &BTreeMap<String, Effective>, markdown: bool) -> Done {
     if all.is_empty() {
         return Ok(());
     }
@@ -167,8 +167,8 @@ pub fn effective(all: &BTreeMap<String, Effective>, markdown: bool) -> Done {
     print(&table, markdown)
 }
 
-/// What went wrong.
-pub fn failures(rows: &[Row]) -> Done {
+/// Prints the failures.
+pub(super) fn failures(rows: &[Row]) -> Done {
     let failed: Vec<&Row> = rows.iter().filter(|row| !row.failures.is_empty()).collect();
     if failed.is_empty() {
         return Ok(());
@@ -184,13 +184,13 @@ pub fn failures(rows: &[Row]) -> Done {
 }
 
 /// A bar on a terminal, a line for each cell elsewhere.
-pub struct Progress {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
 }
 
 impl Progress {
-    pub fn new(count: usize, quiet: bool) -> Progress {
+    pub(super) fn new(count: usize, quiet: bool) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar =
                 ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
@@ -205,13 +205,13 @@ impl Progress {
         Progress { bar, quiet }
     }
 
-    pub fn begin(&self, cell: &BenchCell) {
+    pub(super) fn begin(&self, cell: &BenchCell) {
         if let Some(bar) = &self.bar {
             bar.set_message(name(cell));
         }
     }
 
-    pub fn done(&self, cell: &BenchCell, outcome: &Outcome) -> Done {
+    pub(super) fn done(&self, cell: &BenchCell, outcome: &Outcome) -> Done {
         let came = match outcome {
             Outcome::Measured(sample) => {
                 let (title, unit, scale, digits) = form(cell.workload.figure()).value;

@@ -15,19 +15,19 @@ const BUFFER: usize = 64 * 1024;
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
 /// One packet of a capture.
-pub struct Captured<'a> {
+pub(super) struct Captured<'a> {
     /// Counted from 1, as packet analysers do.
     pub number: u64,
-    /// When it was captured, since 1970; `None` where the file does not tell.
+    /// Time of the capture, since 1970; `None` where the file does not tell.
     pub time: Option<Duration>,
     /// As much of the frame as was captured.
     pub data: &'a [u8],
-    /// How long the frame was, in bytes.
+    /// Length of the frame, in bytes.
     pub length: usize,
 }
 
 /// Hands every packet of a file (`-`: standard input) to `each`, in order.
-pub fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
+pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
     if path == Path::new("-") {
         return read_from(io::stdin(), each).map_err(|e| e.of("standard input"));
     }
@@ -37,7 +37,7 @@ pub fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
     read_from(file, each).map_err(|e| e.of(&name))
 }
 
-/// What is wrong with a file, or what `each` had to say.
+/// Problem of a file, or failure of `each`.
 #[derive(Debug)]
 enum Wrong {
     File(String, &'static str),

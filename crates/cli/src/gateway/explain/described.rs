@@ -12,7 +12,7 @@ use crate::failure::{Done, Failure};
 /// What is left open is what a client of the first service would send.
 #[derive(Args)]
 #[command(next_help_heading = "The packet")]
-pub struct Described {
+pub(super) struct Described {
     /// Source address
     #[arg(long, value_name = "ADDR")]
     src: Option<IpAddr>,
@@ -55,7 +55,7 @@ pub struct Described {
 #[derive(Args)]
 #[group(multiple = false)]
 #[command(next_help_heading = "What kind of packet")]
-pub struct KindArgs {
+pub(super) struct KindArgs {
     /// It opens a connection (the default)
     #[arg(long)]
     initial: bool,
@@ -77,8 +77,8 @@ pub struct KindArgs {
 }
 
 impl KindArgs {
-    /// Which was chosen.
-    pub fn kind(&self) -> Kind {
+    /// The kind of packet that was chosen.
+    pub(super) fn kind(&self) -> Kind {
         let chosen = [
             (self.handshake, Kind::Handshake),
             (self.zero_rtt, Kind::ZeroRtt),
@@ -96,7 +96,7 @@ const SOMEBODY: (Ipv4Addr, Ipv6Addr) =
 
 impl Described {
     /// The frames to judge, in order.
-    pub fn frames(&self, kind: Kind, config: &Config) -> Done<Vec<Vec<u8>>> {
+    pub(super) fn frames(&self, kind: Kind, config: &Config) -> Done<Vec<Vec<u8>>> {
         let packet = Packet {
             kind,
             version: self.quic_version.unwrap_or(Version(1)),
@@ -117,7 +117,7 @@ impl Described {
     }
 
     /// Service, peer and number of connections to pretend.
-    pub fn connections(&self, config: &Config) -> Done<Option<(usize, SocketAddr, u32)>> {
+    pub(super) fn connections(&self, config: &Config) -> Done<Option<(usize, SocketAddr, u32)>> {
         let Some(count) = self.connections else { return Ok(None) };
         let (src, dst) = self.addresses(config)?;
         let service = service_at(config, dst)

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 /// A fragment of a datagram, where the frame is not the whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Fragment {
+pub(super) enum Fragment {
     /// The first one, with the ports.
     First,
     /// A later one, seen after the first.
@@ -15,7 +15,7 @@ pub enum Fragment {
 
 /// Addresses, ports and tags of a frame.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub(super) struct Frame {
     pub src: IpAddr,
     pub dst: IpAddr,
     pub sport: u16,
@@ -32,7 +32,7 @@ impl Frame {
     /// The frames to judge in this order; the verdict wanted is that of the last.
     ///
     /// The addresses must be of one family, and the datagram must fit into 65,535 bytes.
-    pub fn build(&self, payload: &[u8], fragment: Option<Fragment>) -> Vec<Vec<u8>> {
+    pub(super) fn build(&self, payload: &[u8], fragment: Option<Fragment>) -> Vec<Vec<u8>> {
         let mut udp = Vec::with_capacity(8 + payload.len());
         udp.extend(self.sport.to_be_bytes());
         udp.extend(self.dport.to_be_bytes());

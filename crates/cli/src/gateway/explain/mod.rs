@@ -29,7 +29,7 @@ use crate::failure::{Done, Failure};
   equic gateway explain --src 192.0.2.7 --initial
   equic gateway explain --config equic.toml --connections 100 --src 192.0.2.7
   equic gateway explain --pcap attack.pcap --summary")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Ask a gateway made of this file, instead of the running one
@@ -57,7 +57,7 @@ pub struct Args {
     kind: KindArgs,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     if args.summary && args.pcap.is_none() {
         return Err(Failure::usage("--summary sums up a capture: give --pcap FILE"));
     }

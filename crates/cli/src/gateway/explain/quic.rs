@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// The packet types of RFC 9000 s.17.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// s.17.2.2
     Initial,
     /// s.17.2.3
@@ -22,7 +22,7 @@ pub enum Kind {
 
 /// A QUIC version, written `1`, `2` or as the number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version(pub u32);
+pub(super) struct Version(pub u32);
 
 /// RFC 9369 s.3.1
 const VERSION_2: u32 = 0x6b33_43cf;
@@ -46,7 +46,7 @@ impl FromStr for Version {
 
 /// Bytes written in hex.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hex(pub Vec<u8>);
+pub(super) struct Hex(pub Vec<u8>);
 
 impl FromStr for Hex {
     type Err = String;
@@ -69,7 +69,7 @@ impl FromStr for Hex {
 }
 
 /// A connection ID: 0 to 255 bytes, which is more than version 1 and 2 allow.
-pub fn connection_id(text: &str) -> Result<Hex, String> {
+pub(super) fn connection_id(text: &str) -> Result<Hex, String> {
     let id: Hex = text.parse()?;
     if id.0.len() > 255 {
         return Err(format!("{} bytes: a connection ID has one byte for its length", id.0.len()));
@@ -77,9 +77,9 @@ pub fn connection_id(text: &str) -> Result<Hex, String> {
     Ok(id)
 }
 
-/// What is to be told of the packet.
+/// A packet to be explained, as described on the command line.
 #[derive(Clone, Debug)]
-pub struct Packet {
+pub(super) struct Packet {
     pub kind: Kind,
     pub version: Version,
     pub dcid: Vec<u8>,
@@ -92,7 +92,7 @@ pub struct Packet {
 
 impl Packet {
     /// The UDP payload: the packet, cut off or filled up to the size asked for.
-    pub fn payload(&self) -> Vec<u8> {
+    pub(super) fn payload(&self) -> Vec<u8> {
         let mut bytes = self.header();
         let size = self.size.unwrap_or(match self.kind {
             Kind::Initial | Kind::ZeroRtt => bytes.len().max(1200),

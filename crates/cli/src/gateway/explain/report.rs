@@ -1,4 +1,4 @@
-//! What came of the packets: one answer, or a line each and a summary.
+//! Results for the packets: one answer, or a line each and a summary.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const SCHEMA: &str = "equic.gateway.explain/1";
 
 /// One packet and its verdict.
 #[derive(Serialize)]
-pub struct Judged<'a> {
+pub(super) struct Judged<'a> {
     /// Its number in a capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     packet: Option<u64>,
@@ -25,7 +25,7 @@ pub struct Judged<'a> {
     /// Whether the capture has only the front part of the frame.
     cut: bool,
     verdict: &'static str,
-    /// What it would be without the dry run.
+    /// Whether the packet would be dropped without the dry run.
     drops: bool,
     meaning: &'static str,
     #[serde(flatten)]
@@ -35,7 +35,7 @@ pub struct Judged<'a> {
 const UNTOUCHED: &str = "not to a protected service: passes untouched";
 
 impl<'a> Judged<'a> {
-    pub fn new(judgement: &'a Judgement, length: usize) -> Judged<'a> {
+    pub(super) fn new(judgement: &'a Judgement, length: usize) -> Judged<'a> {
         let details = judgement.verdict.as_ref();
         Judged {
             packet: None,
@@ -53,7 +53,7 @@ impl<'a> Judged<'a> {
         }
     }
 
-    pub fn captured(judgement: &'a Judgement, packet: &Captured<'_>) -> Judged<'a> {
+    pub(super) fn captured(judgement: &'a Judgement, packet: &Captured<'_>) -> Judged<'a> {
         Judged {
             packet: Some(packet.number),
             cut: packet.length > packet.data.len(),
@@ -76,7 +76,7 @@ impl<'a> Judged<'a> {
 }
 
 /// Says it all.
-pub struct Report {
+pub(super) struct Report {
     json: bool,
     only_summary: bool,
     packets: u64,
@@ -94,17 +94,17 @@ struct Tally {
 }
 
 impl Report {
-    pub fn new(json: bool, only_summary: bool) -> Report {
+    pub(super) fn new(json: bool, only_summary: bool) -> Report {
         Report { json, only_summary, packets: 0, cut: 0, tally: BTreeMap::new() }
     }
 
-    /// How many packets there were so far.
-    pub fn packets(&self) -> u64 {
+    /// Number of packets so far.
+    pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
     /// The answer about one packet.
-    pub fn single(&mut self, judged: &Judged<'_>) -> Done {
+    pub(super) fn single(&mut self, judged: &Judged<'_>) -> Done {
         if self.json {
             return output::json_line(SCHEMA, judged);
         }
@@ -135,7 +135,7 @@ impl Report {
     }
 
     /// One packet of many.
-    pub fn packet(&mut self, judged: &Judged<'_>) -> Done {
+    pub(super) fn packet(&mut self, judged: &Judged<'_>) -> Done {
         self.packets += 1;
         self.cut += u64::from(judged.cut);
         let reason = judged.details.map(|details| details.reason);
@@ -161,8 +161,8 @@ impl Report {
         ))
     }
 
-    /// How many packets there were for each reason.
-    pub fn summary(&self) -> Done {
+    /// Prints the number of packets for each reason.
+    pub(super) fn summary(&self) -> Done {
         if self.json {
             let reasons: Vec<_> = self
                 .tally

@@ -1,4 +1,4 @@
-//! What a gateway says of itself, as families of metrics in Prometheus's text format.
+//! Metrics of a gateway, as families in Prometheus's text format.
 //!
 //! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, `_total`
 //! on what only grows. Every reason has a series from the start, at zero, so that the first packet is
@@ -12,9 +12,9 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::failure::Done;
 
-/// What must be remembered between readings.
+/// State that must be remembered between readings.
 #[derive(Default)]
-pub struct Memory {
+pub(super) struct Memory {
     program: u32,
     /// Evictions of `sources` and `handshakes`: a difference of two readings, which may come out a
     /// little smaller than before; a counter must not, for that would mean that it began again.
@@ -22,7 +22,7 @@ pub struct Memory {
 }
 
 /// The exposition; without a gateway it says so (`equic_up 0`).
-pub fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
+pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
     let started = Instant::now();
     let mut all = Families::default();
     all.gauge("equic_build_info", "Version of the command that answers; always 1.")

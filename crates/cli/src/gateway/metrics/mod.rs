@@ -31,7 +31,7 @@ use source::Source;
   equic gateway metrics --once                      for a textfile collector, or to look
 
 Whoever can connect can read: listen where only your monitoring can connect.")]
-pub struct Args {
+pub(crate) struct Args {
     /// Address and port to answer on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]
     listen: SocketAddr,
@@ -45,7 +45,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     if args.once {
         let control = args.target.open()?;
         return output::text(families::text(&mut families::Memory::default(), Some(&control))?);
@@ -62,15 +62,15 @@ pub fn run(args: &Args) -> Done {
 }
 
 /// Answers Prometheus about a gateway of this process as long as the runtime lives; inside a runtime.
-pub fn start(listener: TcpListener, control: &Control, journal: &Journal) -> Done {
+pub(super) fn start(listener: TcpListener, control: &Control, journal: &Journal) -> Done {
     serve(listener, Source::of(control.clone()), journal)
 }
 
 /// A place to answer on.
 ///
 /// # Errors
-/// When it is taken, or not this machine's.
-pub fn bind(listen: SocketAddr) -> Done<TcpListener> {
+/// The address is taken, or not this machine's.
+pub(super) fn bind(listen: SocketAddr) -> Done<TcpListener> {
     let failed = |error: std::io::Error| {
         let mend = match error.kind() {
             std::io::ErrorKind::AddrInUse => {

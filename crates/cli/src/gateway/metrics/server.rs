@@ -22,7 +22,7 @@ use super::source::Source;
 
 const CONNECTIONS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// When no connection can be accepted: descriptors may come back.
+/// Pause when no connection can be accepted: descriptors may come back.
 const PAUSE: Duration = Duration::from_millis(100);
 const REQUEST_HEAD: usize = 16 * 1024;
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -30,7 +30,7 @@ const INDEX: &str = "<!doctype html><title>eQUIC gateway</title><h1>eQUIC gatewa
     <p><a href=\"/metrics\">Metrics</a>, <a href=\"/healthz\">health</a></p>\n";
 
 /// Answers until the runtime ends.
-pub async fn serve(listener: TcpListener, source: Source) {
+pub(super) async fn serve(listener: TcpListener, source: Source) {
     let source = Arc::new(source);
     let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {

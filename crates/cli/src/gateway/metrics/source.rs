@@ -11,8 +11,8 @@ use crate::failure::Done;
 /// A reading that is younger than this is given again: many requests cost no more than one.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Where metrics come from. All reading goes through one lock, one at a time.
-pub struct Source {
+/// Source of the metrics. All reading goes through one lock, one at a time.
+pub(super) struct Source {
     whose: Whose,
     state: Mutex<State>,
 }
@@ -33,7 +33,7 @@ struct State {
 
 impl Source {
     /// A gateway of this process.
-    pub fn of(control: Control) -> Source {
+    pub(super) fn of(control: Control) -> Source {
         let state = State { control: Some(control), ..State::default() };
         Source { whose: Whose::Own, state: Mutex::new(state) }
     }
@@ -41,8 +41,8 @@ impl Source {
     /// A gateway of another process, which need not run yet.
     ///
     /// # Errors
-    /// When this process may not look into gateways, so that waiting would be in vain.
-    pub fn find(selector: Option<String>) -> Done<Source> {
+    /// This process may not look into gateways, so that waiting would be in vain.
+    pub(super) fn find(selector: Option<String>) -> Done<Source> {
         let control = match Control::open(selector.as_deref()) {
             Ok(control) => Some(control),
             Err(Error::NoGateway | Error::NoSuchGateway { .. }) => None,
@@ -53,7 +53,7 @@ impl Source {
     }
 
     /// The exposition. Blocks for as long as reading takes: tens of milliseconds with full tables.
-    pub fn text(&self) -> Done<String> {
+    pub(super) fn text(&self) -> Done<String> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = &state.last
             && at.elapsed() < FRESH
@@ -68,7 +68,7 @@ impl Source {
     }
 
     /// Whether the gateway is there.
-    pub fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.look(&mut state);
         state.control.is_some()

@@ -11,17 +11,17 @@ use serde_json::json;
 use super::health::{Health, unix_ms};
 use crate::output::Journal;
 
-/// How often it looks; less often where one look takes long, see [`REST`].
+/// Time between two looks; longer where one look takes long, see [`REST`].
 const LOOK: Duration = Duration::from_secs(1);
-/// How many times as long as a look took the next one waits: a tenth of a core at most.
+/// Pause before the next look as a multiple of the time that a look took: a tenth of a core at most.
 const REST: u32 = 10;
-/// How long before a file is tried again that could not be written.
+/// Time until a file that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The clock begins here, so that what was before the start has a time.
 const EPOCH_NS: u64 = 1 << 60;
 
-/// Who is banned, and the way there.
-pub struct BanKeeper {
+/// Bans of the gateway's sources, kept and carried out.
+pub(super) struct BanKeeper {
     policy: BanConfig,
     bans: Bans,
     evidence: Evidence,
@@ -32,13 +32,13 @@ pub struct BanKeeper {
     /// Bans have changed since the file was written.
     unsaved: bool,
     save_at: Instant,
-    /// Whether the last look was only to say what would be.
+    /// Whether the last look was a dry run, which bans nobody.
     dry: bool,
 }
 
 impl BanKeeper {
     /// Takes over the bans on the deny list (of a process before this one) and in the file.
-    pub fn new(
+    pub(super) fn new(
         policy: &BanConfig,
         control: &Control,
         journal: &Journal,
@@ -106,7 +106,7 @@ impl BanKeeper {
     }
 
     /// Goes by another policy from now on.
-    pub fn set_policy(&mut self, policy: &BanConfig) {
+    pub(super) fn set_policy(&mut self, policy: &BanConfig) {
         self.bans.set_policy(policy);
         self.unsaved |= policy.state != self.policy.state;
         self.policy = policy.clone();
@@ -114,14 +114,14 @@ impl BanKeeper {
     }
 
     /// Ends all bans: there are to be none any more.
-    pub fn end(mut self, control: &Control, journal: &Journal) {
+    pub(super) fn end(mut self, control: &Control, journal: &Journal) {
         let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
         for prefix in active {
             self.lift(prefix, "bans are off", control, journal);
         }
     }
 
-    pub fn totals(&self) -> BanTotals {
+    pub(super) fn totals(&self) -> BanTotals {
         BanTotals {
             dry_run: self.policy.dry_run,
             active: self.bans.active_count() as u64,
@@ -135,8 +135,8 @@ impl BanKeeper {
         EPOCH_NS + nanos(self.began.elapsed())
     }
 
-    /// When it is time: looks, decides, acts.
-    pub fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
+    /// Looks for refusals, decides about bans and carries them out, when it is time.
+    pub(super) fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
         if Instant::now() < self.next {
             return;
         }
@@ -250,7 +250,7 @@ impl BanKeeper {
         }
     }
 
-    /// Whether an operator has taken bans off, or allowed whom they are about.
+    /// Checks whether an operator has taken bans off, or allowed the prefixes they are about.
     fn check(&mut self, control: &Control, journal: &Journal) {
         // An entry about to end may have ended for the kernel already.
         let soon = self.now() + nanos(2 * LOOK);
@@ -291,7 +291,7 @@ impl BanKeeper {
     }
 
     /// Writes the file now, if something has changed: it is the last chance.
-    pub fn save_now(&mut self, journal: &Journal, health: &mut Health) {
+    pub(super) fn save_now(&mut self, journal: &Journal, health: &mut Health) {
         self.save_at = Instant::now();
         self.save(journal, health);
     }

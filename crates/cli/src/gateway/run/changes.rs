@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::output::Journal;
 
-/// How many list entries are told one by one; of more, only their number.
+/// Most list entries that are told one by one; of more, only their number.
 const TOLD: usize = 20;
-/// How many times as long as reading the lists took they are let alone.
+/// Pause between two readings of the lists, as a multiple of the time that a reading took.
 const REST: u32 = 50;
 
-/// What counts as the same entry.
+/// Parts of an entry that must be equal for it to count as the same.
 type Listed = (ListAction, Origin);
 
 /// A gateway as it was at the last look.
-pub struct Changes {
+pub(super) struct Changes {
     settings: BTreeMap<String, Value>,
     lists: BTreeMap<IpNet, (Listed, Option<Instant>)>,
     next_lists: Instant,
@@ -29,7 +29,7 @@ pub struct Changes {
 
 impl Changes {
     /// As it is now.
-    pub fn new(control: &Control) -> Changes {
+    pub(super) fn new(control: &Control) -> Changes {
         Changes {
             settings: settings(control),
             lists: lists(control).unwrap_or_default(),
@@ -39,7 +39,7 @@ impl Changes {
     }
 
     /// Tells what is different from the last look.
-    pub fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
+    pub(super) fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
         self.look_at_settings(control, journal, by);
         self.look_at_servers(control, journal);
         if Instant::now() >= self.next_lists {
@@ -50,7 +50,7 @@ impl Changes {
     }
 
     /// The lists were changed by this process, which has told of it.
-    pub fn know_lists(&mut self, control: &Control) {
+    pub(super) fn know_lists(&mut self, control: &Control) {
         if let Some(lists) = lists(control) {
             self.lists = lists;
         }

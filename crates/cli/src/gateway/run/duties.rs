@@ -1,5 +1,5 @@
-//! What a running gateway has to be looked after for, beside its events: interfaces, bans, changes
-//! by others, its configuration file, and saying how it is.
+//! Duties of a running gateway beside its events: interfaces, bans, changes by others, its
+//! configuration file, and reporting its condition.
 
 use std::time::Instant;
 
@@ -15,10 +15,10 @@ use crate::failure::Done;
 use crate::output::Journal;
 
 /// Reads the configuration as it is now, with what the command line lays over it.
-pub type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
+pub(super) type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
 
-/// Where the configuration comes from, and how to go on with it.
-pub struct Source<'a> {
+/// Source of the configuration, and the means to read it again.
+pub(super) struct Source<'a> {
     /// The file; none: everything was on the command line, and there is nothing to reload.
     pub file: Option<String>,
     /// Reads it.
@@ -28,7 +28,7 @@ pub struct Source<'a> {
 }
 
 /// All of it.
-pub struct Duties<'a> {
+pub(super) struct Duties<'a> {
     gateway: &'a Gateway,
     control: Control,
     source: Source<'a>,
@@ -42,12 +42,12 @@ pub struct Duties<'a> {
     published: Option<(Report, Instant)>,
 }
 
-/// How old a report gets.
+/// Greatest age of a report before it is written again.
 const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl<'a> Duties<'a> {
     /// `changes` are told from where it looked first.
-    pub fn new(
+    pub(super) fn new(
         gateway: &'a Gateway,
         config: Config,
         source: Source<'a>,
@@ -77,13 +77,13 @@ impl<'a> Duties<'a> {
         duties
     }
 
-    /// Whether SIGHUP means to read the configuration again.
-    pub fn reloads(&self) -> bool {
+    /// Whether SIGHUP makes the gateway read its configuration again.
+    pub(super) fn reloads(&self) -> bool {
         self.source.file.is_some()
     }
 
     /// Looks after everything that is due. Why it is to end, if it is.
-    pub fn look(&mut self, journal: &Journal) -> Option<&'static str> {
+    pub(super) fn look(&mut self, journal: &Journal) -> Option<&'static str> {
         self.interfaces.look(self.gateway, &self.control, journal);
         self.interfaces.tell(&mut self.health, journal);
         if let Some(bans) = &mut self.bans {
@@ -103,7 +103,7 @@ impl<'a> Duties<'a> {
     }
 
     /// Reads the configuration again: everything, or nothing and why.
-    pub fn read_again(&mut self, journal: &Journal) {
+    pub(super) fn read_again(&mut self, journal: &Journal) {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
         // What others did until now is not of this.
         self.changes.look(&self.control, journal, "another process");
@@ -161,8 +161,8 @@ impl<'a> Duties<'a> {
         self.config = new;
     }
 
-    /// What is to be kept beyond the end.
-    pub fn finish(&mut self, journal: &Journal) {
+    /// Saves the state that is to be kept beyond the end.
+    pub(super) fn finish(&mut self, journal: &Journal) {
         if let Some(bans) = &mut self.bans {
             bans.save_now(journal, &mut self.health);
         }

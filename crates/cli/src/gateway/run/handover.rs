@@ -11,12 +11,12 @@ use crate::failure::Done;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
 
-/// Where gateways are pinned unless somebody says otherwise.
+/// Directory in which gateways are pinned unless another one is given.
 const PINS: &str = "/sys/fs/bpf/equic";
 
 /// Who looks after the gateway, and who may feed it.
 #[derive(clap::Args)]
-pub struct Handover {
+pub(super) struct Handover {
     /// Keep protecting when this process ends: pin it there, a directory in a BPF file system
     /// [default: /sys/fs/bpf/equic/NAME]. What is pinned there already is taken over, without a gap
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
@@ -31,7 +31,7 @@ pub struct Handover {
 
 impl Handover {
     /// Lays the flags over a configuration.
-    pub fn apply(&self, config: &mut Config) -> Done {
+    pub(super) fn apply(&self, config: &mut Config) -> Done {
         if let Some(pin) = &self.pin {
             let usual = || Path::new(PINS).join(config.gateway.name.replace('.', "_"));
             let pin = pin.clone().unwrap_or_else(usual);
@@ -49,7 +49,7 @@ impl Handover {
     }
 
     /// Opens the socket and gives up what is not needed any more. From here on threads may start.
-    pub fn settle(&self, running: &Running, config: &Config) -> Done<Option<SocketHost>> {
+    pub(super) fn settle(&self, running: &Running, config: &Config) -> Done<Option<SocketHost>> {
         let control = running.gateway.control();
         // Ledgers that are there are looked at while that is permitted.
         control.ledgers()?;
@@ -63,8 +63,8 @@ impl Handover {
     }
 }
 
-/// What `announce` adds.
-pub fn describe(running: &Running, config: &Config) -> String {
+/// Text that `announce` adds about the pins and about the process taken over from.
+pub(super) fn describe(running: &Running, config: &Config) -> String {
     let mut text = String::new();
     if let Some(taken) = &running.taken {
         let alive = if taken.owner.alive { ", which runs and will leave" } else { "" };
@@ -82,22 +82,22 @@ pub fn describe(running: &Running, config: &Config) -> String {
     text
 }
 
-/// How it is ended.
-pub fn farewell(running: &Running, config: &Config) -> String {
+/// Text that says how the gateway is ended.
+pub(super) fn farewell(running: &Running, config: &Config) -> String {
     match running.gateway.pinned_at() {
         Some(_) => format!("`equic gateway detach {}` takes it off", config.gateway.name),
         None => "Ctrl-C takes it off".to_owned(),
     }
 }
 
-/// Whether another process looks after the gateway now, and which.
-pub fn successor(running: &Running) -> Option<String> {
+/// Text that names the process that looks after the gateway now; none if it is still this one.
+pub(super) fn successor(running: &Running) -> Option<String> {
     let owner = running.gateway.taken_over()?;
     Some(format!("process {} has taken over", owner.pid))
 }
 
 /// Ends this process's part; the rest stays if it is pinned. Says so.
-pub fn leave(running: Running, host: Option<SocketHost>, why: &str, journal: &Journal) {
+pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journal: &Journal) {
     let pin = running.gateway.pinned_at().map(|path| path.display().to_string());
     let taken = running.gateway.taken_over().is_some();
     let on = running.gateway.interfaces().map_or(1, |interfaces| interfaces.len());

@@ -1,5 +1,5 @@
-//! What is not as it should be, until it is: told once when it begins and once when it is over, and
-//! shown by `status` in between.
+//! Conditions that are not as they should be: each is told once when it begins and once when it is
+//! over, and shown by `status` in between.
 //!
 //! Whatever looks after a part of the gateway calls [`Health::set`] and [`Health::clear`], each as
 //! often as it likes, under a name of its own.
@@ -14,13 +14,13 @@ use crate::output::Journal;
 
 /// The conditions, by what they are about.
 #[derive(Default)]
-pub struct Health {
+pub(super) struct Health {
     conditions: BTreeMap<String, Condition>,
 }
 
 impl Health {
     /// It is so, now or still.
-    pub fn set(&mut self, journal: &Journal, about: &str, level: Level, message: &str) {
+    pub(super) fn set(&mut self, journal: &Journal, about: &str, level: Level, message: &str) {
         let since_ms = match self.conditions.get(about) {
             Some(old) if old.message == message && old.level == level => return,
             Some(old) => old.since_ms,
@@ -36,7 +36,7 @@ impl Health {
     }
 
     /// It is not so, or no longer.
-    pub fn clear(&mut self, journal: &Journal, about: &str) {
+    pub(super) fn clear(&mut self, journal: &Journal, about: &str) {
         if let Some(old) = self.conditions.remove(about) {
             let seconds = unix_ms().saturating_sub(old.since_ms) as f64 / 1e3;
             let lasted = equic_report::number::seconds(seconds);
@@ -48,7 +48,13 @@ impl Health {
     }
 
     /// It is so, or not.
-    pub fn note(&mut self, journal: &Journal, about: &str, level: Level, message: Option<&str>) {
+    pub(super) fn note(
+        &mut self,
+        journal: &Journal,
+        about: &str,
+        level: Level,
+        message: Option<&str>,
+    ) {
         match message {
             Some(message) => self.set(journal, about, level, message),
             None => self.clear(journal, about),
@@ -56,7 +62,7 @@ impl Health {
     }
 
     /// Everything that is not as it should be, the worst first.
-    pub fn conditions(&self) -> Vec<Condition> {
+    pub(super) fn conditions(&self) -> Vec<Condition> {
         let mut all: Vec<Condition> = self.conditions.values().cloned().collect();
         all.sort_by_key(|condition| (std::cmp::Reverse(condition.level), condition.since_ms));
         all
@@ -64,7 +70,7 @@ impl Health {
 }
 
 /// Milliseconds of Unix time.
-pub fn unix_ms() -> u64 {
+pub(super) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

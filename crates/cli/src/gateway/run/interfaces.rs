@@ -12,10 +12,10 @@ use serde_json::json;
 use super::health::Health;
 use crate::output::Journal;
 
-/// How often attaching is tried again.
+/// Time between two attempts to attach.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How things stand with an interface.
+/// State of an interface.
 #[derive(Clone, PartialEq, Eq)]
 enum State {
     /// The program is on it; its number.
@@ -33,21 +33,21 @@ enum State {
 struct Wanted {
     name: String,
     state: State,
-    /// When it was tried last.
+    /// Time of the last attempt to attach; none: there was none.
     tried: Option<Instant>,
     /// The name it has now, where that is another one.
     renamed: Option<String>,
 }
 
 /// All of them.
-pub struct Interfaces {
+pub(super) struct Interfaces {
     wanted: Vec<Wanted>,
     mode: Mode,
 }
 
 impl Interfaces {
     /// Those to be protected, some of them attached already.
-    pub fn new(names: &[String], mode: Mode, gateway: &Gateway) -> Interfaces {
+    pub(super) fn new(names: &[String], mode: Mode, gateway: &Gateway) -> Interfaces {
         let attached = gateway.attached();
         let wanted = names.iter().map(|name| {
             let there = attached.iter().find(|one| one.interface == *name);
@@ -61,7 +61,7 @@ impl Interfaces {
     }
 
     /// Protects these from now on, and no others.
-    pub fn set(&mut self, names: &[String], gateway: &Gateway, journal: &Journal) {
+    pub(super) fn set(&mut self, names: &[String], gateway: &Gateway, journal: &Journal) {
         self.wanted.retain_mut(|one| {
             let stays = names.contains(&one.name);
             if !stays && matches!(one.state, State::Attached { .. }) {
@@ -83,7 +83,7 @@ impl Interfaces {
     }
 
     /// Looks at what is attached, and attaches what can be.
-    pub fn look(&mut self, gateway: &Gateway, control: &Control, journal: &Journal) {
+    pub(super) fn look(&mut self, gateway: &Gateway, control: &Control, journal: &Journal) {
         // Who may not look cannot be told apart from nothing to see; the signals still work.
         let Ok(there) = control.interfaces() else { return };
         for one in &mut self.wanted {
@@ -102,18 +102,18 @@ impl Interfaces {
         }
     }
 
-    /// Whether an operator took the program off all of them.
-    pub fn all_detached(&self) -> bool {
+    /// Whether an operator took the program off all of the interfaces.
+    pub(super) fn all_detached(&self) -> bool {
         !self.wanted.is_empty() && self.wanted.iter().all(|one| one.state == State::Detached)
     }
 
-    /// Whether it is on none of them, for whatever reason.
-    pub fn none_attached(&self) -> bool {
+    /// Whether the program is on none of the interfaces, for whatever reason.
+    pub(super) fn none_attached(&self) -> bool {
         !self.wanted.iter().any(|one| matches!(one.state, State::Attached { .. }))
     }
 
-    /// What is not as it should be.
-    pub fn tell(&self, health: &mut Health, journal: &Journal) {
+    /// Tells of the interfaces that are not as they should be.
+    pub(super) fn tell(&self, health: &mut Health, journal: &Journal) {
         let about = |name: &str| format!("interface {name}");
         let gone = health.conditions().into_iter().filter(|condition| {
             condition.about.starts_with("interface ")
@@ -135,7 +135,7 @@ impl Interfaces {
     }
 
     /// For the report.
-    pub fn report(&self) -> Vec<InterfaceReport> {
+    pub(super) fn report(&self) -> Vec<InterfaceReport> {
         self.wanted
             .iter()
             .map(|one| InterfaceReport {

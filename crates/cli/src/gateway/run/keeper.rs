@@ -1,4 +1,4 @@
-//! What a running `equic gateway run` does again and again: clean up, look, tell.
+//! Repeated work of a running `equic gateway run`: clean up, look, tell.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use crate::gateway::attach::Running;
 use crate::output::{self, Journal};
 use crate::signals::Signals;
 
-/// How often dead servers' counts and expired list entries are removed.
+/// Time between two removals of dead servers' counts and expired list entries.
 const SWEEP: Duration = Duration::from_millis(200);
-/// How often everything else is looked at: [`Duties::look`].
+/// Time between two looks at everything else: [`Duties::look`].
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Looks after a gateway while it runs.
-pub struct Keeper<'a> {
+pub(super) struct Keeper<'a> {
     duties: Duties<'a>,
     control: Control,
     events: Option<Events>,
     journal: Journal,
-    /// How often a summary is printed.
+    /// Time between two summaries; none: they are not printed.
     every: Option<Duration>,
     /// Ledgers of dead servers that were told of.
     swept: u32,
@@ -32,7 +32,7 @@ pub struct Keeper<'a> {
 
 impl Keeper<'_> {
     /// `every`: how often a summary is printed.
-    pub fn new(
+    pub(super) fn new(
         duties: Duties<'_>,
         control: Control,
         events: Option<Events>,
@@ -43,7 +43,7 @@ impl Keeper<'_> {
     }
 
     /// Until a signal comes, or there is nothing left to look after; says which.
-    pub async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
+    pub(super) async fn keep(&mut self, mut signals: Signals, running: &Running) -> String {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut look = tokio::time::interval(LOOK);
         let mut summary = self.every.map(|every| tokio::time::interval(every));
@@ -75,7 +75,7 @@ impl Keeper<'_> {
     }
 
     /// The end: where the last word goes.
-    pub fn finish(mut self) -> Journal {
+    pub(super) fn finish(mut self) -> Journal {
         self.duties.finish(&self.journal);
         self.journal
     }

@@ -40,7 +40,7 @@ use keeper::Keeper;
   equic gateway run --config /etc/equic.toml
   equic gateway run -i eth0 -p 443 --dry-run --events
   equic gateway run -i eth0 -p 443 --pin --socket /run/equic/equic.sock")]
-pub struct Args {
+pub(crate) struct Args {
     /// Interface to attach to; several are fine
     #[arg(short, long, value_name = "IF", required_unless_present = "config")]
     interface: Vec<String>,
@@ -86,7 +86,7 @@ pub struct Args {
     limits: Limits,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     let config = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {

@@ -1,4 +1,4 @@
-//! What a gateway's process keeps of its privileges once the program is attached.
+//! Privileges that a gateway's process keeps once the program is attached.
 //!
 //! Capabilities belong to threads, so this happens while there is one: before servers are let in,
 //! before anything is swept.
@@ -14,7 +14,7 @@ const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
 
 /// Gives up what is not needed, for good; `look`: whether ledgers of servers that joined by
 /// themselves are looked into, which takes `CAP_SYS_ADMIN`. `user`: whom to become.
-pub fn drop_all(look: bool, user: Option<&str>) -> Done {
+pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
     let failed =
         |error: &dyn std::fmt::Display| Failure::because("cannot give up privileges", error);
     let kept: CapsHashSet = KEPT
@@ -41,7 +41,7 @@ pub fn drop_all(look: bool, user: Option<&str>) -> Done {
 }
 
 /// The user of a name or number, as `--user` takes it.
-pub fn user(name: &str) -> Done<(Uid, Gid)> {
+pub(super) fn user(name: &str) -> Done<(Uid, Gid)> {
     let unknown = || {
         Failure::usage(format!(
             "there is no user `{name}` on this machine: give a name from `getent passwd`"

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::failure::{Done, Failure};
 
-/// What keeps a configuration from taking the place of another one while the gateway runs.
+/// Settings in which a configuration differs from another one so that the gateway has to be restarted.
 fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
     let (was, is) = (&old.gateway, &new.gateway);
     let mut keys: Vec<String> = [
@@ -57,7 +57,7 @@ fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
 
 /// Puts `new` in the place of `old`, but for interfaces and bans. On an error everything is as before;
 /// every reason is told.
-pub fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced> {
+pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced> {
     let keys = needs_restart(old, new, control);
     if !keys.is_empty() {
         let lines: Vec<String> = keys.iter().map(|key| format!("needs a restart: {key}")).collect();
@@ -85,7 +85,7 @@ pub fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced
     Ok(replaced)
 }
 
-/// What is set otherwise than `new` says.
+/// Settings to change so that the gateway is as `new` says.
 fn settings(new: &Config, control: &Control) -> Done<Vec<Setting>> {
     let as_object = |value: Result<Value, serde_json::Error>| match value {
         Ok(Value::Object(keys)) => Ok(keys),

@@ -1,4 +1,4 @@
-//! What keys do: a state machine over what is shown, without a terminal.
+//! Effects of keys: a state machine over what is shown, without a terminal.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use equic_gateway::{IpNet, ListAction, SourceKey};
 use super::model::{Picture, Sort};
 
 /// The lifetimes a dialog offers.
-pub const LIFETIMES: [(&str, Option<Duration>); 4] = [
+pub(super) const LIFETIMES: [(&str, Option<Duration>); 4] = [
     ("1 minute", Some(Duration::from_secs(60))),
     ("10 minutes", Some(Duration::from_secs(600))),
     ("1 hour", Some(Duration::from_secs(3600))),
@@ -17,9 +17,9 @@ pub const LIFETIMES: [(&str, Option<Duration>); 4] = [
 /// Ten minutes: long enough to think.
 const USUAL: usize = 1;
 
-/// What can have the keys.
+/// Panel that the keys act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Panel {
+pub(super) enum Panel {
     #[default]
     Sources,
     Reasons,
@@ -28,7 +28,7 @@ pub enum Panel {
 
 /// A question to be answered first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialog {
+pub(super) enum Dialog {
     /// Deny or allow it: for how long?
     List { action: ListAction, prefix: IpNet, choice: usize },
     /// Take it off the lists?
@@ -37,9 +37,9 @@ pub enum Dialog {
     Help,
 }
 
-/// What is to be done because of a key.
+/// Action because of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub(super) enum Act {
     Nothing,
     Quit,
     /// To the background, as Ctrl-Z does.
@@ -54,9 +54,9 @@ pub enum Act {
     Forget(IpNet),
 }
 
-/// What the person at the terminal chose.
+/// Choices of the person at the terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Choices {
+pub(super) struct Choices {
     pub panel: Panel,
     pub sort: Sort,
     /// The source, wherever it stands in the list; none: the first.
@@ -68,14 +68,14 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// Where the chosen source stands.
-    pub fn source_row(&self, picture: &Picture) -> usize {
+    /// Row of the chosen source.
+    pub(super) fn source_row(&self, picture: &Picture) -> usize {
         let chosen = |key| picture.sources.iter().position(|line| line.key == key);
         self.source.and_then(chosen).unwrap_or(0)
     }
 
     /// Whom `d`, `a` and `f` would be about.
-    pub fn prefix(
+    pub(super) fn prefix(
         &self,
         picture: &Picture,
         source_of: &dyn Fn(std::net::IpAddr) -> IpNet,
@@ -92,7 +92,7 @@ impl Choices {
     }
 
     /// Takes a key. `source_of` tells the source of an address.
-    pub fn key(
+    pub(super) fn key(
         &mut self,
         key: KeyEvent,
         picture: &Picture,
@@ -200,7 +200,7 @@ impl Choices {
 
 impl Panel {
     /// The panel after this one.
-    pub fn next(self) -> Panel {
+    pub(super) fn next(self) -> Panel {
         match self {
             Panel::Sources => Panel::Reasons,
             Panel::Reasons => Panel::Events,

@@ -21,12 +21,12 @@ use super::view::{self, Scene, Tone};
 use super::{Args, picture, theme};
 use crate::failure::{Done, Failure};
 
-/// How long a message stays.
+/// Time for which a message stays on the screen.
 const MESSAGE: Duration = Duration::from_secs(5);
-/// How long the screen may take to end after a signal: it may hang on a terminal that takes nothing.
+/// Time that the screen has to end after a signal: it may hang on a terminal that takes nothing.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What comes in.
+/// Input from the terminal and from the clock.
 enum Input {
     Key(KeyEvent),
     /// The size has changed.
@@ -41,7 +41,7 @@ enum Input {
     Gone(String),
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     // What is wrong from the start is said without taking the terminal over.
     let control = args.target.open()?;
     let (sender, inputs) = sync_channel(8);
@@ -198,7 +198,7 @@ impl Live {
         self.screen.draw(|frame| view::draw(frame, &scene))
     }
 
-    /// Whether that was the end.
+    /// Handles one input, and says whether that was the end.
     fn take(&mut self, input: Input) -> Done<bool> {
         match input {
             Input::Key(key) => return self.key(key),
@@ -276,7 +276,7 @@ impl Live {
         self.relist();
     }
 
-    /// What the lists say now, in the picture that stands.
+    /// Reads the lists again for the sources in the picture that stands.
     fn relist(&mut self) {
         for line in &mut self.picture.sources {
             let entry = self.control.listed(line.key.prefix).ok().flatten();

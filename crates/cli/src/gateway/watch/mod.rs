@@ -33,7 +33,7 @@ use view::theme::Theme;
 #[command(after_help = "Keys: arrows or j k select, d deny, a allow, f forget, s sort, p pause,
 tab next panel, ? help, q quit.
 Drop events are looked at, not taken: whoever logs them misses none.")]
-pub struct Args {
+pub(crate) struct Args {
     /// How often to look
     #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
     interval: Duration,
@@ -59,7 +59,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     Err(format!("`{text}` is out of range: from 100ms to 1h"))
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     if args.once || args.json {
         return report(args);
     }
@@ -118,7 +118,7 @@ fn text(picture: &Picture, sort: Sort) -> Done<String> {
     Ok(lines_of(terminal.backend()))
 }
 
-/// What is on a terminal that exists in memory only.
+/// Text on a terminal that exists in memory only.
 fn lines_of(backend: &TestBackend) -> String {
     let buffer = backend.buffer();
     let mut text = String::new();

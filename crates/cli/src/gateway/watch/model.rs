@@ -11,17 +11,17 @@ use serde::Serialize;
 
 use super::sample::Sample;
 
-/// How many rates of the past are kept: more than a terminal has columns.
+/// Number of past rates that are kept: more than a terminal has columns.
 const HISTORY: usize = 512;
-/// How many lines of drops are kept.
+/// Number of lines of drops that are kept.
 const EVENTS: usize = 200;
-/// How many sources a picture has. Nobody scrolls further; who wants to asks `sources`.
-pub const SOURCES: usize = 200;
+/// Most sources that a picture has. Nobody scrolls further; who wants to asks `sources`.
+pub(super) const SOURCES: usize = 200;
 
 /// What comes first among the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Sort {
+pub(super) enum Sort {
     /// Packets a second
     #[default]
     Packets,
@@ -35,9 +35,9 @@ pub enum Sort {
     Address,
 }
 
-/// What a source does.
+/// Rates and state of a source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SourceLine {
+pub(super) struct SourceLine {
     #[serde(skip)]
     pub key: SourceKey,
     pub source: String,
@@ -55,9 +55,9 @@ pub struct SourceLine {
     pub listed: Option<ListAction>,
 }
 
-/// How often packets are judged so.
+/// Rate of packets that are judged with one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ReasonLine {
+pub(super) struct ReasonLine {
     pub reason: Reason,
     pub packets_per_s: f64,
     /// Of all packets now.
@@ -68,7 +68,7 @@ pub struct ReasonLine {
 
 /// Drops of one address for one reason: how many were heard of, and the latest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct EventLine {
+pub(super) struct EventLine {
     pub age_s: f64,
     pub heard: u64,
     #[serde(flatten)]
@@ -77,7 +77,7 @@ pub struct EventLine {
 
 /// A server that feeds the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ServerLine {
+pub(super) struct ServerLine {
     pub name: String,
     pub connections: u64,
     pub alive: bool,
@@ -86,14 +86,14 @@ pub struct ServerLine {
 
 /// Everything there is to see.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Picture {
+pub(super) struct Picture {
     pub name: String,
     pub program_id: u32,
     pub uptime_s: f64,
     pub dry_run: bool,
-    /// Where it is attached: `eth0 native`.
+    /// Interfaces that the gateway is attached to: `eth0 native`.
     pub interfaces: Vec<String>,
-    /// What it protects: name, addresses and limits.
+    /// Services that the gateway protects: name, addresses and limits.
     pub services: Vec<String>,
     pub servers: Vec<ServerLine>,
     /// Whether there were two samples, so that there are rates.
@@ -110,20 +110,20 @@ pub struct Picture {
     pub reasons: Vec<ReasonLine>,
     pub sort: Sort,
     pub sources: Vec<SourceLine>,
-    /// How many sources there are in all.
+    /// Number of sources in all.
     pub sources_total: usize,
     /// The latest first.
     pub events: Vec<EventLine>,
-    /// How long the last sample took to read.
+    /// Seconds that reading the last sample took.
     pub read_s: f64,
 }
 
-/// What a source had sent before: since when, packets, bytes, drops.
+/// Earlier counts of a source: time since when, packets, bytes, drops.
 type Before = (u64, u64, u64, u64);
 
-/// What is remembered of earlier samples.
+/// State that is kept of earlier samples.
 #[derive(Default)]
-pub struct Model {
+pub(super) struct Model {
     last: Option<Sample>,
     /// Seconds between the last two samples.
     elapsed: Option<f64>,
@@ -133,13 +133,13 @@ pub struct Model {
     rates: Vec<[f64; 3]>,
     passed: VecDeque<f64>,
     dropped: VecDeque<f64>,
-    /// How many of a kind, and the latest; the latest first.
+    /// Drops by kind: their number and the latest one; the latest first.
     events: VecDeque<(u64, Event)>,
 }
 
 impl Model {
     /// Takes in the next sample.
-    pub fn push(&mut self, mut sample: Sample) {
+    pub(super) fn push(&mut self, mut sample: Sample) {
         let program = |sample: &Sample| sample.overview.program_id;
         if self.last.as_ref().is_some_and(|last| program(last) != program(&sample)) {
             // Another gateway: nothing of the last one compares with it but the curve so far.
@@ -230,7 +230,7 @@ impl Model {
     }
 
     /// The picture of the last sample.
-    pub fn picture(&self, sort: Sort) -> Picture {
+    pub(super) fn picture(&self, sort: Sort) -> Picture {
         let Some(last) = &self.last else { return Picture::default() };
         let rate_of = |history: &VecDeque<f64>| match self.elapsed {
             Some(_) => history.back().copied().unwrap_or(0.0),
@@ -345,12 +345,12 @@ impl Sort {
         [Sort::Packets, Sort::Drops, Sort::Bytes, Sort::Connections, Sort::Address];
 
     /// The order after this one.
-    pub fn next(self) -> Sort {
+    pub(super) fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Sort::ALL[(at + 1) % Sort::ALL.len()]
     }
 
-    pub fn label(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Sort::Packets => "packets/s",
             Sort::Drops => "drops/s",
@@ -362,8 +362,8 @@ impl Sort {
 }
 
 impl SourceLine {
-    /// What will happen to its next connection, in a word.
-    pub fn state(&self) -> &'static str {
+    /// Treatment that the source's next connection will get, in a word.
+    pub(super) fn state(&self) -> &'static str {
         match self.listed {
             Some(ListAction::Deny) => "denied",
             Some(ListAction::Allow) => "allowed",
@@ -373,7 +373,7 @@ impl SourceLine {
     }
 
     /// Connections and the quota.
-    pub fn held(&self) -> String {
+    pub(super) fn held(&self) -> String {
         match self.limit {
             0 => number::count(self.connections.into()),
             limit => format!("{} of {limit}", self.connections),

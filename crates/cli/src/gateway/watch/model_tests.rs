@@ -6,7 +6,7 @@ use super::super::sample::Sample;
 use super::*;
 
 /// A sample of a gateway with one service, at a second since boot.
-pub fn sample(at: u64) -> Sample {
+pub(crate) fn sample(at: u64) -> Sample {
     let service = ServiceConfig { name: "web".to_owned(), ..ServiceConfig::default() };
     let listen = vec!["443".parse().unwrap()];
     Sample {
@@ -32,13 +32,13 @@ pub fn sample(at: u64) -> Sample {
     }
 }
 
-pub fn counter(reason: Reason, packets: u64) -> CounterRow {
+pub(crate) fn counter(reason: Reason, packets: u64) -> CounterRow {
     let dropped = if reason.drops() { packets } else { 0 };
     let (service, bytes) = ("web".to_owned(), packets * 100);
     CounterRow { service, service_index: 0, reason, packets, bytes, dropped }
 }
 
-pub fn source(address: &str, since_ns: u64, packets: u64, drops: u64) -> SourceSample {
+pub(crate) fn source(address: &str, since_ns: u64, packets: u64, drops: u64) -> SourceSample {
     let key = SourceKey { prefix: address.parse().unwrap(), service: Some(0) };
     SourceSample {
         key,
@@ -52,7 +52,7 @@ pub fn source(address: &str, since_ns: u64, packets: u64, drops: u64) -> SourceS
     }
 }
 
-pub fn drop_of(from: &str, reason: Reason, at: u64) -> Event {
+pub(crate) fn drop_of(from: &str, reason: Reason, at: u64) -> Event {
     Event {
         time_ns: at * 1_000_000_000,
         ifindex: 2,

@@ -11,8 +11,8 @@ use nix::time::{ClockId, clock_gettime};
 use crate::failure::Done;
 
 /// A gateway at one moment.
-pub struct Sample {
-    /// When, on the kernel's monotonic clock, which events carry, too.
+pub(super) struct Sample {
+    /// Time of the sample, on the kernel's monotonic clock, which events carry, too.
     pub at: Duration,
     pub overview: Overview,
     pub interfaces: Vec<Interface>,
@@ -22,27 +22,27 @@ pub struct Sample {
     pub sources: Vec<SourceSample>,
     /// Drops since the last sample.
     pub events: Vec<Event>,
-    /// How long it took to read.
+    /// Time that reading the sample took.
     pub cost: Duration,
 }
 
 /// A gateway that is read again and again.
-pub struct Reader {
+pub(super) struct Reader {
     control: Control,
     events: Observer,
 }
 
 impl Reader {
-    pub fn new(control: Control) -> Done<Reader> {
+    pub(super) fn new(control: Control) -> Done<Reader> {
         Ok(Reader { events: control.observe()?, control })
     }
 
-    pub fn control(&self) -> &Control {
+    pub(super) fn control(&self) -> &Control {
         &self.control
     }
 
     /// Reads it; none once it has gone.
-    pub fn read(&mut self) -> Done<Option<Sample>> {
+    pub(super) fn read(&mut self) -> Done<Option<Sample>> {
         if !self.control.is_loaded()? {
             return Ok(None);
         }

@@ -15,17 +15,17 @@ use crate::failure::{Done, Failure};
 
 /// A terminal in raw mode, on its alternate screen. Given back when dropped, and before a panic is
 /// told of.
-pub struct Screen {
+pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 /// Whether there is a terminal to draw on and to take keys from.
-pub fn is_there() -> bool {
+pub(super) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
 /// Gives the terminal back. Harmless when it was not taken over.
-pub fn give_back() {
+pub(super) fn give_back() {
     // A terminal that has gone cannot be given back.
     let _ = disable_raw_mode();
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
@@ -33,7 +33,7 @@ pub fn give_back() {
 
 impl Screen {
     /// Takes the terminal over.
-    pub fn take() -> Done<Screen> {
+    pub(super) fn take() -> Done<Screen> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let tell = std::panic::take_hook();
@@ -57,13 +57,13 @@ impl Screen {
     }
 
     /// Takes it over again: another process has had it meanwhile.
-    pub fn take_again(&mut self) -> Done {
+    pub(super) fn take_again(&mut self) -> Done {
         give_back();
         self.take_over()
     }
 
     /// Gives it to the shell and stops this process until it is continued.
-    pub fn suspend(&mut self) -> Done {
+    pub(super) fn suspend(&mut self) -> Done {
         give_back();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)
             .map_err(failed)?;
@@ -72,13 +72,13 @@ impl Screen {
 
     /// Everything again from the start. (`Terminal::clear` would ask the terminal where its cursor is,
     /// and wait for an answer that some never give, and that the thread with the keys may take.)
-    pub fn redraw(&mut self) -> Done {
+    pub(super) fn redraw(&mut self) -> Done {
         execute!(io::stdout(), Clear(ClearType::All)).map_err(failed)?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?;
         Ok(())
     }
 
-    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Done {
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Done {
         self.terminal.draw(draw).map(drop).map_err(failed)
     }
 }

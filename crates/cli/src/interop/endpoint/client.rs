@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bytes::Buf as _;
-use equic_endpoint::quic::{ClientConfig, Connection, EarlyData, Endpoint, h3 as quic_h3};
+use equic_endpoint::http3 as quic_h3;
+use equic_quic::{ClientConfig, Connection, EarlyData, Endpoint};
 use equic_wire::VarInt;
 use tokio::task::JoinSet;
 
@@ -13,14 +14,14 @@ use crate::failure::{Done, Failure};
 
 /// H3_NO_ERROR (RFC 9114 s.8.1).
 const H3_NO_ERROR: u32 = 0x100;
-/// How long the last packets have to leave.
+/// Time that the last packets have to leave.
 const LEAVING: Duration = Duration::from_secs(3);
-/// What is loaded before the migration, in bytes.
+/// Bytes that are loaded before the migration.
 const FIRST: u64 = 100_000;
-/// How often it is seen whether keys may be updated, or how much is loaded.
+/// Time between two looks at whether keys may be updated, or at the bytes loaded.
 const LOOK: Duration = Duration::from_millis(5);
 
-pub async fn fetch(contract: &Contract) -> Done {
+pub(super) async fn fetch(contract: &Contract) -> Done {
     let first = contract.requests.first();
     let first = first.ok_or_else(|| Failure::usage("there are no REQUESTS"))?;
     let client = Client {

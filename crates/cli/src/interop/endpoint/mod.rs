@@ -13,7 +13,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
-use equic_endpoint::quic::QlogFolder;
+use equic_quic::QlogFolder;
 
 use crate::failure::{Done, Failure};
 use crate::quic::{flushed, qlog_folder};
@@ -22,7 +22,8 @@ use crate::signals::runtime;
 /// The longest request that a server reads, in bytes.
 const MAX_REQUEST: usize = 4096;
 
-/// What each end does. A client is told `transfer` where the server moves or the network misbehaves.
+/// Test cases that both ends do. A client is told `transfer` where the server moves or the network
+/// misbehaves.
 const BOTH: [&str; 11] = [
     "handshake",
     "transfer",
@@ -42,9 +43,9 @@ const SERVER: [&str; 1] = ["connectionmigration"];
 /// Be an endpoint of the QUIC Interop Runner: what to do is in ROLE, TESTCASE, REQUESTS and so on.
 /// Exit code 127: the test case is none of ours.
 #[derive(clap::Args)]
-pub struct Args {}
+pub(crate) struct Args {}
 
-/// What the environment says.
+/// Settings from the environment.
 struct Contract {
     testcase: String,
     requests: Vec<Request>,
@@ -52,7 +53,7 @@ struct Contract {
     downloads: PathBuf,
     certs: PathBuf,
     port: u16,
-    /// Where the server would rather be talked to.
+    /// Address that the server prefers to be talked to at; none: it has none.
     preferred: Option<SocketAddr>,
     qlog: Option<QlogFolder>,
 }
@@ -66,7 +67,7 @@ struct Request {
     path: String,
 }
 
-pub fn run(_: &Args) -> Done {
+pub(crate) fn run(_: &Args) -> Done {
     let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let folder = |name: &str, usual: &str| PathBuf::from(var(name).unwrap_or(usual.to_owned()));
     let server = match var("ROLE").as_deref() {

@@ -4,7 +4,8 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use equic_endpoint::quic::{Connection, Endpoint, Incoming, RecvStream, SendStream, h3 as quic_h3};
+use equic_endpoint::http3 as quic_h3;
+use equic_quic::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 
 use super::{Contract, MAX_REQUEST, tls};
 use crate::failure::{Done, Failure};
@@ -12,7 +13,7 @@ use crate::output;
 use crate::signals::Signals;
 
 /// Serves until a signal comes.
-pub async fn serve(contract: Contract) -> Done {
+pub(super) async fn serve(contract: Contract) -> Done {
     let mut signals = Signals::new()?;
     let config = Arc::new(tls::server(&contract)?);
     let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None).map_err(

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use equic_endpoint::quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
-use equic_transport::connection::PreferredAddresses;
-use equic_transport::endpoint::EndpointConfig;
+use equic_quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
+use equic_transport::{EndpointConfig, PreferredAddresses};
 use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
@@ -34,7 +33,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-pub fn settings(contract: &Contract) -> Done<Settings> {
+pub(super) fn settings(contract: &Contract) -> Done<Settings> {
     let endpoint = EndpointConfig::new(&aws_lc_rs::default_provider())?;
     Ok(Settings { qlog: contract.qlog.clone(), ..Settings::new(endpoint) })
 }
@@ -46,7 +45,7 @@ fn certificates(contract: &Contract, file: &str) -> Done<Vec<CertificateDer<'sta
     read.collect::<Result<_, _>>().map_err(wrong)
 }
 
-pub fn server(contract: &Contract) -> Done<ServerConfig> {
+pub(super) fn server(contract: &Contract) -> Done<ServerConfig> {
     let path = contract.certs.join("priv.key");
     let key = PrivateKeyDer::from_pem_file(&path)
         .map_err(|error| Failure::because(path.display(), error))?;
@@ -67,7 +66,7 @@ pub fn server(contract: &Contract) -> Done<ServerConfig> {
     Ok(ServerConfig { tls: Arc::new(tls), transport: transport(contract), preferred_addresses })
 }
 
-pub fn client(contract: &Contract) -> Done<ClientConfig> {
+pub(super) fn client(contract: &Contract) -> Done<ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in certificates(contract, "ca.pem")? {
         roots.add(certificate)?;

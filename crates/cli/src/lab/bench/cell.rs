@@ -16,16 +16,16 @@ use super::plan::{ATTACKER, Arm, BYSTANDER, CLIENT, Plan};
 use crate::failure::{Done, Failure};
 use crate::part::{Ended, PATIENCE, Part, Seat};
 
-/// How often the parts are listened to.
+/// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
 /// Packets at the target after which the flood is there.
 const ARRIVED: u64 = 1_000;
-/// How long it is there before the client comes: what a rate lets in at once is through by then.
+/// Time for which the flood is there before the client comes: what a rate lets in at once is through by then.
 const LEAD: Duration = Duration::from_secs(1);
 
-/// What one measurement came to.
+/// Results of one measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Cell {
+pub(super) struct Cell {
     pub round: usize,
     pub arm: Arm,
     /// Initials a second that were ordered; null is all that the CPU could send.
@@ -49,22 +49,22 @@ pub struct Cell {
     pub dropped: Option<u64>,
 }
 
-/// What stands between the flood and the server.
+/// Protection between the flood and the server.
 enum Guard {
     Nobody,
     Gateway(Part, Control),
     Nftables(Filter),
 }
 
-/// What every measurement needs.
-pub struct Stage<'a> {
+/// The lab and the plan that every measurement needs.
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a Plan,
 }
 
 impl Stage<'_> {
     /// Measures an arm once.
-    pub fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
+    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
         let seat = Seat { host: lab.server(), cpu: plan.server_cpu, nice: false };
@@ -183,7 +183,7 @@ fn received(host: &Namespace) -> Done<u64> {
     Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))
 }
 
-/// What a part said at its end, under this name.
+/// The value under this name in a part's last line.
 fn reported<T: serde::de::DeserializeOwned>(ended: &Ended, name: &str) -> Done<T> {
     let missing = || Failure::new(format!("a part ended without its {name} ({})", ended.status));
     let (_, done) = ended.event("done").ok_or_else(missing)?;

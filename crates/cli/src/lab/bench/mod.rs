@@ -37,7 +37,7 @@ const SCHEMA: &str = "equic.lab.bench/1";
 /// Measures what legitimate clients get under a flood: with the gateway, with nftables, with quotas in
 /// the server, and with nothing. Takes about ten minutes
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Where flood.json goes
     #[arg(long, value_name = "DIR", default_value = "out/bench-gateway")]
     out: PathBuf,
@@ -64,7 +64,7 @@ pub struct Args {
     markdown: bool,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
 
@@ -97,7 +97,7 @@ fn carry_out(args: &Args) -> Done {
     output::text(format_args!("{table}\n{}\n{}\n", show::aim(), report.machine))
 }
 
-/// What would fail after minutes should fail at once.
+/// Checks at once for what would make the benchmark fail after minutes.
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(

@@ -1,4 +1,5 @@
-//! What is compared, how long, how hard, and the command lines of the parts.
+//! Plan of the comparison: the arms, their length and the flood's strength, and the command lines
+//! of the parts.
 
 use equic_lab::nftables::Rules;
 use equic_lab::plan::IFNAME;
@@ -9,13 +10,13 @@ use super::Args;
 use crate::failure::{Done, Failure};
 use crate::part::allowed_cpus;
 
-/// Where the server listens.
+/// Port that the server listens at.
 const PORT: u16 = 443;
 /// The hosts of the lab beside the server.
-pub const CLIENT: usize = 0;
-pub const ATTACKER: usize = 1;
-pub const BYSTANDER: usize = 2;
-pub const HOSTS: usize = 3;
+pub(super) const CLIENT: usize = 0;
+pub(super) const ATTACKER: usize = 1;
+pub(super) const BYSTANDER: usize = 2;
+pub(super) const HOSTS: usize = 3;
 /// Addresses the attacker sends from.
 const SOURCES: u8 = 4;
 /// A prefix that every list denies and nobody has, so that the lists are looked at.
@@ -24,13 +25,13 @@ const DENIED: &str = "198.51.100.0/24";
 const RECEIVE_BUFFER: &str = "4MB";
 /// Different Initials of a flood.
 const POOL: usize = 4_096;
-/// How much longer a flood is told to go on than needed: it is stopped.
+/// Seconds that a flood is told to go on beyond what is needed: it is stopped.
 const SPARE: f64 = 60.0;
 
-/// Who protects the server.
+/// Protection of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arm {
+pub(super) enum Arm {
     /// The flood goes to somebody else: what the others are compared with.
     Elsewhere,
     /// eQUIC, attached in the driver.
@@ -44,10 +45,10 @@ pub enum Arm {
 }
 
 impl Arm {
-    pub const ALL: [Arm; 5] =
+    pub(super) const ALL: [Arm; 5] =
         [Arm::Elsewhere, Arm::Gateway, Arm::Nftables, Arm::UserSpace, Arm::Nothing];
 
-    pub fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Arm::Elsewhere => "flood elsewhere (baseline)",
             Arm::Gateway => "eQUIC gateway",
@@ -60,8 +61,8 @@ impl Arm {
 
 /// Everything that was chosen; part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Plan {
-    /// How often everything is measured.
+pub(super) struct Plan {
+    /// Number of rounds, in each of which everything is measured once.
     pub rounds: usize,
     /// Length of one measurement, seconds.
     pub seconds: f64,
@@ -90,7 +91,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(args: &Args) -> Done<Plan> {
+    pub(super) fn new(args: &Args) -> Done<Plan> {
         let cpus = allowed_cpus()?;
         let [server_cpu, flood_cpu, ..] = cpus[..] else {
             return Err(Failure::new(
@@ -121,12 +122,12 @@ impl Plan {
     }
 
     /// Measurements in all.
-    pub fn cells(&self) -> usize {
+    pub(super) fn cells(&self) -> usize {
         self.rounds * self.flood_pps.len() * Arm::ALL.len()
     }
 
     /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
-    pub fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
+    pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
         // As measured so far: what stands before the server is compared, not what it does itself.
@@ -149,7 +150,7 @@ impl Plan {
     }
 
     /// `equic gateway run`, called `name`.
-    pub fn gateway(&self, name: &str) -> Vec<String> {
+    pub(super) fn gateway(&self, name: &str) -> Vec<String> {
         let mut args = words(&["gateway", "run", "--json", "--mode", "native", "--name", name]);
         args.extend(words(&["--interface", IFNAME, "--port", &PORT.to_string()]));
         args.extend(words(&["--max-connections", &self.max_connections.to_string()]));
@@ -157,20 +158,20 @@ impl Plan {
         args
     }
 
-    /// What the gateway's deny list holds.
-    pub fn denied() -> Done<equic_gateway::IpNet> {
+    /// Prefix on the gateway's deny list.
+    pub(super) fn denied() -> Done<equic_gateway::IpNet> {
         equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
     }
 
     /// The nearest in nftables.
-    pub fn rules(&self) -> Done<Rules> {
+    pub(super) fn rules(&self) -> Done<Rules> {
         let deny = DENIED.parse().map_err(|error| Failure::because(DENIED, error))?;
         let (port, burst) = (PORT, self.initials_burst);
         Ok(Rules { port, initials_per_second: 1, burst, deny: vec![deny] })
     }
 
     /// `equic lab load well`: each connection is kept, and asks again when it has its answer.
-    pub fn client(&self, server: &Namespace, pin: &str) -> Vec<String> {
+    pub(super) fn client(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let url = format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request);
         let mut args = words(&["lab", "load", "well", &url, "--pin", pin, "--json"]);
         args.extend(words(&["--threads", "1", "--clients", &self.connections.to_string()]));
@@ -181,7 +182,7 @@ impl Plan {
     }
 
     /// `equic lab flood initial` at a host.
-    pub fn flood(
+    pub(super) fn flood(
         &self,
         from: &Namespace,
         to: &Namespace,

@@ -9,13 +9,13 @@ use super::cell::Cell;
 use super::plan::{Arm, Plan};
 
 /// At least so much of the baseline's requests is what the gateway is to leave.
-pub const AIM_THROUGHPUT: f64 = 0.99;
+pub(super) const AIM_THROUGHPUT: f64 = 0.99;
 /// At most so many times the baseline's 99th percentile.
-pub const AIM_P99: f64 = 1.1;
+pub(super) const AIM_P99: f64 = 1.1;
 
 /// `data` of schema equic.lab.bench/1.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Bench {
+pub(super) struct Bench {
     pub plan: Plan,
     /// One for each rate and arm.
     pub rows: Vec<Row>,
@@ -25,7 +25,7 @@ pub struct Bench {
 
 /// An arm under a flood of one rate, over all rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
+pub(super) struct Row {
     pub arm: Arm,
     /// Initials a second that were ordered; null is all that the CPU could send.
     pub flood_pps: Option<u64>,
@@ -46,13 +46,13 @@ pub struct Row {
 
 /// The median of a ratio over the rounds, and where it lies with 95 % confidence (bootstrap).
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Ratio {
+pub(super) struct Ratio {
     pub median: f64,
     pub interval: Interval,
 }
 
 impl Bench {
-    pub fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
+    pub(super) fn new(plan: Plan, cells: Vec<Cell>) -> Bench {
         let mut rng = SmallRng::seed_from_u64(plan.seed);
         let mut rows = Vec::new();
         for pps in &plan.flood_pps {

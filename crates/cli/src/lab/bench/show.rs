@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::plan::{Arm, Plan};
 use super::result::{AIM_P99, AIM_THROUGHPUT, Ratio, Row};
 
-pub fn table(rows: &[Row]) -> Table {
+pub(super) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         Column::text("flood"),
         Column::text("protected by"),
@@ -58,7 +58,7 @@ pub fn table(rows: &[Row]) -> Table {
 }
 
 /// The aim, in words.
-pub fn aim() -> String {
+pub(super) fn aim() -> String {
     format!(
         "aim for the gateway: at least {:.0} % of the baseline's requests, p99 at most {AIM_P99} times",
         100.0 * AIM_THROUGHPUT
@@ -76,10 +76,10 @@ fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
 }
 
 /// A bar on a terminal, nothing elsewhere.
-pub struct Progress(Option<ProgressBar>);
+pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    pub fn new(plan: &Plan) -> Progress {
+    pub(super) fn new(plan: &Plan) -> Progress {
         Progress(std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
             let bar = ProgressBar::with_draw_target(Some(plan.cells() as u64), target);
@@ -93,7 +93,7 @@ impl Progress {
         }))
     }
 
-    pub fn begin(&self, arm: Arm, pps: Option<u64>) {
+    pub(super) fn begin(&self, arm: Arm, pps: Option<u64>) {
         if let Some(bar) = &self.0 {
             let flood = pps
                 .map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"));
@@ -101,7 +101,7 @@ impl Progress {
         }
     }
 
-    pub fn done(&self) {
+    pub(super) fn done(&self) {
         if let Some(bar) = &self.0 {
             bar.inc(1);
         }

@@ -24,9 +24,9 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A request for each; the larger one is several packets of full size.
 const PATHS: [&str; 3] = ["/bytes/1", "/bytes/40000", "/health"];
 
-/// What all groups came to so far.
+/// Results of all groups so far.
 #[derive(Default)]
-pub struct Ledger {
+pub(super) struct Ledger {
     pub opened: AtomicU64,
     pub requests: AtomicU64,
     lost: Mutex<Vec<String>>,
@@ -34,7 +34,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Connections that ended without having been told to, each with why.
-    pub fn lost(&self) -> Vec<String> {
+    pub(super) fn lost(&self) -> Vec<String> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -44,20 +44,20 @@ impl Ledger {
 }
 
 /// The clients of one host of the lab.
-pub struct Fleet {
+pub(super) struct Fleet {
     runtime: Runtime,
     pub ledger: Arc<Ledger>,
 }
 
 /// Connections to one server from one address.
-pub struct Group {
+pub(super) struct Group {
     end: watch::Sender<bool>,
     open: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Fleet {
-    pub fn new(host: &Namespace, ledger: &Arc<Ledger>) -> Done<Fleet> {
+    pub(super) fn new(host: &Namespace, ledger: &Arc<Ledger>) -> Done<Fleet> {
         let inside = host.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -71,7 +71,7 @@ impl Fleet {
     }
 
     /// Opens connections, and keeps them until told otherwise.
-    pub fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Done<Group> {
+    pub(super) fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Done<Group> {
         let config = ClientConfig {
             trust: Trust::Insecure,
             bind: Some(SocketAddr::new(from, 0)),
@@ -98,7 +98,7 @@ impl Fleet {
     }
 
     /// Ends a group in order, its server being told, or before its server is killed.
-    pub fn close(&self, group: Group) -> Done {
+    pub(super) fn close(&self, group: Group) -> Done {
         group.end.send_replace(true);
         for task in group.tasks {
             self.runtime.block_on(task)?;
@@ -108,13 +108,13 @@ impl Fleet {
 }
 
 impl Group {
-    /// How many of its connections are open.
-    pub fn open(&self) -> u64 {
+    /// Number of the group's connections that are open.
+    pub(super) fn open(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }
 
     /// Waits until all are.
-    pub fn await_open(&self) -> Done {
+    pub(super) fn await_open(&self) -> Done {
         let deadline = Instant::now() + PATIENCE;
         while self.open() < self.tasks.len() as u64 {
             if Instant::now() > deadline {

@@ -39,13 +39,13 @@ const SCHEMA: &str = "equic.lab.soak/1";
 /// Sources of a flood of ten minutes; a shorter one has fewer.
 const SOURCES: u64 = 10_000_000;
 const SOURCES_IN: Duration = Duration::from_secs(600);
-/// How many times the duration the flood may take.
+/// Longest time that the flood may take, as a multiple of the duration.
 const LONGER: u32 = 4;
 /// Between two disturbances.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// Between two looks at memory.
 const TICK: Duration = Duration::from_secs(1);
-/// How long counts may take to agree when all is calm: packets are under way.
+/// Longest time until counts agree when all is calm: packets are under way.
 const SETTLE: Duration = Duration::from_secs(30);
 
 /// Lets loose on a gateway what can happen to one, and checks that nothing stays of it.
@@ -54,7 +54,7 @@ const SETTLE: Duration = Duration::from_secs(30);
     after_help = "Exit code 1 when a check fails. On a busy machine it goes on, up to four times as
 long, until the flood came from as many sources as it should."
 )]
-pub struct Args {
+pub(crate) struct Args {
     /// How long, at least 20s and at most an hour
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m")]
     duration: Duration,
@@ -71,11 +71,11 @@ pub struct Args {
 struct Check {
     name: String,
     passed: bool,
-    /// What was found.
+    /// Description of what was found.
     found: String,
 }
 
-/// What a soak came to.
+/// Result of a soak.
 #[derive(Serialize)]
 struct Outcome {
     passed: bool,
@@ -91,7 +91,7 @@ struct Outcome {
     series: Vec<Series>,
 }
 
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
         return Err(Failure::usage("--duration has to be from 20s to 1h"));
     }
@@ -299,7 +299,7 @@ fn end(mut stage: Stage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Done {
     Ok(())
 }
 
-/// Whether all ledgers together, and all sources together, hold `truth` connections.
+/// Checks that all ledgers together, and all sources together, hold `truth` connections.
 fn agree(stage: &Stage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Done {
     let deadline = Instant::now() + SETTLE;
     loop {

@@ -14,17 +14,17 @@ use crate::failure::{Done, Failure};
 const GRACE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What bpftool calls the kinds, and what /proc/PID/fdinfo calls their ids.
+/// Names of the kinds in bpftool, and of their ids in /proc/PID/fdinfo.
 const KINDS: [(&str, &str); 3] = [("prog", "prog_id"), ("map", "map_id"), ("link", "link_id")];
 
 /// A kind and an id. The kernel counts up: a number does not come back.
-pub type Object = (&'static str, u64);
+pub(super) type Object = (&'static str, u64);
 
 /// Everything there is, each with a name.
-pub struct Objects(BTreeMap<Object, String>);
+pub(super) struct Objects(BTreeMap<Object, String>);
 
 impl Objects {
-    pub fn now() -> Done<Objects> {
+    pub(super) fn now() -> Done<Objects> {
         let mut all = BTreeMap::new();
         for (kind, _) in KINDS {
             for row in bpftool(&[kind, "show"])? {
@@ -38,7 +38,7 @@ impl Objects {
 
     /// What is there now, was not in `self`, and is not in the hands of a process that is not ours:
     /// waits for it to go.
-    pub fn left_over(&self) -> Done<Vec<String>> {
+    pub(super) fn left_over(&self) -> Done<Vec<String>> {
         let deadline = Instant::now() + GRACE;
         loop {
             let foreign = held()?;
@@ -58,14 +58,14 @@ impl Objects {
 }
 
 /// The maps of a program.
-pub fn maps_of(program: u64) -> Done<Vec<u64>> {
+pub(super) fn maps_of(program: u64) -> Done<Vec<u64>> {
     let rows = bpftool(&["prog", "show", "id", &program.to_string()])?;
     let ids = rows.first().and_then(|row| row["map_ids"].as_array()).cloned().unwrap_or_default();
     Ok(ids.iter().filter_map(Value::as_u64).collect())
 }
 
 /// Kernel memory of some maps, bytes.
-pub fn memory_of(maps: &[u64]) -> Done<u64> {
+pub(super) fn memory_of(maps: &[u64]) -> Done<u64> {
     let rows = bpftool(&["map", "show"])?;
     let of = |row: &Value| row["id"].as_u64().is_some_and(|id| maps.contains(&id));
     Ok(rows.iter().filter(|row| of(row)).filter_map(|row| row["bytes_memlock"].as_u64()).sum())

@@ -1,5 +1,5 @@
-//! Who is on stage, and what happens to them: servers die, gateways come and go, limits and lists
-//! change, the interface goes down and gets another MTU, and a flood fills the tables all the while.
+//! The parts on stage, and their fates: servers die, gateways come and go, limits and lists change,
+//! the interface goes down and gets another MTU, and a flood fills the tables all the while.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::failure::{Done, Failure};
 use crate::part::{Part, Seat};
 
 /// Ports of the servers; the first one's is never killed.
-pub const PORTS: [u16; 3] = [443, 444, 445];
+pub(super) const PORTS: [u16; 3] = [443, 444, 445];
 /// Connections of each group of clients.
-pub const EACH: usize = 6;
-/// How long the interface is down at a time.
+pub(super) const EACH: usize = 6;
+/// Time for which the interface is down each time.
 const DOWN: Duration = Duration::from_millis(300);
 /// The second gateway's interface.
 const SECOND: &str = "soak1";
-/// Where the flood claims to come from: every packet from another /64 (of 2^32 at random: among ten
+/// Source addresses that the flood claims: every packet another /64 (of 2^32 at random: among ten
 /// million one in a thousand comes twice), and some addresses that meet again.
 const SPOOFED6: &str = "2001:db8::/32";
 const SPOOFED4: &str = "198.18.0.0/21";
-/// What is changed live, in turn. None may hurt who is in.
+/// Settings that are changed live, in turn. None may hurt the connections that are open.
 const SETTINGS: [(&str, &str); 8] = [
     ("max_connections", "8"),
     ("new_per_source", "5/s burst 10"),
@@ -39,9 +39,9 @@ const SETTINGS: [(&str, &str); 8] = [
     ("packets_per_source", "off"),
 ];
 
-/// How often each thing happened.
+/// Number of times that each thing happened.
 #[derive(Clone, Copy, Default, Serialize)]
-pub struct Churn {
+pub(super) struct Churn {
     pub servers_killed: u32,
     pub gateways_started: u32,
     pub gateways_killed: u32,
@@ -52,13 +52,13 @@ pub struct Churn {
 }
 
 /// A server process and its clients' connections.
-pub struct Server {
+pub(super) struct Server {
     pub part: Part,
     pub port: u16,
     pub groups: Vec<Group>,
 }
 
-pub struct Stage<'a> {
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub gateway: Part,
     pub control: Control,
@@ -71,15 +71,15 @@ pub struct Stage<'a> {
     restless: Fleet,
     cpus: Vec<usize>,
     moves: usize,
-    /// How many the flood claims to come from.
+    /// Number of source addresses that the flood claims to come from.
     sources: u64,
     pub churn: Churn,
-    /// What the kernel forgets of the server's network when an interface goes down.
+    /// Settings of the server's network that the kernel forgets when an interface goes down.
     network: String,
 }
 
 impl<'a> Stage<'a> {
-    pub fn prepare(
+    pub(super) fn prepare(
         lab: &'a Lab,
         steady: Fleet,
         restless: Fleet,
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
 
     /// Floods from so many spoofed sources in so many seconds, or `longest` if need be, and from some
     /// that meet again.
-    pub fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
+    pub(super) fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
         let host = self.lab.client(2);
         let server = self.lab.server();
         self.sources = sources;
@@ -203,7 +203,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Everybody who should be there is.
-    pub fn look(&mut self) -> Done {
+    pub(super) fn look(&mut self) -> Done {
         self.gateway.look(false)?;
         self.servers.iter_mut().try_for_each(|server| server.part.look(false))?;
         self.second.iter_mut().try_for_each(|second| second.look(false))?;
@@ -211,7 +211,7 @@ impl<'a> Stage<'a> {
     }
 
     /// One more thing happens.
-    pub fn disturb(&mut self) -> Done {
+    pub(super) fn disturb(&mut self) -> Done {
         let host = self.lab.server().clone();
         let round = self.moves / 7;
         match self.moves % 7 {
@@ -290,14 +290,14 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Whether the first flood has sent all it was to send.
-    pub fn flooded(&self) -> Done<bool> {
+    /// Whether the first flood has sent all of its packets.
+    pub(super) fn flooded(&self) -> Done<bool> {
         let sent = self.control.tallies()?.sources_created;
         Ok(sent >= self.sources)
     }
 
     /// No more floods, no second gateway, and the settings of the beginning.
-    pub fn calm(&mut self) -> Done {
+    pub(super) fn calm(&mut self) -> Done {
         self.floods.iter().for_each(Part::stop);
         for flood in self.floods.drain(..) {
             flood.finish()?;
@@ -310,7 +310,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Ends all connections, the servers being told.
-    pub fn close_clients(&mut self) -> Done {
+    pub(super) fn close_clients(&mut self) -> Done {
         for server in &mut self.servers {
             let fleet = if server.port == PORTS[0] { &self.steady } else { &self.restless };
             for group in server.groups.drain(..) {
@@ -321,12 +321,12 @@ impl<'a> Stage<'a> {
     }
 
     /// Connections that clients hold open now.
-    pub fn open(&self) -> u64 {
+    pub(super) fn open(&self) -> u64 {
         self.servers.iter().flat_map(|server| &server.groups).map(Group::open).sum()
     }
 
     /// Ends servers and gateway in order. For each server its id and what it said.
-    pub fn end(self) -> Done<Vec<(u32, Value)>> {
+    pub(super) fn end(self) -> Done<Vec<(u32, Value)>> {
         let mut said = Vec::new();
         for server in self.servers {
             let pid = server.part.pid();

@@ -1,10 +1,10 @@
-//! What must stay flat: samples over time, and whether they grow.
+//! Figures that must stay flat: samples over time, and whether they grow.
 
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// What of a run is left out at its start: caches fill, allocators take what they will need.
+/// Part of a run that is left out at its start: caches fill, allocators take what they will need.
 const WARM_UP: f64 = 0.4;
 /// And at least so many seconds: handshakes that never go on are kept for 10.
 const WARM_UP_SECONDS: f64 = 15.0;
@@ -17,26 +17,26 @@ const ALLOWED_DESCRIPTORS: f64 = 2.0;
 /// A slope needs some points.
 const FEWEST: usize = 6;
 
-/// What a series counts.
+/// Unit of the values in a series.
 #[derive(Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub(super) enum Unit {
     Bytes,
     Descriptors,
 }
 
 /// A quantity over time.
 #[derive(Serialize)]
-pub struct Series {
+pub(super) struct Series {
     pub name: String,
     pub unit: Unit,
     /// Seconds since the start, and the value then.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What came of a series.
+/// Growth of a series.
 #[derive(Clone, Debug, Serialize)]
-pub struct Trend {
+pub(super) struct Trend {
     /// Points behind the warm-up.
     pub points: usize,
     pub median: f64,
@@ -47,17 +47,17 @@ pub struct Trend {
 }
 
 impl Series {
-    pub fn new(name: impl Into<String>, unit: Unit) -> Series {
+    pub(super) fn new(name: impl Into<String>, unit: Unit) -> Series {
         Series { name: name.into(), unit, points: Vec::new() }
     }
 
-    pub fn push(&mut self, seconds: f64, value: u64) {
+    pub(super) fn push(&mut self, seconds: f64, value: u64) {
         self.points.push((seconds, value as f64));
     }
 
-    /// Whether it grows: by the median of the slopes between all pairs of points (Theil 1950, Sen
-    /// 1968), which single outliers do not move.
-    pub fn trend(&self) -> Trend {
+    /// Growth of the series: by the median of the slopes between all pairs of points (Theil 1950,
+    /// Sen 1968), which single outliers do not move.
+    pub(super) fn trend(&self) -> Trend {
         let end = self.points.last().map_or(0.0, |(at, _)| *at);
         let begin = (end * WARM_UP).max(WARM_UP_SECONDS);
         let kept: Vec<(f64, f64)> =
@@ -88,7 +88,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Resident memory of a process, bytes.
-pub fn resident(pid: u32) -> Done<u64> {
+pub(super) fn resident(pid: u32) -> Done<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path)?;
     text.lines()
@@ -99,7 +99,7 @@ pub fn resident(pid: u32) -> Done<u64> {
 }
 
 /// Open descriptors of a process.
-pub fn descriptors(pid: u32) -> Done<u64> {
+pub(super) fn descriptors(pid: u32) -> Done<u64> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
 }
 

@@ -16,9 +16,9 @@ use super::result::{Block, Gateway};
 use crate::failure::{Done, Failure};
 use crate::part::{Part, Seat, now};
 
-/// How often the parts are listened to.
+/// Time between two looks at the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often the server is looked at, in seconds.
+/// Seconds between two readings of the server's counters.
 const TICK: f64 = 0.1;
 /// A run that takes longer than expected by this factor, and [`SPARE`], hangs.
 const FACTOR: f64 = 20.0;
@@ -27,13 +27,13 @@ const SPARE: f64 = 120.0;
 /// The server is quiet when it uses less than this share of its CPU.
 const QUIET: f64 = 0.02;
 
-/// What one run came to, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
-pub struct Take {
-    /// When the sequential clients were started.
+/// Raw records of one run, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+pub(super) struct Take {
+    /// Time at which the sequential clients were started.
     pub begun: f64,
-    /// When the parallel clients were.
+    /// Time at which the parallel clients were started.
     pub attacked: f64,
-    /// When all were done.
+    /// Time at which all clients were done.
     pub over: f64,
     /// Requests of each sequential client.
     pub sequential: Vec<Vec<Sample>>,
@@ -41,34 +41,34 @@ pub struct Take {
     pub parallel: Vec<Sample>,
     /// The server along the way.
     pub looks: Vec<Look>,
-    /// Its system calls.
+    /// System calls of the server, by name.
     pub syscalls: BTreeMap<String, Calls>,
-    /// What it counted itself.
+    /// The server's own counts.
     pub server: Value,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Why it could not be measured.
+    /// Reason that the cost of a block could not be measured; none if it was.
     pub block_missing: Option<String>,
-    /// What others did, per cent of the machine.
+    /// CPU time of other processes, per cent of the machine.
     pub foreign_percent: f64,
 }
 
 /// The server at one time.
-pub struct Look {
+pub(super) struct Look {
     pub at: f64,
     pub cpu_s: f64,
     pub memory: Memory,
 }
 
-/// What every run needs.
-pub struct Stage<'a> {
+/// The lab, the plan and the progress bar that every run needs.
+pub(super) struct Stage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a Plan,
     pub progress: &'a Progress,
 }
 
 /// Everybody who is on stage.
-pub struct Cast {
+pub(super) struct Cast {
     pub gateway: Option<(Part, Control, bool)>,
     pub server: Part,
     /// Fingerprint of its certificate.
@@ -79,7 +79,7 @@ pub struct Cast {
 
 impl Stage<'_> {
     /// Plays a run from the start of its server to its end.
-    pub fn play(&self, arm: Arm) -> Done<Take> {
+    pub(super) fn play(&self, arm: Arm) -> Done<Take> {
         let before = Machine::look()?;
         let mut cast = self.prepare(arm)?;
         let counter = SyscallCounter::start(cast.server.pid())?;
@@ -100,8 +100,8 @@ impl Stage<'_> {
         Ok(take)
     }
 
-    /// How long sequential clients take for their requests when nobody attacks, in seconds.
-    pub fn calm(&self) -> Done<f64> {
+    /// Time that sequential clients take for their requests when nobody attacks, in seconds.
+    pub(super) fn calm(&self) -> Done<f64> {
         let mut cast = self.prepare(Arm::None)?;
         let requests = self.plan.probe_requests();
         let begun = now()?;
@@ -124,7 +124,7 @@ impl Stage<'_> {
         Ok(seconds * f64::from(self.plan.requests_per_client) / f64::from(requests))
     }
 
-    pub fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
+    pub(super) fn seat<'b>(&self, host: &'b Namespace) -> Seat<'b> {
         Seat { host, cpu: self.plan.other_cpu, nice: false }
     }
 

@@ -1,4 +1,4 @@
-//! What it costs to turn an attempt away.
+//! Cost of turning an attempt away.
 //!
 //! Two figures. The decision alone: the XDP program under BPF_PROG_TEST_RUN, the server's admission
 //! in a loop ([`decisions`]). And all that an attempt costs the machine that is protected, on the
@@ -29,17 +29,17 @@ use crate::part::{PATIENCE, Part};
 use crate::signals::runtime;
 
 /// Clients of the lab beside those of the paper: the one this is measured with.
-pub const EXTRA: usize = 1;
+pub(super) const EXTRA: usize = 1;
 /// Repetitions of a decision's measurement, and decisions in each.
 const ROUNDS: usize = 20;
 const REPEAT: u32 = 50_000;
 /// Less of the flood than this turned away: it was not what was measured.
 const SHARE: f64 = 0.9;
-/// How long a connection over the quota may live: far longer than any does.
+/// Longest life of a connection over the quota: far longer than any lives.
 const CLOSED: Duration = Duration::from_secs(1);
 
 /// Nanoseconds of a decision against a source over its quota, for each arm that decides.
-pub fn decisions() -> Done<Vec<Decision>> {
+pub(super) fn decisions() -> Done<Vec<Decision>> {
     let source: SocketAddr = "198.51.100.7:50000".parse()?;
     let quota = UserSpaceQuota::new(QuotaConfig {
         max_connections: super::plan::QUOTA,
@@ -130,7 +130,7 @@ fn initial() -> Vec<u8> {
 ///
 /// # Errors
 /// Also when the quota could not be held, or too little was turned away.
-pub fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
+pub(super) fn measure(stage: &Stage<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
     let host = stage.lab.client(SEQUENTIAL + PARALLEL);
     let holder = Holder::start(host, stage.plan, stage.lab.server(), &cast.pin, holders(arm))?;
     let before = Counters::look(stage, cast)?;
@@ -193,7 +193,7 @@ impl Counters {
 
 /// A client that holds its quota, in a thread inside its namespace. It lets go when dropped.
 struct Holder {
-    /// How long to try in vain, and where to say how often that was.
+    /// Orders for attempts in vain: the time to try for, and a channel for the number of attempts.
     orders: Option<Sender<(Duration, Sender<Done<u64>>)>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }

@@ -10,15 +10,15 @@ use super::result::{Experiment, Run};
 
 /// A median over runs with its 95 % interval (bootstrap).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Estimate {
+pub(super) struct Estimate {
     pub median: f64,
     pub interval: Interval,
-    /// How many values it is made of.
+    /// Number of values that the estimate is made of.
     pub count: usize,
 }
 
 /// Of some values; the seed makes it the same every time.
-pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
+pub(super) fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let sample = Sample::from(values);
     let mut rng = StdRng::seed_from_u64(seed);
     let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::median)?;
@@ -31,10 +31,10 @@ fn percentile(values: &[f64], p: f64) -> Option<f64> {
 }
 
 /// One figure of a run.
-pub type Metric = fn(&Run) -> Option<f64>;
+pub(super) type Metric = fn(&Run) -> Option<f64>;
 
-/// What is measured, in what unit: the rows of the table of all arms.
-pub struct Measured {
+/// A metric, with its name and unit: a row of the table of all arms.
+pub(super) struct Measured {
     pub name: &'static str,
     pub unit: &'static str,
     pub of: Metric,
@@ -46,7 +46,7 @@ fn syscalls(run: &Run) -> equic_lab::measure::Calls {
 }
 
 /// The rows of the table of all arms.
-pub const MEASURED: [Measured; 18] = [
+pub(super) const MEASURED: [Measured; 18] = [
     Measured {
         name: "requests/s, whole experiment, harmonic mean",
         unit: "/s",
@@ -132,7 +132,7 @@ pub const MEASURED: [Measured; 18] = [
 ];
 
 /// A claim of the paper: user space against kernel.
-pub struct Claim {
+pub(super) struct Claim {
     pub name: &'static str,
     /// As the paper writes it.
     pub paper: &'static str,
@@ -141,8 +141,8 @@ pub struct Claim {
     pub of: Of,
 }
 
-/// Where a claim's figure comes from.
-pub enum Of {
+/// Source of a claim's figure.
+pub(super) enum Of {
     Runs(Metric),
     /// Time to recover, some runs never do.
     Recovery,
@@ -152,7 +152,7 @@ pub enum Of {
 
 /// The paper's claims in its order. Its "18 % faster" counts from the experiment's beginning; from the
 /// attack's it is 17 units of its figure 3 instead of 22.
-pub const CLAIMS: [Claim; 14] = [
+pub(super) const CLAIMS: [Claim; 14] = [
     Claim {
         name: "Throughput, harmonic mean (figure 4)",
         paper: "+30.9 %",
@@ -240,39 +240,39 @@ pub const CLAIMS: [Claim; 14] = [
 ];
 
 /// Two arms that are compared: quota in user space, quota in the kernel.
-pub const PAIRS: [(&str, Arm, Arm); 2] = [
+pub(super) const PAIRS: [(&str, Arm, Arm); 2] = [
     ("as published", Arm::UserLate, Arm::KernelStrict),
     ("each at its best", Arm::UserEarly, Arm::KernelNew),
 ];
 
 impl Experiment {
     /// The runs of an arm, by round.
-    pub fn of(&self, arm: Arm) -> Vec<&Run> {
+    pub(super) fn of(&self, arm: Arm) -> Vec<&Run> {
         let mut runs: Vec<&Run> = self.runs.iter().filter(|run| run.arm == arm).collect();
         runs.sort_by_key(|run| run.round);
         runs
     }
 
     /// A figure over the runs of an arm.
-    pub fn figure(&self, arm: Arm, metric: Metric) -> Option<Estimate> {
+    pub(super) fn figure(&self, arm: Arm, metric: Metric) -> Option<Estimate> {
         let values: Vec<f64> = self.of(arm).into_iter().filter_map(metric).collect();
         estimate(&values, self.plan.seed)
     }
 
     /// Median time to recover; none if most runs did not.
-    pub fn recovery(&self, arm: Arm) -> Option<f64> {
+    pub(super) fn recovery(&self, arm: Arm) -> Option<f64> {
         let times: Vec<_> = self.of(arm).iter().map(|run| run.legitimate.recovery_s).collect();
         median_with_never(&times)
     }
 
     /// Nanoseconds of the decision alone.
-    pub fn decision(&self, arm: Arm) -> Option<Estimate> {
+    pub(super) fn decision(&self, arm: Arm) -> Option<Estimate> {
         let found = self.decisions.iter().find(|decision| decision.arm == arm)?;
         estimate(&found.nanoseconds, self.plan.seed)
     }
 
-    /// How a claim's figure changes from one arm to the other: median of the rounds' changes.
-    pub fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
+    /// Change of a claim's figure from one arm to the other: median of the rounds' changes.
+    pub(super) fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
         let seed = self.plan.seed;
         let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
             let (old, new) = (self.of(from), self.of(to));
@@ -296,9 +296,9 @@ impl Experiment {
 /// An interval of fewer values than this says nothing.
 const FEWEST: usize = 5;
 
-/// What a change says of a claim.
+/// Verdict on a claim by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// It was measured too few times.
     TooFew,
     /// The same direction, and the paper's size is within the interval.
@@ -315,7 +315,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Of a change that was measured, against the paper's.
-    pub fn of(paper: f64, ours: &Estimate) -> Verdict {
+    pub(super) fn of(paper: f64, ours: &Estimate) -> Verdict {
         let Interval { low, high } = ours.interval;
         // Everything as if the paper claimed a rise.
         let (paper, low, high) =
@@ -335,7 +335,7 @@ impl Verdict {
         }
     }
 
-    pub fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         match self {
             Verdict::TooFew => "has too few rounds to be judged",
             Verdict::Holds => "holds, in size too",

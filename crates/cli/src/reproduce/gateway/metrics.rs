@@ -5,20 +5,20 @@
 use equic_report::stats::Sample;
 use equic_report::timeline;
 
-/// What a rate has to come back to, as a part of what it was before the attack, to count as recovered.
-pub const RECOVERED: f64 = 0.9;
-/// For how many windows in a row.
-pub const STEADY: usize = 3;
+/// Part of the rate before the attack that the rate has to come back to, to count as recovered.
+pub(super) const RECOVERED: f64 = 0.9;
+/// Number of windows in a row for which the rate has to stay there.
+pub(super) const STEADY: usize = 3;
 
 /// Rates in whole windows from `start`; events after the last whole window before `end` are left out.
-pub fn windows(events: &[f64], start: f64, end: f64, width: f64) -> Vec<(f64, f64)> {
+pub(super) fn windows(events: &[f64], start: f64, end: f64, width: f64) -> Vec<(f64, f64)> {
     // A hair more, so that rounding does not lose a whole window.
     let whole = start + ((end - start) / width + 1e-9).floor() * width;
     timeline::rate(events, start, whole, width).unwrap_or_default()
 }
 
 /// The windows that lie within `from` and `to` as a whole.
-pub fn within(windows: &[(f64, f64)], width: f64, from: f64, to: f64) -> Vec<f64> {
+pub(super) fn within(windows: &[(f64, f64)], width: f64, from: f64, to: f64) -> Vec<f64> {
     let half = width / 2.0 - 1e-9;
     let inside = |&&(at, _): &&(f64, f64)| at - half >= from && at + half <= to;
     windows.iter().filter(inside).map(|window| window.1).collect()
@@ -26,16 +26,16 @@ pub fn within(windows: &[(f64, f64)], width: f64, from: f64, to: f64) -> Vec<f64
 
 /// The harmonic mean as the paper takes it, over rates in windows. A window without any makes it 0,
 /// which is its limit; none without windows.
-pub fn harmonic_mean(rates: &[f64]) -> Option<f64> {
+pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     if rates.contains(&0.0) {
         return Some(0.0);
     }
     Sample::from(rates).harmonic_mean()
 }
 
-/// How the rate took the attack.
+/// The rate before an attack and its recovery.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Recovery {
+pub(super) struct Recovery {
     /// The median of the windows before the attack.
     pub before: f64,
     /// From the attack's beginning to the beginning of the first of [`STEADY`] windows in a row at
@@ -46,7 +46,7 @@ pub struct Recovery {
 /// When the rate had recovered from an attack that began at `attack`. The first window is left out
 /// if there are others before the attack: the clients were starting. None if there is no window
 /// before the attack.
-pub fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Option<Recovery> {
+pub(super) fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Option<Recovery> {
     let half = width / 2.0;
     let calm = windows.iter().filter(|(at, _)| at + half <= attack + 1e-9).count();
     let skipped = usize::from(calm > 1);
@@ -62,7 +62,7 @@ pub fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Option<Recov
 
 /// The median where some values never came (none): those are later than all others. None if the
 /// median itself is one that never came, or there is no value.
-pub fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
+pub(super) fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::INFINITY)).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
@@ -70,7 +70,7 @@ pub fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
 }
 
 /// `(new - old) / old`, of pairs that were measured in the same round.
-pub fn changes(pairs: impl IntoIterator<Item = (Option<f64>, Option<f64>)>) -> Vec<f64> {
+pub(super) fn changes(pairs: impl IntoIterator<Item = (Option<f64>, Option<f64>)>) -> Vec<f64> {
     let change = |(old, new): (Option<f64>, Option<f64>)| {
         let (old, new) = (old?, new?);
         let change = (new - old) / old;

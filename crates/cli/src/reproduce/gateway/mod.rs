@@ -48,7 +48,7 @@ const SCHEMA: &str = "equic.reproduce.gateway/1";
 /// Does the gateway paper's experiment again, and compares. With five runs an arm it takes about
 /// twelve minutes.
 #[derive(clap::Args, Default)]
-pub struct Args {
+pub(crate) struct Args {
     /// Where result.json, the plots and the raw samples go
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-gateway")]
     out: PathBuf,
@@ -79,7 +79,7 @@ pub struct Args {
 }
 
 /// Carries one out.
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     if let Some(stored) = &args.plot_only {
         check_fonts()?;
         super::make_folder(&args.out)?;

@@ -1,4 +1,4 @@
-//! What the experiment does: the arms, how much, when, and the command lines of its parts.
+//! Plan of the experiment: the arms, their sizes and times, and the command lines of its parts.
 //!
 //! The paper's experiment took more than two minutes, for its machine answered some tens of requests a
 //! second. Where the sequential clients would be done before the attack begins, all of its times are
@@ -14,20 +14,20 @@ use crate::failure::Done;
 use crate::part::allowed_cpus;
 
 /// Clients that make one request after the other, one source address each.
-pub const SEQUENTIAL: usize = 4;
+pub(super) const SEQUENTIAL: usize = 4;
 /// Clients that make many at once: the attackers.
-pub const PARALLEL: usize = 4;
-/// Where the server listens.
-pub const PORT: u16 = 443;
+pub(super) const PARALLEL: usize = 4;
+/// Port that the server listens at.
+pub(super) const PORT: u16 = 443;
 /// Simultaneous connections of a source: the paper's quota.
-pub const QUOTA: u32 = 5;
+pub(super) const QUOTA: u32 = 5;
 
 /// Requests of each client in the paper.
 const REQUESTS: u32 = 1000;
 /// The same for a look.
 const QUICK_REQUESTS: u32 = 200;
-/// How long the sequential clients shall be at work without an attack, at least, in seconds: windows
-/// hold enough requests then, and no timeout is out of proportion.
+/// Seconds that the sequential clients shall be at work without an attack, at least: windows hold
+/// enough requests then, and no timeout is out of proportion.
 const BUSY: f64 = 15.0;
 /// The same for a look.
 const QUICK_BUSY: f64 = 3.5;
@@ -50,7 +50,7 @@ const SHORTEST_TIMEOUT: f64 = 2.0;
 /// One server under the same load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arm {
+pub(super) enum Arm {
     /// No quota.
     None,
     /// A quota in the server, applied as the paper's server did: once the handshake is complete.
@@ -65,11 +65,11 @@ pub enum Arm {
 
 impl Arm {
     /// In the order of the tables.
-    pub const ALL: [Arm; 5] =
+    pub(super) const ALL: [Arm; 5] =
         [Arm::None, Arm::UserLate, Arm::UserEarly, Arm::KernelStrict, Arm::KernelNew];
 
     /// Above its column, in two lines.
-    pub fn heading(self) -> &'static str {
+    pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::None => "no\nquota",
             Arm::UserLate => "user space,\nas published",
@@ -80,7 +80,7 @@ impl Arm {
     }
 
     /// In a plot's legend, and to speak of it.
-    pub fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Arm::None => "no quota",
             Arm::UserLate => "user space, as published",
@@ -91,7 +91,7 @@ impl Arm {
     }
 
     /// The gateway's policy, if it has one.
-    pub fn policy(self) -> Option<&'static str> {
+    pub(super) fn policy(self) -> Option<&'static str> {
         match self {
             Arm::None | Arm::UserLate | Arm::UserEarly => None,
             Arm::KernelStrict => Some("strict"),
@@ -100,31 +100,31 @@ impl Arm {
     }
 }
 
-/// What was chosen.
+/// Choices for the experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub(super) struct Plan {
     pub runs_per_arm: u32,
     /// Of the order of the arms, the floods and the intervals.
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
     pub requests_per_client: u32,
-    /// How long the sequential clients shall take without an attack, at least; more requests are made
-    /// if they take less. None: the number of requests was given.
+    /// Seconds that the sequential clients shall take without an attack, at least; more requests
+    /// are made if they take less. None: the number of requests was given.
     pub busy_s: Option<f64>,
     pub bytes_per_request: u64,
     pub quota: u32,
-    /// How long the sequential clients take without an attack, as measured beforehand.
+    /// Seconds that the sequential clients take without an attack, as measured beforehand.
     pub calm_s: f64,
     /// The paper's times are multiplied with this.
     pub scale: f64,
-    /// When the parallel clients begin.
+    /// Time at which the parallel clients begin, seconds.
     pub start_s: f64,
-    /// How long they take to begin all of their requests.
+    /// Seconds in which the parallel clients begin all of their requests.
     pub attack_s: f64,
-    /// Requests each of them begins a second.
+    /// Requests that each parallel client begins a second.
     pub rate_per_parallel_client: f64,
-    /// How many each has under way at most.
+    /// Most requests that each parallel client has under way.
     pub slots_per_parallel_client: usize,
     /// Width of the windows rates are taken in.
     pub window_s: f64,
@@ -132,7 +132,7 @@ pub struct Plan {
     pub idle_timeout_ms: u64,
     /// Of a client's request.
     pub timeout_ms: u64,
-    /// How long the cost of a block is measured after each run.
+    /// Seconds for which the cost of a block is measured after each run.
     pub block_s: f64,
     /// Packets a second meanwhile.
     pub block_pps: u64,
@@ -144,7 +144,7 @@ pub struct Plan {
 
 impl Plan {
     /// Without its times, which follow from a measurement ([`Plan::pace`]).
-    pub fn new(args: &Args, seed: u64) -> Done<Plan> {
+    pub(super) fn new(args: &Args, seed: u64) -> Done<Plan> {
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
         let (runs, requests, busy) =
@@ -177,7 +177,7 @@ impl Plan {
 
     /// With the number of requests and the times that suit sequential clients that take `calm_s`
     /// without an attack.
-    pub fn pace(mut self, mut calm_s: f64) -> Plan {
+    pub(super) fn pace(mut self, mut calm_s: f64) -> Plan {
         if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
             let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
             // A round number.
@@ -207,17 +207,17 @@ impl Plan {
     }
 
     /// Requests of each client when the pace is taken.
-    pub fn probe_requests(&self) -> u32 {
+    pub(super) fn probe_requests(&self) -> u32 {
         (self.requests_per_client / 5).clamp(10, 200)
     }
 
-    /// How long a run takes, about.
-    pub fn run_s(&self) -> f64 {
+    /// Expected length of a run, in seconds.
+    pub(super) fn run_s(&self) -> f64 {
         1.3 * self.calm_s + self.timeout_ms as f64 / 1000.0 + self.block_s + 2.5
     }
 
     /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
-    pub fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
+    pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let idle = format!("{}ms", self.idle_timeout_ms);
         let mut args = words(&[
@@ -245,7 +245,7 @@ impl Plan {
     }
 
     /// `equic gateway run`, called like the lab.
-    pub fn gateway(&self, policy: &str, lab: &Lab) -> Vec<String> {
+    pub(super) fn gateway(&self, policy: &str, lab: &Lab) -> Vec<String> {
         let (port, quota) = (PORT.to_string(), self.quota.to_string());
         words(&[
             "gateway",
@@ -265,14 +265,14 @@ impl Plan {
     }
 
     /// `equic lab load well`: a sequential client that makes `requests`.
-    pub fn sequential(&self, server: &Namespace, pin: &str, requests: u32) -> Vec<String> {
+    pub(super) fn sequential(&self, server: &Namespace, pin: &str, requests: u32) -> Vec<String> {
         let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(self.measured(requests));
         args
     }
 
     /// `equic lab load parallel`: a client that begins requests at its rate, whatever becomes of them.
-    pub fn parallel(&self, server: &Namespace, pin: &str) -> Vec<String> {
+    pub(super) fn parallel(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
         let (slots, rate) = (self.slots_per_parallel_client, self.rate_per_parallel_client);
         let (slots, rate) = (slots.to_string(), rate.to_string());
@@ -297,7 +297,7 @@ impl Plan {
     }
 
     /// `equic lab flood initial`, to measure what a block costs.
-    pub fn flood(&self, server: &Namespace) -> Vec<String> {
+    pub(super) fn flood(&self, server: &Namespace) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let (pps, seed) = (self.block_pps.to_string(), (self.seed % 1_000_000).to_string());
         let duration = format!("{}ms", (self.block_s * 1000.0).round() as u64);

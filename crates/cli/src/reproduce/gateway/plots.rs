@@ -13,7 +13,7 @@ use super::result::{Experiment, Run};
 use crate::failure::Done;
 
 /// Draws all of them into a folder, as SVG and PNG; gives their names.
-pub fn write(experiment: &Experiment, out: &Path) -> Done<Vec<&'static str>> {
+pub(super) fn write(experiment: &Experiment, out: &Path) -> Done<Vec<&'static str>> {
     let plots: [(&'static str, Result<Svg, PlotError>); 9] = [
         ("figure3-throughput", throughput(experiment, false)),
         ("figure3-all-clients", throughput(experiment, true)),

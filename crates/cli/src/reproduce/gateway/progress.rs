@@ -1,4 +1,4 @@
-//! How far the experiment is: a bar with the time left on a terminal, a line for each run elsewhere.
+//! Progress of the experiment: a bar with the time left on a terminal, a line for each run elsewhere.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
@@ -16,9 +16,9 @@ use crate::output;
 const STEPS: f64 = 100.0;
 
 /// Shows how far it is.
-pub struct Progress {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// Whether a line is due for each run.
+    /// Whether to print a line for each run.
     lines: bool,
     runs: u32,
     done: Cell<u32>,
@@ -28,7 +28,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(plan: &Plan, json: bool) -> Progress {
+    pub(super) fn new(plan: &Plan, json: bool) -> Progress {
         let runs = plan.runs_per_arm * Arm::ALL.len() as u32;
         // Drawn on standard error, so that standard output can go elsewhere.
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -54,13 +54,13 @@ impl Progress {
     }
 
     /// The first run begins; each is expected to take so long, in seconds.
-    pub fn begin(&self, run_s: f64) {
+    pub(super) fn begin(&self, run_s: f64) {
         self.expected.set(run_s);
         self.begun.set(Instant::now());
     }
 
     /// A run has begun.
-    pub fn run(&self, arm: Arm) {
+    pub(super) fn run(&self, arm: Arm) {
         let Some(bar) = &self.bar else { return };
         let done = f64::from(self.done.get());
         if done > 0.0 {
@@ -77,14 +77,14 @@ impl Progress {
     }
 
     /// A run is on for `seconds`.
-    pub fn within_run(&self, seconds: f64) {
+    pub(super) fn within_run(&self, seconds: f64) {
         let Some(bar) = &self.bar else { return };
         let part = (seconds / self.expected.get()).min(0.99);
         bar.set_position(((f64::from(self.done.get()) + part) * STEPS) as u64);
     }
 
     /// A run is over, and this is what it came to.
-    pub fn done(&self, run: &Run) -> Done {
+    pub(super) fn done(&self, run: &Run) -> Done {
         self.done.set(self.done.get() + 1);
         let rate = run.legitimate.attacked.mean_per_s;
         let line = format!(

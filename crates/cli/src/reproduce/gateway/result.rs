@@ -14,7 +14,7 @@ use super::plan::{Arm, Plan};
 
 /// `data` of schema equic.reproduce.gateway/1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Experiment {
+pub(super) struct Experiment {
     pub plan: Plan,
     /// Cost of a decision alone, measured beside the runs.
     pub decisions: Vec<Decision>,
@@ -22,10 +22,10 @@ pub struct Experiment {
     pub runs: Vec<Run>,
 }
 
-/// What one decision "over the quota" costs, without anything around it.
+/// Cost of one decision "over the quota", without anything around it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
-    /// Which arm decides so.
+pub(super) struct Decision {
+    /// Arm that decides so.
     pub arm: Arm,
     /// `BPF_PROG_TEST_RUN` of the XDP program, or the server's admission called in a loop.
     pub method: String,
@@ -35,19 +35,19 @@ pub struct Decision {
 
 /// One run. Times count from when the sequential clients were started, in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub(super) struct Run {
     pub arm: Arm,
     /// All arms are played once a round, in random order.
     pub round: u32,
-    /// When the parallel clients began.
+    /// Time at which the parallel clients began, seconds.
     pub attack_s: f64,
-    /// When they began their last request.
+    /// Time at which the parallel clients began their last request, seconds.
     pub attack_end_s: f64,
-    /// When the first sequential client had made its requests: rates count until then.
+    /// Time at which the first sequential client had made its requests, seconds: rates count until then.
     pub first_done_s: f64,
-    /// When the last one had.
+    /// Time at which the last sequential client had made its requests, seconds.
     pub sequential_done_s: f64,
-    /// When all clients had.
+    /// Time at which all clients had made their requests, seconds.
     pub seconds: f64,
     pub legitimate: Legitimate,
     pub attackers: Outcomes,
@@ -58,15 +58,15 @@ pub struct Run {
     pub syscalls: BTreeMap<String, Calls>,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Why it could not be measured.
+    /// Reason that the cost of a block could not be measured; none if it was.
     pub block_missing: Option<String>,
-    /// What others did on the machine meanwhile, per cent of all of its CPUs.
+    /// CPU time of other processes meanwhile, per cent of all of the machine's CPUs.
     pub foreign_percent: f64,
 }
 
-/// How requests ended.
+/// Numbers of requests by their results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcomes {
+pub(super) struct Outcomes {
     pub requests: u64,
     pub ok: u64,
     pub refused: u64,
@@ -74,9 +74,9 @@ pub struct Outcomes {
     pub errors: u64,
 }
 
-/// What sequential clients had.
+/// Results of the sequential clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Legitimate {
+pub(super) struct Legitimate {
     pub outcomes: Outcomes,
     /// Over the whole experiment, until the first of them is done.
     pub whole: Served,
@@ -93,7 +93,7 @@ pub struct Legitimate {
 /// Rates and durations over a stretch of time. Durations are of requests that went well, from the
 /// first packet of the handshake to the last byte.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Served {
+pub(super) struct Served {
     /// Harmonic mean of the rates in windows.
     pub harmonic_per_s: Option<f64>,
     /// Arithmetic mean of the same.
@@ -104,9 +104,9 @@ pub struct Served {
     pub p99_ms: Option<f64>,
 }
 
-/// What the server used.
+/// The server's use of CPU and memory, and its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Server {
+pub(super) struct Server {
     /// CPU time until all clients were done.
     pub cpu_s: f64,
     /// Per cent of one CPU, in each interval between two looks since the attack began.
@@ -119,9 +119,9 @@ pub struct Server {
     pub stats: Value,
 }
 
-/// What the gateway did until all clients were done.
+/// Counts of the gateway until all clients were done.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Gateway {
+pub(super) struct Gateway {
     /// Attached in the driver.
     pub native: bool,
     /// Packets it saw, passed and dropped alike.
@@ -132,10 +132,10 @@ pub struct Gateway {
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// What turning away an attempt costs, measured after the run on the same server: a source that
-/// holds its quota goes on trying.
+/// Cost of turning away an attempt, measured after the run on the same server: a source that holds
+/// its quota goes on trying.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Block {
+pub(super) struct Block {
     /// Attempts that were turned away.
     pub attempts: u64,
     /// CPU time of the server, for each.
@@ -146,13 +146,13 @@ pub struct Block {
 
 impl Block {
     /// Both.
-    pub fn nanoseconds(&self) -> f64 {
+    pub(super) fn nanoseconds(&self) -> f64 {
         self.server_ns + self.kernel_ns.unwrap_or(0.0)
     }
 }
 
 impl Outcomes {
-    pub fn of(samples: &[Sample]) -> Outcomes {
+    pub(super) fn of(samples: &[Sample]) -> Outcomes {
         let mut sum = Outcomes { requests: samples.len() as u64, ..Outcomes::default() };
         for sample in samples {
             match sample.outcome {
@@ -165,7 +165,7 @@ impl Outcomes {
         sum
     }
 
-    pub fn failed(&self) -> u64 {
+    pub(super) fn failed(&self) -> u64 {
         self.requests - self.ok
     }
 }
@@ -193,7 +193,7 @@ fn short(value: f64) -> f64 {
 
 impl Run {
     /// Works out the figures.
-    pub fn new(arm: Arm, round: u32, plan: &Plan, take: &Take) -> Run {
+    pub(super) fn new(arm: Arm, round: u32, plan: &Plan, take: &Take) -> Run {
         let since = |time: f64| time - take.begun;
         let latest = |times: &mut dyn Iterator<Item = f64>| times.fold(take.begun, f64::max);
         let all = || take.sequential.iter().flatten();

@@ -16,7 +16,7 @@ use super::result::Experiment;
 const DISTURBED: f64 = 5.0;
 
 /// Three significant digits, thousands apart.
-pub fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => {
             let count = number::count(v.round() as u64);
@@ -94,7 +94,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
 }
 
 /// For the terminal: what the paper says, and what every arm came to.
-pub fn tables(experiment: &Experiment) -> [Table; 2] {
+pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
     let mut against = Table::new([
         Column::text("kernel against user space"),
         Column::text("paper"),
@@ -114,8 +114,8 @@ pub fn tables(experiment: &Experiment) -> [Table; 2] {
     [against, all]
 }
 
-/// What has to be known to read the figures.
-pub fn notes(experiment: &Experiment) -> Vec<String> {
+/// Notes that a reader of the figures needs.
+pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
         "{} runs an arm, interleaved in random order (seed {}); {} sequential and {} parallel clients, each \
@@ -175,8 +175,8 @@ pub fn notes(experiment: &Experiment) -> Vec<String> {
     notes
 }
 
-/// What can be said of each claim of the paper.
-pub fn verdicts(experiment: &Experiment) -> Vec<String> {
+/// Sentence about each claim of the paper.
+pub(super) fn verdicts(experiment: &Experiment) -> Vec<String> {
     let mut sentences = Vec::new();
     for claim in &CLAIMS {
         let Some(paper) = claim.change else { continue };
@@ -203,7 +203,7 @@ fn capital(text: &str) -> String {
 }
 
 /// Everything as Markdown, for the experiment's README.
-pub fn markdown(report: &Report<Experiment>) -> String {
+pub(super) fn markdown(report: &Report<Experiment>) -> String {
     let experiment = &report.data;
     let mut text = String::new();
     // Writing to a String cannot fail.

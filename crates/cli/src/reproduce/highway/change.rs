@@ -10,9 +10,9 @@ use rand::rngs::SmallRng;
 /// Resamples of an interval, as in the tables of `equic bench`.
 const RESAMPLES: usize = 2000;
 
-/// What a figure is multiplied with: the median over rounds, and its 95 % interval by the bootstrap.
+/// Factor between two figures: the median over rounds, and its 95 % interval by the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub(super) struct Change {
     pub median: f64,
     pub interval: Interval,
     /// Rounds in which both were measured.
@@ -21,7 +21,7 @@ pub struct Change {
 
 impl Change {
     /// None: there is no round in which both were measured.
-    pub fn between(from: &Row, to: &Row, seed: u64) -> Option<Change> {
+    pub(super) fn between(from: &Row, to: &Row, seed: u64) -> Option<Change> {
         let before: BTreeMap<i64, f64> =
             from.points.iter().map(|point| (point.round, point.value)).collect();
         let quotient = |round: &i64, after: f64| Some(after / before.get(round)?);
@@ -36,19 +36,19 @@ impl Change {
     }
 
     /// `-12 % (-15 to -9)`.
-    pub fn words(&self) -> String {
+    pub(super) fn words(&self) -> String {
         let percent = |factor: f64| format!("{:+.0}", 100.0 * (factor - 1.0));
         let Interval { low, high } = self.interval;
         format!("{} % ({} to {})", percent(self.median), percent(low), percent(high))
     }
 
     /// More than by chance, and by at least a hundredth.
-    pub fn is_gain(&self) -> bool {
+    pub(super) fn is_gain(&self) -> bool {
         self.interval.low > 1.0 && self.median >= 1.01
     }
 
     /// The same downwards.
-    pub fn is_loss(&self) -> bool {
+    pub(super) fn is_loss(&self) -> bool {
         self.interval.high < 1.0 && self.median <= 0.99
     }
 }

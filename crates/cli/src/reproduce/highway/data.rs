@@ -1,4 +1,4 @@
-//! What is kept of the experiment: every figure of every round.
+//! Data that is kept of the experiment: every figure of every round.
 
 use equic_bench::result::Row;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use super::part::Part;
 
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Highway {
+pub(super) struct Highway {
     pub settings: Settings,
     pub parts: Vec<Measured>,
 }
 
-/// What was chosen.
+/// Choices for the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub(super) struct Settings {
     /// Rounds of each part.
     pub runs: u32,
     /// Bytes of a transfer.
@@ -32,7 +32,7 @@ pub struct Settings {
 
 /// A part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
+pub(super) struct Measured {
     pub part: Part,
     /// The command that does it alone.
     pub command: String,
@@ -45,14 +45,14 @@ pub struct Measured {
 
 impl Highway {
     /// A part, if it was measured.
-    pub fn part(&self, part: Part) -> Option<&Measured> {
+    pub(super) fn part(&self, part: Part) -> Option<&Measured> {
         self.parts.iter().find(|one| one.part == part)
     }
 }
 
 impl Measured {
-    /// Who was measured, in the order of the list of implementations.
-    pub fn names(&self) -> Vec<&str> {
+    /// Names of the implementations that were measured, in the order of the list of implementations.
+    pub(super) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in &self.rows {
             if !names.contains(&row.key.client.as_str()) {
@@ -63,12 +63,12 @@ impl Measured {
     }
 
     /// The settings, in the order they were named.
-    pub fn values(&self) -> Vec<&'static str> {
+    pub(super) fn values(&self) -> Vec<&'static str> {
         self.part.values().to_vec()
     }
 
-    /// What was measured of an implementation at a setting.
-    pub fn row(&self, name: &str, value: &str) -> Option<&Row> {
+    /// Figures of an implementation at a setting; none if it was not measured.
+    pub(super) fn row(&self, name: &str, value: &str) -> Option<&Row> {
         let knob = self.part.knob();
         self.rows.iter().find(|row| {
             row.key.client == name && row.key.point.get(knob).is_some_and(|one| one == value)

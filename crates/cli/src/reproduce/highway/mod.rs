@@ -34,7 +34,7 @@ const SETTINGS: &str = "settings.json";
 /// Does the experiment of "QUIC on the Highway" again, and compares. It takes about half an hour;
 /// `make bench-deps` builds what it measures
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Where result.json and the plots go
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-highway")]
     out: PathBuf,
@@ -83,7 +83,7 @@ fn amount(text: &str) -> Result<u64, String> {
 }
 
 /// Carries it out.
-pub fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     if let Some(stored) = &args.plot_only {
         super::make_folder(&args.out)?;

@@ -1,11 +1,11 @@
-//! What the paper measured, on 10G links: the means of its raw data, which `equic bench import-tumi8`
+//! Figures of the paper, on 10G links: the means of its raw data, which `equic bench import-tumi8`
 //! computes again. Its figures of the largest buffers are of 1.7 MB.
 
 use super::part::Part;
 
-/// What became of an implementation's goodput.
+/// The paper's change of an implementation's goodput.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub(super) struct Claim {
     pub part: Part,
     pub name: &'static str,
     /// Mbit/s before: the first setting of the part.
@@ -21,7 +21,7 @@ const fn claim(part: Part, name: &'static str, from: f64, value: &'static str, t
 }
 
 /// All of them.
-pub const CLAIMS: [Claim; 6] = [
+pub(super) const CLAIMS: [Claim; 6] = [
     claim(Part::Buffers, "lsquic", 2702.0, "1696000", 3242.0),
     claim(Part::Buffers, "quiche", 1675.0, "1696000", 2627.0),
     claim(Part::Offload, "TCP with TLS", 7783.0, "off", 5395.0),
@@ -31,7 +31,7 @@ pub const CLAIMS: [Claim; 6] = [
 ];
 
 /// Goodput of clients with their own servers, Mbit/s.
-pub const SPREAD: [(&str, f64); 7] = [
+pub(super) const SPREAD: [(&str, f64); 7] = [
     ("lsquic", 3004.0),
     ("quiche", 2506.0),
     ("picoquic", 1530.0),
@@ -42,6 +42,6 @@ pub const SPREAD: [(&str, f64); 7] = [
 ];
 
 /// Those of a part.
-pub fn claims(part: Part) -> impl Iterator<Item = &'static Claim> {
+pub(super) fn claims(part: Part) -> impl Iterator<Item = &'static Claim> {
     CLAIMS.iter().filter(move |claim| claim.part == part)
 }

@@ -16,19 +16,19 @@ use super::data::{Measured, Settings};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// How often a run that is waited for is looked at.
+/// Time between two looks at a run that is waited for.
 const LOOK: Duration = Duration::from_millis(100);
-/// What to do after an interruption.
+/// Advice after an interruption.
 const AGAIN: &str = "the same with --resume goes on with it";
 /// QUIC.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
 /// The same where AES has to be switched off: quinn on a library that can be told so.
 const SWITCHABLE: [&str; 6] = ["equic", "quinn-aws-lc", "quiche", "s2n-quic", "tquic", "quic-go"];
 
-/// What is varied.
+/// Setting that a part of the experiment varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub(super) enum Part {
     Buffers,
     Offload,
     Gso,
@@ -36,7 +36,7 @@ pub enum Part {
 }
 
 /// A name among those that are chosen of whom no part knows, and all that are known.
-pub fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
+pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
     let mut known: Vec<&'static str> =
         Part::ALL.into_iter().flat_map(|part| part.names(&[])).collect();
     known.sort_unstable();
@@ -46,10 +46,10 @@ pub fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
 }
 
 impl Part {
-    pub const ALL: [Part; 4] = [Part::Buffers, Part::Offload, Part::Gso, Part::Aes];
+    pub(super) const ALL: [Part; 4] = [Part::Buffers, Part::Offload, Part::Gso, Part::Aes];
 
     /// Name of its folder and its plot.
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Part::Buffers => "buffers",
             Part::Offload => "offload",
@@ -58,8 +58,8 @@ impl Part {
         }
     }
 
-    /// What it is about.
-    pub const fn title(self) -> &'static str {
+    /// Title of the part.
+    pub(super) const fn title(self) -> &'static str {
         match self {
             Part::Buffers => "Receive buffers",
             Part::Offload => "Offloads of the interfaces",
@@ -68,8 +68,8 @@ impl Part {
         }
     }
 
-    /// What is swept.
-    pub const fn knob(self) -> &'static str {
+    /// Name of the setting that is swept.
+    pub(super) const fn knob(self) -> &'static str {
         match self {
             Part::Buffers => "rcvbuf",
             Part::Offload => "offload",
@@ -81,7 +81,7 @@ impl Part {
     /// Its settings, of which the first is what the others are compared with. SO_RCVBUF of 106 kB is what
     /// Linux gives who asks for nothing: the kernel counts twice what is asked for, and its
     /// `net.core.rmem_default` is 212,992.
-    pub const fn values(self) -> &'static [&'static str] {
+    pub(super) const fn values(self) -> &'static [&'static str] {
         match self {
             Part::Buffers => {
                 &["106000", "212000", "424000", "848000", "1696000", "3392000", "6784000"]
@@ -90,7 +90,7 @@ impl Part {
         }
     }
 
-    /// Who is measured, as far as these are chosen.
+    /// Names of the implementations that the part measures, among those chosen.
     fn names(self, chosen: &[String]) -> Vec<&'static str> {
         let all: &[&str] = match self {
             Part::Aes => &SWITCHABLE,
@@ -117,7 +117,7 @@ impl Part {
     }
 
     /// Measures it, or what is left of it, in its folder below `raw`.
-    pub fn carry_out(
+    pub(super) fn carry_out(
         self,
         settings: &Settings,
         raw: &Path,
@@ -150,7 +150,7 @@ impl Part {
 }
 
 /// A flag that signals set.
-pub fn until_signal() -> Done<Arc<AtomicBool>> {
+pub(super) fn until_signal() -> Done<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

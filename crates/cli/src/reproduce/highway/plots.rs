@@ -12,7 +12,7 @@ use super::verdict::TCP;
 use crate::failure::Done;
 
 /// Draws all of them into a folder, as SVG and PNG; gives their names.
-pub fn write(highway: &Highway, out: &Path) -> Done<Vec<&'static str>> {
+pub(super) fn write(highway: &Highway, out: &Path) -> Done<Vec<&'static str>> {
     let mut plots: Vec<(&'static str, Result<Svg, PlotError>)> = Vec::new();
     for measured in &highway.parts {
         let plot = match measured.part {

@@ -18,7 +18,7 @@ use super::verdict::{BUFFERS, changes, verdicts};
 const SCALE: Scale = Scale { unit: "Gbit/s", factor: 1e-9, digits: 2 };
 
 /// One for each part, and the paper's figures.
-pub fn tables(highway: &Highway) -> Vec<Table> {
+pub(super) fn tables(highway: &Highway) -> Vec<Table> {
     let mut tables: Vec<Table> =
         highway.parts.iter().map(|measured| table(highway, measured)).collect();
     tables.push(spread());
@@ -144,7 +144,7 @@ fn spread() -> Table {
     table
 }
 
-/// What has to be known to read the figures.
+/// Notes that a reader of the figures needs.
 fn notes(highway: &Highway) -> Vec<String> {
     let settings = &highway.settings;
     let rows = || highway.parts.iter().flat_map(|part| &part.rows);
@@ -177,7 +177,7 @@ fn notes(highway: &Highway) -> Vec<String> {
 }
 
 /// Everything as Markdown, for the experiment's README.
-pub fn markdown(report: &Report<Highway>) -> String {
+pub(super) fn markdown(report: &Report<Highway>) -> String {
     let highway = &report.data;
     let mut text = String::new();
     // Writing to a String cannot fail.

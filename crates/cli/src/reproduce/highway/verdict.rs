@@ -1,4 +1,4 @@
-//! What held of the paper's findings.
+//! Verdicts on the paper's findings.
 
 use equic_report::number;
 
@@ -7,13 +7,13 @@ use super::data::{Highway, Measured};
 use super::part::Part;
 
 /// The implementation that QUIC is compared with.
-pub const TCP: &str = "tcp";
+pub(super) const TCP: &str = "tcp";
 /// The usual receive buffer of Linux, and an order of magnitude more.
-pub const BUFFERS: [&str; 2] = ["106000", "1696000"];
+pub(super) const BUFFERS: [&str; 2] = ["106000", "1696000"];
 
 /// Each implementation with what a setting does to it, compared with another; without those that were not
 /// measured at both.
-pub fn changes<'a>(
+pub(super) fn changes<'a>(
     highway: &Highway,
     measured: &'a Measured,
     [from, to]: [&str; 2],
@@ -26,7 +26,7 @@ pub fn changes<'a>(
 }
 
 /// A sentence for each finding; a finding for which nothing was measured has none.
-pub fn verdicts(highway: &Highway) -> Vec<String> {
+pub(super) fn verdicts(highway: &Highway) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(measured) = highway.part(Part::Buffers) {
         sentences.extend(buffers(&changes(highway, measured, BUFFERS)));

@@ -5,7 +5,7 @@ use crate::packets::quic::*;
 use crate::packets::script::{Script, case};
 use equic_gateway::reason::Reason::*;
 
-pub fn rows() -> Vec<Script> {
+pub(super) fn rows() -> Vec<Script> {
     let row =
         |what: &str, packets: &[Long], reason| case(what).packet(v4(padded(packets, 1200)), reason);
     let behind_short = || {

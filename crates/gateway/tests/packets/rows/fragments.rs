@@ -12,7 +12,7 @@ fn policy(what: &str, policy: equic_gateway::model::FragmentPolicy) -> Script {
     case(what).service(|service| service.fragments = policy)
 }
 
-pub fn rows() -> Vec<Script> {
+pub(super) fn rows() -> Vec<Script> {
     [first(), later(), matching()].concat()
 }
 

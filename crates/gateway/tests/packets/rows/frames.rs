@@ -7,7 +7,7 @@ use crate::packets::script::{Expected, Script, case};
 use Expected::{Deep, Untouched};
 use equic_gateway::reason::Reason::*;
 
-pub fn rows() -> Vec<Script> {
+pub(super) fn rows() -> Vec<Script> {
     [ethernet(), ipv4(), ipv6(), udp_rows()].concat()
 }
 

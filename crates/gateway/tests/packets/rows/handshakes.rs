@@ -12,7 +12,7 @@ fn one(what: &str) -> Script {
     case(what).service(|service| service.new_per_source = Rate::per_second(1, 1))
 }
 
-pub fn rows() -> Vec<Script> {
+pub(super) fn rows() -> Vec<Script> {
     [adoption(), identity(), expiry(), replay(), short_dcid()].concat()
 }
 

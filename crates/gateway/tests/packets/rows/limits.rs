@@ -15,7 +15,7 @@ fn strict(what: &str, max_connections: u32) -> Script {
     limit(what, max_connections).service(|service| service.policy = QuotaPolicy::Strict)
 }
 
-pub fn quota_rows() -> Vec<Script> {
+pub(super) fn quota_rows() -> Vec<Script> {
     [policy_new(), policy_strict(), policy_underway(), counting()].concat()
 }
 
@@ -217,7 +217,7 @@ fn counting() -> Vec<Script> {
     ]
 }
 
-pub fn rate_rows() -> Vec<Script> {
+pub(super) fn rate_rows() -> Vec<Script> {
     [rates_of_packets(), rates_of_new()].concat()
 }
 
@@ -366,7 +366,7 @@ fn rates_of_new() -> Vec<Script> {
     ]
 }
 
-pub fn live_rows() -> Vec<Script> {
+pub(super) fn live_rows() -> Vec<Script> {
     vec![
         case("a quota begins and ends while running")
             .connections(0, "192.0.2.1", 1)

@@ -8,7 +8,7 @@ use equic_gateway::model::AclAction::{Allow, Deny};
 use equic_gateway::model::{QuotaPolicy, Rate};
 use equic_gateway::reason::Reason::*;
 
-pub fn rows() -> Vec<Script> {
+pub(super) fn rows() -> Vec<Script> {
     [matching(), expiry(), exemption()].concat()
 }
 

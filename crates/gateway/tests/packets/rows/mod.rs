@@ -21,12 +21,12 @@ const S4: &str = "10.0.0.1:443";
 const C6: &str = "[2001:db8::1]:1000";
 const S6: &str = "[fd00::1]:443";
 
-pub fn all() -> Vec<Script> {
+pub(crate) fn all() -> Vec<Script> {
     by_subject().into_iter().flat_map(|(_, rows)| rows).collect()
 }
 
 /// The tables, each with its name.
-pub fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
+pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
     vec![
         ("frames", frames::rows()),
         ("fragments", fragments::rows()),

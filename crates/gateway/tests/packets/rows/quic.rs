@@ -5,7 +5,7 @@ use crate::packets::quic::*;
 use crate::packets::script::{Script, case};
 use equic_gateway::reason::Reason::*;
 
-pub fn rows() -> Vec<Script> {
+pub(super) fn rows() -> Vec<Script> {
     [short_rows(), invariants(), versions(), lengths()].concat()
 }
 

@@ -13,7 +13,7 @@ fn strict() -> Service {
     Service { refuse_unknown_versions: true, require_fixed_bit: true, ..Service::default() }
 }
 
-pub fn rows() -> Vec<Script> {
+pub(super) fn rows() -> Vec<Script> {
     let to = |server: &str| udp(if server.starts_with('[') { C6 } else { C4 }, server, full());
     let two = |what: &str, listeners: &[&str]| case(what).another_service(strict(), listeners);
     vec![

@@ -1,4 +1,4 @@
-//! When BBR probes: ProbeBW's phases and ProbeRTT (draft-ietf-ccwg-bbr s.5.3.3, s.5.3.4).
+//! The times at which BBR probes: ProbeBW's phases and ProbeRTT (draft-ietf-ccwg-bbr s.5.3.3, s.5.3.4).
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::Timestamp;
 use crate::congestion::AckSample;
 use crate::recovery::DeliveryMark;
 
-/// What cruising leaves free for others (s.2.3).
+/// Part of the bounds left free for other flows while cruising: 0 to 1 (s.2.3).
 const HEADROOM: f64 = 0.15;
 const BETA: f64 = 0.7;
 const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
@@ -20,9 +20,9 @@ const MAX_RENO_ROUNDS: u64 = 63;
 #[derive(Debug, Clone)]
 pub(super) struct Cycle {
     random: u64,
-    /// When the phase began.
+    /// Time at which the current phase of ProbeBW began.
     stamp: Timestamp,
-    /// How long to cruise.
+    /// Time to cruise before the next probe of the bandwidth.
     wait: Duration,
     rounds_since_probe: u64,
     /// Bytes acknowledged toward the next step of the long-term bound.
@@ -30,7 +30,7 @@ pub(super) struct Cycle {
     /// Bytes for one datagram more.
     probe_up_step: u64,
     probe_up_rounds: u32,
-    /// Whether losses may be of our own probing.
+    /// Whether losses seen now may be caused by our own probing.
     probe_samples: bool,
     ack_phase: AckPhase,
     min_rtt_stamp: Timestamp,
@@ -41,7 +41,7 @@ pub(super) struct Cycle {
     probe_rtt_round_done: bool,
 }
 
-/// What acknowledgements that come in tell of (s.5.3.3.6).
+/// Phase of the probing cycle that arriving acknowledgements tell of (s.5.3.3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AckPhase {
     Init,
@@ -52,7 +52,7 @@ enum AckPhase {
 }
 
 impl Cycle {
-    pub fn new(seed: u64) -> Cycle {
+    pub(super) fn new(seed: u64) -> Cycle {
         Cycle {
             // xorshift stays at zero.
             random: seed | 1,

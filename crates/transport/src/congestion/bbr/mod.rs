@@ -55,7 +55,7 @@ enum Phase {
 
 /// The controller of draft-ietf-ccwg-bbr.
 #[derive(Debug, Clone)]
-pub struct Bbr {
+pub(crate) struct Bbr {
     datagram: u64,
     state: State,
     model: Model,
@@ -80,7 +80,7 @@ pub struct Bbr {
 
 impl Bbr {
     /// In Startup, for datagrams of so many bytes; `seed` spreads the probes.
-    pub fn new(datagram: u16, seed: u64) -> Bbr {
+    pub(crate) fn new(datagram: u16, seed: u64) -> Bbr {
         let window = initial_window(datagram);
         Bbr {
             datagram: datagram.into(),

@@ -1,4 +1,4 @@
-//! What BBR believes of the path (draft-ietf-ccwg-bbr s.5.5).
+//! BBR's model of the path (draft-ietf-ccwg-bbr s.5.5).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::secs;
 use crate::Timestamp;
 use crate::congestion::{Rate, RateSample};
 
-/// How far a short-term bound gives way to loss (s.2.3).
+/// Factor by which a short-term bound shrinks on loss (s.2.3).
 const BETA: f64 = 0.7;
 /// Round trips over which the excess of acknowledgements is measured (s.2.10).
 const EXTRA_ACKED_ROUNDS: u64 = 10;
@@ -45,7 +45,7 @@ struct Undo {
 }
 
 impl Model {
-    pub fn new() -> Model {
+    pub(super) fn new() -> Model {
         Model {
             max_bw: [0.0; 2],
             min_rtt: None,
@@ -68,27 +68,27 @@ impl Model {
         }
     }
 
-    pub fn max_bw(&self) -> f64 {
+    pub(super) fn max_bw(&self) -> f64 {
         self.max_bw[0].max(self.max_bw[1])
     }
 
     /// Bytes a second, within the short-term bound.
-    pub fn bw(&self) -> f64 {
+    pub(super) fn bw(&self) -> f64 {
         self.bw_shortterm.map_or(self.max_bw(), |bound| bound.min(self.max_bw()))
     }
 
     /// `gain` bandwidth-delay products in bytes; none without a round trip.
-    pub fn bdp(&self, gain: f64) -> Option<u64> {
+    pub(super) fn bdp(&self, gain: f64) -> Option<u64> {
         let bw = self.bw();
         self.min_rtt.filter(|_| bw > 0.0).map(|rtt| (gain * bw * secs(rtt)) as u64)
     }
 
-    pub fn extra_acked(&self) -> u64 {
+    pub(super) fn extra_acked(&self) -> u64 {
         self.extra_acked[0].max(self.extra_acked[1])
     }
 
     /// s.5.5.10.1.
-    pub fn update_latest_delivery_signals(&mut self, rate: &RateSample) {
+    pub(super) fn update_latest_delivery_signals(&mut self, rate: &RateSample) {
         self.loss_round_start = false;
         let bw = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
         self.bw_latest = self.bw_latest.max(bw);
@@ -101,7 +101,7 @@ impl Model {
     }
 
     /// s.5.5.10.1, at the end of an acknowledgement.
-    pub fn advance_latest_delivery_signals(&mut self, rate: &RateSample) {
+    pub(super) fn advance_latest_delivery_signals(&mut self, rate: &RateSample) {
         if self.loss_round_start {
             self.bw_latest = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
             self.inflight_latest = rate.delivered;
@@ -109,7 +109,12 @@ impl Model {
     }
 
     /// s.5.5.10.2; `probing` for bandwidth accepts loss.
-    pub fn update_congestion_signals(&mut self, rate: &RateSample, window: u64, probing: bool) {
+    pub(super) fn update_congestion_signals(
+        &mut self,
+        rate: &RateSample,
+        window: u64,
+        probing: bool,
+    ) {
         self.update_round(rate);
         let bw = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
         if bw >= self.max_bw() || !rate.app_limited {
@@ -137,24 +142,24 @@ impl Model {
     }
 
     /// A round begins now, whatever is in flight.
-    pub fn start_round(&mut self, delivered: u64) {
+    pub(super) fn start_round(&mut self, delivered: u64) {
         self.next_round_delivered = delivered;
     }
 
     /// A new ProbeBW cycle: the bandwidth of the one before last is forgotten (s.5.5.6).
-    pub fn advance_max_bw(&mut self) {
+    pub(super) fn advance_max_bw(&mut self) {
         if self.max_bw[0] > 0.0 {
             self.max_bw = [0.0, self.max_bw[0]];
         }
     }
 
     /// s.5.5.10.3.
-    pub fn reset_shortterm(&mut self) {
+    pub(super) fn reset_shortterm(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
     /// Before a bound is lowered, lest the loss was none.
-    pub fn save(&mut self) {
+    pub(super) fn save(&mut self) {
         self.undo = Some(Undo {
             inflight_longterm: self.inflight_longterm,
             bw_shortterm: self.bw_shortterm,
@@ -163,7 +168,7 @@ impl Model {
     }
 
     /// Takes the last bounds back where they were higher.
-    pub fn undo(&mut self) {
+    pub(super) fn undo(&mut self) {
         let Some(undo) = self.undo.take() else { return };
         // None is no bound: higher than any.
         let higher = |now: Option<u64>, then: Option<u64>| Some(now?.max(then?));
@@ -176,7 +181,7 @@ impl Model {
     }
 
     /// s.5.5.9: acknowledgements come in bursts on Wi-Fi and the like; the window must cover them.
-    pub fn update_ack_aggregation(&mut self, now: Timestamp, acked: u64, window: u64) {
+    pub(super) fn update_ack_aggregation(&mut self, now: Timestamp, acked: u64, window: u64) {
         let (start, before) = self.ack_epoch.unwrap_or((now, 0));
         let expected = (self.bw() * now.since(start).as_secs_f64()) as u64;
         let (start, counted) =
@@ -191,7 +196,7 @@ impl Model {
         self.extra_acked[0] = self.extra_acked[0].max(extra);
     }
 
-    pub fn restart_ack_epoch(&mut self, now: Timestamp) {
+    pub(super) fn restart_ack_epoch(&mut self, now: Timestamp) {
         self.ack_epoch = Some((now, 0));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::congestion::{Algorithm, DeliveryRate, Pacer};
+use crate::congestion::{Algorithm, ControllerFactory, DeliveryRate, Pacer};
 
 const DATAGRAM: u64 = 1200;
 
@@ -29,7 +29,7 @@ struct Outcome {
 struct Packet {
     sent: Timestamp,
     mark: DeliveryMark,
-    /// When its acknowledgement arrives; none: it is lost, and noticed with the next.
+    /// Time at which the packet's acknowledgement arrives; none: it is lost, and noticed with the next.
     acked_at: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! How connections come about.
+//! Creation of connections, as a client or as a server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -186,6 +186,7 @@ impl Connection {
             packets_before: 0,
             now,
             table: Table::default(),
+            #[cfg(feature = "qlog")]
             qlog: None,
             extensions: Extensions::default(),
             tls,
@@ -227,7 +228,7 @@ impl Connection {
 struct Ids {
     scid: ConnectionId,
     remote: ConnectionId,
-    /// What the client's first packet that we answer was sent to.
+    /// Destination Connection ID of the first packet of the client that is answered.
     original: ConnectionId,
     source: IdSource,
     validated: bool,

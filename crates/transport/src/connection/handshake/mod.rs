@@ -19,10 +19,10 @@ pub(in crate::connection) use parameters::Peer;
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
 
-/// How many IDs of the peer are kept.
+/// Most connection IDs of the peer kept at a time: our `active_connection_id_limit`.
 pub(super) const ACTIVE_IDS: u32 = 4;
 
-/// How far the handshake is.
+/// Progress of the handshake.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
     pub complete: bool,
@@ -31,7 +31,7 @@ pub(super) struct Progress {
     pub done_due: bool,
 }
 
-/// Why no connection came about.
+/// Reason for which a connection could not be created.
 #[derive(Debug)]
 pub enum StartError {
     /// The TLS configuration has no suite for Initial packets, TLS_AES_128_GCM_SHA256.
@@ -64,7 +64,7 @@ impl From<rustls::Error> for StartError {
     }
 }
 
-/// What rustls calls it.
+/// Version of QUIC as rustls names it.
 pub(crate) fn tls_version(version: KnownVersion) -> Version {
     match version {
         KnownVersion::V2 => Version::V2,

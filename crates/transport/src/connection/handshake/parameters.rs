@@ -13,11 +13,11 @@ use crate::connection::datagrams::Datagrams;
 use crate::connection::{Connection, early};
 use crate::operation::Operation;
 
-/// What matters of the peer's transport parameters.
+/// The peer's transport parameters, as far as the connection needs them later.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::connection) struct Peer {
     pub ack_delay_exponent: u8,
-    /// What it does now: what it declared, or what we asked for since.
+    /// Longest delay of the peer's acknowledgements now: the one declared, or the one requested of it since.
     pub max_ack_delay: Duration,
     pub declared_max_ack_delay: Duration,
     /// None: it knows no ACK_FREQUENCY.
@@ -79,6 +79,7 @@ impl Connection {
             }
             self.preferred_address = server.preferred_address;
         }
+        #[cfg(feature = "qlog")]
         self.log_parameters(&parameters);
         self.peer = Some(Peer {
             ack_delay_exponent: parameters.ack_delay_exponent.get(),

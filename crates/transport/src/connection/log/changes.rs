@@ -16,7 +16,7 @@ use crate::connection::space::SpaceId;
 use crate::qlog::{EventKind, Form, Initiator, KeyChange, KeyLevel, Packet, StreamPart};
 use crate::stream::{ReceiveState, SendState};
 
-/// What the log has told of last.
+/// State of the connection as last told to the log.
 #[derive(Default)]
 pub(super) struct Known {
     state: Option<&'static str>,
@@ -38,14 +38,14 @@ pub(super) struct Known {
     pub migration: Option<&'static str>,
     /// States of both parts; those of streams that are not over.
     streams: BTreeMap<StreamId, Parts>,
-    /// Whose states may have changed; no more than there are streams.
+    /// Streams whose states may have changed; no more than there are streams.
     touched: BTreeSet<StreamId>,
 }
 
 type Parts = [Option<&'static str>; 2];
 
 impl Known {
-    pub fn touch(&mut self, id: StreamId) {
+    pub(super) fn touch(&mut self, id: StreamId) {
         self.touched.insert(id);
     }
 
@@ -60,19 +60,19 @@ impl Known {
         }
     }
 
-    pub fn received(&mut self, key: PathKey, packet: &Packet<'_>) {
+    pub(super) fn received(&mut self, key: PathKey, packet: &Packet<'_>) {
         self.touch_all(packet);
         if packet.header.packet_type == PacketType::OneRtt {
             self.next_local_id = Some((key, packet.header.dcid));
         }
     }
 
-    pub fn path(&mut self, key: PathKey) -> Option<&mut KnownPath> {
+    pub(super) fn path(&mut self, key: PathKey) -> Option<&mut KnownPath> {
         self.paths.iter_mut().find(|path| path.key == key)
     }
 }
 
-/// What a packet that is sent shows.
+/// Logs the changes of state that a sent packet shows.
 pub(super) fn sent(log: &mut Log, key: PathKey, packet: &Packet<'_>) {
     log.known.touch_all(packet);
     let new = packet.header.dcid;

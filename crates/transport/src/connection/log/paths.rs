@@ -1,4 +1,4 @@
-//! What is another than it was of the paths.
+//! Logging of changes to paths.
 
 use equic_wire::ConnectionId;
 
@@ -8,7 +8,7 @@ use crate::connection::path::{Path, PathKey};
 use crate::path::EcnState;
 use crate::qlog::{EventKind, Metrics};
 
-/// What the log has told of a path last.
+/// State of a path as last told to the log.
 pub(super) struct KnownPath {
     pub key: PathKey,
     validated: bool,

@@ -8,12 +8,12 @@ use super::*;
 use crate::connection::space::SpaceId;
 use crate::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
 
-/// Where both think they are.
-pub const CLIENT: &str = "198.51.100.1:4433";
-pub const SERVER: &str = "192.0.2.1:443";
+/// Addresses that both ends believe to be on.
+pub(super) const CLIENT: &str = "198.51.100.1:4433";
+pub(super) const SERVER: &str = "192.0.2.1:443";
 
-/// What the victim says is acknowledged and has no effect, but for its acknowledgements: whatever was
-/// sent in this end's name must not close it.
+/// Hook that acknowledges all that the victim says but ignores it, except for its acknowledgements: frames
+/// forged in this end's name must not close it.
 struct Deaf;
 
 impl Hook for Deaf {
@@ -29,12 +29,12 @@ impl Hook for Deaf {
     }
 }
 
-pub struct Attacker {
+pub(super) struct Attacker {
     /// Has the keys; what it sends by itself is sent when asked for alone.
     pub own: Connection,
     victim: Connection,
     now: Timestamp,
-    /// Whether it takes in what the victim sends; if not it acknowledges nothing either.
+    /// Whether the attacker processes what the victim sends; if not it acknowledges nothing either.
     pub listens: bool,
     /// Datagrams that the victim sent, and their bytes.
     pub answers: (u64, u64),
@@ -42,16 +42,16 @@ pub struct Attacker {
 
 impl Attacker {
     /// A client that attacks a server, after an honest handshake.
-    pub fn new(seed: u64) -> Attacker {
+    pub(super) fn new(seed: u64) -> Attacker {
         Attacker::with(seed, |_| {})
     }
 
-    pub fn with(seed: u64, set: impl Fn(&mut TransportConfig)) -> Attacker {
+    pub(super) fn with(seed: u64, set: impl Fn(&mut TransportConfig)) -> Attacker {
         Attacker::of(Network::with(seed, Faults::none(), set), Side::Client)
     }
 
     /// A server that attacks a client.
-    pub fn on_client(seed: u64) -> Attacker {
+    pub(super) fn on_client(seed: u64) -> Attacker {
         Attacker::of(Network::new(seed, Faults::none()), Side::Server)
     }
 
@@ -70,12 +70,12 @@ impl Attacker {
         Attacker { own, victim, now, listens: true, answers: (0, 0) }
     }
 
-    pub fn victim(&mut self) -> &mut Connection {
+    pub(super) fn victim(&mut self) -> &mut Connection {
         &mut self.victim
     }
 
     /// One packet with these frames.
-    pub fn send(&mut self, frames: &[Frame<'_>]) {
+    pub(super) fn send(&mut self, frames: &[Frame<'_>]) {
         let mut payload = vec![0; 1400];
         let mut writer = Writer::new(&mut payload);
         for frame in frames {
@@ -86,13 +86,13 @@ impl Attacker {
     }
 
     /// One packet with this payload.
-    pub fn send_raw(&mut self, space: SpaceId, payload: &[u8]) {
+    pub(super) fn send_raw(&mut self, space: SpaceId, payload: &[u8]) {
         let mut datagram = self.own.forge(space, payload);
         self.deliver(&mut datagram);
     }
 
     /// Hands the victim a datagram and takes its answers.
-    pub fn deliver(&mut self, datagram: &mut [u8]) {
+    pub(super) fn deliver(&mut self, datagram: &mut [u8]) {
         let remote = if self.own.side() == Side::Client { CLIENT } else { SERVER };
         let arrival =
             Arrival { remote: remote.parse().unwrap(), local: None, ecn: EcnCodepoint::NotEct };
@@ -101,7 +101,7 @@ impl Attacker {
     }
 
     /// Takes what the victim has to send; never without end.
-    pub fn pump(&mut self) {
+    pub(super) fn pump(&mut self) {
         let mut buffer = vec![0; 1500];
         let remote = if self.own.side() == Side::Client { SERVER } else { CLIENT };
         for count in 0.. {
@@ -120,7 +120,7 @@ impl Attacker {
     }
 
     /// Lets it say what an honest peer would now: acknowledgements.
-    pub fn be_honest(&mut self) {
+    pub(super) fn be_honest(&mut self) {
         // Pacing needs time.
         self.wait(Duration::from_millis(5));
         let mut buffer = vec![0; 1500];
@@ -134,7 +134,7 @@ impl Attacker {
     }
 
     /// Time passes; the victim's timers run out.
-    pub fn wait(&mut self, duration: Duration) {
+    pub(super) fn wait(&mut self, duration: Duration) {
         let end = self.now + duration;
         for count in 0.. {
             assert!(count < 10_000, "its timers never rest");
@@ -151,17 +151,17 @@ impl Attacker {
     }
 
     /// The victim's events, until there are none.
-    pub fn events(&mut self) -> Vec<Event> {
+    pub(super) fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.victim.poll_event()).collect()
     }
 
     #[track_caller]
-    pub fn assert_open(&mut self) {
+    pub(super) fn assert_open(&mut self) {
         assert!(!self.victim.closing.is_closed(), "{:?}", self.events());
     }
 
     #[track_caller]
-    pub fn assert_closed(&mut self, code: TransportErrorCode) {
+    pub(super) fn assert_closed(&mut self, code: TransportErrorCode) {
         let events = self.events();
         let found = events.iter().any(|event| {
             matches!(event, Event::Closed(CloseReason::Local(error))
@@ -199,11 +199,7 @@ impl Connection {
                 in_flight: true,
                 mtu_probe: false,
                 delivery: crate::recovery::DeliveryMark::default(),
-                content: crate::connection::space::Sent {
-                    frames: Vec::new(),
-                    marked: false,
-                    path: key,
-                },
+                content: space::Sent { frames: Vec::new(), marked: false, path: key },
             },
         );
         buffer

@@ -1,4 +1,4 @@
-//! How a connection behaves toward its path: windows, drops, datagram sizes. The figures are printed:
+//! Behaviour of a connection toward its path: windows, drops, datagram sizes. The figures are printed:
 //! `cargo test -p equic-transport --lib behaviour -- --nocapture`.
 
 use super::*;
@@ -13,7 +13,7 @@ fn path(megabits: u64, one_way: Duration, queue: f64) -> Faults {
 /// A network in which flow control holds nobody back.
 fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
     Network::with(seed, faults, |config| {
-        config.congestion = algorithm;
+        config.congestion = Arc::new(algorithm);
         let (streams, window) = (&mut config.streams, 64 << 20);
         (streams.stream_window, streams.max_stream_window) = (window, window);
         (streams.connection_window, streams.max_connection_window) = (window, window);
@@ -56,7 +56,7 @@ fn a_full_flight_after_a_pause_lets_the_window_grow() {
     }
 }
 
-/// What never fills the window does not let it grow, though the pacer holds a part of it back for a
+/// Bursts that never fill the window do not let it grow, though the pacer holds a part of them back for a
 /// while.
 #[test]
 fn bursts_that_do_not_fill_the_window_leave_it() {

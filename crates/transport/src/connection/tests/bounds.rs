@@ -1,4 +1,4 @@
-//! How far the answers of hooks hold: each rule of the catalogue.
+//! Limits on the answers of hooks: a test for each rule of the catalogue.
 
 use std::sync::{Arc, Mutex};
 
@@ -98,7 +98,7 @@ fn a_window_is_two_datagrams_at_least() {
     replace(&mut network.client, Operation::HasContent, look);
     echo(&mut network, 30_000);
     let seen = std::mem::take(&mut *seen.lock().unwrap());
-    let datagram = u64::from(network.client.max_datagram_size());
+    let datagram = u64::from(network.client.current_mtu());
     assert_eq!(seen.last(), Some(&(2 * datagram)));
     assert!(seen.iter().all(|window| *window <= 2 * datagram), "{seen:?}");
     assert!(network.client.path().in_flight <= 2 * datagram);
@@ -116,7 +116,7 @@ fn a_window_is_two_datagrams_at_least() {
     assert_eq!(network.client.field(Field::CongestionWindow), window);
 }
 
-/// What the peer is asked for follows from the window in force.
+/// The frequency of acknowledgements requested of the peer follows from the window in force.
 #[test]
 fn acknowledgements_are_asked_for_by_the_window_in_force() {
     let (mut network, _) = with_hook(4, Operation::CongestionWindow, 1 << 30);
@@ -232,7 +232,7 @@ fn datagrams_are_as_large_as_every_path_takes_and_not_larger_than_this_one() {
     }
 }
 
-/// What is lost is sent again, whatever a hook says (RFC 9000 s.13.3).
+/// Lost data is sent again, whatever a hook says (RFC 9000 s.13.3).
 #[test]
 fn what_is_lost_is_sent_again() {
     let mut network = Network::new(10, Faults { loss: 0.2, ..Faults::none() });
@@ -241,7 +241,7 @@ fn what_is_lost_is_sent_again() {
     echo(&mut network, 50_000);
 }
 
-/// What the peer may make us keep stays what the configuration says.
+/// The memory that the peer can make us keep stays within the configuration.
 #[test]
 fn limits_are_not_raised_beyond_what_windows_may_be() {
     let (mut network, _) = with_hook(11, Operation::WindowUpdate, 1 << 60);

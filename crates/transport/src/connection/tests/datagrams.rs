@@ -25,7 +25,7 @@ fn datagrams_arrive_once_or_are_counted_as_lost() {
         network.connect();
         let (mut sent, mut arrived) = (0u32, Vec::new());
         network.run_until(Duration::from_secs(60), |client, server| {
-            let most = client.max_datagram_len().expect("the server takes them");
+            let most = client.max_datagram_size().expect("the server takes them");
             assert!((1100..1472).contains(&most), "{most}");
             while sent < 500 {
                 match client.send_datagram(numbered(sent, (sent as usize * 37) % most)) {
@@ -85,12 +85,12 @@ fn what_does_not_fit_is_refused() {
     let before = network.client.send_datagram(vec![1]);
     assert_eq!(before, Err(DatagramError::Unsupported), "nobody has said yes yet");
     network.connect();
-    let most = network.client.max_datagram_len().unwrap();
+    let most = network.client.max_datagram_size().unwrap();
     let refused = network.client.send_datagram(vec![1; most + 1]);
     assert_eq!(refused, Err(DatagramError::TooLarge(most)));
     // As large as it may be, and streams in both directions beside it.
     for number in 0..20 {
-        let most = network.client.max_datagram_len().unwrap();
+        let most = network.client.max_datagram_size().unwrap();
         network.client.send_datagram(numbered(number, most)).unwrap();
         echo(&mut network, 50_000);
     }
@@ -122,7 +122,7 @@ fn datagrams_beyond_what_was_declared_end_the_connection() {
         let set = |config: &mut TransportConfig| config.datagram_receive_buffer = buffer;
         let mut network = Network::with(1, Faults::none(), set);
         network.connect();
-        assert_eq!(network.client.max_datagram_len(), (buffer > 0).then_some(97));
+        assert_eq!(network.client.max_datagram_size(), (buffer > 0).then_some(97));
         // A client that does not care.
         network.client.peer.as_mut().unwrap().max_datagram_frame_size = 65_535;
         network.client.send_datagram(vec![0; 100]).unwrap();
@@ -139,7 +139,7 @@ fn a_shrunken_path_gives_up_what_does_not_fit() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     echo(&mut network, 50_000);
-    let most = network.client.max_datagram_len().unwrap();
+    let most = network.client.max_datagram_size().unwrap();
     assert!(most > 1300);
     for number in 0..5 {
         network.client.send_datagram(numbered(number, most)).unwrap();

@@ -8,7 +8,7 @@ use super::*;
 use crate::crypto::testing::configs;
 
 /// Configurations that can do 0-RTT, and remember.
-pub fn early_configs() -> (ClientConfig, ServerConfig) {
+pub(super) fn early_configs() -> (ClientConfig, ServerConfig) {
     let (client, server) = configs();
     let (mut client, mut server) = ((*client).clone(), (*server).clone());
     client.enable_early_data = true;
@@ -21,7 +21,7 @@ pub fn early_configs() -> (ClientConfig, ServerConfig) {
 }
 
 /// A first connection, for a session.
-pub fn visit(client: &ClientConfig, server: &ServerConfig) {
+pub(super) fn visit(client: &ClientConfig, server: &ServerConfig) {
     let mut network = Network::between(99, Faults::none(), client, server.clone());
     network.connect();
     echo(&mut network, 1000);

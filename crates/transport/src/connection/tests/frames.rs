@@ -254,7 +254,7 @@ fn a_silent_frame_is_not_acknowledged() {
             client.path().in_flight + server.path().in_flight == 0
         });
         let acks = network.server().stats().acks_sent;
-        let post = Arc::<Mutex<super::operations::Post>>::default();
+        let post = Arc::<Mutex<operations::Post>>::default();
         post.lock().unwrap().waiting.push(1);
         let hook = Box::new(Stamps(post.clone()));
         network.client.attach_with_frames(hook, &Stamps::POINTS, &[own]).unwrap();

@@ -1,4 +1,4 @@
-//! How often acknowledgements go, staying alive, and numbers left out.
+//! Tests of the frequency of acknowledgements, of keeping alive, and of packet numbers left out.
 
 use equic_wire::frame::{AckFrequency, Frame};
 

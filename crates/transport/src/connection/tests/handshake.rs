@@ -1,4 +1,4 @@
-//! How connections begin: Retry, tokens, packets before their keys.
+//! Tests of how connections begin: Retry, tokens, packets before their keys.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -12,11 +12,12 @@ use super::early::{early_configs, visit};
 use super::versions::{V1, V2, no_version_2, speaking};
 use super::*;
 use crate::connection::handshake::tls_version;
+use crate::connection::retry::MAX_PEER_TOKEN;
 use crate::crypto::retry_tag;
 
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
-pub fn seeds(count: u64) -> Vec<u64> {
+pub(super) fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("EQUIC_SEED") {
         Ok(seed) => vec![seed.parse().expect("EQUIC_SEED is a number")],
         Err(_) => (0..count).collect(),
@@ -24,11 +25,11 @@ pub fn seeds(count: u64) -> Vec<u64> {
 }
 
 /// Loss and delay, without forged packets: those can begin connections here.
-pub fn bad(seed: u64) -> Faults {
+pub(super) fn bad(seed: u64) -> Faults {
     Faults { corruption: 0.0, forged: 0.0, ..Faults::by_chance(seed) }
 }
 
-pub fn code(network: &Network, end: usize) -> Option<u64> {
+pub(super) fn code(network: &Network, end: usize) -> Option<u64> {
     match &network.closed()[end] {
         Some(CloseReason::Local(error)) => Some(error.code),
         _ => None,
@@ -62,7 +63,7 @@ fn initial_of(bytes: &[u8]) -> Option<(ConnectionId, Vec<u8>)> {
 }
 
 /// A server that asks for a token, as an endpoint would; `honest`: it says so in its parameters.
-pub fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTreeSet<Vec<u8>>>> {
+pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTreeSet<Vec<u8>>>> {
     let original = Arc::new(Mutex::new(None));
     let first = original.clone();
     let tokens = Arc::new(Mutex::new(BTreeSet::new()));
@@ -248,7 +249,7 @@ fn reverse_flights(network: &mut Network) {
     }));
 }
 
-/// What comes before its keys is kept: nothing has to be sent twice.
+/// Packets that come before their keys are kept: nothing has to be sent twice.
 #[test]
 fn a_flight_in_the_wrong_order() {
     let mut network = Network::new(1, Faults::none());
@@ -262,7 +263,7 @@ fn a_flight_in_the_wrong_order() {
 }
 
 /// Connections that begin in every way, and each end is watched.
-pub fn watch_beginnings(calls: &operations::Calls) {
+pub(super) fn watch_beginnings(calls: &operations::Calls) {
     let (client, server) = early_configs();
     visit(&client, &server);
     let mut early = Network::between(1, Faults::none(), &client, server);
@@ -322,7 +323,7 @@ fn probes_before_an_answer_carry_the_client_hello() {
     assert!(written(FrameType::CRYPTO) >= 7);
 }
 
-/// What a packet says that cannot be opened is nobody's word; its Source Connection ID is no exception.
+/// A packet that cannot be opened proves nothing, and its Source Connection ID is not taken up either.
 #[test]
 fn a_damaged_first_packet_names_nobody() {
     let mut network = Network::new(1, Faults::none());

@@ -11,9 +11,9 @@ use super::attacker::Attacker;
 use super::*;
 use crate::connection::space::SpaceId;
 
-/// What a stream takes beside its data: one page of 4,096 bytes at most, and itself.
+/// Memory of a stream beside its data, in bytes: one page of 4,096 bytes at most, and itself.
 const PER_STREAM: usize = 4096 + 1024;
-/// What a connection takes beside streams and windows.
+/// Memory of a connection beside streams and windows, in bytes.
 const BASE: usize = 64 * 1024;
 
 /// The most that a peer can make a connection with the default configuration keep before the

@@ -17,7 +17,7 @@ fn a_nat_that_rebinds_is_followed() {
         echo(&mut network, 20_000);
         network.client_address = address(new);
         echo(&mut network, 20_000);
-        assert_eq!(network.server().remote(), address(new));
+        assert_eq!(network.server().remote_address(), address(new));
         network.pass(Duration::from_secs(3));
         assert!(network.server().path().validated);
         assert_eq!(network.server().paths.iter().count(), 1, "the old path is forgotten");
@@ -38,7 +38,7 @@ fn a_nat_that_rebinds_all_the_time_with_loss() {
             echo(&mut network, 30_000);
             assert!(network.server().paths.iter().count() <= 4);
         }
-        assert_eq!(network.server().remote().port(), 6007);
+        assert_eq!(network.server().remote_address().port(), 6007);
     }
 }
 
@@ -60,7 +60,7 @@ fn a_client_migrates_with_another_connection_id() {
     let (client, server) = (&network.client, network.server());
     assert_ne!(client.path().remote_id, before);
     assert!(client.path().validated && server.path().validated);
-    assert_eq!(server.remote(), network.client_address);
+    assert_eq!(server.remote_address(), network.client_address);
     assert_eq!(client.remote_ids.get(before), None, "the old one is retired");
     assert!(server.path().remote_id > 0, "nor does the server use its old one");
     // As often as it likes: the peer gives new ones.
@@ -95,12 +95,12 @@ fn a_copied_packet_moves_nothing_for_good() {
     network.client_address = address("203.0.113.66:666");
     network.client.ping();
     let now = network.now();
-    network.run_until(Duration::from_secs(1), |_, server| server.remote().port() == 666);
+    network.run_until(Duration::from_secs(1), |_, server| server.remote_address().port() == 666);
     network.client_address = home;
     let sent = network.server().stats().bytes_sent;
     network.pass(Duration::from_secs(5));
     assert!(network.now() > now);
-    assert_eq!(network.server().remote(), home);
+    assert_eq!(network.server().remote_address(), home);
     echo(&mut network, 20_000);
     let to_attacker = network.to(address("203.0.113.66:666"));
     assert!(
@@ -128,7 +128,7 @@ fn a_client_goes_where_its_server_would_rather_be() {
         network.pass(Duration::from_secs(5));
         echo(&mut network, 50_000);
         let expected = if reachable { preferred } else { "192.0.2.1:443" };
-        assert_eq!(network.client.remote(), address(expected));
+        assert_eq!(network.client.remote_address(), address(expected));
         if reachable {
             assert_eq!(network.client.path().remote_id, 1);
         }
@@ -151,8 +151,7 @@ fn the_preferred_address_is_of_the_family_in_use() {
             let client = &mut network.client;
             client.path_mut().remote = address(remote);
             let (id, token) = (ConnectionId::cut(&[9; 8]), equic_wire::ResetToken([9; 16]));
-            client.preferred_address =
-                equic_wire::params::PreferredAddress::new(ipv4, ipv6, id, token);
+            client.preferred_address = PreferredAddress::new(ipv4, ipv6, id, token);
             client.try_preferred(Timestamp::START);
             let tried = client.paths.iter().map(|path| path.remote).nth(1);
             let offered =

@@ -14,9 +14,9 @@ use rustls::pki_types::ServerName;
 use super::super::*;
 use crate::crypto::testing::configs;
 
-/// What goes wrong.
+/// Faults of the simulated network; chances are from 0 to 1.
 #[derive(Debug, Clone, Copy)]
-pub struct Faults {
+pub(super) struct Faults {
     pub loss: f64,
     pub duplication: f64,
     pub corruption: f64,
@@ -41,7 +41,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    pub fn none() -> Faults {
+    pub(super) fn none() -> Faults {
         Faults {
             loss: 0.0,
             duplication: 0.0,
@@ -77,7 +77,7 @@ impl Faults {
         }
     }
 
-    pub fn by_chance(seed: u64) -> Faults {
+    pub(super) fn by_chance(seed: u64) -> Faults {
         let mut rng = StdRng::seed_from_u64(seed ^ 0xfa017);
         // A round trip of a second, as over satellites and worse: there are fewer tries before the
         // idle timeout.
@@ -119,7 +119,7 @@ const DELAY: Duration = Duration::from_millis(10);
 /// The usual queue of a limited path.
 const QUEUE: Duration = Duration::from_millis(60);
 
-/// Where the two are in the beginning.
+/// Addresses of the client and the server at the beginning.
 const CLIENT: &str = "198.51.100.1:4433";
 const SERVER: &str = "192.0.2.1:443";
 
@@ -131,7 +131,7 @@ struct InFlight {
     bytes: Vec<u8>,
 }
 
-pub struct Network {
+pub(super) struct Network {
     seed: u64,
     faults: Faults,
     rng: StdRng,
@@ -143,7 +143,7 @@ pub struct Network {
     pub client: Connection,
     server: Option<Connection>,
     pub server_config: Arc<dyn Serve>,
-    /// Where the client's datagrams come from, and where it can be reached.
+    /// Address that the client's datagrams come from, and at which it can be reached.
     pub client_address: SocketAddr,
     /// Server addresses at which nobody is.
     pub lost_addresses: Vec<SocketAddr>,
@@ -154,13 +154,13 @@ pub struct Network {
     pub failed: Vec<HookId>,
     connected: [bool; 2],
     only_first: bool,
-    /// What is to be done to the server's end before it sees its first datagram.
+    /// Preparation of the server's end before it sees its first datagram; none: nothing is done.
     pub on_server: Option<Prepare>,
-    /// What becomes of a datagram (whether it goes to the server, and its bytes) on arrival.
+    /// Function that alters datagrams on arrival, given whether they go to the server, and their bytes.
     pub meddle: Option<Meddle>,
     /// An Initial packet to an ID that the server's end does not know is for another one.
     pub new_servers: bool,
-    /// What was told, but for streams: of the client, of the server.
+    /// Events of the client and of the server, but for those of streams.
     pub events: [Vec<Event>; 2],
     rebound_at: Timestamp,
     /// Steps in a row in which a timer was due and time stood still.
@@ -175,11 +175,11 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn new(seed: u64, faults: Faults) -> Network {
+    pub(super) fn new(seed: u64, faults: Faults) -> Network {
         Network::with(seed, faults, |_| {})
     }
 
-    pub fn with(seed: u64, faults: Faults, set: impl Fn(&mut TransportConfig)) -> Network {
+    pub(super) fn with(seed: u64, faults: Faults, set: impl Fn(&mut TransportConfig)) -> Network {
         let (client_tls, server_tls) = configs();
         let mut transport = TransportConfig::default();
         set(&mut transport);
@@ -189,7 +189,7 @@ impl Network {
         Network::between(seed, faults, &client, server)
     }
 
-    pub fn between(
+    pub(super) fn between(
         seed: u64,
         faults: Faults,
         config: &ClientConfig,
@@ -203,7 +203,7 @@ impl Network {
 
     /// Without protection.
     #[cfg(feature = "null-crypto")]
-    pub fn null(
+    pub(super) fn null(
         seed: u64,
         faults: Faults,
         client: &InsecureNullConfig,
@@ -247,62 +247,62 @@ impl Network {
         }
     }
 
-    pub fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.now
     }
 
-    pub fn server(&self) -> &Connection {
+    pub(super) fn server(&self) -> &Connection {
         self.server.as_ref().expect("the first packet arrived")
     }
 
-    pub fn server_mut(&mut self) -> &mut Connection {
+    pub(super) fn server_mut(&mut self) -> &mut Connection {
         self.server.as_mut().expect("the first packet arrived")
     }
 
     /// Hands the client a datagram that nobody sent.
-    pub fn forge_to_client(&mut self, mut bytes: Vec<u8>) {
+    pub(super) fn forge_to_client(&mut self, mut bytes: Vec<u8>) {
         let remote = SERVER.parse().expect("an address");
         let arrival = Arrival { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.client.handle_datagram(self.now, arrival, &mut bytes);
     }
 
     /// The two ends, and the time.
-    pub fn into_ends(self) -> (Connection, Connection, Timestamp) {
+    pub(super) fn into_ends(self) -> (Connection, Connection, Timestamp) {
         (self.client, self.server.expect("the first packet arrived"), self.now)
     }
 
-    /// Whether this happened to the client (0) or the server (1).
-    pub fn seen(&self, end: usize, event: &Event) -> bool {
+    /// Whether `event` was seen by the client (0) or the server (1).
+    pub(super) fn seen(&self, end: usize, event: &Event) -> bool {
         self.seen[end].contains(event)
     }
 
-    pub fn closed(&self) -> [Option<CloseReason>; 2] {
+    pub(super) fn closed(&self) -> [Option<CloseReason>; 2] {
         self.closed.clone()
     }
 
-    pub fn trace(&self) -> Vec<(Timestamp, bool, usize)> {
+    pub(super) fn trace(&self) -> Vec<(Timestamp, bool, usize)> {
         self.trace.clone()
     }
 
     /// From now on what is sent is summed up: its bytes, or their number.
     #[cfg(feature = "null-crypto")]
-    pub fn sum_up(&mut self, bytes: bool) {
+    pub(super) fn sum_up(&mut self, bytes: bool) {
         self.digest_bytes = bytes;
         self.digest = Some(0xcbf2_9ce4_8422_2325);
     }
 
-    /// What the bytes sent come to.
+    /// Digest of the bytes sent so far; none unless it was asked for.
     #[cfg(feature = "null-crypto")]
-    pub fn digest(&self) -> Option<u64> {
+    pub(super) fn digest(&self) -> Option<u64> {
         self.digest
     }
 
-    /// How many bytes were sent to an address.
-    pub fn to(&self, address: SocketAddr) -> usize {
+    /// Number of bytes sent to an address.
+    pub(super) fn to(&self, address: SocketAddr) -> usize {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
 
-    pub fn deliver_only_first_client_datagram(&mut self) {
+    pub(super) fn deliver_only_first_client_datagram(&mut self) {
         self.only_first = true;
     }
 
@@ -310,7 +310,7 @@ impl Network {
         let ends = [Some(&self.client), self.server.as_ref()].into_iter().flatten();
         let of = |end: &Connection| {
             let active = end.path().key;
-            let one = |path: &path::Path| {
+            let one = |path: &Path| {
                 format!(
                     "\n{:?}{} to {} from {:?}: validated {}, credit {:?}, in flight {} of {}, {:?}",
                     path.key,
@@ -351,7 +351,7 @@ impl Network {
         ends.map(of).collect()
     }
 
-    pub fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!(
             "EQUIC_SEED={} at {:?}: {:?}\nclient {:?} {:?}\nserver {:?} {:?}",
             self.seed,
@@ -365,8 +365,8 @@ impl Network {
             + &self.spaces()
     }
 
-    /// What two well-behaved ends keep for each other stays small.
-    pub fn within_limits(&self) -> bool {
+    /// Whether the memory that two well-behaved ends keep for each other stays small.
+    pub(super) fn within_limits(&self) -> bool {
         [&self.client, self.server()].into_iter().all(|end| {
             end.path().in_flight <= end.path().controller.window() + 10 * 1500
                 && end.spaces.ids().all(|id| end.spaces[id].loss.sent().len() < 10_000)
@@ -374,7 +374,7 @@ impl Network {
         })
     }
 
-    pub fn connect(&mut self) {
+    pub(super) fn connect(&mut self) {
         self.run_until(Duration::from_secs(120), |client, server| {
             client.progress.confirmed && server.progress.confirmed
         });
@@ -382,7 +382,7 @@ impl Network {
     }
 
     /// Runs until `done` says so; it is asked whenever something happened. Panics after `limit`.
-    pub fn run_until(
+    pub(super) fn run_until(
         &mut self,
         limit: Duration,
         mut done: impl FnMut(&mut Connection, &mut Connection) -> bool,
@@ -415,7 +415,7 @@ impl Network {
     }
 
     /// Runs for so long; pings keep it from idling.
-    pub fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
             self.client.ping();
@@ -425,7 +425,7 @@ impl Network {
     }
 
     /// Runs for so long.
-    pub fn wait(&mut self, time: Duration) {
+    pub(super) fn wait(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
             self.transmit();
@@ -434,7 +434,7 @@ impl Network {
     }
 
     /// Runs so many steps with a stream's worth of data, whatever comes of it.
-    pub fn run_some(&mut self, steps: usize) {
+    pub(super) fn run_some(&mut self, steps: usize) {
         let end = self.now + Duration::from_secs(120);
         for _ in 0..steps {
             self.tolerant_transmit();
@@ -538,7 +538,7 @@ impl Network {
         }
     }
 
-    /// Whether this begins another connection than the server's end has.
+    /// Whether a datagram begins another connection than the server's end has.
     fn is_another(&self, bytes: &[u8]) -> bool {
         let Some(server) = &self.server else { return true };
         let mut packets =

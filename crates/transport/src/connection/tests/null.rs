@@ -162,7 +162,7 @@ fn a_configuration_with_tls_has_it_whatever_versions_it_names() {
     assert!(matches!(made, Err(StartError::OtherVersion(KnownVersion::NullCrypto))));
 }
 
-/// What a run of this name comes to: a sum of all that was sent and when, its end, its first
+/// Result of the run of this name, as text: a sum of all that was sent and when, its end, its first
 /// datagrams. With TLS the sum is of sizes and times.
 fn run(name: &str) -> String {
     let (kind, seed) = name.split_once(':').expect("kind:seed");
@@ -205,7 +205,7 @@ fn run(name: &str) -> String {
 const RUN: &str = "EQUIC_NULL_RUN";
 const CAME_TO: &str = "the run came to ";
 
-/// What the other process does; without `EQUIC_NULL_RUN` it is an empty test.
+/// The other process's part of a test; without `EQUIC_NULL_RUN` it is an empty test.
 #[test]
 fn one_run() {
     if let Ok(name) = std::env::var(RUN) {

@@ -81,14 +81,14 @@ pub(super) fn replace(connection: &mut Connection, operation: Operation, hook: B
 /// A frame that only hooks know: its type, and 8 bytes.
 pub(super) const STAMP: u64 = 0x2f5a;
 
-/// What the two ends' hooks have in common.
+/// State that the hooks of the two ends share.
 #[derive(Default)]
 pub(super) struct Post {
     /// Tokens to be sent.
     pub waiting: Vec<u64>,
     /// Those that arrived, as often as they did.
     pub taken: Vec<u64>,
-    /// What became of those sent: acknowledged, lost.
+    /// Tokens of frames sent that were acknowledged; below, of those that were lost.
     pub acked: Vec<u64>,
     pub lost: Vec<u64>,
     /// Lost ones go again.
@@ -99,7 +99,7 @@ pub(super) struct Post {
 pub(super) struct Stamps(pub Arc<Mutex<Post>>);
 
 impl Stamps {
-    pub const POINTS: [Point; 6] = [
+    pub(super) const POINTS: [Point; 6] = [
         Point::replace(Operation::SelectPath),
         Point::replace(Operation::WriteFrame).of_frame(STAMP),
         Point::replace(Operation::ParseFrame).of_frame(STAMP),
@@ -108,7 +108,7 @@ impl Stamps {
         Point::replace(Operation::FrameLost).of_frame(STAMP),
     ];
 
-    pub fn attach(connection: &mut Connection, post: &Arc<Mutex<Post>>) -> HookId {
+    pub(super) fn attach(connection: &mut Connection, post: &Arc<Mutex<Post>>) -> HookId {
         let hook = Box::new(Stamps(post.clone()));
         connection.attach_with_frames(hook, &Stamps::POINTS, &[OwnFrame::new(STAMP)]).unwrap()
     }
@@ -153,7 +153,7 @@ impl Hook for Stamps {
     }
 }
 
-/// Where a stamp ends.
+/// Length of a stamp frame at the start of the call's bytes; 0: they are too short for one.
 pub(super) fn stamp_length(call: &Call<'_>) -> u64 {
     let length = usize::from(call.parameter > 0x3fff) * 2 + 2 + 8;
     if call.bytes.as_slice().len() < length { 0 } else { length as u64 }
@@ -282,7 +282,7 @@ fn frames_that_only_hooks_know_get_there() {
     });
 }
 
-/// Whether it writes them or not: those it queues meanwhile are for another packet.
+/// Whether or not the hook writes the frame: frames that it queues meanwhile are for another packet.
 #[test]
 fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
     for writes in [true, false] {
@@ -331,7 +331,7 @@ fn an_unknown_frame_without_a_hook_ends_the_connection() {
     let post = Arc::default();
     queue(&mut network, &post, 0..1);
     network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
-    let code = equic_wire::TransportErrorCode::FRAME_ENCODING_ERROR.0.get();
+    let code = TransportErrorCode::FRAME_ENCODING_ERROR.0.get();
     let closed = network.closed();
     assert!(
         matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code),

@@ -52,7 +52,7 @@ fn log(connection: &mut Connection, json: Shared, text: Shared) {
 
 /// A network with both ends logged: the client's log, the server's.
 fn logged(seed: u64, faults: Faults, algorithm: Algorithm) -> (Network, [(Shared, Shared); 2]) {
-    let mut network = Network::with(seed, faults, |config| config.congestion = algorithm);
+    let mut network = Network::with(seed, faults, |config| config.congestion = Arc::new(algorithm));
     let logs = log_both(&mut network);
     (network, logs)
 }
@@ -154,7 +154,7 @@ fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text
     assert_eq!(lines(" x "), stats.packets_lost + stats.packets_dropped);
 }
 
-/// What one end logs as received, the other has logged as sent, frame by frame.
+/// Asserts that the packets one end logs as received were logged by the other as sent, frame by frame.
 fn corresponds(received: &[Value], sent: &[Value]) {
     let sent: BTreeMap<(String, u64), &Value> =
         named(sent, "packet_sent").into_iter().map(|packet| (space(packet), packet)).collect();

@@ -1,4 +1,4 @@
-//! Which version: straight, on the way, by a Version Negotiation packet; and what has no meaning.
+//! Tests of the choice of version: at once, during the handshake, by Version Negotiation; and of greasing.
 
 use std::sync::Mutex;
 
@@ -10,11 +10,11 @@ use super::handshake::{LIMIT, bad, code, seeds};
 use super::*;
 use crate::crypto::testing::configs;
 
-pub const V1: KnownVersion = KnownVersion::V1;
-pub const V2: KnownVersion = KnownVersion::V2;
+pub(super) const V1: KnownVersion = KnownVersion::V1;
+pub(super) const V2: KnownVersion = KnownVersion::V2;
 
-/// What each end speaks, and what the client begins with.
-pub fn speaking(
+/// A connection whose ends speak these versions, of which the client begins with `first`.
+pub(super) fn speaking(
     seed: u64,
     faults: Faults,
     client: &[KnownVersion],
@@ -78,7 +78,7 @@ fn negotiation(bytes: &[u8], versions: &[Version]) -> Vec<u8> {
 }
 
 /// Somebody on the way, or the server, answers version 2 with this list.
-pub fn no_version_2(network: &mut Network, versions: &'static [Version]) {
+pub(super) fn no_version_2(network: &mut Network, versions: &'static [Version]) {
     network.meddle = Some(Box::new(move |to_server, bytes| {
         let header = LongInvariant::parse(bytes).ok().filter(|_| bytes[0] & 0x80 != 0);
         if to_server && header.is_some_and(|header| header.version == Version::V2) {
@@ -172,7 +172,7 @@ fn what_has_no_meaning_is_sent_and_taken() {
     }
 }
 
-/// Whether the peer declared a parameter that nobody knows, and such a version.
+/// Asserts whether the peer declared a transport parameter and a version without meaning.
 fn assert_meaningless(end: &Connection, expected: bool) {
     let bytes = end.tls.transport_parameters().unwrap();
     let parameters = TransportParameters::parse(bytes, !end.side()).unwrap();

@@ -1,4 +1,4 @@
-//! Who says what when: the flights of TLS 1.3 (RFC 8446 s.2), of the sizes that are wanted.
+//! The order of handshake messages: the flights of TLS 1.3 (RFC 8446 s.2), in the configured sizes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::message::{Answer, Hello, Message};
 use super::{InsecureNullCrypto, NullSession};
 use crate::crypto::session::{KeyChange, SessionError};
 
-/// What is to come of the peer next.
+/// Message that the peer has to send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     ClientHello,
@@ -22,7 +22,7 @@ enum Awaited {
     Nothing,
 }
 
-/// What [`Handshake::write`] has to give.
+/// Item that [`Handshake::write`] has to give out next.
 enum Step {
     Data(Vec<u8>),
     HandshakeKeys,
@@ -35,7 +35,7 @@ pub(crate) struct Handshake {
     config: Arc<InsecureNullCrypto>,
     /// Our transport parameters.
     parameters: Vec<u8>,
-    /// What stands for our promises in tickets.
+    /// Digest of our transport parameters that stands in tickets.
     promises: [u8; 16],
     awaited: Awaited,
     /// The beginning of a message: at most one of them.
@@ -49,10 +49,10 @@ pub(crate) struct Handshake {
 
 /// TLS alerts (RFC 8446 s.6, RFC 7301 s.3.2).
 mod alert {
-    pub const UNEXPECTED_MESSAGE: u8 = 10;
-    pub const ILLEGAL_PARAMETER: u8 = 47;
-    pub const DECODE_ERROR: u8 = 50;
-    pub const NO_APPLICATION_PROTOCOL: u8 = 120;
+    pub(super) const UNEXPECTED_MESSAGE: u8 = 10;
+    pub(super) const ILLEGAL_PARAMETER: u8 = 47;
+    pub(super) const DECODE_ERROR: u8 = 50;
+    pub(super) const NO_APPLICATION_PROTOCOL: u8 = 120;
 }
 
 fn refused(alert: u8, reason: &str) -> SessionError {
@@ -60,7 +60,7 @@ fn refused(alert: u8, reason: &str) -> SessionError {
 }
 
 impl Handshake {
-    pub fn client(config: Arc<InsecureNullCrypto>, parameters: Vec<u8>) -> Handshake {
+    pub(crate) fn client(config: Arc<InsecureNullCrypto>, parameters: Vec<u8>) -> Handshake {
         let mut handshake = Handshake::new(Side::Client, config, parameters, &[]);
         let (config, mut hello) = (handshake.config.clone(), Vec::new());
         Message::ClientHello(Hello {
@@ -74,7 +74,7 @@ impl Handshake {
     }
 
     /// `promised` are the parameters that clients may rely on in 0-RTT.
-    pub fn server(
+    pub(crate) fn server(
         config: Arc<InsecureNullCrypto>,
         parameters: Vec<u8>,
         promised: &[u8],
@@ -107,7 +107,7 @@ impl Handshake {
         }
     }
 
-    pub fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         self.incoming.extend_from_slice(data);
         let incoming = std::mem::take(&mut self.incoming);
         let mut rest = &incoming[..];
@@ -188,7 +188,7 @@ impl Handshake {
         }
     }
 
-    /// What the server says to a client.
+    /// A client takes in the server's answer.
     fn learn(&mut self, answer: &Answer<'_>) -> Result<(), SessionError> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {
@@ -208,7 +208,7 @@ impl Handshake {
         Ok(())
     }
 
-    pub fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
         loop {
             match self.outgoing.pop_front()? {
                 Step::Data(data) => out.extend_from_slice(&data),
@@ -225,18 +225,18 @@ impl Handshake {
         }
     }
 
-    pub fn is_handshaking(&self) -> bool {
+    pub(crate) fn is_handshaking(&self) -> bool {
         self.awaited != Awaited::Nothing
     }
 
-    pub fn transport_parameters(&self) -> Option<&[u8]> {
+    pub(crate) fn transport_parameters(&self) -> Option<&[u8]> {
         let remembered = self.config.session.as_ref().filter(|_| self.side == Side::Client);
         self.peer_parameters
             .as_deref()
             .or_else(|| remembered.map(|session| session.parameters.as_slice()))
     }
 
-    pub fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
+    pub(crate) fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
         let has = match self.side {
             Side::Client => self.config.session.is_some(),
             Side::Server => self.early_data,
@@ -244,16 +244,16 @@ impl Handshake {
         has.then(|| keys::directional(Level::ZeroRtt, Side::Client))
     }
 
-    pub fn is_early_data_accepted(&self) -> bool {
+    pub(crate) fn is_early_data_accepted(&self) -> bool {
         self.early_data
     }
 
-    pub fn alpn(&self) -> Option<&[u8]> {
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
         (!self.alpn.is_empty()).then_some(&self.alpn[..])
     }
 
-    /// What a client can begin its next connection with.
-    pub fn session(&self) -> Option<&NullSession> {
+    /// Session with which a client can begin its next connection; none: the server gave none.
+    pub(crate) fn session(&self) -> Option<&NullSession> {
         self.session.as_ref()
     }
 }

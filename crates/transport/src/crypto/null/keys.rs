@@ -8,13 +8,13 @@ use rustls::Error;
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Tag};
 
 /// Bytes of the checksum, as of every AEAD tag in QUIC (RFC 9001 s.5.3).
-pub const TAG_LEN: usize = 16;
+pub(super) const TAG_LEN: usize = 16;
 
 /// Those of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated when they would be.
 const CONFIDENTIALITY_LIMIT: u64 = 1 << 23;
 const INTEGRITY_LIMIT: u64 = 1 << 52;
 
-/// Which packets a key is for.
+/// Kind of packets that a key is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Initial packets of a client that sends to this ID.
@@ -23,16 +23,16 @@ pub enum Level {
     ZeroRtt,
     /// The rest of the handshake.
     Handshake,
-    /// Those after so many key updates.
+    /// 1-RTT packets after so many key updates.
     OneRtt(u64),
 }
 
-/// What the packets of one sender at one level are summed up with. No secret: anybody can make it.
+/// Key of the checksum on the packets of one sender at one level. No secret: anybody can make it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NullKey(u64);
 
 impl NullKey {
-    /// The one of this sender's packets.
+    /// The key for packets of this sender at this level.
     pub fn new(level: Level, sender: Side) -> NullKey {
         let (kind, detail) = match level {
             Level::Initial(id) => {
@@ -46,7 +46,7 @@ impl NullKey {
         NullKey(mix(detail ^ P0, P1 ^ kind << 1 ^ u64::from(sender == Side::Server)))
     }
 
-    /// What stands at the end of the packet with this number, whose header and payload these are.
+    /// Checksum at the end of the packet with this number, header and payload.
     pub fn tag(self, number: u64, header: &[u8], payload: &[u8]) -> [u8; TAG_LEN] {
         let sums = sum(mix(self.0 ^ number, P2), header, payload);
         let mut tag = [0; TAG_LEN];
@@ -79,7 +79,7 @@ fn sum(seed: u64, header: &[u8], payload: &[u8]) -> [u64; 2] {
     [mix(a ^ lengths, b ^ P2), mix(b ^ lengths, a ^ P3)]
 }
 
-/// What bytes come to.
+/// Digest of `bytes`.
 pub(super) fn digest(bytes: &[u8]) -> [u8; TAG_LEN] {
     NullKey(0).tag(0, &[], bytes)
 }
@@ -171,7 +171,7 @@ pub(crate) fn initial_keys(side: Side, dcid: ConnectionId) -> Keys {
 
 /// Makes the keys of 1-RTT packets, one generation after the other.
 #[derive(Debug)]
-pub struct Generations {
+pub(crate) struct Generations {
     side: Side,
     next: u64,
 }

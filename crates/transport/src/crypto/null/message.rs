@@ -4,7 +4,7 @@
 use equic_wire::{Reader, UnexpectedEnd};
 
 /// Bytes of a message's body, at most.
-pub const MAX_BODY: usize = 1 << 16;
+pub(super) const MAX_BODY: usize = 1 << 16;
 
 /// Type and length.
 const HEAD: usize = 4;
@@ -24,7 +24,7 @@ pub enum Message<'a> {
     Finished,
 }
 
-/// What a client wants.
+/// A client's offer, in the place of ClientHello.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hello<'a> {
     /// Its transport parameters.
@@ -35,18 +35,18 @@ pub struct Hello<'a> {
     pub alpn: Vec<&'a [u8]>,
 }
 
-/// What a server says to it.
+/// A server's answer to a [`Hello`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answer<'a> {
     /// Its transport parameters.
     pub parameters: &'a [u8],
-    /// Whether it takes early data.
+    /// Whether the server accepts early data.
     pub early_data: bool,
     /// The application protocol; none: empty.
     pub alpn: &'a [u8],
 }
 
-/// What cannot be read.
+/// Error: the bytes are no message of this handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 

@@ -17,9 +17,10 @@ use rustls::quic::Suite;
 use crate::connection::{StartError, initial_suite};
 
 pub(crate) use handshake::Handshake;
+pub(crate) use keys::Generations;
 pub(crate) use keys::initial_keys;
-pub use keys::{Generations, Level, NullKey};
-pub use message::{Answer, Hello, Message};
+pub use keys::{Level, NullKey};
+pub use message::{Answer, Hello, Malformed, Message};
 
 /// A handshake that protects nothing: for simulations, measurements and fuzzers.
 ///
@@ -95,7 +96,7 @@ impl Default for HandshakeSizes {
     }
 }
 
-/// What a client remembers of a server that takes early data.
+/// Session that a client remembers of a server that accepts early data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NullSession {
     /// The server's transport parameters, encoded.

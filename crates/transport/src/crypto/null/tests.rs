@@ -133,7 +133,7 @@ fn messages_out_of_turn_are_refused() {
     }
 }
 
-/// What a peer sends and never ends is not kept beyond one message.
+/// Of a message that a peer sends and never ends, no more is kept than one message may take.
 #[test]
 fn what_is_kept_is_bounded() {
     let mut server = Handshake::server(crypto(), vec![], &[]);

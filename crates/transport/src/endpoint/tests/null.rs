@@ -72,7 +72,7 @@ fn nobody_is_talked_into_it() {
     let (mut pair, config) = Pair::trusting();
     let handle = pair.connect(&config);
     let first = first_datagram(pair.connection(0, handle));
-    let header = equic_wire::packet::LongInvariant::parse(&first).unwrap();
+    let header = LongInvariant::parse(&first).unwrap();
     let mut forged = vec![0; 100];
     let mut writer = Writer::new(&mut forged);
     let only = [Version::NULL_CRYPTO];

@@ -10,7 +10,7 @@ use tables::{ENUMS, FRAMES, MAPS};
 ///
 /// # Errors
 /// It is no JSON text sequence.
-pub fn records(file: &[u8]) -> Result<Vec<Value>, String> {
+pub(crate) fn records(file: &[u8]) -> Result<Vec<Value>, String> {
     let mut texts = file.split(|byte| *byte == 0x1e);
     if texts.next() != Some(&[]) {
         return Err("it does not start with a record separator".into());
@@ -24,7 +24,7 @@ pub fn records(file: &[u8]) -> Result<Vec<Value>, String> {
 }
 
 /// Checks a file's first record.
-pub fn check_header(record: &Value) -> Result<(), String> {
+pub(crate) fn check_header(record: &Value) -> Result<(), String> {
     check(record, "LogFile")?;
     let time = &record["trace"]["common_fields"]["reference_time"];
     // Main schema s.7.1.
@@ -35,7 +35,7 @@ pub fn check_header(record: &Value) -> Result<(), String> {
 }
 
 /// Checks an event.
-pub fn check_event(record: &Value) -> Result<(), String> {
+pub(crate) fn check_event(record: &Value) -> Result<(), String> {
     let wrong = |why: String| format!("{why} in {record}");
     check(record, "Event").map_err(wrong)?;
     let name = record["name"].as_str().and_then(|name| name.strip_prefix("quic:"));

@@ -4,7 +4,7 @@
 
 /// Named types: maps with their fields.
 #[rustfmt::skip]
-pub const MAPS: &[(&str, &[&str])] = &[
+pub(super) const MAPS: &[(&str, &[&str])] = &[
     ("LogFile", &[
         "file_schema: 'urn:ietf:params:qlog:file:sequential'",
         "serialization_format: 'application/qlog+json-seq'",
@@ -146,7 +146,7 @@ const KEY: &[&str] = &[
 /// quic-events s.8.13, beside `frame_type` and `?raw: RawInfo`; a frame whose `raw` must be there
 /// lists it.
 #[rustfmt::skip]
-pub const FRAMES: &[(&str, &[&str])] = &[
+pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("padding", &[]),
     ("ping", &[]),
     ("ack", &[
@@ -189,7 +189,7 @@ pub const FRAMES: &[(&str, &[&str])] = &[
 
 /// Enumerations, separated by spaces.
 #[rustfmt::skip]
-pub const ENUMS: &[(&str, &str)] = &[
+pub(super) const ENUMS: &[(&str, &str)] = &[
     ("Initiator", "local remote"),
     ("PacketType", "initial handshake 0RTT 1RTT retry version_negotiation stateless_reset unknown"),
     ("PacketNumberSpace", "initial handshake application_data"),

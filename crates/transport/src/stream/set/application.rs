@@ -1,4 +1,4 @@
-//! What the application does with streams.
+//! The application's operations on streams.
 
 use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
@@ -9,7 +9,7 @@ use crate::stream::send::{SendHalf, WriteError};
 
 impl Streams {
     /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.
-    pub fn open(&mut self, direction: Direction) -> Option<StreamId> {
+    pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.opened[at(direction)];
         if index >= self.may_open[at(direction)] {
             return None;
@@ -22,7 +22,7 @@ impl Streams {
     }
 
     /// The next stream that the peer opened.
-    pub fn accept(&mut self, direction: Direction) -> Option<StreamId> {
+    pub(crate) fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.accepted[at(direction)];
         if index >= self.peer_opened[at(direction)] {
             return None;
@@ -31,15 +31,15 @@ impl Streams {
         StreamId::new(!self.side, direction, index)
     }
 
-    /// What happened since the last call, one at a time.
-    pub fn poll_event(&mut self) -> Option<StreamEvent> {
+    /// The oldest event that the application was not told of yet; none when there are no more.
+    pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         self.events.pop_first()
     }
 
     /// Writes as much of `data` as there is room for.
     ///
     /// # Errors
-    /// Why nothing was written; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
+    /// Reason for which nothing was written; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
         self.write_with(id, |half, room| half.write(&data[..data.len().min(room)]))
     }
@@ -74,13 +74,13 @@ impl Streams {
         Ok(written?)
     }
 
-    /// How many bytes, up to `want`, can be written that the peer's limits let out, or that are ready for
+    /// Number of bytes, up to `want`, that can be written and that the peer's limits let out, or that are ready for
     /// when they do, of which `ahead` are enough for all streams: for those who would rather not make
     /// what would only wait. `most` bytes are to wait in all streams together, beside what
     /// [`StreamConfig`](super::StreamConfig) says.
     ///
     /// # Errors
-    /// Why there is nothing to write; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
+    /// Reason for which nothing can be written; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
     pub fn sendable(
         &mut self,
         id: StreamId,
@@ -125,7 +125,7 @@ impl Streams {
     /// The application has written all.
     ///
     /// # Errors
-    /// When it has said so before, or the peer wants no more.
+    /// If the stream was finished or reset before, or the peer wants no more.
     pub fn finish(&mut self, id: StreamId) -> Result<(), StreamError> {
         self.send_half(id)?.finish()?;
         self.enqueue(id);
@@ -135,7 +135,7 @@ impl Streams {
     /// Gives up sending, with an application error code.
     ///
     /// # Errors
-    /// When there is nothing to give up.
+    /// If the sending part is over already.
     pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), StreamError> {
         if !self.with_send_half(id, |half| half.reset(code))? {
             return Err(StreamError::Write(WriteError::Closed));
@@ -144,10 +144,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Who goes first: 0 to 255, the lower the earlier; 127 unless told.
+    /// Sets the order of sending: 0 to 255, lower values first; 127 is the default.
     ///
     /// # Errors
-    /// When there is no such stream.
+    /// If there is no such stream.
     pub fn set_urgency(&mut self, id: StreamId, urgency: u8) -> Result<(), StreamError> {
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Unknown)?;
         let before = std::mem::replace(&mut stream.urgency, urgency);
@@ -164,7 +164,7 @@ impl Streams {
     /// Reads into `buffer`.
     ///
     /// # Errors
-    /// When there is no such stream.
+    /// If there is no such stream.
     pub fn read(&mut self, id: StreamId, buffer: &mut [u8]) -> Result<ReadOutcome, StreamError> {
         let outcome = self.receive_half(id)?.read(buffer);
         self.after_outcome(id, outcome);
@@ -174,7 +174,7 @@ impl Streams {
     /// Appends up to `limit` bytes to `buffer`, which takes room for no more than have arrived.
     ///
     /// # Errors
-    /// When there is no such stream.
+    /// If there is no such stream.
     pub fn read_to(
         &mut self,
         id: StreamId,
@@ -189,7 +189,7 @@ impl Streams {
     /// The application wants no more, with an application error code.
     ///
     /// # Errors
-    /// When there is no such stream.
+    /// If there is no such stream.
     pub fn stop(&mut self, id: StreamId, code: u64) -> Result<(), StreamError> {
         if self.receive_half(id)?.stop(code) {
             self.stops.insert(id);

@@ -17,8 +17,12 @@ use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
 use super::flow::{ReceiveWindow, SendWindow};
 use super::pages::PagePool;
-use super::receive::{ReceiveError, ReceiveHalf, ReceiveState};
-use super::send::{SendHalf, SendState, WriteError};
+#[cfg(feature = "qlog")]
+use super::receive::ReceiveState;
+use super::receive::{ReceiveError, ReceiveHalf};
+#[cfg(feature = "qlog")]
+use super::send::SendState;
+use super::send::{SendHalf, WriteError};
 
 /// A place for each direction.
 type PerDirection<T> = [T; 2];
@@ -32,7 +36,7 @@ fn at(direction: Direction) -> usize {
     }
 }
 
-/// What this endpoint allows; the initial values go into its transport parameters.
+/// Limits that this endpoint sets for streams; the initial values go into its transport parameters.
 #[derive(Debug, Clone)]
 pub struct StreamConfig {
     /// Bidirectional streams the peer may have open at a time.
@@ -41,11 +45,11 @@ pub struct StreamConfig {
     pub max_streams_uni: u64,
     /// The first window of a stream, in bytes.
     pub stream_window: u64,
-    /// How far it may grow.
+    /// Largest window that a stream's may grow to, in bytes.
     pub max_stream_window: u64,
     /// The first window of the connection, in bytes.
     pub connection_window: u64,
-    /// How far it may grow: the most that the peer can make us keep.
+    /// Largest window that the connection's may grow to, in bytes: the most that the peer can make us keep.
     pub max_connection_window: u64,
     /// Bytes that may wait in a stream to be sent or acknowledged.
     pub send_buffer: u64,
@@ -70,9 +74,9 @@ impl Default for StreamConfig {
     }
 }
 
-/// What the peer allows, from its transport parameters (RFC 9000 s.18.2).
+/// Limits that the peer sets for streams, from its transport parameters (RFC 9000 s.18.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PeerLimits {
+pub(crate) struct PeerLimits {
     /// `initial_max_data`.
     pub max_data: u64,
     /// `initial_max_stream_data_bidi_local`: on bidirectional streams that the peer opens.
@@ -104,7 +108,7 @@ pub enum StreamEvent {
     Available(Direction),
 }
 
-/// Why a stream cannot be used so.
+/// Reason for which a stream cannot be used as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
     /// It is over, was never opened, or has no such part.
@@ -113,15 +117,28 @@ pub enum StreamError {
     Write(WriteError),
 }
 
+impl std::fmt::Display for StreamError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StreamError::Unknown => {
+                f.write_str("the stream is over, was never opened, or has no such direction")
+            }
+            StreamError::Write(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
 impl From<WriteError> for StreamError {
     fn from(error: WriteError) -> StreamError {
         StreamError::Write(error)
     }
 }
 
-/// What the peer did wrong: the error to close with, or a packet to be treated as lost.
+/// Error of the peer in a frame: the error to close with, or a packet to be treated as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameError {
+pub(crate) enum FrameError {
     /// A connection error.
     Close(TransportErrorCode),
     /// See [`ReceiveError::TooFragmented`].
@@ -140,7 +157,7 @@ impl From<ReceiveError> for FrameError {
 
 /// A frame, beside STREAM frames, that the streams want to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Control {
+pub(crate) enum Control {
     /// RESET_STREAM with code and final size.
     Reset(StreamId, u64, u64),
     /// STOP_SENDING with a code.
@@ -176,7 +193,7 @@ struct Stream {
 pub struct Streams {
     side: Side,
     config: StreamConfig,
-    /// Where the memory for what arrives comes from.
+    /// Pool that memory for received data comes from.
     pages: PagePool,
     peer: PeerLimits,
     streams: BTreeMap<StreamId, Stream>,
@@ -190,7 +207,7 @@ pub struct Streams {
     peer_ended: PerDirection<u64>,
     accepted: PerDirection<u64>,
     receive_window: ReceiveWindow,
-    /// What the peer has used of the connection's window.
+    /// Number of bytes of the connection's window that the peer has used.
     received: u64,
     send_window: SendWindow,
     /// Bytes that wait in all streams to be sent or acknowledged.
@@ -213,17 +230,17 @@ pub struct Streams {
 
 impl Streams {
     /// Streams have their memory from this pool from now on.
-    pub fn set_pages(&mut self, pages: PagePool) {
+    pub(crate) fn set_pages(&mut self, pages: PagePool) {
         self.pages = pages;
     }
 
-    /// Where streams have their memory from; at first from the allocator alone.
-    pub fn pages(&self) -> &PagePool {
+    /// Pool that streams have their memory from; at first the allocator alone.
+    pub(crate) fn pages(&self) -> &PagePool {
         &self.pages
     }
 
     /// Without any; the peer's limits come with its transport parameters.
-    pub fn new(side: Side, config: StreamConfig) -> Streams {
+    pub(crate) fn new(side: Side, config: StreamConfig) -> Streams {
         let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
         Streams {
             side,
@@ -257,7 +274,7 @@ impl Streams {
 
     /// The peer's transport parameters are known, those remembered for 0-RTT or its real ones, which
     /// are never less (RFC 9000 s.7.4.1; the caller checks).
-    pub fn set_peer_limits(&mut self, limits: PeerLimits) {
+    pub(crate) fn set_peer_limits(&mut self, limits: PeerLimits) {
         self.peer = limits;
         self.send_window.raise(limits.max_data);
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
@@ -294,7 +311,7 @@ impl Streams {
         Stream { send, receive, urgency: DEFAULT_URGENCY, queued: false, wants_room: false }
     }
 
-    /// What a stream does not need of the connection's window any more goes back to it.
+    /// Gives back to the connection's window the bytes that a stream does not need any more.
     fn release(&mut self, id: StreamId) {
         let Ok(half) = self.receive_half(id) else { return };
         let released = half.take_released();
@@ -345,7 +362,8 @@ impl Streams {
         self.streams.get_mut(&id).and_then(|s| s.receive.as_mut()).ok_or(StreamError::Unknown)
     }
 
-    /// Where both parts of a stream are; none: it is over, or never was.
+    /// States of both parts of a stream; none: the stream is over, or never was.
+    #[cfg(feature = "qlog")]
     pub(crate) fn states(&self, id: StreamId) -> Option<(Option<SendState>, Option<ReceiveState>)> {
         let stream = self.streams.get(&id)?;
         let send = stream.send.as_ref().map(SendHalf::state);
@@ -354,7 +372,7 @@ impl Streams {
 
     /// Bytes of memory that the peer has us hold: streams, what waits to be read, control frames and
     /// events.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         let halves = self.streams.values().filter_map(|stream| stream.receive.as_ref());
         let waiting: usize = halves.map(ReceiveHalf::memory).sum();
         let queued: usize = self.queue.values().map(VecDeque::len).sum();
@@ -366,23 +384,23 @@ impl Streams {
             + self.events.len() * size_of::<StreamEvent>()
     }
 
-    /// What the peer may send on all streams together.
+    /// Most bytes that the peer may send on all streams together.
     #[cfg(test)]
     pub fn data_limit(&self) -> u64 {
         self.receive_window.limit()
     }
 
-    /// How many streams of a direction the peer may open, from the beginning of the connection.
+    /// Number of streams of a direction that the peer may open, counted from the beginning of the connection.
     pub fn peer_limit(&self, direction: Direction) -> u64 {
         self.peer_may_open[at(direction)]
     }
 
-    /// How many streams there are, of either side.
+    /// Number of streams, opened by either side.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no streams.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
@@ -408,7 +426,7 @@ impl Streams {
         }
     }
 
-    /// Whether the peer is to be told that it may open more.
+    /// Checks whether the peer is to be told that it may open more streams.
     fn check_limit(&mut self, direction: usize) {
         let allowed = self.peer_ended[direction] + self.concurrency(direction);
         // Half of what may be open, lest each stream's end cost a frame; one, if it has no other.

@@ -45,7 +45,7 @@ impl Streams {
     ///
     /// # Errors
     /// [`FrameError`].
-    pub fn on_stream(
+    pub(crate) fn on_stream(
         &mut self,
         id: StreamId,
         offset: u64,
@@ -59,7 +59,12 @@ impl Streams {
     ///
     /// # Errors
     /// [`FrameError`].
-    pub fn on_reset(&mut self, id: StreamId, code: u64, size: u64) -> Result<(), FrameError> {
+    pub(crate) fn on_reset(
+        &mut self,
+        id: StreamId,
+        code: u64,
+        size: u64,
+    ) -> Result<(), FrameError> {
         self.on_receive(id, |half, room| half.on_reset(code, size, room))
     }
 
@@ -88,7 +93,7 @@ impl Streams {
     ///
     /// # Errors
     /// [`FrameError`].
-    pub fn on_stop(&mut self, id: StreamId, code: u64) -> Result<(), FrameError> {
+    pub(crate) fn on_stop(&mut self, id: StreamId, code: u64) -> Result<(), FrameError> {
         if self.of_frame(id, false)?
             && self.with_send_half(id, |half| half.on_stop(code)) == Ok(true)
         {
@@ -102,7 +107,11 @@ impl Streams {
     ///
     /// # Errors
     /// [`FrameError`].
-    pub fn on_max_stream_data(&mut self, id: StreamId, limit: u64) -> Result<(), FrameError> {
+    pub(crate) fn on_max_stream_data(
+        &mut self,
+        id: StreamId,
+        limit: u64,
+    ) -> Result<(), FrameError> {
         if self.of_frame(id, false)? {
             self.on_max_stream_data_known(id, limit);
         }
@@ -123,19 +132,19 @@ impl Streams {
     ///
     /// # Errors
     /// [`FrameError`].
-    pub fn on_stream_data_blocked(&mut self, id: StreamId) -> Result<(), FrameError> {
+    pub(crate) fn on_stream_data_blocked(&mut self, id: StreamId) -> Result<(), FrameError> {
         self.of_frame(id, true).map(drop)
     }
 
     /// A MAX_DATA frame came.
-    pub fn on_max_data(&mut self, limit: u64) {
+    pub(crate) fn on_max_data(&mut self, limit: u64) {
         if self.send_window.raise(limit) {
             self.wake_waiting();
         }
     }
 
     /// A MAX_STREAMS frame came.
-    pub fn on_max_streams(&mut self, direction: Direction, limit: u64) {
+    pub(crate) fn on_max_streams(&mut self, direction: Direction, limit: u64) {
         let may = &mut self.may_open[at(direction)];
         if limit > *may {
             *may = limit;

@@ -24,7 +24,7 @@ impl Streams {
     }
 
     /// Whether a stream has data to send that the peer's limits allow.
-    pub fn wants_to_send(&self) -> bool {
+    pub(crate) fn wants_to_send(&self) -> bool {
         let room = self.send_window.room();
         self.queue.values().flatten().any(|id| {
             let half = self.streams.get(id).and_then(|stream| stream.send.as_ref());
@@ -34,7 +34,7 @@ impl Streams {
 
     /// The next piece of data to send, of the stream whose turn it is; `max` says how many bytes of
     /// data have room in a frame of that stream at that offset. The piece counts as sent.
-    pub fn next_piece(
+    pub(crate) fn next_piece(
         &mut self,
         max: impl Fn(StreamId, u64) -> usize,
     ) -> Option<(StreamId, Piece)> {
@@ -71,7 +71,7 @@ impl Streams {
     }
 
     /// As [`Streams::next_piece`], of this stream; none: it has nothing that may go.
-    pub fn next_piece_of(
+    pub(crate) fn next_piece_of(
         &mut self,
         id: StreamId,
         max: impl Fn(StreamId, u64) -> usize,
@@ -86,7 +86,7 @@ impl Streams {
     }
 
     /// Lets the peer send more than its window would: on a stream, or on all together.
-    pub fn raise_limit(&mut self, stream: Option<StreamId>, limit: u64) -> Control {
+    pub(crate) fn raise_limit(&mut self, stream: Option<StreamId>, limit: u64) -> Control {
         match stream {
             None => Control::MaxData(self.receive_window.raise(limit)),
             Some(id) => {
@@ -97,7 +97,7 @@ impl Streams {
     }
 
     /// Copies the bytes of a piece.
-    pub fn copy(&self, id: StreamId, offset: u64, buffer: &mut [u8]) -> usize {
+    pub(crate) fn copy(&self, id: StreamId, offset: u64, buffer: &mut [u8]) -> usize {
         let half = self.streams.get(&id).and_then(|stream| stream.send.as_ref());
         half.map_or(0, |half| half.copy(offset, buffer))
     }
@@ -114,7 +114,7 @@ impl Streams {
     }
 
     /// A control frame to send, if one is due. It counts as sent.
-    pub fn next_control(&mut self, now: Timestamp, rtt: Duration) -> Option<Control> {
+    pub(crate) fn next_control(&mut self, now: Timestamp, rtt: Duration) -> Option<Control> {
         while let Some(id) = self.resets.pop_first() {
             if let Some((code, size)) = self.send_half(id).ok().and_then(|h| h.reset_frame()) {
                 return Some(Control::Reset(id, code, size));
@@ -168,7 +168,7 @@ impl Streams {
     }
 
     /// The application could not open a stream: STREAMS_BLOCKED, once a limit.
-    pub fn streams_blocked(&mut self, direction: Direction) -> Option<Control> {
+    pub(crate) fn streams_blocked(&mut self, direction: Direction) -> Option<Control> {
         let index = at(direction);
         let limit = self.may_open[index];
         if self.opened[index] < limit || self.told_blocked[index] == Some(limit) {
@@ -179,7 +179,7 @@ impl Streams {
     }
 
     /// The peer has a piece.
-    pub fn on_piece_acked(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
+    pub(crate) fn on_piece_acked(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
         let (was_done, before) = (half.is_done(), half.buffered());
@@ -204,7 +204,7 @@ impl Streams {
     }
 
     /// A piece did not get there.
-    pub fn on_piece_lost(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
+    pub(crate) fn on_piece_lost(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
         if let Ok(half) = self.send_half(id) {
             half.on_lost(range, fin);
             self.enqueue(id);
@@ -212,7 +212,7 @@ impl Streams {
     }
 
     /// The peer has a control frame.
-    pub fn on_control_acked(&mut self, control: Control) {
+    pub(crate) fn on_control_acked(&mut self, control: Control) {
         if let Control::Reset(id, ..) = control
             && let Ok(half) = self.send_half(id)
         {
@@ -222,7 +222,7 @@ impl Streams {
     }
 
     /// A control frame did not get there: what is still true is sent again (RFC 9000 s.13.3).
-    pub fn on_control_lost(&mut self, control: Control) {
+    pub(crate) fn on_control_lost(&mut self, control: Control) {
         match control {
             Control::Reset(id, ..) => drop(self.resets.insert(id)),
             Control::Stop(id, _) => drop(self.stops.insert(id)),

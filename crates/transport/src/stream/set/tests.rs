@@ -4,7 +4,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
 use crate::Timestamp;
-use crate::stream::{Piece, ReadOutcome};
+use crate::stream::ReadOutcome;
+use crate::stream::send::Piece;
 
 const NOW: Timestamp = Timestamp::START;
 const RTT: Duration = Duration::from_millis(10);
@@ -477,7 +478,7 @@ fn the_connections_window_stays_above_those_of_streams() {
     assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
 }
 
-/// Who goes on writing to a stream whose limit is reached has nothing sent for it: the peer was told.
+/// An application that goes on writing to a stream whose limit is reached causes no frames: the peer was told.
 #[test]
 fn writing_on_makes_no_frames_once_the_peer_knows() {
     let (mut client, _) = pair();

@@ -11,7 +11,7 @@ use ratatui::widgets::{Clear, Paragraph};
 use super::super::keys::{Dialog, LIFETIMES};
 use super::Scene;
 
-pub fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let Some(dialog) = scene.choices.dialog else { return };
     let (title, lines) = match dialog {
         Dialog::Help => (" Keys ".to_owned(), help(scene)),

@@ -16,32 +16,32 @@ use super::model::Picture;
 
 mod dialog;
 mod panels;
-pub mod theme;
+pub(super) mod theme;
 
 use theme::Theme;
 
-/// How something went.
+/// Tone of a message: success or failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub(super) enum Tone {
     Good,
     Bad,
 }
 
 /// Everything that is on the screen.
-pub struct Scene<'a> {
+pub(super) struct Scene<'a> {
     pub picture: &'a Picture,
     pub choices: &'a Choices,
     pub theme: Theme,
-    /// Why there is nothing new: the gateway has gone.
+    /// Reason that there is nothing new, if the gateway has gone.
     pub gone: Option<&'a str>,
-    /// How the last deed went.
+    /// Message on the result of the last action, and its tone.
     pub message: Option<(Tone, &'a str)>,
 }
 
 /// From this size on there is room for everything at once.
 const WIDE: (u16, u16) = (100, 24);
 
-pub fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     let area = frame.area();
     if area.width >= WIDE.0 && area.height >= WIDE.1 {
         everything(frame, scene, area);
@@ -168,7 +168,7 @@ fn header(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Line::from(right_line), right);
 }
 
-/// What is protected, and who feeds it.
+/// Draws the services that are protected, and the servers that feed the gateway.
 fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let (picture, theme) = (scene.picture, scene.theme);
     let room = usize::from(area.height.saturating_sub(1));
@@ -202,7 +202,7 @@ fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// What a curve shows: its name, its colour, now and before.
+/// Figures of a curve: its name, its colour, the value now and those before.
 fn measure<'a>(scene: &Scene<'a>, passed: bool) -> (&'static str, Style, f64, &'a [f64]) {
     let (picture, theme) = (scene.picture, scene.theme);
     match (passed, picture.dry_run) {

@@ -104,7 +104,7 @@ fn render(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, panel: Panel, ta
 }
 
 /// A rate per second as far as it matters to the eye: no unit for nothing, no digits below one.
-pub fn rate(measured: bool, rate: f64) -> String {
+pub(super) fn rate(measured: bool, rate: f64) -> String {
     match rate {
         _ if !measured => number::MISSING.to_owned(),
         ..=0.0 => "0".to_owned(),
@@ -132,12 +132,12 @@ fn of_reason(scene: &Scene<'_>, reason: Reason) -> Style {
 
 /// Text of other processes: no character that turns the direction of writing. (Control characters the
 /// screen leaves out.)
-pub fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|c| !c.is_control() && !turns(*c)).collect()
 }
 
-pub fn sources(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
+pub(super) fn sources(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     const COLUMNS: [Column; 9] = [
         text(" source", 0, 0),
         text("service", 12, 8),
@@ -209,7 +209,7 @@ pub fn sources(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     );
 }
 
-pub fn reasons(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
+pub(super) fn reasons(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     const COLUMNS: [Column; 4] =
         [text(" reason", 0, 0), figure("now", 10, 1), text("share", 8, 2), figure("in all", 8, 3)];
     let (picture, theme) = (scene.picture, scene.theme);
@@ -240,7 +240,7 @@ pub fn reasons(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     );
 }
 
-pub fn events(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
+pub(super) fn events(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     const COLUMNS: [Column; 8] = [
         text(" from", 0, 0),
         text("reason", 16, 0),

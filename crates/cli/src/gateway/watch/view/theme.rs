@@ -7,9 +7,9 @@ use ratatui::symbols::{bar, border};
 use ratatui::text::Span;
 use ratatui::widgets::Block;
 
-/// How things are drawn.
+/// Style that the screen is drawn with: colours or none, Unicode or ASCII.
 #[derive(Clone, Copy, Debug)]
-pub struct Theme {
+pub(crate) struct Theme {
     pub colour: bool,
     pub unicode: bool,
 }
@@ -42,37 +42,37 @@ impl Theme {
     }
 
     /// As it should be.
-    pub fn good(self) -> Style {
+    pub(crate) fn good(self) -> Style {
         self.fg(Color::Green)
     }
 
     /// To be looked at.
-    pub fn warning(self) -> Style {
+    pub(crate) fn warning(self) -> Style {
         self.fg(Color::Yellow)
     }
 
     /// Dropped, denied, gone.
-    pub fn bad(self) -> Style {
+    pub(crate) fn bad(self) -> Style {
         self.fg(Color::Red)
     }
 
     /// Of little weight.
-    pub fn faint(self) -> Style {
+    pub(crate) fn faint(self) -> Style {
         self.fg(Color::DarkGray)
     }
 
-    /// What the eye is to find.
-    pub fn strong(self) -> Style {
+    /// Style of the parts that the eye is to find.
+    pub(crate) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
     /// Names and keys.
-    pub fn accent(self) -> Style {
+    pub(crate) fn accent(self) -> Style {
         self.fg(Color::Cyan).add_modifier(Modifier::BOLD)
     }
 
     /// The row that the keys are about.
-    pub fn chosen(self) -> Style {
+    pub(crate) fn chosen(self) -> Style {
         if self.colour {
             Style::new().bg(Color::Indexed(236)).add_modifier(Modifier::BOLD)
         } else {
@@ -81,23 +81,23 @@ impl Theme {
     }
 
     /// A word on a ground of its own.
-    pub fn badge(self, text: &str, style: Style) -> Span<'static> {
+    pub(crate) fn badge(self, text: &str, style: Style) -> Span<'static> {
         Span::styled(format!(" {text} "), style.add_modifier(Modifier::BOLD | Modifier::REVERSED))
     }
 
     /// A frame; the one that has the keys stands out.
-    pub fn frame(self, focused: bool) -> Block<'static> {
+    pub(crate) fn frame(self, focused: bool) -> Block<'static> {
         let style = if focused { self.fg(Color::Cyan) } else { self.faint() };
         let set = if self.unicode { border::ROUNDED } else { ASCII_BORDER };
         Block::bordered().border_set(set).border_style(style)
     }
 
-    pub fn bars(self) -> bar::Set<'static> {
+    pub(crate) fn bars(self) -> bar::Set<'static> {
         if self.unicode { bar::NINE_LEVELS } else { ASCII_BARS }
     }
 
     /// A bar of `width` columns, filled to a share from 0 to 1.
-    pub fn bar(self, share: f64, width: usize) -> String {
+    pub(crate) fn bar(self, share: f64, width: usize) -> String {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
         let filled = share * width as f64;
@@ -111,15 +111,15 @@ impl Theme {
         format!("{}{}", "█".repeat(whole), EIGHTHS[rest.min(7)])
     }
 
-    pub fn dot(self) -> &'static str {
+    pub(crate) fn dot(self) -> &'static str {
         if self.unicode { "●" } else { "*" }
     }
 
-    pub fn between(self) -> &'static str {
+    pub(crate) fn between(self) -> &'static str {
         if self.unicode { " · " } else { " | " }
     }
 
-    pub fn arrows(self) -> &'static str {
+    pub(crate) fn arrows(self) -> &'static str {
         if self.unicode { "↑↓" } else { "jk" }
     }
 }

@@ -1,0 +1,328 @@
+//! Frames of a stream (RFC 9114 s.7), taken apart before `h3` sees them and handed on one by one.
+//!
+//! `h3` keeps what it reads until it makes a whole frame, reads one piece more than it takes, and ends
+//! a body at the first empty DATA frame. So it is given a HEADERS frame only when that is whole, DATA
+//! as it comes but in frames of what is there, and nothing that it would skip. It never holds more
+//! than one such piece.
+
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use equic_wire::{Reader, VarInt, VarIntLen, Writer};
+use h3::error::Code;
+
+use super::control::{self, Control};
+use super::fault::{Fault, Kept, Ward};
+use super::fields::{self, Found, Section};
+
+const DATA: u64 = 0x0;
+const HEADERS: u64 = 0x1;
+pub(super) const CANCEL_PUSH: u64 = 0x3;
+pub(super) const SETTINGS: u64 = 0x4;
+const PUSH_PROMISE: u64 = 0x5;
+pub(super) const GOAWAY: u64 = 0x7;
+pub(super) const MAX_PUSH_ID: u64 = 0xd;
+
+/// Type and length of a frame, at most.
+const HEADER: usize = 16;
+
+/// Interim responses to one request, at most.
+const INTERIM: u32 = 64;
+
+/// Nobody announces a HEADERS frame so many times longer than the limit by mistake.
+const ABSURD: u64 = 64;
+
+/// An entry of the static table, each of which counts for more than 32 bytes (RFC 9114 s.4.2.2).
+const ENTRY: u8 = 0xc1;
+
+/// The use of a stream: a request, a response, or the control stream.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Request,
+    Response,
+    Control(Control),
+}
+
+/// Progress of reading a message (RFC 9114 s.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Start,
+    Body,
+    Trailers,
+}
+
+#[derive(Debug)]
+enum At {
+    /// Number of bytes of the next frame's header that have come.
+    Header(usize),
+    /// Inside a DATA frame; number of payload bytes still to come.
+    Data(u64),
+    /// Inside a frame that is skipped; number of payload bytes still to come.
+    Skip(u64),
+    /// A frame of this type and length that is kept until it is whole.
+    Keep(u64, usize, Kept),
+}
+
+/// Takes the frames of a stream apart.
+#[derive(Debug)]
+pub(super) struct Frames {
+    ward: Arc<Ward>,
+    kind: Kind,
+    stage: Stage,
+    at: At,
+    header: [u8; HEADER],
+    /// The header of a DATA frame was given for so many bytes.
+    due: usize,
+    interim: u32,
+    /// Field section given to `h3` in the place of one that is too long.
+    refused: Option<Bytes>,
+    /// Trailers that are given to `h3` when the stream ends as it should.
+    trailers: Option<Bytes>,
+}
+
+impl Frames {
+    pub(super) fn new(kind: Kind, ward: Arc<Ward>) -> Frames {
+        Frames {
+            ward,
+            kind,
+            stage: Stage::Start,
+            at: At::Header(0),
+            header: [0; HEADER],
+            due: 0,
+            interim: 0,
+            refused: None,
+            trailers: None,
+        }
+    }
+
+    /// The next piece for `h3`, out of `input`; none: all of that was taken.
+    pub(super) fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Fault> {
+        if self.due > 0 {
+            return Ok(Some(input.split_to(std::mem::take(&mut self.due))));
+        }
+        while !input.is_empty() {
+            match &mut self.at {
+                At::Header(have) => {
+                    self.header[*have] = input.get_u8();
+                    *have += 1;
+                    let have = *have;
+                    if let Some((kind, length)) = header(&self.header[..have]) {
+                        self.at = self.begin(kind, length, have)?;
+                        // An empty frame is whole at once.
+                        if let Some(piece) = self.refused.take().or(self.complete()?) {
+                            return Ok(Some(piece));
+                        }
+                    }
+                }
+                At::Data(left) => {
+                    let count = take(left, input.len());
+                    if *left == 0 {
+                        self.at = At::Header(0);
+                    }
+                    self.due = count;
+                    return Ok(Some(frame_header(DATA, count).freeze()));
+                }
+                At::Skip(left) => {
+                    let count = take(left, input.len());
+                    let over = *left == 0;
+                    input.advance(count);
+                    if over {
+                        self.at = At::Header(0);
+                    }
+                    self.ward.charge(count as u64)?;
+                }
+                At::Keep(_, length, kept) => {
+                    let count = input.len().min(*length - kept.bytes.len());
+                    kept.push(&input[..count])?;
+                    input.advance(count);
+                    if let Some(piece) = self.complete()? {
+                        return Ok(Some(piece));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The stream has ended; what is still to be handed on.
+    pub(super) fn end(&mut self) -> Result<Option<Bytes>, Fault> {
+        if let Kind::Control(_) = self.kind {
+            // RFC 9114 s.6.2.1.
+            return Err(closed());
+        }
+        // RFC 9114 s.7.1.
+        if !matches!(self.at, At::Header(0)) {
+            return Err(Fault::Connection(Code::H3_FRAME_ERROR, "the stream ends within a frame"));
+        }
+        // Of a request `h3` sees that itself (RFC 9114 s.4.1).
+        if matches!((&self.kind, self.stage), (Kind::Response, Stage::Start)) {
+            return Err(malformed("the response ends before its header fields"));
+        }
+        Ok(self.trailers.take())
+    }
+
+    /// The fault of resetting this stream: only a control stream must not be reset.
+    pub(super) fn on_reset(&self) -> Option<Fault> {
+        matches!(self.kind, Kind::Control(_)).then(closed)
+    }
+
+    /// A frame begins.
+    fn begin(&mut self, frame: u64, length: u64, header: usize) -> Result<At, Fault> {
+        // RFC 9114 s.7.2.8: types that HTTP/2 has and HTTP/3 has not.
+        if matches!(frame, 0x2 | 0x6 | 0x8 | 0x9) {
+            return Err(unexpected("a frame type of HTTP/2"));
+        }
+        let at = match &self.kind {
+            Kind::Control(control) => {
+                let wanted = control.may_begin(frame)?;
+                // Whatever it says, it is nothing for anybody to send without end.
+                self.ward.charge(header as u64)?;
+                if wanted { self.keep(frame, length, control::LONGEST)? } else { At::Skip(length) }
+            }
+            _ => match (frame, self.stage) {
+                (DATA, Stage::Body) if length == 0 => {
+                    self.ward.charge(header as u64)?;
+                    At::Header(0)
+                }
+                (DATA, Stage::Body) => At::Data(length),
+                (HEADERS, Stage::Start | Stage::Body) => {
+                    return self.headers(length);
+                }
+                // RFC 9114 s.4.1: DATA before HEADERS, and anything after trailers.
+                (DATA | HEADERS, _) => return Err(unexpected("DATA or HEADERS out of order")),
+                // RFC 9114 s.7.2.5: nobody here allows a push.
+                (PUSH_PROMISE, _) if matches!(self.kind, Kind::Response) => {
+                    let reason = "a push that was never allowed";
+                    return Err(Fault::Connection(Code::H3_ID_ERROR, reason));
+                }
+                (CANCEL_PUSH | SETTINGS | PUSH_PROMISE | GOAWAY | MAX_PUSH_ID, _) => {
+                    return Err(unexpected("a frame that is not for a request stream"));
+                }
+                _ => {
+                    self.ward.charge(header as u64)?;
+                    At::Skip(length)
+                }
+            },
+        };
+        Ok(if matches!(at, At::Skip(0)) { At::Header(0) } else { at })
+    }
+
+    fn headers(&mut self, length: u64) -> Result<At, Fault> {
+        let limit = self.ward.limits.field_section;
+        if length <= limit as u64 {
+            return self.keep(HEADERS, length, limit);
+        }
+        if length > (limit as u64).saturating_mul(ABSURD) {
+            let reason = "a HEADERS frame that is absurdly long";
+            return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
+        }
+        if self.stage == Stage::Body {
+            return Err(malformed("trailers that are too long"));
+        }
+        // A field section that is too long for certain stands for it: `h3` answers that.
+        let mut block = vec![ENTRY; limit / 32 + 3];
+        block[..2].fill(0);
+        self.stage = Stage::Body;
+        self.refused = Some(whole(HEADERS, &block));
+        Ok(At::Skip(length))
+    }
+
+    fn keep(&self, frame: u64, length: u64, most: usize) -> Result<At, Fault> {
+        match usize::try_from(length) {
+            Ok(length) if length <= most => Ok(At::Keep(frame, length, Kept::new(&self.ward))),
+            _ => Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, "a frame that is too long")),
+        }
+    }
+
+    /// If a kept frame is whole: what of it goes on.
+    fn complete(&mut self) -> Result<Option<Bytes>, Fault> {
+        if !matches!(&self.at, At::Keep(_, length, kept) if kept.bytes.len() == *length) {
+            return Ok(None);
+        }
+        let At::Keep(frame, _, kept) = std::mem::replace(&mut self.at, At::Header(0)) else {
+            return Ok(None);
+        };
+        let section = match &mut self.kind {
+            Kind::Control(control) => {
+                // What is of no use to `h3` ends here.
+                self.ward.charge(kept.bytes.len() as u64)?;
+                let goes_on = control.take(frame, &kept.bytes)?;
+                return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
+            }
+            _ if self.stage == Stage::Body => Section::Trailers,
+            Kind::Request => Section::Request,
+            Kind::Response => Section::Response,
+        };
+        let found = fields::check(&kept.bytes, section)?;
+        let piece = whole(HEADERS, &kept.bytes);
+        match (section, found) {
+            (Section::Trailers, _) => {
+                self.stage = Stage::Trailers;
+                // `h3` looks no further than to them.
+                self.trailers = Some(piece);
+                return Ok(None);
+            }
+            (_, Found::Interim) => {
+                self.interim += 1;
+                if self.interim > INTERIM {
+                    let reason = "too many interim responses";
+                    return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
+                }
+            }
+            (_, Found::Other) => self.stage = Stage::Body,
+        }
+        Ok(Some(piece))
+    }
+}
+
+/// RFC 9114 s.6.2.1, RFC 9204 s.4.2.
+pub(super) fn closed() -> Fault {
+    Fault::Connection(Code::H3_CLOSED_CRITICAL_STREAM, "a stream that must stay open was closed")
+}
+
+pub(super) fn unexpected(reason: &'static str) -> Fault {
+    Fault::Connection(Code::H3_FRAME_UNEXPECTED, reason)
+}
+
+fn malformed(reason: &'static str) -> Fault {
+    Fault::Stream(Code::H3_MESSAGE_ERROR, reason)
+}
+
+/// Takes what is there of what is left; how much.
+fn take(left: &mut u64, there: usize) -> usize {
+    let count = usize::try_from(*left).unwrap_or(usize::MAX).min(there);
+    *left -= count as u64;
+    count
+}
+
+/// Type and length, if they are there.
+fn header(bytes: &[u8]) -> Option<(u64, u64)> {
+    // Most bytes of a header are not its last.
+    let first = VarIntLen::of_first_byte(*bytes.first()?).bytes();
+    let second = VarIntLen::of_first_byte(*bytes.get(first)?).bytes();
+    if bytes.len() < first + second {
+        return None;
+    }
+    let mut reader = Reader::new(bytes);
+    Some((reader.varint().ok()?.get(), reader.varint().ok()?.get()))
+}
+
+fn frame_header(frame: u64, length: usize) -> BytesMut {
+    let mut buffer = [0; HEADER];
+    let mut writer = Writer::new(&mut buffer);
+    for value in [frame, length as u64] {
+        // Two of them have room, and both have come as such.
+        let _ = writer.varint(VarInt::new(value).unwrap_or(VarInt::MAX));
+    }
+    BytesMut::from(writer.written())
+}
+
+fn whole(frame: u64, payload: &[u8]) -> Bytes {
+    let mut piece = frame_header(frame, payload.len());
+    piece.extend_from_slice(payload);
+    piece.freeze()
+}
+
+#[cfg(test)]
+#[path = "frames_tests.rs"]
+mod tests;

@@ -1,0 +1,216 @@
+//! The `h3` crate's view of a connection, and what of RFC 9114 and RFC 9204 is checked before it.
+//!
+//! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
+//! field sections, `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
+//! direction; `streams.rs` are streams as `h3` has them; `fault.rs` says what can be wrong.
+//! `docs/decisions/0022-before-h3.md` has the reasons.
+
+mod control;
+mod fault;
+mod fields;
+mod frames;
+mod intake;
+mod streams;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use equic_quic::{ConnectionError, ReadError, WriteError};
+use equic_wire::VarInt;
+use h3::error::Code;
+use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId};
+
+use fault::Ward;
+use frames::Kind;
+use intake::Intake;
+
+pub use fault::{FrameLimits, Malformed, Violation};
+pub use streams::{BidiStream, RecvStream, SendStream};
+
+/// Pieces that are read in a row for nothing to hand on, before others have their turn.
+const PIECES: usize = 16;
+
+fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
+    match error {
+        ConnectionError::ApplicationClosed { code, .. } => {
+            ConnectionErrorIncoming::ApplicationClose { error_code: code }
+        }
+        ConnectionError::TimedOut => ConnectionErrorIncoming::Timeout,
+        other => ConnectionErrorIncoming::Undefined(Arc::new(other)),
+    }
+}
+
+fn of_connection(error: ConnectionError) -> StreamErrorIncoming {
+    StreamErrorIncoming::ConnectionErrorIncoming { connection_error: connection_error(error) }
+}
+
+fn read_error(error: ReadError) -> StreamErrorIncoming {
+    match error {
+        ReadError::Reset(error_code) => StreamErrorIncoming::StreamTerminated { error_code },
+        ReadError::Connection(error) => of_connection(error),
+        ReadError::Closed | ReadError::EarlyDataRejected => {
+            StreamErrorIncoming::Unknown(Box::new(error))
+        }
+    }
+}
+
+fn write_error(error: WriteError) -> StreamErrorIncoming {
+    match error {
+        WriteError::Stopped(error_code) => StreamErrorIncoming::StreamTerminated { error_code },
+        WriteError::Connection(error) => of_connection(error),
+        WriteError::Closed | WriteError::EarlyDataRejected => {
+            StreamErrorIncoming::Unknown(Box::new(error))
+        }
+    }
+}
+
+fn id(id: equic_wire::StreamId) -> StreamId {
+    // Both have 62 bits, so that it cannot fail.
+    StreamId::try_from(id.as_varint().get()).unwrap_or_else(|_| unreachable!("62 bits"))
+}
+
+fn code(code: u64) -> VarInt {
+    VarInt::new(code).unwrap_or(VarInt::MAX)
+}
+
+/// A connection for [`h3::server`] and [`h3::client`].
+pub struct Connection {
+    open: OpenStreams,
+    intake: Intake,
+}
+
+impl Connection {
+    /// Over an open connection, with the limits of [`FrameLimits::default`].
+    pub fn new(connection: equic_quic::Connection) -> Connection {
+        Connection::with_limits(connection, FrameLimits::default())
+    }
+
+    /// Over an open connection.
+    pub fn with_limits(connection: equic_quic::Connection, limits: FrameLimits) -> Connection {
+        let ward = Arc::new(Ward::new(limits));
+        let intake = Intake::new(connection.clone(), Arc::clone(&ward));
+        Connection { open: OpenStreams(connection, ward), intake }
+    }
+
+    /// Says, later, which rule the peer broke.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.open.1))
+    }
+}
+
+/// Watches whether the peer keeps to HTTP/3.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Ward>);
+
+impl Watch {
+    /// The rule that the peer broke, if that is why the connection was closed.
+    pub fn violation(&self) -> Option<Violation> {
+        self.0.violation()
+    }
+}
+
+/// Opens streams.
+#[derive(Clone)]
+pub struct OpenStreams(equic_quic::Connection, Arc<Ward>);
+
+fn close(connection: &equic_quic::Connection, why: Code, reason: &[u8]) {
+    connection.close(code(why.value()), &String::from_utf8_lossy(reason));
+}
+
+/// Closes a connection because of what the peer did.
+fn refuse(
+    connection: &equic_quic::Connection,
+    ward: &Ward,
+    why: Code,
+    reason: &'static str,
+) -> ConnectionErrorIncoming {
+    ward.set_violation(Violation { code: why, reason });
+    close(connection, why, reason.as_bytes());
+    ConnectionErrorIncoming::Undefined(Arc::new(Violation { code: why, reason }))
+}
+
+fn poll_open_bidi<B: Buf>(
+    open: &OpenStreams,
+    cx: &mut Context<'_>,
+) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
+    let made = |halves| BidiStream::new(halves, Kind::Response, open);
+    open.0.poll_open_bi(cx).map_ok(made).map_err(of_connection)
+}
+
+fn poll_open_send<B: Buf>(
+    connection: &equic_quic::Connection,
+    cx: &mut Context<'_>,
+) -> Poll<Result<SendStream<B>, StreamErrorIncoming>> {
+    connection.poll_open_uni(cx).map_ok(SendStream::new).map_err(of_connection)
+}
+
+impl<B: Buf> quic::OpenStreams<B> for Connection {
+    type BidiStream = BidiStream<B>;
+    type SendStream = SendStream<B>;
+
+    fn poll_open_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
+        poll_open_bidi(&self.open, cx)
+    }
+
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<SendStream<B>, StreamErrorIncoming>> {
+        poll_open_send(&self.open.0, cx)
+    }
+
+    fn close(&mut self, code: Code, reason: &[u8]) {
+        close(&self.open.0, code, reason);
+    }
+}
+
+impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
+    type BidiStream = BidiStream<B>;
+    type SendStream = SendStream<B>;
+
+    fn poll_open_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
+        poll_open_bidi(self, cx)
+    }
+
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<SendStream<B>, StreamErrorIncoming>> {
+        poll_open_send(&self.0, cx)
+    }
+
+    fn close(&mut self, code: Code, reason: &[u8]) {
+        close(&self.0, code, reason);
+    }
+}
+
+impl<B: Buf> quic::Connection<B> for Connection {
+    type RecvStream = RecvStream;
+    type OpenStreams = OpenStreams;
+
+    fn poll_accept_recv(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RecvStream, ConnectionErrorIncoming>> {
+        self.intake.poll(cx)
+    }
+
+    fn poll_accept_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<BidiStream<B>, ConnectionErrorIncoming>> {
+        let made = |halves| BidiStream::new(halves, Kind::Request, &self.open);
+        self.open.0.poll_accept_bi(cx).map_ok(made).map_err(connection_error)
+    }
+
+    fn opener(&self) -> OpenStreams {
+        self.open.clone()
+    }
+}

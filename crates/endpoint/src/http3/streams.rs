@@ -1,0 +1,213 @@
+//! Streams as `h3` has them.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use equic_quic::{self as transport, ReadError};
+use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
+
+use super::fault::{Fault, Malformed, Ward};
+use super::frames::{Frames, Kind};
+use super::{OpenStreams, PIECES, code, id, read_error, refuse, write_error};
+
+/// The sending half of a stream.
+pub struct SendStream<B> {
+    stream: transport::SendStream,
+    writing: Option<WriteBuf<B>>,
+}
+
+impl<B: Buf> SendStream<B> {
+    pub(super) fn new(stream: transport::SendStream) -> SendStream<B> {
+        SendStream { stream, writing: None }
+    }
+}
+
+impl<B: Buf> quic::SendStream<B> for SendStream<B> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        if let Some(writing) = &mut self.writing {
+            while writing.has_remaining() {
+                let count =
+                    ready!(self.stream.poll_write(cx, writing.chunk())).map_err(write_error)?;
+                writing.advance(count);
+            }
+            self.writing = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_data<T: Into<WriteBuf<B>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        if self.writing.is_some() {
+            // `h3` waits for `poll_ready` first.
+            let connection_error =
+                ConnectionErrorIncoming::InternalError("data before the stream was ready".into());
+            return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error });
+        }
+        self.writing = Some(data.into());
+        Ok(())
+    }
+
+    fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        Poll::Ready(self.stream.finish().map_err(write_error))
+    }
+
+    fn reset(&mut self, reset_code: u64) {
+        self.stream.reset(code(reset_code));
+    }
+
+    fn send_id(&self) -> StreamId {
+        id(self.stream.id())
+    }
+}
+
+/// The receiving half of a stream.
+pub struct RecvStream {
+    stream: transport::RecvStream,
+    connection: transport::Connection,
+    ward: Arc<Ward>,
+    frames: Frames,
+    /// A control stream's type, which `h3` wants to see.
+    pub(super) first: Option<Bytes>,
+    /// Bytes that were read and not taken apart into frames yet.
+    input: Bytes,
+    ended: bool,
+}
+
+impl RecvStream {
+    pub(super) fn new(stream: transport::RecvStream, kind: Kind, open: &OpenStreams) -> RecvStream {
+        let OpenStreams(connection, ward) = open.clone();
+        let frames = Frames::new(kind, Arc::clone(&ward));
+        let input = Bytes::new();
+        RecvStream { stream, connection, ward, frames, first: None, input, ended: false }
+    }
+
+    fn fail(&mut self, fault: Fault) -> StreamErrorIncoming {
+        match fault {
+            Fault::Connection(why, reason) => {
+                let connection_error = refuse(&self.connection, &self.ward, why, reason);
+                StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
+            }
+            Fault::Stream(why, reason) => {
+                self.stream.stop(code(why.value()));
+                StreamErrorIncoming::Unknown(Box::new(Malformed { code: why, reason }))
+            }
+        }
+    }
+}
+
+impl quic::RecvStream for RecvStream {
+    type Buf = Bytes;
+
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Ok(Some(first)));
+        }
+        for _ in 0..PIECES {
+            match self.frames.next(&mut self.input) {
+                Ok(Some(piece)) => return Poll::Ready(Ok(Some(piece))),
+                Ok(None) if self.ended => return Poll::Ready(Ok(None)),
+                Ok(None) => {}
+                Err(fault) => return Poll::Ready(Err(self.fail(fault))),
+            }
+            match ready!(self.stream.poll_read_chunk(cx)) {
+                Ok(Some(chunk)) => self.input = chunk,
+                Ok(None) => {
+                    self.ended = true;
+                    return Poll::Ready(self.frames.end().map_err(|fault| self.fail(fault)));
+                }
+                Err(error) => {
+                    return Poll::Ready(Err(match (self.frames.on_reset(), &error) {
+                        (Some(fault), ReadError::Reset(_)) => self.fail(fault),
+                        _ => read_error(error),
+                    }));
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn stop_sending(&mut self, error_code: u64) {
+        self.stream.stop(code(error_code));
+    }
+
+    fn recv_id(&self) -> StreamId {
+        id(self.stream.id())
+    }
+}
+
+/// A stream of both directions.
+pub struct BidiStream<B> {
+    send: SendStream<B>,
+    receive: RecvStream,
+}
+
+impl<B: Buf> BidiStream<B> {
+    pub(super) fn new(
+        (send, receive): (transport::SendStream, transport::RecvStream),
+        kind: Kind,
+        open: &OpenStreams,
+    ) -> BidiStream<B> {
+        BidiStream { send: SendStream::new(send), receive: RecvStream::new(receive, kind, open) }
+    }
+}
+
+impl<B: Buf> quic::BidiStream<B> for BidiStream<B> {
+    type SendStream = SendStream<B>;
+    type RecvStream = RecvStream;
+
+    fn split(self) -> (SendStream<B>, RecvStream) {
+        (self.send, self.receive)
+    }
+}
+
+impl<B: Buf> quic::SendStream<B> for BidiStream<B> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.send.poll_ready(cx)
+    }
+
+    fn send_data<T: Into<WriteBuf<B>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        self.send.send_data(data)
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.send.poll_finish(cx)
+    }
+
+    fn reset(&mut self, reset_code: u64) {
+        self.send.reset(reset_code);
+    }
+
+    fn send_id(&self) -> StreamId {
+        self.send.send_id()
+    }
+}
+
+impl<B: Buf> quic::RecvStream for BidiStream<B> {
+    type Buf = Bytes;
+
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        let data = self.receive.poll_data(cx);
+        if let Poll::Ready(Err(StreamErrorIncoming::Unknown(error))) = &data
+            && let Some(Malformed { code: why, .. }) = error.downcast_ref()
+        {
+            // RFC 9114 s.4.1.2: both directions.
+            self.send.stream.reset(code(why.value()));
+        }
+        data
+    }
+
+    fn stop_sending(&mut self, error_code: u64) {
+        self.receive.stop_sending(error_code);
+    }
+
+    fn recv_id(&self) -> StreamId {
+        self.receive.recv_id()
+    }
+}

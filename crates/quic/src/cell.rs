@@ -1,0 +1,317 @@
+//! A connection as the socket's task and the application share it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use equic_transport::{Connection, Event, Handle, StreamEvent, Timestamp};
+use equic_wire::{Direction, StreamId, VarInt};
+
+use crate::early::EarlyData;
+use crate::error::ConnectionError;
+use crate::memory::SendMemory;
+use crate::socket::Socket;
+use crate::tokens::Home;
+
+/// A connection, and the tasks that wait for something of it.
+pub(crate) struct Cell {
+    pub socket: Arc<Socket>,
+    state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub connection: Connection,
+    pub handle: Handle,
+    /// In the wake list, or in the task's hands: it will be looked at.
+    pub queued: bool,
+    /// The socket's task has let go of the connection.
+    pub removed: bool,
+    /// Time at which the task looks at the connection unasked; none if it has no timer.
+    pub timer: Option<Timestamp>,
+    pub closed: Option<ConnectionError>,
+    /// Number of times the active path has changed.
+    pub moves: u64,
+    /// Outcome of the data that was sent before the end of the handshake.
+    pub early: EarlyData,
+    /// Grows when early data is rejected: streams of before are gone, and their numbers are used
+    /// again.
+    pub epoch: u8,
+    /// Place for the tokens that the server gives; clients only.
+    pub home: Option<Home>,
+    /// Bytes that were counted as waiting to be sent.
+    pub counted: u64,
+    /// A server's: the client gets a token when the handshake is complete.
+    pub token_due: bool,
+    pub wakers: Wakers,
+    pub streams: HashMap<StreamId, StreamState>,
+}
+
+/// A stream in the application's hands.
+#[derive(Default)]
+pub(crate) struct StreamState {
+    /// Number of the stream's halves that the application holds: 0 to 2.
+    pub halves: u8,
+    pub reader: Option<Waker>,
+    pub writer: Option<Waker>,
+    /// The peer has acknowledged all data of the stream.
+    pub finished: bool,
+    /// Error code with which the peer asked to stop sending; none if it did not.
+    pub stopped: Option<u64>,
+}
+
+/// Tasks that wait for something of the connection, a list for each thing waited for.
+#[derive(Default)]
+pub(crate) struct Wakers {
+    connected: WakerList,
+    closed: WakerList,
+    accept: [WakerList; 2],
+    open: [WakerList; 2],
+    datagrams: WakerList,
+}
+
+/// Tasks to wake.
+#[derive(Default)]
+pub(crate) struct WakerList(Vec<Waker>);
+
+impl WakerList {
+    pub fn register(&mut self, cx: &Context<'_>) {
+        if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
+            self.0.push(cx.waker().clone());
+        }
+    }
+
+    pub fn wake(&mut self) {
+        // The list goes with them: most connections never wait again.
+        std::mem::take(&mut self.0).into_iter().for_each(Waker::wake);
+    }
+}
+
+pub(crate) fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *place = Some(cx.waker().clone()),
+    }
+}
+
+fn at(direction: Direction) -> usize {
+    match direction {
+        Direction::Bidirectional => 0,
+        Direction::Unidirectional => 1,
+    }
+}
+
+impl Cell {
+    pub fn new(socket: Arc<Socket>, connection: Connection, handle: Handle) -> Arc<Cell> {
+        let state = State {
+            connection,
+            handle,
+            queued: false,
+            removed: false,
+            timer: None,
+            closed: None,
+            moves: 0,
+            early: EarlyData::None,
+            epoch: 0,
+            home: None,
+            counted: 0,
+            token_due: false,
+            wakers: Wakers::default(),
+            streams: HashMap::new(),
+        };
+        Arc::new(Cell { socket, state: Mutex::new(state) })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the task look at the connection: there may be something to send.
+    pub fn touch(self: &Arc<Self>, state: &mut State) {
+        if !std::mem::replace(&mut state.queued, true) {
+            self.socket.touch(Arc::clone(self));
+        }
+    }
+
+    /// Closes the connection, if it is open.
+    pub fn close(self: &Arc<Self>, code: VarInt, reason: &str) {
+        let now = self.socket.now();
+        let mut state = self.lock();
+        state.connection.close(now, code, reason);
+        // Those who wait hear of it now, the peer when the task comes to it.
+        state.take_events();
+        self.touch(&mut state);
+    }
+}
+
+impl State {
+    /// Counts what waits to be sent now.
+    pub fn settle(&mut self, memory: &SendMemory) {
+        let waiting = self.connection.streams().buffered();
+        memory.settle(&mut self.counted, waiting);
+    }
+
+    /// The connection's error, if it is over; `rejected`, if a stream of this epoch is gone.
+    pub fn check<E: From<ConnectionError>>(&self, epoch: u8, rejected: E) -> Result<(), E> {
+        match &self.closed {
+            Some(error) => Err(error.clone().into()),
+            None if epoch != self.epoch => Err(rejected),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether streams of this epoch still exist: the connection is open and no early data was
+    /// rejected since.
+    pub fn is_open(&self, epoch: u8) -> bool {
+        self.closed.is_none() && epoch == self.epoch
+    }
+
+    /// RFC 9001 s.4.6.2: what was written is not to be had back from here.
+    fn on_early_data_rejected(&mut self) {
+        self.early = EarlyData::Rejected;
+        self.epoch = self.epoch.wrapping_add(1);
+        for stream in std::mem::take(&mut self.streams).into_values() {
+            stream.reader.into_iter().chain(stream.writer).for_each(Waker::wake);
+        }
+        self.wakers.open.iter_mut().for_each(WakerList::wake);
+    }
+
+    /// Tells those who wait what happened.
+    pub fn take_events(&mut self) {
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                Event::Connected => self.wakers.connected.wake(),
+                Event::Stream(event) => self.on_stream_event(event),
+                Event::Closed(reason) => self.on_closed(reason.into()),
+                Event::HookFailed(hook, error) => {
+                    tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
+                }
+                Event::Moved(_) => self.moves += 1,
+                Event::DatagramsReadable => self.wakers.datagrams.wake(),
+                Event::EarlyDataAccepted => self.early = EarlyData::Accepted,
+                Event::EarlyDataRejected => self.on_early_data_rejected(),
+                Event::NewToken(token) => {
+                    if let Some(home) = &self.home {
+                        home.keep(self.connection.version(), token);
+                    }
+                }
+                // Who finds no room for a datagram drops it.
+                Event::Confirmed | Event::PathValidated(_) | Event::DatagramsWritable => {}
+            }
+        }
+    }
+
+    fn on_stream_event(&mut self, event: StreamEvent) {
+        match event {
+            StreamEvent::Opened(direction) => self.wakers.accept[at(direction)].wake(),
+            StreamEvent::Available(direction) => self.wakers.open[at(direction)].wake(),
+            StreamEvent::Readable(id) => {
+                if let Some(reader) = self.streams.get_mut(&id).and_then(|s| s.reader.take()) {
+                    reader.wake();
+                }
+            }
+            StreamEvent::Writable(id) => self.wake_writer(id, |_| {}),
+            StreamEvent::Finished(id) => self.wake_writer(id, |stream| stream.finished = true),
+            StreamEvent::Stopped(id, code) => {
+                self.wake_writer(id, |stream| stream.stopped = Some(code));
+            }
+        }
+    }
+
+    fn wake_writer(&mut self, id: StreamId, note: impl FnOnce(&mut StreamState)) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            note(stream);
+            if let Some(writer) = stream.writer.take() {
+                writer.wake();
+            }
+        }
+    }
+
+    /// It is over: nobody waits any longer.
+    pub fn on_closed(&mut self, error: ConnectionError) {
+        self.closed.get_or_insert(error);
+        let Wakers { connected, closed, accept: [a, b], open: [c, d], datagrams } =
+            &mut self.wakers;
+        for list in [connected, closed, a, b, c, d, datagrams] {
+            list.wake();
+        }
+        for stream in self.streams.values_mut() {
+            stream.reader.take().into_iter().chain(stream.writer.take()).for_each(Waker::wake);
+        }
+    }
+
+    pub fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if self.connection.is_connected() {
+            return Poll::Ready(Ok(()));
+        }
+        self.wakers.connected.register(cx);
+        Poll::Pending
+    }
+
+    pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<ConnectionError> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(error.clone());
+        }
+        self.wakers.closed.register(cx);
+        Poll::Pending
+    }
+
+    /// A stream of the peer's.
+    pub fn poll_accept(
+        &mut self,
+        direction: Direction,
+        cx: &Context<'_>,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if let Some(id) = self.connection.accept(direction) {
+            return Poll::Ready(Ok(id));
+        }
+        self.wakers.accept[at(direction)].register(cx);
+        Poll::Pending
+    }
+
+    pub fn poll_open(
+        &mut self,
+        direction: Direction,
+        cx: &Context<'_>,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if let Some(id) = self.connection.open(direction) {
+            return Poll::Ready(Ok(id));
+        }
+        self.wakers.open[at(direction)].register(cx);
+        Poll::Pending
+    }
+
+    /// A datagram of the peer's; those that came before the end are given after it, too.
+    pub fn poll_datagram(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
+        if let Some(data) = self.connection.read_datagram() {
+            return Poll::Ready(Ok(data));
+        }
+        if let Some(error) = &self.closed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        self.wakers.datagrams.register(cx);
+        Poll::Pending
+    }
+
+    /// The application lets go of half a stream.
+    pub fn drop_half(&mut self, id: StreamId, epoch: u8) {
+        if epoch != self.epoch {
+            return;
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.halves -= 1;
+            if stream.halves == 0 {
+                self.streams.remove(&id);
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The task of a socket: receives, times and sends for all its connections.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use equic_transport::{Arrival, Handle, Received, Timestamp};
+use tokio::time::Sleep;
+
+use crate::batch::{Batch, Sent};
+use crate::cell::Cell;
+use crate::incoming::Incoming;
+use crate::socket::{Inner, Passed, Socket};
+use crate::udp::{Buffers, Udp};
+use crate::unreachable::Waiting;
+
+/// Rounds of receiving, timing and sending before other tasks have their turn.
+const ROUNDS: usize = 16;
+
+/// Bytes that are received before other tasks have their turn, among them whoever reads them: what waits
+/// for them stays in the CPU's cache, and the memory it is in goes round.
+const RECEIVED: usize = 256 << 10;
+
+/// Messages of one connection before others of the socket have their turn: 2 MB with GSO.
+const TURNS: usize = 32;
+
+/// Connections that are sent for in a round.
+const CONNECTIONS: usize = 256;
+
+pub(crate) struct Driver {
+    pub(crate) socket: Arc<Socket>,
+    /// All of the endpoint, this one among them; which one a connection ID belongs to is its first
+    /// byte. Alone: empty.
+    siblings: Vec<Arc<Socket>>,
+    index: usize,
+    buffers: Buffers,
+    batch: Batch,
+    /// Connections to look at.
+    work: VecDeque<Arc<Cell>>,
+    response: Vec<u8>,
+    sleep: Pin<Box<Sleep>>,
+    armed: Option<Timestamp>,
+    /// Waits for ICMP errors, while any are wanted.
+    pub(crate) errors: Option<Waiting>,
+}
+
+impl Driver {
+    /// Must be called inside a tokio runtime.
+    pub fn new(socket: Arc<Socket>, siblings: Vec<Arc<Socket>>, index: usize) -> Driver {
+        let buffers = socket.lock().udp.buffers();
+        Driver {
+            socket,
+            siblings,
+            index,
+            buffers,
+            batch: Batch::new(),
+            work: VecDeque::new(),
+            response: Vec::new(),
+            sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
+            armed: None,
+            errors: None,
+        }
+    }
+
+    /// Receives into the buffers; returns the number of bytes, none if nothing was waiting.
+    fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        udp: &Udp,
+        inner: &mut Inner,
+    ) -> io::Result<Option<usize>> {
+        let count = match udp.poll_receive(cx, &mut self.buffers) {
+            Poll::Ready(Ok(count)) => count,
+            Poll::Pending => return Ok(None),
+            // What an earlier datagram met: ICMP errors are for QUIC's timers to judge.
+            Poll::Ready(Err(error)) if is_harmless(&error) => return Ok(Some(0)),
+            Poll::Ready(Err(error)) => return Err(error),
+        };
+        let mut bytes = 0;
+        let now = self.socket.now();
+        let route =
+            Route { socket: &self.socket, siblings: &self.siblings, index: self.index, udp, now };
+        for message in self.buffers.messages(count) {
+            let arrival = message.arrival;
+            for datagram in message.datagrams {
+                bytes += datagram.len();
+                route.take(inner, arrival, datagram, &mut self.response, &mut self.work);
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// As [`Driver::receive`], of the socket that was there before.
+    fn receive_late(&mut self, cx: &mut Context<'_>, inner: &mut Inner) -> Option<usize> {
+        inner.before.take_if(|(_, until)| *until <= self.socket.now());
+        let (udp, _) = inner.before.clone()?;
+        // What is wrong with it is nobody's concern any more.
+        self.receive(cx, &udp, inner).unwrap_or_else(|_| {
+            inner.before = None;
+            None
+        })
+    }
+
+    fn take_passed(&mut self, passed: VecDeque<Passed>, udp: &Udp, inner: &mut Inner) {
+        let now = self.socket.now();
+        let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
+        for Passed { arrival, mut bytes } in passed {
+            route.take(inner, arrival, &mut bytes, &mut self.response, &mut self.work);
+        }
+    }
+
+    /// Connections whose time has come.
+    fn time(&mut self, inner: &mut Inner) {
+        let now = self.socket.now();
+        while let Some((at, handle)) = inner.timers.first().copied()
+            && at <= now
+        {
+            inner.timers.pop_first();
+            if let Some(Some(cell)) = inner.cells.get(handle.0) {
+                let mut state = cell.lock();
+                state.timer = None;
+                state.connection.handle_timeout(now);
+                if !std::mem::replace(&mut state.queued, true) {
+                    self.work.push_back(Arc::clone(cell));
+                }
+            }
+        }
+    }
+
+    /// Looks at the connections that were touched; false: the socket takes no more now.
+    fn work(&mut self, udp: &Udp, inner: &mut Inner) -> bool {
+        if self.batch.flush(udp).is_err() {
+            return false;
+        }
+        for _ in 0..CONNECTIONS.min(self.work.len()) {
+            let Some(cell) = self.work.pop_front() else { break };
+            let sent = self.work_on(&cell, udp, inner);
+            if sent != Sent::All {
+                cell.lock().queued = true;
+                if sent == Sent::Blocked {
+                    self.work.push_front(cell);
+                    return false;
+                }
+                self.work.push_back(cell);
+            }
+        }
+        true
+    }
+
+    fn work_on(&mut self, cell: &Arc<Cell>, udp: &Udp, inner: &mut Inner) -> Sent {
+        let now = self.socket.now();
+        let mut state = cell.lock();
+        state.queued = false;
+        let handle = state.handle;
+        if state.removed {
+            return Sent::All;
+        }
+        if state.token_due && state.connection.is_connected() {
+            state.token_due = false;
+            let (client, version) =
+                (state.connection.remote_address().ip(), state.connection.version());
+            if let Some(token) = inner.endpoint.future_token(now, client, version) {
+                // The only one; a token that is too long goes nowhere.
+                state.connection.send_token(token);
+            }
+        }
+        let sent = self.batch.send(&mut state.connection, now, udp, TURNS);
+        while let Some(change) = state.connection.poll_id_change() {
+            inner.endpoint.handle_id_change(handle, change);
+        }
+        state.take_events();
+        let timer = state.connection.poll_timeout();
+        if timer != state.timer {
+            if let Some(old) = state.timer {
+                inner.timers.remove(&(old, handle));
+            }
+            inner.timers.extend(timer.map(|at| (at, handle)));
+            state.timer = timer;
+        }
+        if !state.connection.is_drained() {
+            state.settle(&self.socket.shared.send_memory);
+            return sent;
+        }
+        state.removed = true;
+        self.socket.shared.send_memory.settle(&mut state.counted, 0);
+        if let Some(timer) = state.timer.take() {
+            inner.timers.remove(&(timer, handle));
+        }
+        drop(state);
+        inner.remove(handle);
+        self.socket.shared.gone.notify_waiters();
+        Sent::All
+    }
+
+    /// Waits for the next timer; whether it has come already.
+    fn arm(&mut self, cx: &mut Context<'_>, inner: &Inner) -> bool {
+        let Some((next, _)) = inner.timers.first().copied() else {
+            self.armed = None;
+            return false;
+        };
+        if self.armed != Some(next) {
+            let Some(instant) = self.socket.instant(next) else { return false };
+            self.sleep.as_mut().reset(instant.into());
+            self.armed = Some(next);
+        }
+        let due = self.sleep.as_mut().poll(cx).is_ready();
+        if due {
+            self.armed = None;
+        }
+        due
+    }
+}
+
+/// ICMP answers to what was sent before.
+fn is_harmless(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::Interrupted
+    )
+}
+
+/// Brings datagrams to where they belong.
+struct Route<'a> {
+    socket: &'a Arc<Socket>,
+    siblings: &'a [Arc<Socket>],
+    index: usize,
+    udp: &'a Udp,
+    now: Timestamp,
+}
+
+impl Route<'_> {
+    fn take(
+        &self,
+        inner: &mut Inner,
+        arrival: Arrival,
+        datagram: &mut [u8],
+        response: &mut Vec<u8>,
+        work: &mut VecDeque<Arc<Cell>>,
+    ) {
+        if let Some(sibling) = self.sibling(datagram) {
+            let bytes = datagram.to_vec();
+            return sibling.pass(Passed { arrival, bytes });
+        }
+        match inner.endpoint.handle_datagram(self.now, arrival, datagram, response) {
+            Received::Connection(handle) => {
+                let Some(cell) = cell(inner, handle) else { return };
+                let mut state = cell.lock();
+                let early = state.connection.is_early();
+                state.connection.handle_datagram(self.now, arrival, datagram);
+                if early {
+                    // Lest a stream of before a rejection is taken for one of after it.
+                    state.take_events();
+                }
+                if !std::mem::replace(&mut state.queued, true) {
+                    work.push_back(Arc::clone(cell));
+                }
+            }
+            Received::Incoming(incoming) => {
+                let incoming = Incoming::new(Arc::clone(self.socket), incoming);
+                let shared = &self.socket.shared;
+                if let Some(unwanted) = shared.offer(incoming) {
+                    unwanted.ignore_in(inner);
+                } else {
+                    shared.arrived.notify_one();
+                }
+            }
+            Received::Respond => Socket::respond(self.udp, arrival, response),
+            Received::Nothing => {}
+        }
+    }
+
+    /// The socket whose connection a 1-RTT packet is for, if it is another: the client has moved, or
+    /// the system distributes anew.
+    fn sibling(&self, datagram: &[u8]) -> Option<&Arc<Socket>> {
+        let [first, index, ..] = datagram else { return None };
+        let index = usize::from(*index);
+        // A long header's ID may be the client's choice.
+        let is_other = first & 0x80 == 0 && index != self.index;
+        self.siblings.get(index).filter(|_| is_other)
+    }
+}
+
+fn cell(inner: &Inner, handle: Handle) -> Option<&Arc<Cell>> {
+    inner.cells.get(handle.0)?.as_ref()
+}
+
+impl Future for Driver {
+    /// Error that made the socket fail; none if the application has let go of it.
+    type Output = Option<io::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Error>> {
+        let this = self.get_mut();
+        let socket = Arc::clone(&this.socket);
+        let mut inner = socket.lock();
+        let mut bytes = 0;
+        for _ in 0..ROUNDS {
+            if bytes >= RECEIVED {
+                break;
+            }
+            let udp = Arc::clone(&inner.udp);
+            let received = match this.receive(cx, &udp, &mut inner) {
+                Ok(received) => [received, this.receive_late(cx, &mut inner)],
+                Err(error) => return Poll::Ready(Some(error)),
+            };
+            bytes += received.iter().flatten().sum::<usize>();
+            let received = received.iter().any(Option::is_some);
+            let heeded = !inner.unanswered.is_empty() && this.heed_errors(cx, &udp, &mut inner);
+            let passed = socket.take_touched(&mut this.work, cx.waker());
+            let any_passed = !passed.is_empty();
+            this.take_passed(passed, &udp, &mut inner);
+            this.time(&mut inner);
+            let blocked = !this.work(&udp, &mut inner);
+            if inner.released && inner.open == 0 {
+                return Poll::Ready(None);
+            }
+            if blocked {
+                match udp.poll_send_ready(cx) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Some(error)),
+                    // Received is still what comes, lest it pile up.
+                    Poll::Pending if received => continue,
+                    Poll::Pending => {}
+                }
+            } else if received || heeded || any_passed || !this.work.is_empty() {
+                continue;
+            }
+            if this.arm(cx, &inner) {
+                continue;
+            }
+            return Poll::Pending;
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.work.clear();
+        self.socket.die();
+    }
+}

@@ -1,0 +1,181 @@
+//! Errors of connections and streams.
+
+use std::io;
+
+use equic_transport::{CloseReason, StartError};
+use equic_wire::{TransportErrorCode, VarInt};
+
+use crate::printable;
+
+/// Reason that a connection is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectionError {
+    /// The peer's application closed the connection.
+    #[error("closed by peer: {reason} (code {code:#x})")]
+    ApplicationClosed {
+        /// The application's error code.
+        code: u64,
+        /// The peer's words for people, made [printable](crate::printable).
+        reason: String,
+    },
+    /// The peer's transport closed the connection.
+    #[error("aborted by peer: {}{}", name(*.code), colon(.reason))]
+    ConnectionClosed {
+        /// A code of RFC 9000 s.20.1.
+        code: u64,
+        /// The peer's words for people, made [printable](crate::printable).
+        reason: String,
+    },
+    /// Our transport closed it, because of what the peer did.
+    #[error("{}{}", name(*.code), colon(.reason))]
+    Transport {
+        /// A code of RFC 9000 s.20.1.
+        code: u64,
+        /// Description for people.
+        reason: String,
+    },
+    /// The peer does not know the connection any more and sent a stateless reset (RFC 9000 s.10.3).
+    #[error("reset by peer")]
+    Reset,
+    /// Nothing came from the peer for the idle timeout.
+    #[error("timed out")]
+    TimedOut,
+    /// The network said, before anything had come from the peer, that it cannot be reached (ICMP).
+    #[error("{}", unreachable(*.0))]
+    Unreachable(io::ErrorKind),
+    /// Our application closed the connection.
+    #[error("closed")]
+    LocallyClosed,
+    /// The task that drives the connection is gone, with its runtime or its socket.
+    #[error("the endpoint is gone")]
+    EndpointGone,
+}
+
+fn name(code: u64) -> String {
+    TransportErrorCode(VarInt::new(code).unwrap_or(VarInt::MAX)).to_string()
+}
+
+fn colon(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}
+
+fn unreachable(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => "nothing listens on that port (ICMP: port unreachable)",
+        io::ErrorKind::HostUnreachable => "the host cannot be reached (ICMP: host unreachable)",
+        io::ErrorKind::PermissionDenied => "a firewall forbids it (ICMP: prohibited)",
+        _ => "there is no way to its network (ICMP: network unreachable)",
+    }
+}
+
+impl From<CloseReason> for ConnectionError {
+    fn from(reason: CloseReason) -> ConnectionError {
+        match reason {
+            CloseReason::Local(error) if error.application => ConnectionError::LocallyClosed,
+            // What TLS has to say may quote the peer.
+            CloseReason::Local(error) => {
+                ConnectionError::Transport { code: error.code, reason: printable(&error.reason) }
+            }
+            CloseReason::Peer(error) if error.application => ConnectionError::ApplicationClosed {
+                code: error.code,
+                reason: printable(&error.reason),
+            },
+            CloseReason::Peer(error) => ConnectionError::ConnectionClosed {
+                code: error.code,
+                reason: printable(&error.reason),
+            },
+            CloseReason::IdleTimeout => ConnectionError::TimedOut,
+            CloseReason::StatelessReset => ConnectionError::Reset,
+        }
+    }
+}
+
+impl From<ConnectionError> for io::Error {
+    fn from(error: ConnectionError) -> io::Error {
+        let kind = match &error {
+            ConnectionError::TimedOut => io::ErrorKind::TimedOut,
+            ConnectionError::Unreachable(kind) => *kind,
+            ConnectionError::Reset => io::ErrorKind::ConnectionReset,
+            ConnectionError::ApplicationClosed { .. }
+            | ConnectionError::ConnectionClosed { .. } => io::ErrorKind::ConnectionAborted,
+            _ => io::ErrorKind::NotConnected,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// Reason that no attempt to connect could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The endpoint is closed, or its task is gone.
+    #[error("the endpoint is closed")]
+    EndpointGone,
+    /// The server name is none that a certificate can be for.
+    #[error("invalid server name: {0}")]
+    ServerName(String),
+    /// The socket cannot send to this remote address.
+    #[error("invalid remote address: {0}")]
+    Remote(std::net::SocketAddr),
+    /// TLS refused to begin the handshake.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Reason that nothing more can be read from a stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The peer reset the stream with this error code.
+    #[error("stream reset by peer: error {0}")]
+    Reset(u64),
+    /// We stopped the stream before.
+    #[error("closed stream")]
+    Closed,
+    /// It was opened before the end of the handshake, and the server did not take what was sent then:
+    /// to be done again, on a new stream.
+    #[error("early data rejected")]
+    EarlyDataRejected,
+    /// See [`ConnectionError`].
+    #[error("connection lost: {0}")]
+    Connection(#[from] ConnectionError),
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> io::Error {
+        match error {
+            ReadError::Reset(_) => io::Error::new(io::ErrorKind::ConnectionReset, error),
+            ReadError::Closed | ReadError::EarlyDataRejected => {
+                io::Error::new(io::ErrorKind::NotConnected, error)
+            }
+            ReadError::Connection(error) => error.into(),
+        }
+    }
+}
+
+/// Reason that nothing more can be written to a stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The peer asked to stop sending, with this error code.
+    #[error("sending stopped by peer: error {0}")]
+    Stopped(u64),
+    /// We finished or reset the stream before.
+    #[error("closed stream")]
+    Closed,
+    /// See [`ReadError::EarlyDataRejected`].
+    #[error("early data rejected")]
+    EarlyDataRejected,
+    /// See [`ConnectionError`].
+    #[error("connection lost: {0}")]
+    Connection(#[from] ConnectionError),
+}
+
+impl From<WriteError> for io::Error {
+    fn from(error: WriteError) -> io::Error {
+        match error {
+            WriteError::Stopped(_) => io::Error::new(io::ErrorKind::ConnectionReset, error),
+            WriteError::Closed | WriteError::EarlyDataRejected => {
+                io::Error::new(io::ErrorKind::NotConnected, error)
+            }
+            WriteError::Connection(error) => error.into(),
+        }
+    }
+}

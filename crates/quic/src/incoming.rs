@@ -1,0 +1,128 @@
+//! A client's attempt, to be decided on.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use equic_transport::{AcceptError, Arrival};
+
+use crate::connection::Connecting;
+use crate::log::Begun;
+use crate::socket::{IncomingQueue, Inner, Shared, Socket};
+
+/// A client wants a connection, and nothing was done for it yet. Dropped, it is ignored.
+pub struct Incoming {
+    socket: Arc<Socket>,
+    /// The attempt in the transport; none once it has been decided on.
+    inner: Option<equic_transport::Incoming>,
+    arrival: Arrival,
+}
+
+impl Incoming {
+    pub(crate) fn new(socket: Arc<Socket>, inner: equic_transport::Incoming) -> Incoming {
+        Incoming { socket, arrival: inner.arrival(), inner: Some(inner) }
+    }
+
+    /// The client's address, as the socket sees it: an IPv4 client of a dual-stack socket has a
+    /// mapped address.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.arrival.remote
+    }
+
+    /// Our address that the client's datagram was sent to; none if the system did not tell.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.arrival.local
+    }
+
+    /// Whether the client has proven that it receives at its address (RFC 9000 s.8.1).
+    pub fn is_validated(&self) -> bool {
+        self.inner.as_ref().is_some_and(equic_transport::Incoming::is_validated)
+    }
+
+    /// Whether [`Incoming::retry`] can be used: no client is sent two Retry packets.
+    pub fn may_retry(&self) -> bool {
+        self.inner.as_ref().is_some_and(equic_transport::Incoming::may_retry)
+    }
+
+    /// Begins the handshake.
+    ///
+    /// # Errors
+    /// [`AcceptError`]: the packet was damaged or forged, or the endpoint is closed.
+    pub fn accept(mut self) -> Result<Connecting, AcceptError> {
+        let incoming = self.inner.take().ok_or(AcceptError::NotServing)?;
+        let now = self.socket.now();
+        let mut inner = self.socket.lock();
+        if inner.dead {
+            return Err(AcceptError::NotServing);
+        }
+        let logs = &self.socket.shared.logs;
+        let mut begun = Begun::default();
+        let prepare = |connection: &mut _| begun = logs.begin(connection, now);
+        let (handle, connection) = inner.endpoint.accept_with(now, incoming, prepare)?;
+        begun.release();
+        let cell = self.socket.add(&mut inner, handle, connection);
+        cell.lock().token_due = self.socket.shared.gives_tokens;
+        drop(inner);
+        Ok(Connecting::new(cell))
+    }
+
+    /// Asks the client to show that it receives at its address (RFC 9000 s.8.1.2), by a Retry packet;
+    /// it comes again as another attempt then. Where [`Incoming::may_retry`] says no, it is ignored.
+    pub fn retry(mut self) {
+        let now = self.socket.now();
+        self.answer(|inner, incoming, response| inner.endpoint.retry(now, incoming, response));
+    }
+
+    /// Tells the client that it is not wanted: CONNECTION_REFUSED.
+    pub fn refuse(mut self) {
+        self.answer(|inner, incoming, response| inner.endpoint.refuse(incoming, response));
+    }
+
+    /// Answers nothing.
+    pub fn ignore(self) {
+        drop(self);
+    }
+
+    fn answer(
+        &mut self,
+        decide: impl FnOnce(&mut Inner, equic_transport::Incoming, &mut Vec<u8>) -> bool,
+    ) {
+        let Some(incoming) = self.inner.take() else { return };
+        let mut response = Vec::new();
+        let mut inner = self.socket.lock();
+        if decide(&mut inner, incoming, &mut response) {
+            Socket::respond(&inner.udp, self.arrival, &response);
+        }
+    }
+
+    /// As [`Incoming::ignore`], by the task, which holds the socket.
+    pub(crate) fn ignore_in(mut self, inner: &mut Inner) {
+        if let Some(incoming) = self.inner.take() {
+            inner.endpoint.ignore(incoming);
+        }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(incoming) = self.inner.take() {
+            self.socket.lock().endpoint.ignore(incoming);
+        }
+    }
+}
+
+impl Shared {
+    pub fn queue(&self) -> MutexGuard<'_, IncomingQueue> {
+        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts an attempt where the application looks.
+    /// Gives it back if nobody looks any more.
+    pub fn offer(&self, incoming: Incoming) -> Option<Incoming> {
+        let mut queue = self.queue();
+        if queue.closed {
+            return Some(incoming);
+        }
+        queue.list.push_back(incoming);
+        None
+    }
+}

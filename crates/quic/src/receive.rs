@@ -1,0 +1,159 @@
+//! The receiving half of a stream in the application's hands.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use equic_transport::{ReadOutcome, StreamError, Streams};
+use equic_wire::{StreamId, VarInt};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::cell::register;
+use crate::connection::Guard;
+use crate::error::ReadError;
+
+/// Bytes that are read at a time where the caller brings no buffer.
+const CHUNK: usize = 16 * 1024;
+
+/// Receives on a stream. Dropped before its end, the peer is asked to stop, with code 0.
+pub struct RecvStream {
+    guard: Arc<Guard>,
+    id: StreamId,
+    /// See [`crate::cell::State::epoch`].
+    epoch: u8,
+    end: Option<End>,
+}
+
+/// Nothing more comes.
+#[derive(Clone, Copy)]
+enum End {
+    Finished,
+    Reset(u64),
+    Stopped,
+}
+
+impl RecvStream {
+    pub(crate) fn new(guard: Arc<Guard>, id: StreamId, epoch: u8) -> RecvStream {
+        RecvStream { guard, id, epoch, end: None }
+    }
+
+    /// The stream's ID.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// As [`RecvStream::read`], for those who implement a future themselves: how many bytes, 0 when
+    /// all has been read.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn poll_read(
+        &mut self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<Result<usize, ReadError>> {
+        if buffer.is_empty() && self.end.is_none() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_with(cx, |streams, id| streams.read(id, buffer))
+    }
+
+    /// As [`RecvStream::read_chunk`], for those who implement a future themselves.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn poll_read_chunk(&mut self, cx: &Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
+        let mut chunk = Vec::new();
+        let outcome = self.poll_with(cx, |streams, id| streams.read_to(id, &mut chunk, CHUNK));
+        outcome.map_ok(|count| (count > 0).then(|| Bytes::from(chunk)))
+    }
+
+    fn poll_with(
+        &mut self,
+        cx: &Context<'_>,
+        read: impl FnOnce(&mut Streams, StreamId) -> Result<ReadOutcome, StreamError>,
+    ) -> Poll<Result<usize, ReadError>> {
+        match self.end {
+            Some(End::Finished) => return Poll::Ready(Ok(0)),
+            Some(End::Reset(code)) => return Poll::Ready(Err(ReadError::Reset(code))),
+            Some(End::Stopped) => return Poll::Ready(Err(ReadError::Closed)),
+            None => {}
+        }
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        state.check(self.epoch, ReadError::EarlyDataRejected)?;
+        let outcome = read(state.connection.streams(), self.id);
+        // The peer may be told of more room.
+        if state.connection.streams().has_control() {
+            cell.touch(&mut state);
+        }
+        match outcome {
+            Ok(ReadOutcome::Bytes(count)) => Poll::Ready(Ok(count)),
+            Ok(ReadOutcome::Blocked) => {
+                register(&mut state.streams.entry(self.id).or_default().reader, cx);
+                Poll::Pending
+            }
+            Ok(ReadOutcome::Finished) => {
+                self.end = Some(End::Finished);
+                Poll::Ready(Ok(0))
+            }
+            Ok(ReadOutcome::Reset(code)) => {
+                self.end = Some(End::Reset(code));
+                Poll::Ready(Err(ReadError::Reset(code)))
+            }
+            Err(_) => Poll::Ready(Err(ReadError::Closed)),
+        }
+    }
+
+    /// Reads into `buffer`, waiting while there is nothing; how many bytes, none: all has been read.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ReadError> {
+        let count = poll_fn(|cx| self.poll_read(cx, buffer)).await?;
+        Ok((count > 0 || buffer.is_empty()).then_some(count))
+    }
+
+    /// The next bytes, as they came; none: all has been read.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_chunk(&mut self) -> Result<Option<Bytes>, ReadError> {
+        poll_fn(|cx| self.poll_read_chunk(cx)).await
+    }
+
+    /// Wants no more, and tells the peer why with an application error code.
+    pub fn stop(&mut self, code: VarInt) {
+        if self.end.is_some() {
+            return;
+        }
+        self.end = Some(End::Stopped);
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        if state.is_open(self.epoch) && state.connection.streams().stop(self.id, code.get()).is_ok()
+        {
+            cell.touch(&mut state);
+        }
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        self.stop(VarInt::ZERO);
+        self.guard.0.lock().drop_half(self.id, self.epoch);
+    }
+}
+
+impl AsyncRead for RecvStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = self.get_mut().poll_read(cx, buffer.initialize_unfilled());
+        read.map_ok(|count| buffer.advance(count)).map_err(Into::into)
+    }
+}

@@ -1,0 +1,260 @@
+//! The sending half of a stream in the application's hands.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use equic_transport::{StreamError, Streams};
+use equic_wire::{StreamId, VarInt};
+use tokio::io::AsyncWrite;
+
+use crate::cell::{State, register};
+use crate::connection::{Connection, Guard};
+use crate::error::WriteError;
+
+/// Sends on a stream. Dropped, it is finished: what was written is still sent. `AsyncWrite`'s shutdown
+/// finishes it, too.
+pub struct SendStream {
+    guard: Arc<Guard>,
+    id: StreamId,
+    /// See [`State::epoch`].
+    epoch: u8,
+    /// The stream was finished or reset.
+    ended: bool,
+}
+
+impl SendStream {
+    pub(crate) fn new(guard: Arc<Guard>, id: StreamId, epoch: u8) -> SendStream {
+        SendStream { guard, id, epoch, ended: false }
+    }
+
+    /// The stream's ID.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    fn poll_with(
+        &mut self,
+        cx: &Context<'_>,
+        write: impl FnOnce(&mut Streams, StreamId) -> Result<usize, StreamError>,
+    ) -> Poll<Result<usize, WriteError>> {
+        if self.ended {
+            return Poll::Ready(Err(WriteError::Closed));
+        }
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        state.check(self.epoch, WriteError::EarlyDataRejected)?;
+        match write(state.connection.streams(), self.id) {
+            Ok(count) => {
+                if !state.removed {
+                    state.settle(&cell.socket.shared.send_memory);
+                }
+                cell.touch(&mut state);
+                Poll::Ready(Ok(count))
+            }
+            Err(StreamError::Write(equic_transport::WriteError::Blocked)) => {
+                register(&mut state.streams.entry(self.id).or_default().writer, cx);
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(why(&state, self.id, error))),
+        }
+    }
+
+    /// As [`SendStream::write`], for those who implement a future themselves.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn poll_write(&mut self, cx: &Context<'_>, data: &[u8]) -> Poll<Result<usize, WriteError>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_with(cx, |streams, id| streams.write(id, data))
+    }
+
+    /// As [`SendStream::poll_write`], without copying: what was written is taken off `data`.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn poll_write_chunk(
+        &mut self,
+        cx: &Context<'_>,
+        data: &mut Bytes,
+    ) -> Poll<Result<usize, WriteError>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_with(cx, |streams, id| streams.write_bytes(id, data))
+    }
+
+    /// Writes as much of `data` as there is room for, waiting while there is none; how many bytes.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
+        poll_fn(|cx| self.poll_write(cx, data)).await
+    }
+
+    /// Writes all of `data`. Dropped before its end, part of it may have been written.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn write_all(&mut self, mut data: &[u8]) -> Result<(), WriteError> {
+        while !data.is_empty() {
+            let count = self.write(data).await?;
+            data = &data[count..];
+        }
+        Ok(())
+    }
+
+    /// As [`SendStream::write_all`], without copying.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn write_chunk(&mut self, mut data: Bytes) -> Result<(), WriteError> {
+        while !data.is_empty() {
+            poll_fn(|cx| self.poll_write_chunk(cx, &mut data)).await?;
+        }
+        Ok(())
+    }
+
+    /// Says that all was written. If the peer wants no more this does nothing;
+    /// [`SendStream::stopped`] tells.
+    ///
+    /// # Errors
+    /// It was finished or reset before.
+    pub fn finish(&mut self) -> Result<(), WriteError> {
+        if self.ended {
+            return Err(WriteError::Closed);
+        }
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        state.check(self.epoch, WriteError::EarlyDataRejected)?;
+        if let Err(error) = state.connection.streams().finish(self.id) {
+            match why(&state, self.id, error) {
+                WriteError::Stopped(_) => {}
+                error => return Err(error),
+            }
+        }
+        self.ended = true;
+        cell.touch(&mut state);
+        Ok(())
+    }
+
+    /// Gives the stream up with an application error code: what was written may not arrive.
+    pub fn reset(&mut self, code: VarInt) {
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        self.ended = true;
+        if state.is_open(self.epoch)
+            && state.connection.streams().reset(self.id, code.get()).is_ok()
+        {
+            cell.touch(&mut state);
+        }
+    }
+
+    /// Waits until the peer has all that was written and the end (none), or wants no more (its code).
+    ///
+    /// # Errors
+    /// The connection is over, or the stream is gone with rejected early data.
+    pub async fn stopped(&mut self) -> Result<Option<u64>, WriteError> {
+        poll_fn(|cx| {
+            let mut state = self.guard.0.lock();
+            if state.closed.is_none() {
+                state.check(self.epoch, WriteError::EarlyDataRejected)?;
+            }
+            let stream = state.streams.entry(self.id).or_default();
+            if stream.finished || stream.stopped.is_some() {
+                return Poll::Ready(Ok(stream.stopped));
+            }
+            state.check(self.epoch, WriteError::EarlyDataRejected)?;
+            register(&mut state.streams.entry(self.id).or_default().writer, cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Sets the stream's urgency among those of its connection, 0 to 255: lower values send first.
+    /// The default is 127.
+    pub fn set_urgency(&mut self, urgency: u8) {
+        // A stream that is over has no turn to lose.
+        let mut state = self.guard.0.lock();
+        if state.is_open(self.epoch) {
+            let _ = state.connection.streams().set_urgency(self.id, urgency);
+        }
+    }
+}
+
+impl Connection {
+    /// For applications that make or read what they send only when it can be sent: waits until up to
+    /// `want` bytes of a stream can be sent, and says how many. `ahead` bytes of all streams together may
+    /// be ready before they can be sent, and no connection gets more than its share of
+    /// [`Settings::send_memory`](crate::Settings::send_memory). To be asked by the task that writes on
+    /// the stream.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn sendable(&self, id: StreamId, want: u64, ahead: u64) -> Result<u64, WriteError> {
+        poll_fn(|cx| {
+            let cell = self.cell();
+            let mut state = cell.lock();
+            state.check(state.epoch, WriteError::EarlyDataRejected)?;
+            let most = cell.socket.shared.send_memory.share();
+            match state.connection.streams().sendable(id, want, most, ahead) {
+                Ok(count) => Poll::Ready(Ok(count)),
+                Err(StreamError::Write(equic_transport::WriteError::Blocked)) => {
+                    register(&mut state.streams.entry(id).or_default().writer, cx);
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(why(&state, id, error))),
+            }
+        })
+        .await
+    }
+}
+
+fn why(state: &State, id: StreamId, error: StreamError) -> WriteError {
+    let stopped = state.streams.get(&id).and_then(|stream| stream.stopped);
+    match (error, stopped) {
+        (StreamError::Write(equic_transport::WriteError::Stopped(code)), _) | (_, Some(code)) => {
+            WriteError::Stopped(code)
+        }
+        _ => WriteError::Closed,
+    }
+}
+
+impl Drop for SendStream {
+    fn drop(&mut self) {
+        let cell = &self.guard.0;
+        let mut state = cell.lock();
+        if !self.ended
+            && state.is_open(self.epoch)
+            && state.connection.streams().finish(self.id).is_ok()
+        {
+            cell.touch(&mut state);
+        }
+        state.drop_half(self.id, self.epoch);
+    }
+}
+
+impl AsyncWrite for SendStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write(cx, data).map_err(Into::into)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // What is written is on its way.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        Poll::Ready(if this.ended { Ok(()) } else { this.finish().map_err(Into::into) })
+    }
+}

@@ -1,0 +1,241 @@
+//! A socket as its task and the application share it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+use equic_transport::{Arrival, Connection, EcnCodepoint, Handle, Timestamp};
+use tokio::sync::Notify;
+
+use crate::cell::Cell;
+use crate::error::ConnectionError;
+use crate::incoming::Incoming;
+use crate::log::Logs;
+use crate::memory::SendMemory;
+use crate::tokens::Tokens;
+use crate::udp::{Outgoing, Udp};
+
+/// Datagrams that other sockets of the endpoint passed on and that wait for the task; more are
+/// dropped.
+const MAX_PASSED: usize = 256;
+
+pub(crate) struct Socket {
+    inner: Mutex<Inner>,
+    wake: Mutex<WakeList>,
+    start: Instant,
+    /// Shared by all sockets of an endpoint.
+    pub shared: Arc<Shared>,
+}
+
+/// State that all sockets of an endpoint share.
+pub(crate) struct Shared {
+    pub incoming: Mutex<IncomingQueue>,
+    /// Something was put into the queue, or it was closed.
+    pub arrived: Notify,
+    /// A connection is gone.
+    pub gone: Notify,
+    pub logs: Logs,
+    /// Tokens that servers gave, for later connections to them.
+    pub tokens: Arc<Tokens>,
+    /// Whether a server gives its clients tokens.
+    pub gives_tokens: bool,
+    /// Whether a client keeps the tokens that servers give.
+    pub keeps_tokens: bool,
+    /// See [`Settings::heed_unreachable`](crate::Settings::heed_unreachable).
+    pub heeds_unreachable: bool,
+    pub send_memory: SendMemory,
+}
+
+/// Attempts that the application has not looked at. At most `max_incoming` of each socket.
+#[derive(Default)]
+pub(crate) struct IncomingQueue {
+    pub list: VecDeque<Incoming>,
+    /// Nobody will look at them any more.
+    pub closed: bool,
+}
+
+pub(crate) struct Inner {
+    pub endpoint: equic_transport::Endpoint,
+    /// The open connections, indexed by their handles' numbers.
+    pub cells: Vec<Option<Arc<Cell>>>,
+    /// Number of open connections.
+    pub open: usize,
+    pub udp: Arc<Udp>,
+    /// The socket that was replaced, and the time until which it still receives; none if none was.
+    pub before: Option<(Arc<Udp>, Timestamp)>,
+    pub timers: BTreeSet<(Timestamp, Handle)>,
+    /// Connections of clients of which no datagram has come, where ICMP errors about them are heeded.
+    pub unanswered: Vec<Handle>,
+    /// The application has let go of the endpoint: the task ends with the last connection.
+    pub released: bool,
+    /// The task is gone.
+    pub dead: bool,
+}
+
+#[derive(Default)]
+struct WakeList {
+    cells: Vec<Arc<Cell>>,
+    passed: VecDeque<Passed>,
+    task: Option<Waker>,
+    /// There is no task any more.
+    dead: bool,
+}
+
+/// A datagram that came to another socket of the endpoint.
+pub(crate) struct Passed {
+    pub arrival: Arrival,
+    pub bytes: Vec<u8>,
+}
+
+impl Socket {
+    pub fn new(
+        endpoint: equic_transport::Endpoint,
+        udp: Udp,
+        start: Instant,
+        shared: Arc<Shared>,
+    ) -> Arc<Socket> {
+        let inner = Inner {
+            endpoint,
+            cells: Vec::new(),
+            open: 0,
+            udp: Arc::new(udp),
+            before: None,
+            timers: BTreeSet::new(),
+            unanswered: Vec::new(),
+            released: false,
+            dead: false,
+        };
+        Arc::new(Socket { inner: Mutex::new(inner), wake: Mutex::default(), start, shared })
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.timestamp(Instant::now())
+    }
+
+    fn timestamp(&self, at: Instant) -> Timestamp {
+        let nanos = at.saturating_duration_since(self.start).as_nanos();
+        Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// The system's clock at a time of the endpoint; none if it is out of the clock's range.
+    pub fn instant(&self, at: Timestamp) -> Option<Instant> {
+        self.start.checked_add(at - Timestamp::START)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_list(&self) -> MutexGuard<'_, WakeList> {
+        self.wake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the task look at a connection.
+    pub fn touch(&self, cell: Arc<Cell>) {
+        let task = {
+            let mut list = self.wake_list();
+            if list.dead {
+                return;
+            }
+            list.cells.push(cell);
+            list.task.take()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    /// Has the task look at everything.
+    pub fn wake(&self) {
+        let task = self.wake_list().task.take();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    /// A datagram of one of this socket's connections came to another.
+    pub fn pass(&self, passed: Passed) {
+        let task = {
+            let mut list = self.wake_list();
+            if list.dead || list.passed.len() == MAX_PASSED {
+                return;
+            }
+            list.passed.push_back(passed);
+            list.task.take()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    /// The task ends: nothing is left for it any more, and whoever waits hears of it.
+    pub fn die(&self) {
+        let left = {
+            let mut list = self.wake_list();
+            list.dead = true;
+            std::mem::take(&mut list.cells)
+        };
+        drop(left);
+        let mut inner = self.lock();
+        inner.dead = true;
+        inner.open = 0;
+        let cells = std::mem::take(&mut inner.cells);
+        drop(inner);
+        for cell in cells.into_iter().flatten() {
+            cell.lock().on_closed(ConnectionError::EndpointGone);
+        }
+        self.shared.gone.notify_waiters();
+    }
+
+    /// Takes the connections that have to be looked at and the datagrams passed by other sockets.
+    /// The task is woken when more come.
+    pub fn take_touched(&self, cells: &mut VecDeque<Arc<Cell>>, task: &Waker) -> VecDeque<Passed> {
+        let mut list = self.wake_list();
+        cells.extend(list.cells.drain(..));
+        match &mut list.task {
+            Some(known) => known.clone_from(task),
+            None => list.task = Some(task.clone()),
+        }
+        std::mem::take(&mut list.passed)
+    }
+
+    /// A new connection, for the application and for the task.
+    pub fn add(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        handle: Handle,
+        connection: Connection,
+    ) -> Arc<Cell> {
+        let cell = Cell::new(Arc::clone(self), connection, handle);
+        if inner.cells.len() <= handle.0 {
+            inner.cells.resize_with(handle.0 + 1, || None);
+        }
+        inner.cells[handle.0] = Some(Arc::clone(&cell));
+        inner.open += 1;
+        cell.touch(&mut cell.lock());
+        cell
+    }
+
+    /// Sends an answer that belongs to no connection; if the system is busy it is lost.
+    pub fn respond(udp: &Udp, arrival: Arrival, bytes: &[u8]) {
+        // Its sender asks again.
+        let _ = udp.send(&Outgoing {
+            destination: arrival.remote,
+            source: arrival.local,
+            ecn: EcnCodepoint::NotEct,
+            bytes,
+            segment: bytes.len(),
+        });
+    }
+}
+
+impl Inner {
+    /// The connection is over.
+    pub fn remove(&mut self, handle: Handle) -> Option<Arc<Cell>> {
+        let cell = self.cells.get_mut(handle.0)?.take()?;
+        self.endpoint.remove(handle);
+        self.open -= 1;
+        Some(cell)
+    }
+}

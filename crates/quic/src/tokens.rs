@@ -1,0 +1,129 @@
+//! Tokens of NEW_TOKEN frames (RFC 9000 s.8.1.3), which a client keeps in memory.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use equic_wire::KnownVersion;
+use rustls::pki_types::ServerName;
+
+/// Servers whose tokens are kept; beyond that the one that has not been heard of for longest goes.
+const MAX_SERVERS: usize = 256;
+
+/// Tokens of one server that are kept; beyond that the oldest goes. Of 900 bytes at most each.
+const MAX_TOKENS: usize = 2;
+
+/// The server that gave a token, and the QUIC version: tokens must not cross versions (RFC 9369
+/// s.5).
+#[derive(Clone, PartialEq, Eq)]
+struct Server {
+    name: ServerName<'static>,
+    address: SocketAddr,
+    version: KnownVersion,
+}
+
+/// Of all servers, the one heard of last at the back.
+#[derive(Default)]
+pub(crate) struct Tokens(Mutex<VecDeque<(Server, VecDeque<Vec<u8>>)>>);
+
+impl Tokens {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Server, VecDeque<Vec<u8>>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, server: Server, token: Vec<u8>) {
+        let mut all = self.lock();
+        let known = all.iter().position(|(known, _)| *known == server);
+        let (_, mut tokens) = known
+            .and_then(|at| all.remove(at))
+            .unwrap_or_else(|| (server.clone(), VecDeque::new()));
+        if tokens.len() == MAX_TOKENS {
+            tokens.pop_front();
+        }
+        tokens.push_back(token);
+        if all.len() == MAX_SERVERS {
+            all.pop_front();
+        }
+        all.push_back((server, tokens));
+    }
+
+    /// The latest; each is used once.
+    fn take(&self, server: &Server) -> Option<Vec<u8>> {
+        let mut all = self.lock();
+        let at = all.iter().position(|(known, _)| known == server)?;
+        let tokens = &mut all.get_mut(at)?.1;
+        let token = tokens.pop_back();
+        if tokens.is_empty() {
+            all.remove(at);
+        }
+        token
+    }
+
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+}
+
+/// A connection's place among them.
+pub(crate) struct Home {
+    tokens: Arc<Tokens>,
+    name: ServerName<'static>,
+    address: SocketAddr,
+}
+
+impl Home {
+    pub fn new(tokens: Arc<Tokens>, name: ServerName<'static>, address: SocketAddr) -> Home {
+        Home { tokens, name, address }
+    }
+
+    fn server(&self, version: KnownVersion) -> Server {
+        Server { name: self.name.clone(), address: self.address, version }
+    }
+
+    pub fn keep(&self, version: KnownVersion, token: Vec<u8>) {
+        self.tokens.keep(self.server(version), token);
+    }
+
+    pub fn take(&self, version: KnownVersion) -> Option<Vec<u8>> {
+        self.tokens.take(&self.server(version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home(tokens: &Arc<Tokens>, port: u16) -> Home {
+        let name = ServerName::try_from("equic.test").unwrap();
+        Home::new(Arc::clone(tokens), name, ([127, 0, 0, 1], port).into())
+    }
+
+    #[test]
+    fn each_is_of_one_server_and_version_and_used_once() {
+        let tokens = Arc::default();
+        let (one, other) = (home(&tokens, 1), home(&tokens, 2));
+        one.keep(KnownVersion::V1, vec![1]);
+        assert_eq!((other.take(KnownVersion::V1), one.take(KnownVersion::V2)), (None, None));
+        assert_eq!(home(&tokens, 1).take(KnownVersion::V1), Some(vec![1]));
+        assert_eq!(one.take(KnownVersion::V1), None);
+        assert!(tokens.lock().is_empty());
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let tokens = Arc::default();
+        let first = home(&tokens, 1);
+        (0..=2).for_each(|token| first.keep(KnownVersion::V1, vec![token]));
+        let mut taken = std::iter::from_fn(|| first.take(KnownVersion::V1));
+        assert_eq!(
+            (taken.next(), taken.next(), taken.next()),
+            (Some(vec![2]), Some(vec![1]), None)
+        );
+        for port in 1..=257 {
+            home(&tokens, port).keep(KnownVersion::V1, vec![9]);
+        }
+        assert_eq!(tokens.lock().len(), MAX_SERVERS);
+        assert_eq!(first.take(KnownVersion::V1), None);
+        assert_eq!(home(&tokens, 257).take(KnownVersion::V1), Some(vec![9]));
+    }
+}

@@ -1,0 +1,248 @@
+//! The system's UDP socket, with what `quinn-udp` gets out of it: GSO, GRO, ECN, and the address a
+//! datagram came to.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use equic_transport::{Arrival, EcnCodepoint};
+use nix::libc;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use crate::unreachable::Unreachable;
+
+/// The largest UDP payload.
+pub(crate) const MAX_DATAGRAM: usize = 65_527;
+
+/// Without GRO a message is one datagram; more than this is beyond any path that is discovered.
+const PLAIN_BUFFER: usize = 9_216;
+
+/// Bytes kept of a datagram that an ICMP error quotes: enough for the connection IDs of the longest
+/// header.
+const QUOTED: usize = 600;
+
+/// Bytes of buffer for the control messages of an ICMP error: some 200 are used, and what does not
+/// fit is lost.
+const ANCILLARY: usize = 512;
+
+/// Messages received at once with GRO; 32 of them would take 2 MB.
+const OFFLOADED_BATCH: usize = 8;
+
+pub(crate) struct Udp {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    /// Of a server, and bound to no address of its own: answers have to say which one they come from.
+    wildcard: bool,
+    offloads: Offloads,
+    /// Whether the kernel is asked for ICMP errors.
+    errors: AtomicBool,
+}
+
+/// Offloads that are used where the kernel has them: GRO for receiving, GSO for sending.
+#[derive(Clone, Copy)]
+pub(crate) struct Offloads {
+    pub receive: bool,
+    pub send: bool,
+}
+
+/// A message to send: one datagram, or several of equal size to one address (GSO).
+pub(crate) struct Outgoing<'a> {
+    pub destination: SocketAddr,
+    pub source: Option<IpAddr>,
+    pub ecn: EcnCodepoint,
+    pub bytes: &'a [u8],
+    /// Bytes of each datagram; the last one may be shorter.
+    pub segment: usize,
+}
+
+impl Udp {
+    /// Takes a bound socket. Must be called inside a tokio runtime.
+    pub fn new(socket: std::net::UdpSocket, offloads: Offloads, server: bool) -> io::Result<Udp> {
+        socket.set_nonblocking(true)?;
+        let wildcard = server && socket.local_addr()?.ip().is_unspecified();
+        let state = UdpSocketState::new((&socket).into())?;
+        if !offloads.receive {
+            crate::bind::disable_receive_offload(&socket);
+        }
+        let socket = UdpSocket::from_std(socket)?;
+        Ok(Udp { socket, state, wildcard, offloads, errors: AtomicBool::new(false) })
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Datagrams of one size that may be sent at once.
+    pub fn max_segments(&self) -> usize {
+        if self.offloads.send { self.state.max_gso_segments() } else { 1 }
+    }
+
+    /// An error of kind `WouldBlock`: [`Udp::poll_send_ready`] says when to try again. All others
+    /// count as loss.
+    pub fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+        let several = outgoing.bytes.len() > outgoing.segment;
+        let transmit = quinn_udp::Transmit {
+            destination: outgoing.destination,
+            ecn: match outgoing.ecn {
+                EcnCodepoint::NotEct => None,
+                EcnCodepoint::Ect0 => Some(quinn_udp::EcnCodepoint::Ect0),
+                EcnCodepoint::Ect1 => Some(quinn_udp::EcnCodepoint::Ect1),
+                EcnCodepoint::Ce => Some(quinn_udp::EcnCodepoint::Ce),
+            },
+            contents: outgoing.bytes,
+            segment_size: several.then_some(outgoing.segment),
+            src_ip: outgoing.source.filter(|_| self.wildcard),
+        };
+        if self.errors.load(Ordering::Relaxed) {
+            // What was said about an earlier datagram would be the answer to this one, unsent; it waits
+            // for `read_error` all the same.
+            let _ = self.socket.take_error();
+        }
+        let send = || self.state.send((&self.socket).into(), &transmit);
+        self.socket.try_io(Interest::WRITABLE, send)
+    }
+
+    pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_send_ready(cx)
+    }
+
+    /// Receives into `buffers`: how many messages came.
+    pub fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut Buffers,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices: Vec<IoSliceMut<'_>> =
+            buffers.bytes.chunks_exact_mut(buffers.size).map(IoSliceMut::new).collect();
+        loop {
+            ready!(self.socket.poll_recv_ready(cx))?;
+            let receive =
+                || self.state.recv((&self.socket).into(), &mut slices, &mut buffers.metas);
+            match self.socket.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+
+    /// Asks the kernel for ICMP errors, or no longer, which drops those that wait.
+    pub fn report_errors(&self, wanted: bool) {
+        // Each family has its option; a socket of IPv6 alone, or of IPv4, refuses the other's.
+        let _ = setsockopt(&self.socket, sockopt::Ipv4RecvErr, &wanted);
+        let _ = setsockopt(&self.socket, sockopt::Ipv6RecvErr, &wanted);
+        let before = self.errors.swap(wanted, Ordering::Relaxed);
+        if before && !wanted {
+            // Lest it takes the place of the next datagram.
+            let _ = self.socket.take_error();
+        }
+    }
+
+    /// Waits until [`Udp::read_error`] may have something.
+    pub async fn errors_ready(&self) -> io::Result<()> {
+        self.socket.ready(Interest::ERROR).await.map(drop)
+    }
+
+    /// The next ICMP error that waits; none: one that says nothing of reachability.
+    ///
+    /// # Errors
+    /// None waits.
+    pub fn read_error(&self) -> io::Result<Option<Unreachable>> {
+        self.socket.try_io(Interest::ERROR, || {
+            let mut quoted = [0; QUOTED];
+            // Beside the error come the address and the marking that are asked for anyway.
+            let mut ancillary = vec![0; ANCILLARY];
+            let mut parts = [IoSliceMut::new(&mut quoted)];
+            let read = recvmsg::<SockaddrStorage>(
+                self.socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut ancillary),
+                MsgFlags::MSG_ERRQUEUE,
+            )?;
+            let kind = read.cmsgs()?.find_map(|message| match message {
+                ControlMessageOwned::Ipv4RecvErr(error, _)
+                | ControlMessageOwned::Ipv6RecvErr(error, _) => unreachable_kind(&error),
+                _ => None,
+            });
+            let to = read.address.and_then(|to| {
+                let v4 = to.as_sockaddr_in().map(|to| SocketAddr::V4((*to).into()));
+                v4.or_else(|| to.as_sockaddr_in6().map(|to| SocketAddr::V6((*to).into())))
+            });
+            let length = read.bytes;
+            let unreachable = |(kind, to)| {
+                let quoted = quoted.get(..length).unwrap_or_default().to_vec();
+                Unreachable { to, kind, quoted }
+            };
+            Ok(kind.zip(to).map(unreachable))
+        })
+    }
+
+    pub fn buffers(&self) -> Buffers {
+        let offloaded = self.offloads.receive && self.state.gro_segments() > 1;
+        let (count, size) = if offloaded {
+            (OFFLOADED_BATCH.min(BATCH_SIZE), MAX_DATAGRAM + 1)
+        } else {
+            (BATCH_SIZE, PLAIN_BUFFER)
+        };
+        // Zeroed by the system page by page, as they are written: unused ones cost no memory.
+        let bytes = vec![0; count * size];
+        Buffers { bytes, size, metas: vec![RecvMeta::default(); count] }
+    }
+}
+
+/// In which way a datagram could not be delivered, if that is what the error is about and it came by
+/// ICMP: a datagram that is too large is the business of path MTU discovery.
+fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
+    if ![libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin) {
+        return None;
+    }
+    let kind = io::Error::from_raw_os_error(error.ee_errno.cast_signed()).kind();
+    [
+        io::ErrorKind::ConnectionRefused,
+        io::ErrorKind::HostUnreachable,
+        io::ErrorKind::NetworkUnreachable,
+        // ICMPv6: administratively prohibited.
+        io::ErrorKind::PermissionDenied,
+    ]
+    .contains(&kind)
+    .then_some(kind)
+}
+
+/// Buffers that messages are received into.
+pub(crate) struct Buffers {
+    bytes: Vec<u8>,
+    size: usize,
+    metas: Vec<RecvMeta>,
+}
+
+/// A message: datagrams of one size from one address.
+pub(crate) struct Message<'a> {
+    pub arrival: Arrival,
+    pub datagrams: std::slice::ChunksMut<'a, u8>,
+}
+
+impl Buffers {
+    /// The first `count` messages.
+    pub fn messages(&mut self, count: usize) -> impl Iterator<Item = Message<'_>> {
+        let buffers = self.bytes.chunks_exact_mut(self.size);
+        buffers.zip(&self.metas).take(count).map(|(bytes, meta)| {
+            let length = meta.len.min(bytes.len());
+            let ecn = match meta.ecn {
+                None => EcnCodepoint::NotEct,
+                Some(quinn_udp::EcnCodepoint::Ect0) => EcnCodepoint::Ect0,
+                Some(quinn_udp::EcnCodepoint::Ect1) => EcnCodepoint::Ect1,
+                Some(quinn_udp::EcnCodepoint::Ce) => EcnCodepoint::Ce,
+            };
+            Message {
+                arrival: Arrival { remote: meta.addr, local: meta.dst_ip, ecn },
+                datagrams: bytes[..length].chunks_mut(meta.stride.max(1)),
+            }
+        })
+    }
+}

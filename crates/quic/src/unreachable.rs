@@ -1,0 +1,229 @@
+//! ICMP errors about clients' first packets: nothing listens there, or no way leads there.
+//!
+//! Anybody can send an ICMP error, and what it says is neither encrypted nor signed. One may therefore
+//! only end a connection
+//!
+//! * of a client of which **no datagram has come**: whatever the network says afterwards, packets got
+//!   through, and QUIC's own timers judge whether they still do (RFC 9000 s.21.1: an attacker beside the
+//!   path must not be able to end a connection);
+//! * if it was about a datagram **to the connection's address and port**, and quotes the two
+//!   connection IDs of its first packet (RFC 9000 s.14.2.1). Both are random, so that nobody knows
+//!   them who cannot read the packets, and who can read them can end a handshake anyway (s.21.1.1). A
+//!   quotation that is too short to tell, from a router that sends only what RFC 792 asks for, is ignored.
+//!
+//! The kernel is asked for errors (IP_RECVERR) only while such a connection exists: those that wait take
+//! room in the receive buffer, and one fails the next datagram that is sent, whoever it is for.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use equic_transport::{Connection, Handle};
+use equic_wire::packet::LongInvariant;
+
+use crate::driver::Driver;
+use crate::error::ConnectionError;
+use crate::socket::Inner;
+use crate::udp::Udp;
+
+/// Errors that are read before others have their turn.
+const TURNS: usize = 64;
+
+/// An ICMP error about a datagram that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unreachable {
+    /// Address the datagram was sent to.
+    pub to: SocketAddr,
+    /// Kind of error: port, host or network unreachable, or prohibited.
+    pub kind: io::ErrorKind,
+    /// The beginning of the datagram, as the ICMP error quotes it.
+    pub quoted: Vec<u8>,
+}
+
+/// Waits until the kernel has an error for us.
+pub(crate) type Waiting = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+impl Unreachable {
+    /// Whether this error is about the first packet of `connection`, a client's that has received
+    /// nothing.
+    fn concerns(&self, connection: &Connection) -> bool {
+        let Ok(header) = LongInvariant::parse(&self.quoted) else { return false };
+        connection.stats().datagrams_received == 0
+            && LongInvariant::is_long(header.first_byte)
+            && unmapped(self.to) == unmapped(connection.remote_address())
+            && header.dcid == connection.original_dcid().as_bytes()
+            && connection.local_ids().any(|id| id.as_bytes() == header.scid)
+    }
+}
+
+/// An IPv4 address as one, also where a socket for both families writes it as IPv6.
+fn unmapped(address: SocketAddr) -> (std::net::IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
+}
+
+impl Inner {
+    /// A client's connection begins: errors about it are wanted.
+    pub fn heed_errors(&mut self, handle: Handle) {
+        if self.unanswered.is_empty() {
+            self.udp.report_errors(true);
+        }
+        self.unanswered.push(handle);
+    }
+
+    /// Whether the connection with this handle is open and has not received any datagram.
+    fn is_unanswered(&self, handle: Handle) -> bool {
+        self.cells.get(handle.0).and_then(Option::as_ref).is_some_and(|cell| {
+            let state = cell.lock();
+            state.closed.is_none() && state.connection.stats().datagrams_received == 0
+        })
+    }
+
+    /// Forgets those that were answered, or given up; with the last one errors are no longer wanted.
+    pub fn forget_answered(&mut self) {
+        let mut unanswered = std::mem::take(&mut self.unanswered);
+        unanswered.retain(|handle| self.is_unanswered(*handle));
+        self.unanswered = unanswered;
+        if self.unanswered.is_empty() {
+            self.udp.report_errors(false);
+        }
+    }
+}
+
+impl Driver {
+    /// Reads what the network says about clients' first packets, and ends connections that it is right
+    /// about; whether there may be more.
+    pub(crate) fn heed_errors(
+        &mut self,
+        cx: &mut Context<'_>,
+        udp: &Arc<Udp>,
+        inner: &mut Inner,
+    ) -> bool {
+        inner.forget_answered();
+        if inner.unanswered.is_empty() {
+            self.errors = None;
+            return false;
+        }
+        let waiting = self.errors.get_or_insert_with(|| {
+            let udp = Arc::clone(udp);
+            Box::pin(async move { udp.errors_ready().await })
+        });
+        match waiting.as_mut().poll(cx) {
+            Poll::Pending => return false,
+            Poll::Ready(_) => self.errors = None,
+        }
+        for _ in 0..TURNS {
+            match udp.read_error() {
+                Ok(Some(error)) => self.end_unreachable(&error, inner),
+                // An error about something else.
+                Ok(None) => {}
+                Err(none) if none.kind() == io::ErrorKind::WouldBlock => break,
+                // Then timers have to do.
+                Err(_) => {
+                    inner.unanswered.clear();
+                    inner.udp.report_errors(false);
+                    break;
+                }
+            }
+        }
+        true
+    }
+
+    fn end_unreachable(&mut self, error: &Unreachable, inner: &mut Inner) {
+        let concerned = inner.unanswered.iter().copied().find(|handle| {
+            let cell = inner.cells.get(handle.0).and_then(Option::as_ref);
+            cell.is_some_and(|cell| error.concerns(&cell.lock().connection))
+        });
+        let Some(handle) = concerned else { return };
+        let Some(cell) = inner.remove(handle) else { return };
+        let mut state = cell.lock();
+        tracing::debug!(to = %error.to, kind = ?error.kind, "unreachable");
+        // Without a word to the peer: there is none.
+        state.removed = true;
+        if let Some(timer) = state.timer.take() {
+            inner.timers.remove(&(timer, handle));
+        }
+        state.on_closed(ConnectionError::Unreachable(error.kind));
+        drop(state);
+        self.socket.shared.gone.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use equic_transport::{
+        Arrival, ClientConfig, EcnCodepoint, EndpointConfig, Timestamp, TransportConfig,
+    };
+
+    use super::*;
+
+    const SERVER: &str = "192.0.2.1:443";
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// A connection that begins, and its first datagram.
+    fn begun(remote: SocketAddr) -> (Connection, Vec<u8>) {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = EndpointConfig::new(&provider).unwrap();
+        let mut endpoint = equic_transport::Endpoint::new(config, None, [7; 32]);
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let tls = Arc::new(tls);
+        let client = ClientConfig { tls, transport: Arc::new(TransportConfig::default()) };
+        let name = "localhost".try_into().unwrap();
+        let (_, mut connection) =
+            endpoint.connect(Timestamp::START, &client, name, remote).unwrap();
+        let mut first = vec![0; 1500];
+        let sent = connection.poll_transmit(Timestamp::START, &mut first).unwrap();
+        first.truncate(sent.size);
+        (connection, first)
+    }
+
+    fn error(to: &str, quoted: &[u8]) -> Unreachable {
+        let kind = io::ErrorKind::ConnectionRefused;
+        Unreachable { to: address(to), kind, quoted: quoted.to_vec() }
+    }
+
+    #[test]
+    fn only_who_saw_the_first_packet_can_speak_of_it() {
+        let (connection, first) = begun(address(SERVER));
+        assert!(error(SERVER, &first).concerns(&connection));
+        // As much as a router has to quote of a packet with IPv4 (RFC 1812 s.4.3.2.3).
+        assert!(error(SERVER, &first[..548]).concerns(&connection));
+        assert!(error("[::ffff:192.0.2.1]:443", &first).concerns(&connection));
+        for other in ["192.0.2.1:444", "192.0.2.2:443", "[2001:db8::1]:443"] {
+            assert!(!error(other, &first).concerns(&connection), "{other}");
+        }
+        // Flags, version, two lengths and two IDs.
+        let header = LongInvariant::parse(&first).unwrap();
+        let (dcid, scid) = (header.dcid.len(), header.scid.len());
+        assert!(dcid >= 8 && scid > 0, "{header:?}");
+        let ids = 5 + 1 + dcid + 1 + scid;
+        assert!(error(SERVER, &first[..ids]).concerns(&connection));
+        for cut in 0..ids {
+            assert!(!error(SERVER, &first[..cut]).concerns(&connection), "cut at {cut}");
+        }
+        for byte in (5..ids).chain([0]) {
+            let mut forged = first.clone();
+            forged[byte] ^= 0x80;
+            assert!(!error(SERVER, &forged).concerns(&connection), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn nobody_can_after_the_first_datagram_has_come() {
+        let (mut connection, first) = begun(address(SERVER));
+        let arrival = Arrival { remote: address(SERVER), local: None, ecn: EcnCodepoint::NotEct };
+        connection.handle_datagram(Timestamp::START, arrival, &mut [0x40; 30]);
+        assert!(!error(SERVER, &first).concerns(&connection));
+    }
+}

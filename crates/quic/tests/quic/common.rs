@@ -1,0 +1,157 @@
+//! Certificates, configurations and endpoints for tests.
+
+use std::future::Future;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_quic::{
+    ClientConfig, Connection, Endpoint, Incoming, ServerConfig, Settings, TransportConfig,
+};
+use equic_transport::EndpointConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::time::timeout;
+
+/// Longer than anything here takes, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub const NAME: &str = "equic.test";
+pub const ALPN: &[u8] = b"test";
+
+/// A certificate and its key.
+pub struct Identity {
+    pub certificate: CertificateDer<'static>,
+    pub key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    pub fn new() -> Identity {
+        let made = rcgen::generate_simple_self_signed(vec![NAME.into()]).unwrap();
+        Identity {
+            certificate: made.cert.der().clone(),
+            key: PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap(),
+        }
+    }
+
+    pub fn client_tls(&self) -> rustls::ClientConfig {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        tls
+    }
+
+    pub fn server_tls(&self) -> rustls::ServerConfig {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())
+            .unwrap();
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        tls
+    }
+
+    pub fn client(&self) -> ClientConfig {
+        ClientConfig { tls: Arc::new(self.client_tls()), transport: transport() }
+    }
+
+    pub fn server(&self, sockets: usize) -> Endpoint {
+        let config = ServerConfig {
+            tls: Arc::new(self.server_tls()),
+            transport: transport(),
+            preferred_addresses: None,
+        };
+        self.server_with(sockets, settings(), config)
+    }
+
+    pub fn server_with(
+        &self,
+        sockets: usize,
+        settings: Settings,
+        config: ServerConfig,
+    ) -> Endpoint {
+        let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), sockets, None).unwrap();
+        Endpoint::server(sockets, settings, Arc::new(config)).unwrap()
+    }
+}
+
+pub fn transport() -> Arc<TransportConfig> {
+    Arc::new(TransportConfig::default())
+}
+
+pub fn settings() -> Settings {
+    let provider = rustls::crypto::ring::default_provider();
+    Settings::new(EndpointConfig::new(&provider).unwrap())
+}
+
+pub fn client() -> Endpoint {
+    Endpoint::client(UdpSocket::bind("127.0.0.1:0").unwrap(), settings()).unwrap()
+}
+
+pub fn body(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// Fails what hangs.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("never: {what}"),
+    }
+}
+
+pub async fn connect(client: &Endpoint, config: &ClientConfig, server: &Endpoint) -> Connection {
+    let connecting = client.connect(config, server.local_addr().unwrap(), NAME).unwrap();
+    soon("connected", connecting).await.unwrap()
+}
+
+/// Takes every attempt and echoes every stream.
+pub fn echo(server: Endpoint) -> tokio::task::JoinHandle<()> {
+    serve(server, |connection| async move {
+        while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+            tokio::spawn(async move {
+                while let Ok(Some(data)) = receive.read_chunk().await {
+                    if send.write_chunk(data).await.is_err() {
+                        return;
+                    }
+                }
+                let _ = send.finish();
+            });
+        }
+    })
+}
+
+/// Takes every attempt and hands the connection on.
+pub fn serve<F: Future<Output = ()> + Send + 'static>(
+    server: Endpoint,
+    handle: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,
+) -> tokio::task::JoinHandle<()> {
+    decide(server, Some, handle)
+}
+
+/// As [`serve`], for the attempts that `decide` leaves.
+pub fn decide<F: Future<Output = ()> + Send + 'static>(
+    server: Endpoint,
+    decide: impl Fn(Incoming) -> Option<Incoming> + Send + Sync + 'static,
+    handle: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,
+) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        while let Some(incoming) = server.accept().await {
+            let Some(incoming) = decide(incoming) else { continue };
+            let Ok(connecting) = incoming.accept() else { continue };
+            let handle = handle.clone();
+            tokio::spawn(async move {
+                if let Ok(connection) = connecting.await {
+                    handle(connection).await;
+                }
+            });
+        }
+    })
+}

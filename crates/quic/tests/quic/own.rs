@@ -1,0 +1,412 @@
+//! Our client with our server.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use equic_quic::{
+    Connection, ConnectionError, Endpoint, ReadError, ServerConfig, Settings, WriteError,
+};
+use equic_transport::{StreamConfig, TransportConfig};
+use equic_wire::VarInt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+
+use crate::common::{
+    Identity, NAME, body, client, connect, decide, echo, serve, settings, soon, transport,
+};
+
+/// Sends `data` on a stream and wants it back.
+async fn exchange(connection: Connection, data: Vec<u8>) {
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    let expected = data.clone();
+    let writer = tokio::spawn(async move {
+        send.write_all(&data).await.unwrap();
+        send.shutdown().await.unwrap();
+        assert_eq!(send.stopped().await, Ok(None), "all of it has arrived");
+    });
+    let mut back = Vec::new();
+    receive.read_to_end(&mut back).await.unwrap();
+    assert!(back == expected, "{} bytes of {}", back.len(), expected.len());
+    writer.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_streams_on_many_connections() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let (client, config) = (client(), identity.client());
+    let mut exchanges = JoinSet::new();
+    for number in 0..5 {
+        let connection = connect(&client, &config, &server).await;
+        assert_eq!(connection.alpn().as_deref(), Some(crate::common::ALPN));
+        for stream in 0..40 {
+            // Some empty, some over the first window of a stream.
+            exchanges.spawn(exchange(connection.clone(), body(number * stream * 3000)));
+        }
+    }
+    soon("all echoed", async {
+        while let Some(done) = exchanges.join_next().await {
+            done.unwrap();
+        }
+    })
+    .await;
+    client.close(VarInt::from_u32(9), "done");
+    soon("the client is idle", client.wait_idle()).await;
+    soon("the server is idle", server.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn a_long_body_both_ways() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let (client, config) = (client(), identity.client());
+    let connection = connect(&client, &config, &server).await;
+    soon("echoed", exchange(connection.clone(), body(30_000_000))).await;
+    let stats = connection.stats();
+    assert!(stats.bytes_received > 30_000_000 && stats.packets_lost < 5_000, "{stats:?}");
+}
+
+/// The system distributes clients over the sockets; each stays with its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_sockets_share_a_port() {
+    let identity = Identity::new();
+    let server = identity.server(4);
+    echo(server.clone());
+    let config = identity.client();
+    let mut exchanges = JoinSet::new();
+    let mut clients = Vec::new();
+    for _ in 0..30 {
+        let client = client();
+        let connection = connect(&client, &config, &server).await;
+        exchanges.spawn(exchange(connection, body(50_000)));
+        clients.push(client);
+    }
+    soon("all echoed", async {
+        while let Some(done) = exchanges.join_next().await {
+            done.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn closing_tells_code_and_reason() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let tell = Arc::new(std::sync::Mutex::new(Some(tell)));
+    serve(server.clone(), move |connection| {
+        let tell = Arc::clone(&tell);
+        async move {
+            let error = connection.closed().await;
+            tell.lock().unwrap().take().unwrap().send(error).unwrap();
+        }
+    });
+    let client = client();
+    let connection = connect(&client, &identity.client(), &server).await;
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    let reading = tokio::spawn(async move { receive.read_chunk().await });
+    connection.close(VarInt::from_u32(0x107), "enough");
+    assert_eq!(connection.closed().await, ConnectionError::LocallyClosed);
+    let lost = ReadError::Connection(ConnectionError::LocallyClosed);
+    assert_eq!(soon("the reader ends", reading).await.unwrap(), Err(lost));
+    let lost = WriteError::Connection(ConnectionError::LocallyClosed);
+    assert_eq!(send.write(b"x").await, Err(lost));
+    assert!(connection.open_uni().await.is_err() && connection.accept_uni().await.is_err());
+    let expected = ConnectionError::ApplicationClosed { code: 0x107, reason: "enough".into() };
+    assert_eq!(soon("the server hears", told).await.unwrap(), expected);
+}
+
+/// A connection that is dropped says goodbye: with its last stream, not before.
+#[tokio::test]
+async fn the_last_handle_closes() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let client = client();
+    let connection = connect(&client, &identity.client(), &server).await;
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    drop(connection);
+    send.write_all(b"still there").await.unwrap();
+    send.finish().unwrap();
+    let mut back = String::new();
+    receive.read_to_string(&mut back).await.unwrap();
+    assert_eq!((&*back, client.open_connections()), ("still there", 1));
+    drop((send, receive));
+    soon("the client is idle", client.wait_idle()).await;
+    soon("the server is idle", server.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn reset_and_stop_arrive() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    serve(server.clone(), |connection| async move {
+        let (mut send, mut receive) = connection.accept_bi().await.unwrap();
+        assert_eq!(receive.read_chunk().await.unwrap().as_deref(), Some(&b"hello"[..]));
+        send.reset(VarInt::from_u32(5));
+        receive.stop(VarInt::from_u32(6));
+        connection.closed().await;
+    });
+    let client = client();
+    let connection = connect(&client, &identity.client(), &server).await;
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    send.write_all(b"hello").await.unwrap();
+    assert_eq!(soon("reset", receive.read_chunk()).await, Err(ReadError::Reset(5)));
+    assert_eq!(receive.read_chunk().await, Err(ReadError::Reset(5)), "and stays so");
+    assert_eq!(soon("stopped", send.stopped()).await, Ok(Some(6)));
+    assert_eq!(send.write(b"more").await, Err(WriteError::Stopped(6)));
+}
+
+/// A writer gets no further than windows and buffers while nobody reads, and nothing is lost by giving
+/// up waiting.
+#[tokio::test]
+async fn who_does_not_read_holds_the_writer_up() {
+    let identity = Identity::new();
+    let streams = StreamConfig {
+        send_buffer: 64 * 1024,
+        stream_window: 64 * 1024,
+        max_stream_window: 64 * 1024,
+        ..StreamConfig::default()
+    };
+    let transport = Arc::new(TransportConfig { streams, ..TransportConfig::default() });
+    let tls = Arc::new(identity.server_tls());
+    let server = identity.server_with(
+        1,
+        settings(),
+        ServerConfig { tls, transport: transport.clone(), preferred_addresses: None },
+    );
+    let (read, may_read) = tokio::sync::watch::channel(false);
+    let (count, counted) = tokio::sync::mpsc::unbounded_channel();
+    let mut counted = counted;
+    serve(server.clone(), move |connection| {
+        let (mut may_read, count) = (may_read.clone(), count.clone());
+        async move {
+            let mut receive = connection.accept_uni().await.unwrap();
+            may_read.wait_for(|may| *may).await.unwrap();
+            let mut all = Vec::new();
+            // In small pieces, each of which may be given up.
+            loop {
+                let mut buffer = [0; 1000];
+                let read = tokio::select! {
+                    biased;
+                    read = receive.read(&mut buffer) => read.unwrap(),
+                    () = tokio::task::yield_now() => continue,
+                };
+                let Some(read) = read else { break };
+                all.extend_from_slice(&buffer[..read]);
+            }
+            count.send(all).unwrap();
+            connection.closed().await;
+        }
+    });
+    let client = client();
+    let mut config = identity.client();
+    config.transport = transport;
+    let connection = connect(&client, &config, &server).await;
+    let mut send = connection.open_uni().await.unwrap();
+    let data = body(1_000_000);
+    let mut written = 0;
+    // Each write may be given up; what was taken is taken.
+    while let Ok(count) =
+        tokio::time::timeout(Duration::from_millis(300), send.write(&data[written..])).await
+    {
+        written += count.unwrap();
+    }
+    assert!((64 * 1024..=192 * 1024).contains(&written), "{written}");
+    read.send(true).unwrap();
+    send.write_all(&data[written..]).await.unwrap();
+    send.finish().unwrap();
+    let all = soon("all was read", counted.recv()).await.unwrap();
+    assert!(all == data, "{} of {}", all.len(), data.len());
+}
+
+/// Attempts that are ignored, refused and not decided on.
+#[tokio::test]
+async fn attempts_are_decided_on() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    decide(
+        server.clone(),
+        move |incoming| {
+            assert!(!incoming.is_validated() && incoming.may_retry());
+            match count.fetch_add(1, Ordering::Relaxed) {
+                // The client tries again, a second later.
+                0 => incoming.ignore(),
+                _ => incoming.refuse(),
+            }
+            None
+        },
+        |_connection| async {},
+    );
+    let client = client();
+    let connecting =
+        client.connect(&identity.client(), server.local_addr().unwrap(), NAME).unwrap();
+    let error = soon("refused", connecting).await.err().unwrap();
+    // CONNECTION_REFUSED.
+    assert_eq!(error, ConnectionError::ConnectionClosed { code: 2, reason: String::new() });
+    assert!(asked.load(Ordering::Relaxed) >= 2);
+    soon("the client is idle", client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn no_more_attempts_after_the_end() {
+    let identity = Identity::new();
+    let server = identity.server(2);
+    let address = server.local_addr().unwrap();
+    let accepting = tokio::spawn({
+        let server = server.clone();
+        async move { server.accept().await.is_none() }
+    });
+    tokio::task::yield_now().await;
+    server.close(VarInt::ZERO, "");
+    assert!(soon("accept ends", accepting).await.unwrap());
+    assert!(server.accept().await.is_none());
+    soon("idle", server.wait_idle()).await;
+    let client = client();
+    let mut config = identity.client();
+    let idle = Duration::from_millis(300);
+    config.transport = Arc::new(TransportConfig {
+        max_idle_timeout: idle,
+        ..TransportConfig::clone(&transport())
+    });
+    let connecting = client.connect(&config, address, NAME).unwrap();
+    assert_eq!(soon("timed out", connecting).await.err(), Some(ConnectionError::TimedOut));
+}
+
+/// A client that believes what ICMP says of its first packets.
+fn heeding(bind: &str) -> Endpoint {
+    let socket = UdpSocket::bind(bind).unwrap();
+    Endpoint::client(socket, Settings { heed_unreachable: true, ..settings() }).unwrap()
+}
+
+/// Both families, alone and on one socket; attempts side by side, each with an error of its own.
+#[tokio::test]
+async fn where_nothing_listens_is_known_without_waiting() {
+    let identity = Identity::new();
+    let mut config = identity.client();
+    // It ends by what the network says, or never.
+    config.transport = Arc::new(TransportConfig {
+        max_idle_timeout: Duration::ZERO,
+        ..TransportConfig::clone(&transport())
+    });
+    for (bind, host) in [
+        ("127.0.0.1:0", "127.0.0.1"),
+        ("[::1]:0", "::1"),
+        ("[::]:0", "::1"),
+        ("[::]:0", "127.0.0.1"),
+    ] {
+        let client = heeding(bind);
+        let closed = closed_port(host);
+        let refused = ConnectionError::Unreachable(std::io::ErrorKind::ConnectionRefused);
+        let attempts: Vec<_> =
+            (0..5).map(|_| client.connect(&config, closed, NAME).unwrap()).collect();
+        for attempt in attempts {
+            let error = soon(&format!("{host} from {bind}"), attempt).await.err();
+            assert_eq!(error.as_ref(), Some(&refused), "{host} from {bind}");
+        }
+        // Nothing of them is left, and the socket is as good as before.
+        soon("idle", client.wait_idle()).await;
+        let server = Endpoint::bind((closed.ip(), 0).into(), 1, None).unwrap();
+        let server = Endpoint::server(server, settings(), server_config(&identity)).unwrap();
+        echo(server.clone());
+        let connection = connect(&client, &config, &server).await;
+        exchange(connection, body(100_000)).await;
+    }
+}
+
+/// The server is gone without a word, and the network says so with every packet: that is for QUIC's
+/// timers to judge, as anybody could say it.
+#[tokio::test]
+async fn who_has_answered_is_not_ended_by_icmp() {
+    let identity = Identity::new();
+    let config = server_config(&identity);
+    let (tell, address) = std::sync::mpsc::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 1, None).unwrap();
+            let server = Endpoint::server(sockets, settings(), config).unwrap();
+            tell.send(server.local_addr().unwrap()).unwrap();
+            echo(server);
+            let _ = stopped.await;
+        });
+        // The runtime ends here, and its socket with it.
+    });
+    let address = address.recv().unwrap();
+    let client = heeding("127.0.0.1:0");
+    let connecting = client.connect(&identity.client(), address, NAME).unwrap();
+    let connection = soon("connected", connecting).await.unwrap();
+    stop.send(()).unwrap();
+    thread.join().unwrap();
+    let (mut send, _receive) = connection.open_bi().await.unwrap();
+    send.write_all(b"anybody there?").await.unwrap();
+    // Each of these was answered by an error, before the next one was due.
+    soon("probes", async {
+        while connection.stats().probe_timeouts < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(connection.close_reason(), None);
+    // A new attempt at the same place is another matter, while the old one goes on.
+    let again = client.connect(&identity.client(), address, NAME).unwrap();
+    let refused = ConnectionError::Unreachable(std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(soon("refused", again).await.err(), Some(refused));
+    assert_eq!(connection.close_reason(), None);
+}
+
+/// A port that nobody has: it was ours a moment ago.
+fn closed_port(host: &str) -> std::net::SocketAddr {
+    UdpSocket::bind((host, 0)).unwrap().local_addr().unwrap()
+}
+
+fn server_config(identity: &Identity) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig {
+        tls: Arc::new(identity.server_tls()),
+        transport: transport(),
+        preferred_addresses: None,
+    })
+}
+
+#[tokio::test]
+async fn addresses_and_names_that_cannot_be() {
+    let identity = Identity::new();
+    let client = client();
+    let config = identity.client();
+    for (address, name) in [
+        ("127.0.0.1:0", NAME),
+        ("0.0.0.0:443", NAME),
+        ("[::1]:443", NAME),
+        ("127.0.0.1:443", "not a name"),
+    ] {
+        assert!(client.connect(&config, address.parse().unwrap(), name).is_err(), "{address}");
+    }
+}
+
+/// A runtime that ends takes its connections along; handles elsewhere notice.
+#[test]
+fn the_end_of_the_runtime_ends_waiting() {
+    let identity = Identity::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (client, connection) = runtime.block_on(async {
+        let server = identity.server(1);
+        echo(server.clone());
+        let client = client();
+        let connection = connect(&client, &identity.client(), &server).await;
+        (client, connection)
+    });
+    drop(runtime);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let gone = ConnectionError::EndpointGone;
+    assert_eq!(runtime.block_on(soon("closed", connection.closed())), gone);
+    assert!(client.connect(&identity.client(), "127.0.0.1:1".parse().unwrap(), NAME).is_err());
+    runtime.block_on(soon("idle", client.wait_idle()));
+}

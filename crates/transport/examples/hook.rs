@@ -1,0 +1,54 @@
+//! A hook changes an operation of one connection: here, how often a server acknowledges.
+//!
+//!     cargo run -p equic-transport --example hook
+//!
+//! The same bytes go to two servers. One acknowledges as QUIC does by itself, the other has [`Seldom`]
+//! in the place of the operation [`Operation::AckPolicy`].
+
+use std::error::Error;
+
+use equic_transport::Direction;
+use equic_transport::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
+
+#[path = "in_memory.rs"]
+#[allow(dead_code, reason = "it is an example by itself")]
+pub(crate) mod in_memory;
+
+/// Acknowledges every hundredth packet, and at the latest after 20 ms.
+pub(crate) struct Seldom;
+
+impl Hook for Seldom {
+    fn replace(
+        &mut self,
+        _: &mut Host<'_>,
+        _: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        // The outputs of the operation, as its documentation names them: threshold, max_delay in
+        // nanoseconds, reordering.
+        outputs.copy_from_slice(&[100, 20_000_000, 3]);
+        Ok(Decision::Done)
+    }
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let (usual, seldom) = (acknowledgements(None)?, acknowledgements(Some(Box::new(Seldom)))?);
+    println!("{usual} acknowledgements, and with the hook {seldom}");
+    Ok(())
+}
+
+/// Acknowledgements that a server with this hook sends for 100,000 bytes.
+pub(crate) fn acknowledgements(hook: Option<Box<dyn Hook>>) -> Result<u64, Box<dyn Error>> {
+    let mut pair = in_memory::Pair::connect()?;
+    if let Some(hook) = hook {
+        pair.server().attach(hook, &[Point::replace(Operation::AckPolicy)])?;
+    }
+    let before = pair.server().stats().acks_sent;
+    let id = pair.client().open(Direction::Unidirectional).ok_or("no stream is allowed")?;
+    pair.client().write(id, &[7; 100_000])?;
+    pair.client().streams().finish(id)?;
+    let incoming = pair.wait(|pair| pair.server().accept(Direction::Unidirectional))?;
+    let read = pair.read_to_end(in_memory::Pair::server, incoming)?;
+    assert_eq!(read.len(), 100_000, "all of it came");
+    Ok(pair.server().stats().acks_sent - before)
+}

@@ -1,0 +1,17 @@
+//! The examples, run.
+
+#[path = "../examples/hook.rs"]
+#[expect(dead_code, reason = "what prints is not called")]
+mod hook;
+
+#[test]
+fn a_question_is_answered() {
+    hook::in_memory::main().unwrap();
+}
+
+#[test]
+fn a_hook_has_fewer_packets_acknowledged() {
+    let usual = hook::acknowledgements(None).unwrap();
+    let seldom = hook::acknowledgements(Some(Box::new(hook::Seldom))).unwrap();
+    assert!(0 < seldom && seldom < usual, "{seldom} of {usual}");
+}
