@@ -31,7 +31,7 @@ pub trait Agent: Any + Send {
     /// When [`Agent::on_timer`] is to be called; none: not until something else happens.
     fn next_timer(&mut self) -> Option<Time>;
 
-    /// Whether the run is to wait for it.
+    /// Whether the run waits for this agent. It is asked after each of its events.
     fn status(&self) -> Status {
         Status::Background
     }
@@ -45,26 +45,26 @@ pub trait Agent: Any + Send {
 /// Whether a run waits for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It does not.
+    /// The run does not wait for it.
     Background,
-    /// It has not done what it is there for.
+    /// The run waits: its task is not done.
     Working,
-    /// It has, or never will.
+    /// Its task is done, or failed: the run waits no longer.
     Finished,
 }
 
 /// A datagram, or a segment, that came for an agent.
 #[derive(Debug)]
 pub struct Datagram<'a> {
-    /// From where.
+    /// Address of the sender.
     pub source: Address,
-    /// Of which flow.
+    /// Flow that the sender counts it with.
     pub flow: FlowId,
-    /// How it is marked.
+    /// Its ECN field.
     pub ecn: Ecn,
     /// The number of the interface that it came in by, from 0 in the order of the node's links.
     pub interface: u16,
-    /// The payload.
+    /// Bytes that the sender wrote.
     pub payload: &'a mut [u8],
     /// Bytes that were on the wire behind the payload, and have no content.
     pub padding: u32,
@@ -73,9 +73,9 @@ pub struct Datagram<'a> {
 /// A datagram, or a segment, that an agent sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
-    /// Where to.
+    /// Address that the datagram is sent to.
     pub destination: Address,
-    /// With which flow it is counted.
+    /// Flow that the packet is counted with.
     pub flow: FlowId,
     /// Bytes of the buffer that are carried to the other end.
     pub size: usize,
@@ -84,9 +84,9 @@ pub struct Transmit {
     pub header_fields: usize,
     /// Bytes of payload that take up room on the wire and are not carried, for they have no meaning.
     pub padding: u32,
-    /// Which headers it has.
+    /// Transport header: what it adds on the wire.
     pub protocol: Protocol,
-    /// How it is marked.
+    /// ECN field of the packet.
     pub ecn: Ecn,
     /// The interface to leave by, from 0 in the order of the node's links; none: as routes say.
     pub interface: Option<u16>,

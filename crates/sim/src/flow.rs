@@ -3,30 +3,30 @@
 use crate::packet::{DropCause, Ecn, Packet};
 use crate::time::Time;
 
-/// Packets of a flow; bytes are those of IP packets, headers included.
+/// Counters of a flow. Bytes are those of IP packets, headers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowStats {
-    /// Packets sent.
+    /// Packets that agents sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the packets in `sent`.
     pub sent_bytes: u64,
     /// Packets that came to an agent, copies among them.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes of the packets in `delivered`.
     pub delivered_bytes: u64,
-    /// Of those, marked by a queue (CE).
+    /// Packets in `delivered` that a queue had marked (CE).
     pub marked: u64,
     /// Packets that a queue dropped.
     pub dropped: u64,
     /// Packets that were lost on a link.
     pub lost: u64,
-    /// Packets larger than the MTU of a link.
+    /// Packets dropped since they were larger than the MTU of a link.
     pub too_large: u64,
-    /// Packets that came to where nobody is.
+    /// Packets dropped since no agent was at their destination, or no route led there.
     pub unreachable: u64,
-    /// When the first was sent.
+    /// Time at which the first packet was sent.
     pub first_sent: Option<Time>,
-    /// When the last came to an agent.
+    /// Time at which the last packet came to an agent.
     pub last_delivered: Option<Time>,
 }
 

@@ -14,12 +14,12 @@ pub const DEFAULT_MTU: u32 = 1_500;
 /// The largest MTU, in bytes: buffers have this size.
 pub const MAX_MTU: u32 = 65_535;
 
-/// How fast a port sends.
+/// Rate at which a port sends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rate {
     /// Bits per second.
     BitsPerSecond(u64),
-    /// As was recorded, again and again.
+    /// A recorded trace, which begins anew at its end.
     Trace(Arc<Trace>),
 }
 
@@ -36,11 +36,11 @@ impl Rate {
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Direction {
-    /// How fast its port sends.
+    /// Rate of the port, with [`Direction::framing`].
     pub rate: Rate,
-    /// What waits for that.
+    /// Queue of packets that wait for the port.
     pub queue: Queue,
-    /// What the link puts around each packet: rates, limits in bytes and bit errors count it.
+    /// Framing around each IP packet: rates, limits in bytes and bit errors count it.
     pub framing: Framing,
     /// What happens after a packet has left its port: delay, jitter, loss, duplication, reordering,
     /// corruption, stalls; and the MTU, in bytes of the IP packet, 1,500 if none is given.
@@ -62,13 +62,13 @@ impl Direction {
         }
     }
 
-    /// With this queue.
+    /// The same with this queue.
     #[must_use]
     pub fn queue(self, queue: Queue) -> Direction {
         Direction { queue, ..self }
     }
 
-    /// With so many of a hundred packets lost, independently of each other.
+    /// The same with `percent` of packets lost, independently of each other.
     #[must_use]
     pub fn loss_percent(self, percent: f64) -> Direction {
         let wire = Link { drop: Chance::percent(percent), ..self.wire };
@@ -80,10 +80,10 @@ impl Direction {
         self.wire.mtu.map_or(DEFAULT_MTU, |mtu| u32::try_from(mtu).unwrap_or(u32::MAX))
     }
 
-    /// Whether there can be such a direction.
+    /// Checks that the values do not contradict each other.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first contradiction.
     pub fn check(&self) -> Result<(), DirectionError> {
         if self.rate == Rate::BitsPerSecond(0) {
             return Err(DirectionError::Rate);
@@ -111,9 +111,9 @@ pub enum DirectionError {
     /// The MTU is less than the 68 bytes that IP asks for (RFC 791 s.3.2), or more than an IP packet can
     /// have.
     Mtu,
-    /// What happens on the way cannot be.
+    /// A value of [`Direction::wire`] is impossible.
     Wire(LinkError),
-    /// The queue cannot be.
+    /// A value of [`Direction::queue`] is impossible.
     Queue(QueueError),
 }
 

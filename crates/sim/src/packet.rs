@@ -3,21 +3,21 @@
 use crate::time::Time;
 use crate::topology::NodeId;
 
-/// Where an agent is: a node, and a number of the agent's own there.
+/// Address of an agent: its node, and a port number on that node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// The node.
+    /// Node that the agent is on.
     pub node: NodeId,
-    /// What tells agents on one node apart, from 1.
+    /// Number of the agent on its node, from 1.
     pub port: u16,
 }
 
-/// A flow: packets that are counted together. See [`crate::Simulation::flow`].
+/// Number of a flow: packets that are counted together ([`crate::Simulation::flow`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub(crate) u32);
 
 impl FlowId {
-    /// From 0, in the order in which flows were made.
+    /// The number, from 0 in the order in which flows were made.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -64,7 +64,7 @@ impl IpVersion {
     }
 }
 
-/// What is in an IP packet.
+/// Transport header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// A header of 8 bytes.
@@ -86,7 +86,7 @@ impl Protocol {
     }
 }
 
-/// What a link puts around IP packets.
+/// Framing that a link puts around IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Nothing: rates are those of IP.
@@ -101,7 +101,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Bytes on the link of an IP packet of so many.
+    /// Bytes that an IP packet of `ip_bytes` takes up on the link.
     pub fn frame(self, ip_bytes: u32) -> u32 {
         match self {
             Framing::None => ip_bytes,
@@ -178,7 +178,7 @@ impl Pool {
         }
     }
 
-    /// The packet once more.
+    /// A second packet with the same content.
     pub(crate) fn copy(&mut self, packet: &Packet) -> Packet {
         let buffer = if packet.buffer.is_empty() {
             Vec::new()

@@ -12,14 +12,14 @@ use crate::packet::{DropCause, Dropped, Framing, Packet, Pool};
 use crate::queue::Discipline;
 use crate::time::Time;
 
-/// What a port has done so far.
+/// Counters of a port: the sending end of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
-    /// Packets that were to be sent there.
+    /// Packets handed to the port, whatever became of them.
     pub offered: u64,
-    /// Packets that left, lost ones among them.
+    /// Packets sent; those that were lost on the way count.
     pub sent: u64,
-    /// Their bytes, as on the link.
+    /// Bytes sent, with the link's framing.
     pub sent_bytes: u64,
     /// Packets that the queue dropped since it was full.
     pub dropped_full: u64,
@@ -29,7 +29,7 @@ pub struct PortStats {
     pub marked: u64,
     /// Packets that were lost on the way.
     pub lost: u64,
-    /// Packets larger than the MTU.
+    /// Packets dropped since they were larger than the MTU.
     pub too_large: u64,
     /// Packets that arrived twice.
     pub duplicated: u64,
@@ -39,7 +39,7 @@ pub struct PortStats {
     pub corrupted: u64,
     /// The most packets that waited at a time.
     pub most_packets: usize,
-    /// The most bytes that waited at a time.
+    /// The most bytes that waited at a time, with the link's framing.
     pub most_bytes: u64,
 }
 

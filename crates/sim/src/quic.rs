@@ -30,24 +30,24 @@ const CHUNK: usize = 16 * 1024;
 /// The content of streams begins anew after so many bytes: a prime, so that no packet or page is like another.
 const PERIOD: usize = 251;
 
-/// A transfer of so many bytes from the client to the server, on one stream.
+/// A transfer of `bytes` from the client to the server, on one stream.
 #[derive(Clone, Debug)]
 pub struct Bulk {
-    /// Bytes of the stream.
+    /// Bytes to transfer.
     pub bytes: u64,
-    /// When the client begins its handshake.
+    /// Time at which the client begins its handshake.
     pub start: Time,
-    /// Of both ends.
+    /// Transport configuration of both ends.
     pub transport: TransportConfig,
 }
 
 impl Bulk {
-    /// From the start of the run, with the transport as usual.
+    /// A transfer that begins with the run, with the default transport configuration.
     pub fn new(bytes: u64) -> Bulk {
         Bulk { bytes, start: Time::START, transport: TransportConfig::default() }
     }
 
-    /// With this congestion control: an [`Algorithm`], or one of your own.
+    /// The same with this congestion control: an [`Algorithm`], or one of your own.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> Bulk {
         self.transport.congestion = Arc::new(factory);
@@ -55,37 +55,37 @@ impl Bulk {
     }
 }
 
-/// Both ends of a transfer, and its flows.
+/// Agents and flows of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkIds {
-    /// A [`BulkSender`].
+    /// The client, a [`BulkSender`].
     pub sender: AgentId,
-    /// A [`BulkReceiver`], for which the run waits.
+    /// The server, a [`BulkReceiver`], for which the run waits.
     pub receiver: AgentId,
-    /// From the client to the server.
+    /// Packets from the client to the server.
     pub there: FlowId,
-    /// From the server to the client.
+    /// Packets from the server to the client.
     pub back: FlowId,
 }
 
-/// What became of a transfer.
+/// Result of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// When the last byte was handed to the application.
+    /// Time at which the server's application had the last byte; none: it did not get that far.
     pub completed: Option<Time>,
-    /// Bytes that were.
+    /// Bytes that the server's application has read.
     pub bytes: u64,
-    /// Why it came to nothing.
+    /// Reason for which the transfer failed, if it did.
     pub failure: Option<String>,
 }
 
-/// Why there is no such transfer.
+/// Why a transfer cannot be set up.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum QuicError {
-    /// There is no way, or no room.
+    /// No route leads from one end to the other, or a node has no port number left.
     Topology(TopologyError),
-    /// The transport does not begin.
+    /// The transport refuses its configuration.
     Start(StartError),
 }
 
@@ -106,10 +106,10 @@ impl From<TopologyError> for QuicError {
     }
 }
 
-/// Sets a transfer in its places.
+/// Puts both ends of a transfer on their nodes.
 ///
 /// # Errors
-/// It cannot be.
+/// [`QuicError`].
 pub fn bulk(
     run: &mut Simulation,
     client: NodeId,
@@ -295,7 +295,7 @@ pub struct BulkReceiver {
 }
 
 impl BulkReceiver {
-    /// What became of it.
+    /// Result of the transfer so far.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }

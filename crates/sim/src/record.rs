@@ -10,18 +10,18 @@ use crate::topology::PortId;
 /// The most values that a run writes down.
 const MOST_VALUES: usize = 50_000_000;
 
-/// What to write down. Without it a run writes down nothing, and nothing is lost by that.
+/// Time series that a run records. A run for which none is set records nothing and pays nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// How often.
+    /// Time between two records.
     pub interval: Duration,
-    /// Of which ports: length of the queue, drops and marks.
+    /// Ports whose queue length, drops and marks are recorded.
     pub ports: Vec<PortId>,
-    /// Of which agents: goodput.
+    /// Agents whose goodput is recorded.
     pub agents: Vec<AgentId>,
 }
 
-/// Why that cannot be written down.
+/// Why a [`Recording`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -42,33 +42,33 @@ impl std::fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// What was written down at one moment, in the order of [`Recording`].
+/// Values at one moment, in the order of [`Recording`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// When.
+    /// Time of the record.
     pub at: Time,
-    /// Of each port.
+    /// One entry for each recorded port.
     pub ports: Vec<PortRecord>,
-    /// Of each agent: bits per second that it handed to its application since the last time.
+    /// For each recorded agent: bits per second handed to its application since the last record.
     pub goodput: Vec<f64>,
 }
 
-/// A port at a moment.
+/// State of a port at one moment, and what it did since the last record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortRecord {
-    /// Packets that wait.
+    /// Packets waiting in the queue.
     pub packets: usize,
-    /// Bytes that wait, as on the link.
+    /// Bytes waiting in the queue, with the link's framing.
     pub bytes: u64,
-    /// Packets that the queue dropped since the last time.
+    /// Packets that the queue dropped since the last record.
     pub dropped: u64,
-    /// Packets that the queue marked since the last time.
+    /// Packets that the queue marked since the last record.
     pub marked: u64,
-    /// Bytes that were sent since the last time, as on the link.
+    /// Bytes sent since the last record, with the link's framing.
     pub sent_bytes: u64,
 }
 
-/// Who writes down.
+/// A [`Recording`] in use.
 pub(crate) struct Recorder {
     recording: Recording,
     records: Vec<Record>,

@@ -1,13 +1,16 @@
-//! A run: one network, its agents, and time.
+//! A run: one network, its agents, and time. `step.rs` is what an event does.
+
+mod step;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
-use std::time::Duration;
 
 use crate::agenda::Agenda;
-use crate::agent::{Agent, Datagram, Status, Transmit};
+use crate::agent::{Agent, Status};
 use crate::digest::Digest;
 use crate::flow::{Flow, FlowStats};
-use crate::packet::{Address, DropCause, Dropped, FlowId, Packet, Pool};
+use crate::packet::{Address, Dropped, FlowId, Pool};
 use crate::port::{Port, PortStats};
 use crate::random::{self, Domain};
 use crate::record::{Record, RecordError, Recorder, Recording};
@@ -20,7 +23,7 @@ const MANY: u64 = 1_000;
 /// As many are borne in any case.
 const ANYWAY: u64 = 200_000;
 
-/// An agent in a run.
+/// Number of an agent in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(u32);
 
@@ -31,14 +34,14 @@ pub enum End {
     Finished,
     /// The limit was reached.
     Limit,
-    /// Nothing is under way, and nobody waits for a moment.
+    /// Nothing is under way and no timer is set.
     Idle,
 }
 
-/// Time stood still: an agent wants to be called at once again and again, or sends without end.
+/// The run cannot go on in time: an agent wants to be called at once again and again, or sends without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// When.
+    /// Time at which it stands still.
     pub at: Time,
 }
 
@@ -96,10 +99,10 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A run of this network.
+    /// A run of this network with this seed.
     ///
     /// # Errors
-    /// There cannot be such a network.
+    /// The topology contradicts itself: [`Topology::check`] says how.
     pub fn new(topology: Topology, seed: u64) -> Result<Simulation, TopologyError> {
         topology.check()?;
         let routes = Routes::new(&topology);
@@ -143,10 +146,10 @@ impl Simulation {
         })
     }
 
-    /// A place for an agent on this node.
+    /// A new address on this node, for [`Simulation::attach`].
     ///
     /// # Errors
-    /// All of them are taken.
+    /// [`TopologyError::TooManyAgents`].
     pub fn address(&mut self, node: NodeId) -> Result<Address, TopologyError> {
         let name = || TopologyError::TooManyAgents(self.topology.name(node).to_owned());
         let residents = self.residents.get(node.0 as usize).ok_or_else(name)?;
@@ -168,8 +171,8 @@ impl Simulation {
         Ok(id)
     }
 
-    /// Sets an agent in its place, which [`Simulation::address`] gave. One that was there is called no more,
-    /// and waited for no more.
+    /// Puts an agent at an address from [`Simulation::address`]. An agent that was there before is removed:
+    /// it is not called again, and the run does not wait for it.
     pub fn attach(&mut self, address: Address, agent: Box<dyn Agent>) -> AgentId {
         let id = AgentId(self.agents.len() as u32);
         let place = &mut self.residents[address.node.0 as usize][usize::from(address.port) - 1];
@@ -200,10 +203,10 @@ impl Simulation {
         seed
     }
 
-    /// Has the run write down what is asked for, at every interval.
+    /// Has the run record time series, from now on.
     ///
     /// # Errors
-    /// It would never end, or be too much.
+    /// The interval is zero, or a port or agent is not of this run.
     pub fn record(&mut self, recording: Recording) -> Result<(), RecordError> {
         let known = recording.ports.iter().all(|port| (port.0 as usize) < self.ports.len())
             && recording.agents.iter().all(|agent| (agent.0 as usize) < self.agents.len());
@@ -215,7 +218,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Sums up what arrives, and when, from now on: equal sums are equal runs.
+    /// From now on, computes a digest of every packet that arrives and of when it does: two runs with the
+    /// same digest are the same run.
     pub fn sum_up(&mut self) {
         self.digest = Some(Digest::default());
     }
@@ -255,216 +259,54 @@ impl Simulation {
         }
     }
 
-    /// The moment that the run has come to.
+    /// Current virtual time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Events so far: arrivals, turns of packets, timers.
+    /// Number of events so far: arrivals, starts of transmissions that had to wait, timers.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The sum that [`Simulation::sum_up`] asked for.
+    /// The digest, if [`Simulation::sum_up`] was called.
     pub fn digest(&self) -> Option<u64> {
         self.digest.as_ref().map(Digest::value)
     }
 
-    /// What a port has done.
+    /// Counters of a port.
     pub fn port(&self, port: PortId) -> PortStats {
         self.ports[port.0 as usize].stats()
     }
 
-    /// What became of a flow's packets.
+    /// Counters of a flow.
     pub fn flow_stats(&self, flow: FlowId) -> FlowStats {
         self.flows[flow.index()].stats()
     }
 
-    /// Packets that came to where nobody is.
+    /// Packets dropped since no agent was at their destination, or no route led there.
     pub fn unreachable(&self) -> u64 {
         self.unreachable
     }
 
-    /// What was written down so far.
+    /// Records so far, if [`Simulation::record`] was called.
     pub fn recorded(&self) -> &[Record] {
         self.recorder.as_ref().map_or(&[], |(_, recorder)| recorder.records())
     }
 
-    /// An agent, if it is of this type.
+    /// The agent of this number, if its type is `A`.
     pub fn agent<A: Agent>(&self, id: AgentId) -> Option<&A> {
         let agent: &dyn Any = &*self.agents.get(id.0 as usize)?.agent;
         agent.downcast_ref()
     }
 
-    /// Bytes that an agent has handed to its application.
+    /// Bytes that an agent has handed to its application so far.
     pub fn goodput(&self, id: AgentId) -> u64 {
         self.agents[id.0 as usize].agent.goodput()
     }
 
-    /// The network.
+    /// The network that is simulated.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
-
-    fn step(&mut self) {
-        let Some((_, source)) = self.agenda.fire() else { return };
-        self.events += 1;
-        let index = source as usize;
-        let Some(port) = self.ports.get_mut(index) else {
-            match self.callers[index - self.ports.len()] {
-                Some(agent) => {
-                    self.agents[agent.0 as usize].agent.on_timer(self.now);
-                    self.serve(agent);
-                }
-                None => self.write_down(source),
-            }
-            return;
-        };
-        let arrived = port.step(self.now, &mut self.pool, &mut self.dropped);
-        self.agenda.set(source, port.next());
-        if let Some(packet) = arrived {
-            self.arrive(index, packet);
-        }
-        self.bury();
-    }
-
-    /// A packet has come to the end of a link.
-    fn arrive(&mut self, port: usize, packet: Packet) {
-        let (node, interface) = self.arrivals[port];
-        if packet.destination.node == node {
-            self.deliver(interface, packet);
-        } else if let Some(port) = self.onward(node, packet.destination.node) {
-            self.offer(port, packet);
-        } else {
-            self.dropped.push((packet, DropCause::Unreachable));
-        }
-    }
-
-    fn onward(&self, node: NodeId, to: NodeId) -> Option<PortId> {
-        if self.routes.forwards(node) { self.routes.next(node, to) } else { None }
-    }
-
-    /// Who is at an address.
-    fn resident(&self, address: Address) -> Option<AgentId> {
-        let port = usize::from(address.port).wrapping_sub(1);
-        *self.residents[address.node.0 as usize].get(port)?
-    }
-
-    fn deliver(&mut self, interface: u16, mut packet: Packet) {
-        let Some(id) = self.resident(packet.destination) else {
-            self.dropped.push((packet, DropCause::Unreachable));
-            return;
-        };
-        self.flows[packet.flow.index()].on_delivered(self.now, &packet);
-        if let Some(digest) = &mut self.digest {
-            digest.add(self.now, &packet);
-        }
-        let counted = packet.payload + u32::from(packet.headers) - u32::from(packet.header_fields);
-        let datagram = Datagram {
-            source: packet.source,
-            flow: packet.flow,
-            ecn: packet.ecn,
-            interface,
-            padding: packet.ip_bytes - counted,
-            payload: &mut packet.buffer[..packet.payload as usize],
-        };
-        self.agents[id.0 as usize].agent.on_datagram(self.now, datagram);
-        self.pool.give(packet.buffer);
-        self.serve(id);
-    }
-
-    /// Sends what an agent has to send, and asks when to call it next.
-    fn serve(&mut self, id: AgentId) {
-        let index = id.0 as usize;
-        let mut sent = 0;
-        loop {
-            let agent = &mut self.agents[index].agent;
-            let Some(transmit) = agent.poll_transmit(self.now, &mut self.spare) else { break };
-            self.transmit(self.agents[index].address, &transmit);
-            sent += 1;
-            if sent == ANYWAY {
-                self.stuck = true;
-                break;
-            }
-        }
-        let inhabitant = &mut self.agents[index];
-        let next = inhabitant.agent.next_timer().map(|at| at.max(self.now));
-        self.agenda.set(inhabitant.source, next);
-        let working = inhabitant.agent.status() == Status::Working;
-        self.working = self.working + usize::from(working) - usize::from(inhabitant.working);
-        inhabitant.working = working;
-        self.bury();
-    }
-
-    fn transmit(&mut self, source: Address, transmit: &Transmit) {
-        let size = transmit.size.min(self.spare.len());
-        let buffer = if size == 0 {
-            Vec::new()
-        } else {
-            std::mem::replace(&mut self.spare, self.pool.take())
-        };
-        let header_fields = transmit.header_fields.min(size).min(60) as u8;
-        let headers = self.topology.ip.header() + transmit.protocol.header();
-        let payload = (size - usize::from(header_fields)) as u32;
-        let packet = Packet {
-            source,
-            destination: transmit.destination,
-            flow: transmit.flow,
-            ip_bytes: headers.saturating_add(payload).saturating_add(transmit.padding),
-            frame_bytes: 0,
-            payload: size as u32,
-            label: transmit.label,
-            headers: headers as u8,
-            header_fields,
-            ecn: transmit.ecn,
-            queued_at: self.now,
-            buffer,
-        };
-        self.flows[packet.flow.index()].on_sent(self.now, &packet);
-        let port = match transmit.interface {
-            Some(interface) => self.routes.interface(source.node, interface),
-            None => self.routes.next(source.node, packet.destination.node),
-        };
-        match port {
-            Some(port) => self.offer(port, packet),
-            None => self.dropped.push((packet, DropCause::Unreachable)),
-        }
-    }
-
-    fn offer(&mut self, id: PortId, packet: Packet) {
-        let port = &mut self.ports[id.0 as usize];
-        port.offer(self.now, packet, &mut self.pool, &mut self.dropped);
-        self.agenda.set(id.0, port.next());
-    }
-
-    /// Counts what was dropped, and takes its buffers back.
-    fn bury(&mut self) {
-        for (packet, cause) in self.dropped.drain(..) {
-            self.unreachable += u64::from(cause == DropCause::Unreachable);
-            self.flows[packet.flow.index()].on_dropped(cause);
-            self.pool.give(packet.buffer);
-        }
-    }
-
-    fn write_down(&mut self, source: u32) {
-        let Some((_, recorder)) = &mut self.recorder else { return };
-        let (ports, agents) = (&self.ports, &self.agents);
-        recorder.write(
-            self.now,
-            |port| (ports[port.0 as usize].stats(), ports[port.0 as usize].waiting()),
-            |agent| agents[agent.0 as usize].agent.goodput(),
-        );
-        // Without anybody else there is nothing left to write down.
-        let alone = self.agenda.len() == 1;
-        let next = (!alone && !recorder.is_full()).then(|| self.now + recorder.interval());
-        self.agenda.set(source, next);
-    }
-
-    /// How long the run took so far, in virtual time.
-    pub fn elapsed(&self) -> Duration {
-        self.now.elapsed()
-    }
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,7 +11,7 @@ pub use on_off::{OnOff, OnOffConfig, Period};
 pub use short_flows::{ShortFlows, ShortFlowsConfig, SizeDistribution};
 pub use sink::Sink;
 
-/// Why there is no such traffic.
+/// Why a source of traffic is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrafficError {
@@ -19,7 +19,7 @@ pub enum TrafficError {
     Rate,
     /// Datagrams without a byte, or with more than fit into an IP packet.
     Datagram,
-    /// It is never on.
+    /// The time for which it is on is zero.
     Period,
     /// Sizes of flows: from one byte up, the least no more than the most, a shape above zero, shares that
     /// grow from above 0 to 1 with sizes that grow.

@@ -10,10 +10,10 @@ use crate::agent::{Agent, Datagram, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
 use crate::time::{Time, nanos};
 
-/// How long something lasts.
+/// Length of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// Always as long.
+    /// Always the same.
     Constant(Duration),
     /// From an exponential distribution with this mean.
     Exponential(Duration),
@@ -43,15 +43,15 @@ pub struct OnOffConfig {
     pub rate: u64,
     /// Bytes of payload of each datagram.
     pub datagram: u32,
-    /// How long it is on.
+    /// Length of each time in which it sends.
     pub on: Period,
-    /// How long it is off; zero: never.
+    /// Length of each time in which it does not; zero: it sends always.
     pub off: Period,
-    /// When it begins, on.
+    /// Time at which it begins to send.
     pub start: Time,
-    /// When it ends; none: with the run.
+    /// Time at which it ends; none: it goes on as long as the run.
     pub stop: Option<Time>,
-    /// How datagrams are marked.
+    /// ECN field of its packets.
     pub ecn: Ecn,
 }
 
@@ -89,7 +89,7 @@ impl OnOff {
     /// Sends to `destination`, as part of `flow`.
     ///
     /// # Errors
-    /// It would send nothing, or without end at once.
+    /// A value with which it would send nothing, or without end at once.
     pub fn new(
         config: OnOffConfig,
         destination: Address,

@@ -12,14 +12,14 @@ use crate::agent::{Agent, Datagram, Transmit};
 use crate::packet::{Address, FlowId};
 use crate::time::Time;
 
-/// How large flows are, in bytes of payload.
+/// Distribution of the sizes of flows, in bytes of payload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeDistribution {
-    /// All alike.
+    /// All flows have this size.
     Constant(u64),
     /// From an exponential distribution with this mean; at least one byte.
     Exponential {
-        /// Bytes.
+        /// Mean size in bytes.
         mean: u64,
     },
     /// From a Pareto distribution that is cut off at both ends: many small ones, a few large ones.
@@ -82,7 +82,7 @@ impl SizeDistribution {
 pub struct ShortFlowsConfig {
     /// Flows that begin each second, on average (a Poisson process).
     pub per_second: f64,
-    /// How large they are.
+    /// Sizes of flows.
     pub sizes: SizeDistribution,
     /// Bits of payload per second of each: it does not slow down when others are there.
     pub rate: u64,
@@ -90,9 +90,9 @@ pub struct ShortFlowsConfig {
     pub datagram: u32,
     /// Flows that may be under way at a time; those that would begin beyond that do not.
     pub most: usize,
-    /// When the first may begin.
+    /// Time from which flows begin.
     pub start: Time,
-    /// When no more begin; none: never.
+    /// Time from which no more flows begin; none: they begin as long as the run goes on.
     pub stop: Option<Time>,
 }
 
@@ -116,7 +116,7 @@ impl ShortFlows {
     /// Sends to `destination`; all are counted as part of `flow`.
     ///
     /// # Errors
-    /// They would send nothing, or without end at once.
+    /// A value with which they would send nothing, or without end at once.
     pub fn new(
         config: ShortFlowsConfig,
         destination: Address,

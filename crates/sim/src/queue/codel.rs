@@ -10,7 +10,7 @@ use crate::time::{Time, nanos};
 /// CoDel: packets are dropped, or marked, when the shortest wait has stayed above a target for an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDel {
-    /// The most that the queue takes.
+    /// Limit of the queue; packets beyond it are dropped.
     pub limit: Limit,
     /// The wait that is always acceptable (RFC 8289 s.4.4).
     pub target: Duration,

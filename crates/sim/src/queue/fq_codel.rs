@@ -15,13 +15,13 @@ const BATCH: usize = 64;
 /// FQ-CoDel: flows take turns, those that send little go first, and each is kept short by CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCoDel {
-    /// The most that all rows take together (RFC 8290 s.5.2.3).
+    /// Limit of all queues together (RFC 8290 s.5.2.3).
     pub limit: Limit,
-    /// Rows; flows are spread over them by a hash (RFC 8290 s.5.2.5).
+    /// Number of queues, over which flows are spread by a hash (RFC 8290 s.5.2.5).
     pub flows: u32,
     /// Bytes that a flow may send in its turn (RFC 8290 s.5.2.4).
     pub quantum: u32,
-    /// Target, interval and ECN of each row; its limit has no meaning here.
+    /// Target, interval and ECN of each queue; its limit is not used.
     pub codel: CoDel,
 }
 

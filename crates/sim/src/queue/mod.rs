@@ -25,16 +25,16 @@ use fifo::Fifo;
 use fq_codel::FqCoDelQueue;
 use red::RedQueue;
 
-/// How a port keeps packets that wait.
+/// Queue of a port: in which order packets go, and which are dropped or marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Queue {
-    /// In a row; what finds it full is dropped.
+    /// First in, first out; packets that find it full are dropped.
     DropTail(Limit),
-    /// In a row; some are dropped or marked at random before it is full.
+    /// First in, first out; packets are dropped or marked at random before it is full.
     Red(Red),
-    /// In a row; dropped or marked by how long they waited (RFC 8289).
+    /// First in, first out; packets are dropped or marked by how long they waited (RFC 8289).
     CoDel(CoDel),
-    /// A row for each flow, with CoDel in each (RFC 8290).
+    /// A queue for each flow, with CoDel in each (RFC 8290).
     FqCoDel(FqCoDel),
 }
 
@@ -45,12 +45,12 @@ impl Default for Queue {
     }
 }
 
-/// The most that a queue takes.
+/// Limit of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// So many packets.
+    /// Number of packets.
     Packets(u32),
-    /// So many bytes, as on the link.
+    /// Number of bytes, with the link's framing.
     Bytes(u64),
 }
 
@@ -63,7 +63,7 @@ impl Limit {
     }
 }
 
-/// What is wrong with a queue.
+/// Why a [`Queue`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueError {
@@ -102,7 +102,7 @@ impl std::fmt::Display for QueueError {
 impl std::error::Error for QueueError {}
 
 impl Queue {
-    /// The most that it takes.
+    /// Limit of the queue.
     pub fn limit(&self) -> Limit {
         match self {
             Queue::DropTail(limit) => *limit,

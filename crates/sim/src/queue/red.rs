@@ -14,11 +14,11 @@ use crate::time::Time;
 /// Random early detection, as in Floyd and Jacobson's paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Red {
-    /// The most that the queue takes; its unit is that of the thresholds.
+    /// Limit of the queue. Its unit, packets or bytes, is that of the thresholds.
     pub limit: Limit,
-    /// Below this average no packet is dropped or marked.
+    /// Average length below which no packet is dropped or marked.
     pub min_threshold: f64,
-    /// From this average on all are, or more and more (see [`Red::gentle`]).
+    /// Average length from which all packets are dropped, or more and more ([`Red::gentle`]).
     pub max_threshold: f64,
     /// How much the length that a packet finds counts in the average: the paper's w_q.
     pub weight: f64,

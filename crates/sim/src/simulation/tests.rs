@@ -1,9 +1,12 @@
 //! Whole runs of small networks.
 
+use std::time::Duration;
+
 use super::*;
 use crate::{
-    CoDel, Direction, Ecn, FqCoDel, Limit, OnOff, OnOffConfig, Period, Protocol, Queue, Red,
-    ShortFlows, ShortFlowsConfig, Sink, SizeDistribution, dumbbell, parking_lot, simple, two_path,
+    CoDel, Datagram, Direction, Ecn, FqCoDel, Limit, OnOff, OnOffConfig, Period, Protocol, Queue,
+    Red, ShortFlows, ShortFlowsConfig, Sink, SizeDistribution, Transmit, dumbbell, parking_lot,
+    simple, two_path,
 };
 
 const MS: Duration = Duration::from_millis(1);

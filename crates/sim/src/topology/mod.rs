@@ -21,25 +21,25 @@ pub const MAX_ROUTERS: usize = 1_024;
 /// The most links of a network.
 pub const MAX_LINKS: usize = 1 << 20;
 
-/// A node of a [`Topology`].
+/// Number of a node of a [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
 
-/// A link of a [`Topology`].
+/// Number of a link of a [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) u32);
 
-/// One direction of a link: the port that sends there.
+/// Number of a port: the sending end of one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub(crate) u32);
 
 impl LinkId {
-    /// From the node that was named first to the one that was named second.
+    /// Port that sends from the node named first in [`Topology::link`] to the node named second.
     pub fn there(self) -> PortId {
         PortId(2 * self.0)
     }
 
-    /// From the node that was named second to the one that was named first.
+    /// Port that sends from the node named second in [`Topology::link`] to the node named first.
     pub fn back(self) -> PortId {
         PortId(2 * self.0 + 1)
     }
@@ -76,11 +76,11 @@ pub(crate) struct Edge {
 pub struct Topology {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
-    /// The version of IP that all of it speaks.
+    /// Version of IP of all nodes.
     pub ip: IpVersion,
 }
 
-/// Why there is no such network.
+/// Why a network is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {
@@ -96,20 +96,20 @@ pub enum TopologyError {
     Loop(String),
     /// A link's end is a node of another topology.
     UnknownNode(LinkId),
-    /// A link that cannot be, from this node to that.
+    /// A value of a link's direction is impossible.
     Direction {
-        /// Who sends there.
+        /// Name of the sending node.
         from: String,
-        /// Who receives.
+        /// Name of the receiving node.
         to: String,
-        /// What is wrong.
+        /// The contradiction.
         error: DirectionError,
     },
     /// No route leads from this node to that: no link does, or all go through hosts, which do not forward.
     NoRoute {
-        /// Where packets are.
+        /// Name of the sending node.
         from: String,
-        /// Where they should go.
+        /// Name of the destination.
         to: String,
     },
     /// A node has as many agents as there are port numbers.
@@ -151,7 +151,7 @@ impl std::fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// Without nodes.
+    /// A topology without nodes.
     pub fn new() -> Topology {
         Topology::default()
     }
@@ -190,12 +190,12 @@ impl Topology {
         id
     }
 
-    /// What a link counts in the length of routes; 1, if nothing is said.
+    /// Sets the cost of a link, which routes keep low; it is 1 unless set.
     pub fn set_cost(&mut self, link: LinkId, cost: u32) {
         self.edges[link.0 as usize].cost = cost;
     }
 
-    /// A direction of a link, to change it.
+    /// One direction of a link, for changes.
     pub fn direction_mut(&mut self, port: PortId) -> &mut Direction {
         &mut self.edges[port.0 as usize / 2].directions[port.0 as usize % 2]
     }
@@ -211,10 +211,10 @@ impl Topology {
         self.nodes.get(node.0 as usize).map_or("?", |node| &node.name)
     }
 
-    /// Whether there can be such a network.
+    /// Checks that the network does not contradict itself.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first contradiction.
     pub fn check(&self) -> Result<(), TopologyError> {
         if self.nodes.len() > MAX_NODES {
             return Err(TopologyError::TooManyNodes(self.nodes.len()));

@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::{LinkId, NodeId, Topology};
 use crate::link::Direction;
 
-/// A network with its places.
+/// A network, and which nodes and links play which part.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// Who is linked to whom.
+    /// Nodes and links.
     pub topology: Topology,
-    /// One end of each pair that talks.
+    /// Clients, one of each pair.
     pub clients: Vec<NodeId>,
-    /// The other ends, in the same order.
+    /// Servers, in the order of their clients.
     pub servers: Vec<NodeId>,
-    /// The links that are to be narrow, from the clients' side to the servers'.
+    /// Links that were given by the caller, each from the clients' side to the servers'.
     pub bottlenecks: Vec<LinkId>,
 }
 
@@ -95,7 +95,7 @@ pub fn two_path(first: Direction, second: Direction) -> Named {
     let mut topology = Topology::new();
     let (client, server) = (topology.host("client"), topology.host("server"));
     let mut bottlenecks = Vec::new();
-    // The access links come first, so that interfaces are numbered alike at both ends.
+    // Interfaces are numbered in the order of links: alike at both ends.
     for (name, link) in [("first", first), ("second", second)] {
         let router = topology.router(name);
         topology.link(client, router, Direction::new(1_000_000_000, Duration::ZERO));
