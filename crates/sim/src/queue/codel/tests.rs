@@ -49,6 +49,38 @@ fn drops_come_sooner_with_the_square_root_of_their_number() {
     assert_eq!(queue.queue.marked(), 0);
 }
 
+/// RFC 8289 s.5.5: soon after it has stopped to drop it goes on at the rate at which it stopped; later it
+/// begins anew.
+#[test]
+fn it_remembers_its_rate_for_a_while() {
+    let second_gap = |pause: u64| {
+        let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
+        // Waits of 50 ms, or of none: drops until `end`, all in units of 10 us.
+        let mut phase = |range: std::ops::Range<u64>, wait: u64| {
+            let mut moments = Vec::new();
+            for now in range.map(|step| 10 * step) {
+                while queue.queue.packets() < 10 {
+                    queue.enqueue(now.saturating_sub(wait), packet(0, 1_000));
+                }
+                // What waited for longer than it should is gone first.
+                queue.dequeue(now);
+                moments.extend(queue.dropped.drain(..).map(|_| now));
+            }
+            moments
+        };
+        let first = phase(5_000..105_000, 50 * MS);
+        phase(105_000..105_000 + pause, 0);
+        let second = phase(105_000 + pause..155_000 + pause, 50 * MS);
+        (first.len() as f64, (second[1] - second[0]) as f64)
+    };
+    // Half a second, then three: 16 intervals are 1.6 s.
+    let (count, gap) = second_gap(50_000);
+    let expected = 100_000.0 / (count - 1.0).sqrt();
+    assert!((gap - expected).abs() <= 20.0, "{gap}, not {expected} after {count}");
+    let (_, gap) = second_gap(300_000);
+    assert!((gap - 100_000.0).abs() <= 20.0, "{gap}");
+}
+
 #[test]
 fn marks_come_when_drops_would() {
     let codel = CoDel { ecn: true, ..CoDel::default() };
