@@ -32,6 +32,7 @@ cargo fmt --all --check
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --all-targets -- -D warnings
 cargo clippy --release -p equic-wire -p equic-transport --features null-crypto --all-targets -- -D warnings
+cargo clippy --release -p equic-sim --features quic --all-targets -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --lib --no-deps
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"

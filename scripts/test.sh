@@ -15,7 +15,8 @@ suites=(
 	# (docs/transport.md).
 	null-crypto 'cargo test --release -p equic-wire --features null-crypto --lib -- --quiet
 		cargo test --release -p equic-transport --features null-crypto --lib -- --quiet null
-		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet'
+		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet
+		cargo test --release -p equic-sim --features quic --test quic -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.

@@ -1,7 +1,7 @@
 //! Bundles: a plugin as bytes. Not an archive: four lengths that are known before anything is kept, no names of files, and
 //! one way to write each bundle (`docs/plugins.md`).
 
-use ring::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA256, digest};
 use thiserror::Error;
 
 use crate::key::{KEY, PublicKey, SIGNATURE, SigningKey, hex};

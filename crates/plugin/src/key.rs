@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use thiserror::Error;
 
 /// Bytes of a key, public or private.

@@ -39,7 +39,7 @@ fn main() -> Result<(), cbindgen::Error> {
 }
 
 /// The bindings of the crate in this folder.
-pub fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
+pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
     let version = format!(
         "\n/* The version of this header. */\n#define EQUIC_VM_VERSION \"{}\"",
         env!("CARGO_PKG_VERSION")

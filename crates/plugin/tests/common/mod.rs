@@ -3,10 +3,10 @@
 
 use equic_plugin::{SigningKey, pack};
 
-pub const CODE: &[u8] = b"\x7fELF and so on";
+pub(crate) const CODE: &[u8] = b"\x7fELF and so on";
 
 /// A manifest that observes, and lines for its top and its end.
-pub fn manifest(capabilities: &str, top: &str, end: &str) -> String {
+pub(crate) fn manifest(capabilities: &str, top: &str, end: &str) -> String {
     format!(
         r#"
 name = "example"
@@ -27,14 +27,14 @@ function = "on_rtt"
 }
 
 /// One more function at an operation.
-pub fn operation(name: &str, anchor: &str) -> String {
+pub(crate) fn operation(name: &str, anchor: &str) -> String {
     format!("[[operations]]\noperation = \"{name}\"\nanchor = \"{anchor}\"\nfunction = \"f\"\n")
 }
 
-pub fn key(number: u8) -> SigningKey {
+pub(crate) fn key(number: u8) -> SigningKey {
     SigningKey::from_seed(&[number; 32]).unwrap()
 }
 
-pub fn bundle(manifest: &str, key: Option<&SigningKey>) -> Vec<u8> {
+pub(crate) fn bundle(manifest: &str, key: Option<&SigningKey>) -> Vec<u8> {
     pack(manifest, CODE, key).unwrap_or_else(|error| panic!("{error}\n{manifest}"))
 }
