@@ -30,6 +30,10 @@ impl Line {
     }
 
     fn offer(&mut self, at: u64, label: u32, ip_bytes: u32) {
+        self.offer_with(at, label, ip_bytes, 0);
+    }
+
+    fn offer_with(&mut self, at: u64, label: u32, ip_bytes: u32, header_fields: u8) {
         self.until(at);
         let address = |node| Address { node: NodeId(node), port: 1 };
         let mut buffer = self.pool.take();
@@ -43,7 +47,7 @@ impl Line {
             payload: 100,
             label,
             headers: 28,
-            header_fields: 0,
+            header_fields,
             ecn: Ecn::NotEct,
             queued_at: Time::START,
             buffer,
@@ -185,6 +189,17 @@ fn corruption_changes_payload_or_loses_the_packet() {
     assert!((380..500).contains(&changed), "{changed}");
 }
 
+/// A checksum covers all of a TCP segment.
+#[test]
+fn a_corrupted_segment_is_lost() {
+    let mut bad = direction();
+    bad.wire.corrupt = Chance::percent(100.0);
+    let mut line = Line::new(&bad);
+    (0..100).for_each(|label| line.offer_with(0, label, 128, 20));
+    assert!(line.arrivals().is_empty());
+    assert_eq!(line.port.stats().lost, 100);
+}
+
 #[test]
 fn a_trace_is_a_rate() {
     let trace = Arc::new(Trace::parse(b"10\n20\n20\n").unwrap());
@@ -202,9 +217,9 @@ fn buffers_are_used_again() {
         line.offer(round * 100 * MS, 1, 1_250);
         assert_eq!(line.arrivals().len(), 1);
     }
-    line.pool.take();
     // One buffer has been enough; with none left, the next is new.
-    assert!(line.pool.take().iter().all(|byte| *byte == 0));
+    assert_eq!(line.pool.take()[0], 1);
+    assert_eq!(line.pool.take()[0], 0);
 }
 
 /// Packets go from offer to way without the queue and the model where neither has anything to say: what

@@ -45,6 +45,19 @@ fn the_cheapest_way_then_the_shortest_then_the_oldest() {
     assert!(path.contains(&direct.there()) && !path.contains(&second.there()));
 }
 
+/// Which link is older decides, not which router.
+#[test]
+fn of_equal_ways_the_one_with_the_older_link_is_taken() {
+    let mut topology = Topology::new();
+    let [a, b, first, second] = ["a", "b", "first", "second"].map(|name| topology.router(name));
+    for router in [second, first] {
+        topology.link(a, router, direction());
+        topology.link(router, b, direction());
+    }
+    assert_eq!(names(&topology, a, b).unwrap(), "second b");
+    assert_eq!(names(&topology, b, a).unwrap(), "second a");
+}
+
 #[test]
 fn hosts_do_not_forward() {
     let mut topology = Topology::new();
