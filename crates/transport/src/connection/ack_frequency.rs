@@ -100,7 +100,7 @@ impl Connection {
             reordering_threshold: frame.reordering_threshold.get(),
         };
         let input = (policy.ack_eliciting_threshold, delay, policy.reordering_threshold);
-        if self.operate(Operation::ObeyAckFrequency, input, |_, _| true) {
+        if self.decide(Operation::ObeyAckFrequency, input, true) {
             self.ack_policy = policy;
         }
     }
@@ -127,13 +127,12 @@ impl Connection {
         let path = self.path();
         let (key, datagram) = (path.key, u64::from(path.mtu.current()).max(1));
         let packets = self.window(key) / datagram;
+        let declared = self.peer.map_or(least, |peer| peer.declared_max_ack_delay);
+        let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
+        // At least once a round trip (s.7.1), never later than it would by itself.
+        let usual = (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD);
         let (threshold, delay, reordering) =
-            self.operate(Operation::RequestAckFrequency, key, |connection, _| {
-                let declared = connection.peer.map_or(least, |peer| peer.declared_max_ack_delay);
-                let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
-                // At least once a round trip (s.7.1), never later than it would by itself.
-                (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD)
-            });
+            self.decide(Operation::RequestAckFrequency, key, usual);
         let delay = delay.max(least).min(MAX_ACK_DELAY - Duration::from_millis(1));
         // As the frame will have it.
         let delay = Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(0));

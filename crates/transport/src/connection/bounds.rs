@@ -53,48 +53,35 @@ impl Connection {
 
     /// The congestion window of a path, as whoever is attached to it wants it.
     pub(super) fn window(&mut self, key: PathKey) -> u64 {
-        self.operate_within(
-            Operation::CongestionWindow,
-            key,
-            |connection, key| {
-                let path = connection.paths.get_or_active_mut(key);
-                path.hook_window = None;
-                path.controller.window()
-            },
-            |connection, key, window| {
-                let path = connection.paths.get_or_active_mut(key);
-                let window = window.max(LEAST_DATAGRAMS * u64::from(path.mtu.current()));
-                path.hook_window = Some(window);
-                window
-            },
-        )
+        let answer: Option<u64> = self.begin(Operation::CongestionWindow, key);
+        let path = self.paths.get_or_active_mut(key);
+        let least = LEAST_DATAGRAMS * u64::from(path.mtu.current());
+        path.hook_window = answer.map(|window| window.max(least));
+        let window = path.window();
+        self.end(Operation::CongestionWindow, key, window);
+        window
     }
 
     /// Size in bytes of datagrams that need not be as large as `mtu`.
     pub(super) fn datagram_size(&mut self, key: PathKey, mtu: u16) -> usize {
-        let size = self.operate_within(
-            Operation::DatagramSize,
-            key,
-            |_, _| mtu,
+        let size = match self.begin::<_, u16>(Operation::DatagramSize, key) {
             // RFC 9000 s.14: every path takes the least; s.14.2: none is sent more than it is known to take.
-            |_, _, size| size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
-        );
+            Some(size) => size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
+            None => mtu,
+        };
+        self.end(Operation::DatagramSize, key, size);
         usize::from(size)
     }
 
     pub(super) fn pacing_rate(&mut self, key: PathKey) -> u64 {
-        self.operate_within(
-            Operation::PacingRate,
-            key,
-            |connection, key| {
-                let path = connection.paths.get_or_active(key);
-                path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
-            },
-            |connection, key, rate| {
-                let datagram = connection.paths.get_or_active(key).mtu.current();
-                rate.max(LEAST_DATAGRAMS * u64::from(datagram))
-            },
-        )
+        let answer: Option<u64> = self.begin(Operation::PacingRate, key);
+        let path = self.paths.get_or_active(key);
+        let rate = match answer {
+            Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu.current())),
+            None => path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64,
+        };
+        self.end(Operation::PacingRate, key, rate);
+        rate
     }
 
     /// Limits the time until which a hook may put a datagram off.
@@ -146,7 +133,7 @@ impl Connection {
     /// A timer that is due although timers have just run waits for a moment: a hook may want it so.
     pub(super) fn rested(&self, at: Timestamp) -> Timestamp {
         match self.timers_ran {
-            Some(ran) if at <= ran && !self.table.is_empty() => ran + REST,
+            Some(ran) if at <= ran && !self.hooks.is_empty() => ran + REST,
             _ => at,
         }
     }

@@ -163,7 +163,7 @@ impl Connection {
             return false;
         }
         self.stats.datagram_frames_received += 1;
-        if !self.operate_on(Operation::AcceptDatagram, 0, (), frame.data, |_, ()| true) {
+        if !self.decide_on(Operation::AcceptDatagram, (), frame.data, true) {
             self.stats.datagram_frames_dropped += 1;
             return true;
         }

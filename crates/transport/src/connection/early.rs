@@ -144,7 +144,7 @@ impl Connection {
     }
 
     fn early_answered(&mut self, accepted: bool) {
-        self.operate(Operation::EarlyDataAnswered, accepted, |_, _| ());
+        self.notify(Operation::EarlyDataAnswered, accepted);
         let event = if accepted { Event::EarlyDataAccepted } else { Event::EarlyDataRejected };
         self.events.push_back(event);
     }

@@ -44,7 +44,7 @@ impl Connection {
             }
             Frame::RetireConnectionId(sequence) => {
                 let input = sequence.get();
-                self.operate(Operation::RetireConnectionId, input, |_, _| ());
+                self.notify(Operation::RetireConnectionId, input);
                 if self.local_ids.on_retire(sequence.get(), dcid).is_err() {
                     let code = TransportErrorCode::PROTOCOL_VIOLATION;
                     self.fail(now, code, "it retires a connection ID that it cannot");

@@ -258,7 +258,7 @@ impl Connection {
                 largest.is_some_and(|largest| largest >= number.saturating_add(PACKET_THRESHOLD));
             let trigger = if overtaken { "reordering_threshold" } else { "time_threshold" };
             // A hook may have thresholds of its own.
-            let known = !connection.table.is_hooked(Operation::LossThresholds);
+            let known = !connection.hooks.is_hooked(Operation::LossThresholds);
             let lost = Lost {
                 packet_type: packet_type(id),
                 number,

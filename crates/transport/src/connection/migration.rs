@@ -141,7 +141,7 @@ impl Connection {
             return;
         }
         let input = (key, self.path().key);
-        if !self.operate(Operation::FollowPeer, input, |_, _| true) {
+        if !self.decide(Operation::FollowPeer, input, true) {
             return;
         }
         // RFC 9000 s.9.5: who uses a new connection ID does not want to be followed; nor do we.
@@ -177,18 +177,20 @@ impl Connection {
         self.rng.fill_bytes(&mut data);
         // RFC 9000 s.8.2.4: three times the larger of the PTO now and that of a new path.
         let patience = self.path().rtt.pto_base().max(INITIAL_RTT * 3) * 3;
-        self.operate(Operation::ChallengePath, key, |connection, key| {
-            let Some(path) = connection.paths.get_mut(key) else { return };
+        if self.begin_act(Operation::ChallengePath, key)
+            && let Some(path) = self.paths.get_mut(key)
+        {
             let until = path.challenge.as_ref().map_or(now + patience, |old| old.until);
             path.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
-        });
+        }
+        self.end(Operation::ChallengePath, key, ());
     }
 
     /// PATH_CHALLENGE came on a path; the last one is enough (RFC 9000 s.8.2.2).
     pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
         // Answers do not wait for the window, but a peer that floods us with challenges and
         // acknowledges nothing is not answered without end; an honest one asks again.
-        if self.operate(Operation::AnswerChallenge, key, |_, _| true)
+        if self.decide(Operation::AnswerChallenge, key, true)
             && let window = self.window(key)
             && let Some(path) = self.paths.get_mut(key)
             && path.in_flight <= window.saturating_add(BEYOND_WINDOW)
@@ -205,7 +207,7 @@ impl Connection {
         let Some(path) = self.paths.iter_mut().find(asked) else { return };
         let (key, remote) = (path.key, path.remote);
         (path.challenge, path.validated) = (None, true);
-        self.operate(Operation::PathValidated, key, |_, _| ());
+        self.notify(Operation::PathValidated, key);
         if key == self.path().key {
             self.leave_others();
         }

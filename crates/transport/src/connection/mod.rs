@@ -22,7 +22,7 @@
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `log.rs`: what is told to a log;
 //! * `keys.rs`: key updates and the limits of keys;
-//! * `operate.rs`: calls of operations, with the hooks that are attached to them;
+//! * `operate.rs`: calls of operations, with the hooks that are attached to them; `view.rs`: what hooks see;
 //! * `bounds.rs`: how far the answers of hooks hold;
 //! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
@@ -57,6 +57,7 @@ mod tests;
 mod tickets;
 mod timers;
 mod version;
+mod view;
 mod waiting;
 mod write;
 
@@ -74,7 +75,7 @@ use crate::Timestamp;
 use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::session::Session;
 use crate::crypto::{Forgeries, OneRttKeys};
-use crate::operation::{Extensions, HookError, HookId, Operation, Table};
+use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::{AckPolicy, EcnCodepoint};
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
 
@@ -91,6 +92,7 @@ pub use null::InsecureNullConfig;
 use path::{Path, PathKey, Paths};
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
+pub(crate) use view::View;
 
 /// Event of a connection, for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,7 +206,7 @@ pub struct Connection {
     packets_before: u64,
     /// The moment of the last call that gave one.
     pub(crate) now: Timestamp,
-    table: Table,
+    hooks: Hooks,
     #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
@@ -317,10 +319,8 @@ impl Connection {
             return None;
         }
         let input = u64::from(direction == Direction::Unidirectional);
-        let id = self
-            .operate(Operation::OpenStream, input, |_, _| true)
-            .then(|| self.streams.open(direction))
-            .flatten();
+        let allowed = self.decide(Operation::OpenStream, input, true);
+        let id = if allowed { self.streams.open(direction) } else { None };
         if id.is_none() && self.progress.complete {
             self.blocked.extend(self.streams.streams_blocked(direction));
         }

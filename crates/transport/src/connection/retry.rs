@@ -11,7 +11,7 @@ use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::Timestamp;
 use crate::crypto::retry_tag;
-use crate::operation::Operation;
+use crate::operation::{self, Operation};
 
 /// The longest token that is taken, in bytes: with it an Initial packet of 1,200 has room for
 /// something else.
@@ -71,13 +71,14 @@ impl Connection {
 
     /// A NEW_TOKEN frame came.
     pub(super) fn on_new_token(&mut self, token: &[u8]) {
-        self.operate_on(Operation::NewToken, 0, (), token, |connection, ()| {
-            let waiting = connection.events.iter();
-            let waiting = waiting.filter(|event| matches!(event, Event::NewToken(_))).count();
-            if token.len() <= MAX_PEER_TOKEN && waiting < MAX_TOKENS {
-                connection.events.push_back(Event::NewToken(token.to_vec()));
-            }
-        });
+        let answer: Option<()> =
+            self.begin_with(Operation::NewToken, 0, (), operation::Bytes::In(token));
+        let waiting = self.events.iter().filter(|event| matches!(event, Event::NewToken(_)));
+        let fits = token.len() <= MAX_PEER_TOKEN && waiting.count() < MAX_TOKENS;
+        if answer.is_none() && fits {
+            self.events.push_back(Event::NewToken(token.to_vec()));
+        }
+        self.end_with(Operation::NewToken, 0, (), operation::Bytes::In(token), ());
     }
 
     /// A Retry packet came (RFC 9000 s.17.2.5.2); whether it is followed.
@@ -97,8 +98,7 @@ impl Connection {
             // RFC 9001 s.5.8.
             retry_tag(version, original.as_bytes(), retry.without_tag()) == *retry.integrity_tag()
         };
-        if !genuine || !self.operate_on(Operation::FollowRetry, 0, (), retry.token(), |_, ()| true)
-        {
+        if !genuine || !self.decide_on(Operation::FollowRetry, (), retry.token(), true) {
             return false;
         }
         #[cfg(feature = "qlog")]

@@ -42,7 +42,7 @@ impl Connection {
             // It is late, or somebody else's: this version is spoken.
             && (self.start.unknown.is_some() || !versions.contains(self.version.into()));
         let bytes = versions.as_bytes();
-        if !wanted || !self.operate_on(Operation::FollowVersions, 0, (), bytes, |_, ()| true) {
+        if !wanted || !self.decide_on(Operation::FollowVersions, (), bytes, true) {
             return false;
         }
         let mut common = self.start.spoken.iter().copied();
@@ -133,9 +133,8 @@ impl Connection {
         let now = Version::from(self.version);
         let better = ClientHello::parse(hello).and_then(|hello| self.better_version(&hello));
         let input = u64::from(now.0);
-        let chosen = self.operate(Operation::ChooseVersion, input, |_, now| {
-            better.map_or(now, |better| u64::from(Version::from(better).0))
-        });
+        let usual = better.map_or(input, |better| u64::from(Version::from(better).0));
+        let chosen = self.decide(Operation::ChooseVersion, input, usual);
         // A hook can keep the client's version.
         let Some(better) = better.filter(|better| u64::from(Version::from(*better).0) == chosen)
         else {

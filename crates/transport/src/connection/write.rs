@@ -11,7 +11,7 @@ use super::path::{Challenge, PathKey};
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
-use crate::operation::{Extension, HookError, Operation};
+use crate::operation::{Bytes, Extension, HookError, Operation};
 use crate::stream::Control;
 
 /// RFC 9000 s.18.2: the exponent of our ACK Delay fields.
@@ -138,7 +138,7 @@ impl Connection {
         start: usize,
         writer: &mut Writer<'_>,
     ) {
-        if self.table.is_hooked(Operation::WriteFrame) {
+        if self.hooks.is_hooked(Operation::WriteFrame) {
             self.show_frame(id, frame_type, start, writer);
         }
     }
@@ -155,7 +155,9 @@ impl Connection {
         let bytes = &writer.written()[start..];
         let input = (id, 0u64, bytes.len());
         let (operation, frame_type) = (Operation::WriteFrame, frame_type.0.get());
-        self.operate_on(operation, frame_type, input, bytes, |_, (_, _, length)| length);
+        let length: usize =
+            self.begin_with(operation, frame_type, input, Bytes::In(bytes)).unwrap_or(bytes.len());
+        self.end_with(operation, frame_type, input, Bytes::In(bytes), length);
     }
 
     /// Frames that hooks have queued; how many of them are not ack-eliciting.
@@ -178,7 +180,7 @@ impl Connection {
             let Some(one) = self.extensions.pop() else { break };
             let most = writer.remaining();
             let length = self.write_extension(id, one, writer.unwritten_mut());
-            let (first, off) = (writer.position() == 0, self.table.owner(one.frame_type).is_none());
+            let (first, off) = (writer.position() == 0, self.hooks.owner(one.frame_type).is_none());
             if length == 0 && !first && most < MAX_EXTENSION && !off {
                 // It may need a packet of its own.
                 self.extensions.put_back(one);
@@ -197,7 +199,9 @@ impl Connection {
         let most = room.len();
         let (operation, frame_type) = (Operation::WriteFrame, one.frame_type);
         let input = (id, one.token, 0usize);
-        let length = self.operate_into(operation, frame_type, input, room, |_, _| 0usize);
+        let answer = self.begin_with(operation, frame_type, input, Bytes::Out(room));
+        let length = answer.unwrap_or(0);
+        self.end_with(operation, frame_type, input, Bytes::Out(room), length);
         if length == 0 || length <= most && self.is_own_frame(id, one, room, length) {
             return length;
         }
@@ -225,7 +229,10 @@ impl Connection {
             end += 1;
         }
         let (operation, frame_type) = (Operation::ParseFrame, one.frame_type);
-        let parsed = self.operate_on(operation, frame_type, id, &room[..end], |_, _| 0usize);
+        let bytes = &room[..end];
+        let answer = self.begin_with(operation, frame_type, id, Bytes::In(bytes));
+        let parsed: usize = answer.unwrap_or(0);
+        self.end_with(operation, frame_type, id, Bytes::In(bytes), parsed);
         parsed == length
     }
 
@@ -248,12 +255,11 @@ impl Connection {
         let mut ranges: Vec<AckRange> = ranges.collect();
         let counts = received.ecn();
         let available = ranges.len();
-        let count = self.operate(Operation::AckRangeCount, (id, available), |_, (_, all)| all);
+        let count = self.decide(Operation::AckRangeCount, (id, available), available);
         ranges.truncate(count.max(1));
-        let input = (id, now.since(at));
-        let delay = self.operate(Operation::EncodeAckDelay, input, |_, (_, waited)| {
-            waited.as_micros() as u64 >> ACK_DELAY_EXPONENT
-        });
+        let waited = now.since(at);
+        let usual = waited.as_micros() as u64 >> ACK_DELAY_EXPONENT;
+        let delay = self.decide(Operation::EncodeAckDelay, (id, waited), usual);
         let ecn = (!counts.is_zero()).then(|| EcnCounts {
             ect0: varint(counts.ect0),
             ect1: varint(counts.ect1),
@@ -385,7 +391,7 @@ impl Connection {
             _ => return control,
         };
         let input = (stream.map(|id| id.as_varint().get()), limit);
-        let new = self.operate(Operation::WindowUpdate, input, |_, (_, limit)| limit);
+        let new = self.decide(Operation::WindowUpdate, input, limit);
         if new > limit { self.streams.raise_limit(stream, new) } else { control }
     }
 
@@ -401,7 +407,7 @@ impl Connection {
                 let header = Stream::header_len(id, varint(offset), Some(remaining));
                 remaining.checked_sub(header).filter(|room| *room >= MIN_DATA).unwrap_or(0)
             };
-            let chosen = self.operate(Operation::ScheduleStream, remaining, |_, _| None::<u64>);
+            let chosen = self.decide(Operation::ScheduleStream, remaining, None::<u64>);
             let piece = chosen
                 .and_then(|id| VarInt::new(id).ok())
                 .map(StreamId::from)
@@ -418,7 +424,7 @@ impl Connection {
                 self.streams.on_piece_lost(id, piece.range, piece.fin);
                 return;
             }
-            if self.table.is_hooked(Operation::WriteFrame) {
+            if self.hooks.is_hooked(Operation::WriteFrame) {
                 let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
                 self.show_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
             }

@@ -25,7 +25,7 @@ use crate::connection::waiting::Waiting;
 use crate::connection::{Connection, FirstPacket, Stats, close};
 use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
-use crate::operation::{Extensions, Table};
+use crate::operation::{Extensions, Hooks};
 use crate::received::AckPolicy;
 use crate::stream::{PagePool, Streams};
 
@@ -185,7 +185,7 @@ impl Connection {
             tokens: std::collections::VecDeque::new(),
             packets_before: 0,
             now,
-            table: Table::default(),
+            hooks: Hooks::default(),
             #[cfg(feature = "qlog")]
             qlog: None,
             extensions: Extensions::default(),

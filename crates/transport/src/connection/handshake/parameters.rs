@@ -41,7 +41,7 @@ impl Connection {
         }
         let Some(bytes) = self.tls.transport_parameters() else { return };
         let bytes = bytes.to_vec();
-        if !self.operate_on(Operation::ReadParameters, 0, (), &bytes, |_, ()| true) {
+        if !self.decide_on(Operation::ReadParameters, (), &bytes, true) {
             let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
             return self.fail(now, code, "its transport parameters do not do");
         }
@@ -65,7 +65,7 @@ impl Connection {
         self.streams.set_peer_limits(limits);
         let limit = parameters.active_connection_id_limit.get().get();
         let most = limit.min(self.config.connection_ids);
-        let count = self.operate(Operation::ConnectionIdCount, most, |_, most| most);
+        let count = self.decide(Operation::ConnectionIdCount, most, most);
         self.local_ids.set_limit(limit, count);
         let size = parameters.max_udp_payload_size.get().get();
         self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));

@@ -113,7 +113,7 @@ fn a_window_is_two_datagrams_at_least() {
     // It is gone with the hook.
     network.client.detach(hook);
     let window = network.client.path().controller.window();
-    assert_eq!(network.client.field(Field::CongestionWindow), window);
+    assert_eq!(network.client.path().window(), window);
 }
 
 /// The frequency of acknowledgements requested of the peer follows from the window in force.
