@@ -372,7 +372,7 @@ impl Connection {
             match frame {
                 // RFC 9221 s.5: nobody waits for a late datagram.
                 SentFrame::Ack(_) | SentFrame::Ping | SentFrame::Datagram => {}
-                SentFrame::AckFrequency(number) => self.requests.on_lost(*number),
+                SentFrame::AckFrequency(number) => self.acks.on_lost(*number),
                 SentFrame::Crypto(range) => self.space(id).crypto_out.on_lost(range.clone()),
                 SentFrame::Stream { id, range, fin } => {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);

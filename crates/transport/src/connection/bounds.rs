@@ -54,7 +54,7 @@ impl Connection {
     /// The congestion window of a path, as whoever is attached to it wants it.
     pub(super) fn window(&mut self, key: PathKey) -> u64 {
         let answer: Option<u64> = self.begin(Operation::CongestionWindow, key);
-        let path = self.paths.get_or_active_mut(key);
+        let path = &mut self.paths[key];
         let least = LEAST_DATAGRAMS * u64::from(path.mtu.current());
         path.hook_window = answer.map(|window| window.max(least));
         let window = path.window();
@@ -75,7 +75,7 @@ impl Connection {
 
     pub(super) fn pacing_rate(&mut self, key: PathKey) -> u64 {
         let answer: Option<u64> = self.begin(Operation::PacingRate, key);
-        let path = self.paths.get_or_active(key);
+        let path = &self.paths[key];
         let rate = match answer {
             Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu.current())),
             None => path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64,
@@ -92,14 +92,14 @@ impl Connection {
         until: Option<Timestamp>,
     ) -> Option<Timestamp> {
         let until = until.filter(|until| *until > now)?;
-        let latest = self.paths.get_or_active_mut(key).hold(now);
+        let latest = self.paths[key].hold(now);
         Some(until.min(latest)).filter(|until| *until > now)
     }
 
     /// Limits a hook's answer `yes` on whether to send a packet, where `there` says whether there is anything to send.
     pub(super) fn bound_content(&mut self, key: PathKey, there: bool, yes: bool) -> bool {
         let now = self.now;
-        there && (yes || self.paths.get_or_active_mut(key).hold(now) <= now)
+        there && (yes || self.paths[key].hold(now) <= now)
     }
 
     /// Time at which a hook must have released whatever it holds back; none: it holds nothing.
@@ -144,14 +144,14 @@ impl Connection {
         packets: u64,
         delay: Duration,
     ) -> Thresholds {
-        let usual = Thresholds::of(&self.paths.get_or_active(key).rtt);
+        let usual = Thresholds::of(&self.paths[key].rtt);
         // RFC 9002 s.6.1.1, s.6.1.2.
         let delay = delay.clamp(GRANULARITY, usual.delay + PATIENCE);
         Thresholds { packets: packets.max(PACKET_THRESHOLD), delay }
     }
 
     pub(super) fn bound_pto(&self, key: PathKey, usual: Duration, pto: Duration) -> Duration {
-        let least = self.paths.get_or_active(key).rtt.smoothed().max(GRANULARITY).min(usual);
+        let least = self.paths[key].rtt.smoothed().max(GRANULARITY).min(usual);
         pto.clamp(least, usual + PATIENCE)
     }
 

@@ -190,11 +190,15 @@ impl Connection {
     pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
         // Answers do not wait for the window, but a peer that floods us with challenges and
         // acknowledges nothing is not answered without end; an honest one asks again.
-        if self.decide(Operation::AnswerChallenge, key, true)
-            && let window = self.window(key)
-            && let Some(path) = self.paths.get_mut(key)
-            && path.in_flight <= window.saturating_add(BEYOND_WINDOW)
-        {
+        let answer = self.decide(Operation::AnswerChallenge, key, true);
+        // A PATH_RESPONSE ahead of it in the packet may have ended the path that the packet came on: there is
+        // nowhere to answer to then.
+        if !answer || self.paths.get(key).is_none() {
+            return;
+        }
+        let window = self.window(key);
+        let path = &mut self.paths[key];
+        if path.in_flight <= window.saturating_add(BEYOND_WINDOW) {
             path.response = Some(data);
         }
     }
@@ -309,13 +313,13 @@ impl Connection {
     /// The connection ID to put on packets of a path. If the peer has retired it, another takes its
     /// place.
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
-        let sequence = self.paths.get_or_active(key).remote_id;
+        let sequence = self.paths[key].remote_id;
         if let Some(id) = self.remote_ids.get(sequence) {
             return id;
         }
         let other = self.unused_id().or_else(|| self.remote_ids.sequences().next());
         let sequence = other.unwrap_or(sequence);
-        self.paths.get_or_active_mut(key).remote_id = sequence;
+        self.paths[key].remote_id = sequence;
         self.remote_ids.get(sequence).unwrap_or(ConnectionId::EMPTY)
     }
 

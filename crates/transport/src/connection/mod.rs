@@ -28,6 +28,7 @@
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
 mod ack_frequency;
+mod acknowledgements;
 mod acks;
 mod bounds;
 mod close;
@@ -76,9 +77,10 @@ use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::session::Session;
 use crate::crypto::{Forgeries, OneRttKeys};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
-use crate::received::{AckPolicy, EcnCodepoint};
+use crate::received::EcnCodepoint;
 use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
 
+use acknowledgements::Acknowledgements;
 pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
 pub use datagrams::DatagramError;
@@ -237,11 +239,8 @@ pub struct Connection {
     peer: Option<Peer>,
     progress: handshake::Progress,
     closing: close::Closing,
-    /// Policy by which we acknowledge application data.
-    ack_policy: AckPolicy,
-    /// The sequence number of the last ACK_FREQUENCY that counted.
-    ack_frequency_seen: Option<u64>,
-    requests: ack_frequency::Requests,
+    /// How often acknowledgements go.
+    acks: Acknowledgements,
     datagrams: datagrams::Datagrams,
     /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,

@@ -97,7 +97,7 @@ impl Connection {
         };
         let key = match from {
             From::Known(key) => {
-                let path = self.paths.get_or_active_mut(key);
+                let path = &mut self.paths[key];
                 path.on_datagram_received(datagram.len());
                 path.local = path.local.or(arrival.local);
                 key
@@ -524,7 +524,7 @@ impl Connection {
     }
 
     fn ack_policy(&mut self, id: SpaceId) -> AckPolicy {
-        let usual = if id.is_data() { self.ack_policy } else { AckPolicy::IMMEDIATE };
+        let usual = if id.is_data() { self.acks.policy() } else { AckPolicy::IMMEDIATE };
         let words = |policy: AckPolicy| {
             (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
         };

@@ -100,7 +100,7 @@ impl Connection {
         let allowance = self.allowance(now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
-        let data = SpaceId::Data(self.paths.get_or_active(key).id);
+        let data = SpaceId::Data(self.paths[key].id);
         let ids = self
             .spaces
             .ids()
@@ -123,7 +123,7 @@ impl Connection {
             initial |= id == SpaceId::Initial;
             // RFC 9000 s.14.1, s.8.2.1: a datagram with an Initial packet, or one that validates a
             // path, has 1,200 bytes.
-            let probes = id.is_data() && self.paths.get_or_active(key).may_probe();
+            let probes = id.is_data() && self.paths[key].may_probe();
             let whole = MIN_INITIAL_DATAGRAM.min(size);
             let pad = match (allowance.mtu_probe, initial && id == last || probes) {
                 (true, _) => Padding::to(size),
@@ -161,19 +161,19 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
-        let path = self.paths.get_or_active(key);
+        let path = &self.paths[key];
         Some(Transmit { destination: path.remote, source: path.local, ecn, size })
     }
 
     fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
-        self.paths.get_or_active_mut(key).on_datagram_sent(size);
+        self.paths[key].on_datagram_sent(size);
         self.stats.datagrams_sent += 1;
         self.stats.bytes_sent += size as u64;
     }
 
     /// None: nothing at all may be sent.
     fn allowance(&mut self, now: Timestamp, key: PathKey, buffer: usize) -> Option<Allowance> {
-        let path = self.paths.get_or_active(key);
+        let path = &self.paths[key];
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
@@ -181,7 +181,7 @@ impl Connection {
         let validated = path.validated;
         if !path.may_send() {
             // Not for want of a window that it waits.
-            self.paths.get_or_active_mut(key).usage.on_underused(now);
+            self.paths[key].usage.on_underused(now);
             return None;
         }
         let mut size = self.datagram_size(key, mtu).min(buffer);
@@ -190,10 +190,10 @@ impl Connection {
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));
         }
         let window = self.window(key);
-        let in_flight = self.paths.get_or_active(key).in_flight;
+        let in_flight = self.paths[key].in_flight;
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
         let until = if room { self.pace(now, key, mtu) } else { None };
-        let path = self.paths.get_or_active_mut(key);
+        let path = &mut self.paths[key];
         path.paced_until = until;
         if !room {
             path.usage.on_full(now);
@@ -219,7 +219,7 @@ impl Connection {
             Some(until) => self.bound_pace(now, key, until),
             None => {
                 let rate = Rate::bytes_per_second(rate as f64);
-                self.paths.get_or_active_mut(key).pacer.next(now, rate, size)
+                self.paths[key].pacer.next(now, rate, size)
             }
         };
         self.end(Operation::PaceUntil, input, until);
@@ -236,7 +236,7 @@ impl Connection {
         let size = match self.begin(Operation::ProbeMtu, key) {
             // A hook may do without; when one is due, and how large it is, follows from what is known.
             Some(0u16) => 0,
-            Some(_) | None => self.paths.get_or_active_mut(key).mtu.next_probe(now).unwrap_or(0),
+            Some(_) | None => self.paths[key].mtu.next_probe(now).unwrap_or(0),
         };
         self.end(Operation::ProbeMtu, key, size);
         match usize::from(size) {
@@ -275,7 +275,7 @@ impl Connection {
             return id.is_data();
         }
         let space = &self.spaces[id];
-        let validates = id.is_data() && self.paths.get_or_active(allowance.path).may_probe();
+        let validates = id.is_data() && self.paths[allowance.path].may_probe();
         if allowance.passive || validates {
             return validates;
         }
@@ -318,7 +318,7 @@ impl Connection {
             || !self.extensions.is_empty() && self.one_rtt.is_some()
             || self.local_ids.has_news()
             || self.remote_ids.has_news()
-            || self.requests.is_due()
+            || self.acks.due().is_some()
             || self.datagrams.wants_to_send()
             || self.streams.has_control()
             || self.streams.wants_to_send()
@@ -330,11 +330,11 @@ impl Connection {
             return;
         }
         let key = allowance.path;
-        let path = self.paths.get_or_active_mut(key);
+        let path = &mut self.paths[key];
         path.usage.on_underused(now);
         let in_flight = path.in_flight;
         if self.begin_act(Operation::AppLimited, (key, in_flight)) {
-            self.paths.get_or_active_mut(key).rates.on_app_limited(in_flight);
+            self.paths[key].rates.on_app_limited(in_flight);
         }
         self.end(Operation::AppLimited, (key, in_flight), ());
     }
@@ -363,10 +363,10 @@ impl Connection {
             return None;
         }
         let in_flight = eliciting || padded;
-        let usual = id.is_data() && in_flight && self.paths.get_or_active(key).ecn.marks();
+        let usual = id.is_data() && in_flight && self.paths[key].ecn.marks();
         let marked = self.decide(Operation::MarkEcn, (key, id), usual);
         if marked {
-            self.paths.get_or_active_mut(key).ecn.on_marked_sent();
+            self.paths[key].ecn.on_marked_sent();
         }
         let kind = SentPacketKind {
             eliciting,
@@ -538,14 +538,14 @@ impl Connection {
         let key = kind.content.path;
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
-            let path = self.paths.get_or_active_mut(key);
+            let path = &mut self.paths[key];
             delivery = path.rates.on_sent(now, bytes, path.in_flight);
             path.in_flight += bytes;
             path.pacer.on_sent(bytes);
             let in_flight = path.in_flight;
             let input = (key, bytes, in_flight);
             if self.begin_act(Operation::CongestionSent, input) {
-                let path = self.paths.get_or_active_mut(key);
+                let path = &mut self.paths[key];
                 path.controller.on_sent(now, bytes, in_flight);
             }
             self.end(Operation::CongestionSent, input, ());

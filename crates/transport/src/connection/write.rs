@@ -318,12 +318,12 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) {
         let pause = self.path().rtt.pto_base();
-        let path = self.paths.get_or_active(key);
+        let path = &self.paths[key];
         let (asked, response) = (path.challenge.filter(|asked| asked.due), path.response);
         if let Some(data) = response
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
-            self.paths.get_or_active_mut(key).response = None;
+            self.paths[key].response = None;
             frames.push(SentFrame::Ping);
         }
         if let Some(asked) = asked
@@ -331,7 +331,7 @@ impl Connection {
         {
             let again = Some(now + pause * (1 << asked.sent.min(6)));
             let sent = asked.sent + 1;
-            let path = self.paths.get_or_active_mut(key);
+            let path = &mut self.paths[key];
             path.challenge = Some(Challenge { due: false, again, sent, ..asked });
             frames.push(SentFrame::Ping);
         }

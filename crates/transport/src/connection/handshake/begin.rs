@@ -14,7 +14,7 @@ use super::parameters::declare;
 use super::{ACTIVE_IDS, Progress, StartError, initial_suite, random_id};
 use crate::Timestamp;
 use crate::cid::{IdSource, LocalIds, RemoteIds};
-use crate::connection::ack_frequency::Requests;
+use crate::connection::acknowledgements::Acknowledgements;
 use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
@@ -26,7 +26,6 @@ use crate::connection::{Connection, FirstPacket, Stats, close};
 use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
 use crate::operation::{Extensions, Hooks};
-use crate::received::AckPolicy;
 use crate::stream::{PagePool, Streams};
 
 impl Connection {
@@ -207,9 +206,7 @@ impl Connection {
             peer: None,
             progress: Progress::default(),
             closing: close::Closing::default(),
-            ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
-            ack_frequency_seen: None,
-            requests: Requests::new(),
+            acks: Acknowledgements::new(config.max_ack_delay),
             datagrams: Datagrams::default(),
             timers_ran: None,
             kept_alive: now,
