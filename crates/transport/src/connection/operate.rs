@@ -16,8 +16,8 @@ use equic_wire::Side;
 use super::view::View;
 use super::{Connection, Event};
 use crate::operation::{
-    AttachError, Attached, Bytes, Call, Decision, Hook, HookError, HookId, Hooks, Host, MAX_WORDS,
-    Operation, OwnFrame, Point, Words,
+    AttachError, Attached, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host,
+    MAX_WORDS, Operation, OwnFrame, Point, Words,
 };
 
 /// When hooks look on.
@@ -105,7 +105,7 @@ impl Connection {
         input: I,
         bytes: Bytes<'_>,
     ) -> Option<O> {
-        if !self.hooks.is_hooked(operation) {
+        if !self.hooks.is_begun(operation) {
             return None;
         }
         self.begin_hooked(operation, frame_type, input, bytes)
@@ -135,7 +135,7 @@ impl Connection {
         bytes: Bytes<'_>,
         output: O,
     ) {
-        if self.hooks.is_hooked(operation) {
+        if self.hooks.is_ended(operation) {
             self.end_hooked(operation, frame_type, input, bytes, output);
         }
     }
@@ -163,8 +163,8 @@ impl Connection {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
-        let output = self.begin_hooked(operation, 0, input, Bytes::None).unwrap_or(usual);
-        self.end_hooked(operation, 0, input, Bytes::None, output);
+        let output = self.begin(operation, input).unwrap_or(usual);
+        self.end(operation, input, output);
         output
     }
 
@@ -180,8 +180,9 @@ impl Connection {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
-        let output = self.begin_hooked(operation, 0, input, Bytes::In(bytes)).unwrap_or(usual);
-        self.end_hooked(operation, 0, input, Bytes::In(bytes), output);
+        let answer = self.begin_with(operation, 0, input, Bytes::In(bytes));
+        let output = answer.unwrap_or(usual);
+        self.end_with(operation, 0, input, Bytes::In(bytes), output);
         output
     }
 
@@ -198,9 +199,9 @@ impl Connection {
         let mut inputs = [0; MAX_WORDS];
         input.store(&mut inputs);
         let mut call = Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes };
-        self.call_watching(When::Before, &call);
-        let callees = self.hooks.callees(operation, parameter);
-        let place = Hooks::replacing(callees)?;
+        let mut callees = self.hooks.callees(operation, parameter);
+        self.call_watching(&mut callees, When::Before, &call);
+        let place = Hooks::replacing(&callees)?;
         let mut outputs = [0; MAX_WORDS];
         let answer = match self.call_replacing(place, &mut call, &mut outputs[..O::COUNT]) {
             Ok(Decision::Done) => O::load(&outputs[..O::COUNT])
@@ -234,13 +235,14 @@ impl Connection {
         input.store(&mut inputs);
         output.store(&mut outputs);
         let call = Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes };
-        self.call_watching(When::After(&outputs[..O::COUNT]), &call);
+        let mut callees = self.hooks.callees(operation, parameter);
+        self.call_watching(&mut callees, When::After(&outputs[..O::COUNT]), &call);
     }
 
     /// Calls all hooks that look on. Nothing that a hook does calls an operation, so who is attached changes
-    /// only by a failure.
-    fn call_watching(&mut self, when: When<'_>, call: &Call<'_>) {
-        let mut callees = self.hooks.callees(call.operation, call.parameter);
+    /// only by a failure; then so does `callees`.
+    #[inline]
+    fn call_watching(&mut self, callees: &mut Callees, when: When<'_>, call: &Call<'_>) {
         let mut nth = 0;
         loop {
             let place = match when {
@@ -263,7 +265,7 @@ impl Connection {
                 let gone = (0..nth).filter(|nth| of(*nth) == Some(place)).count();
                 nth -= u32::try_from(gone).unwrap_or(nth);
                 self.take_off_at(place, error);
-                callees = self.hooks.callees(call.operation, call.parameter);
+                *callees = self.hooks.callees(call.operation, call.parameter);
             }
         }
     }
@@ -294,8 +296,8 @@ impl Connection {
         let view = View {
             now: self.now,
             side: self.side,
-            progress: self.progress,
-            peer: self.peer.as_ref(),
+            progress: &self.progress,
+            peer: &self.peer,
             paths: &mut self.paths,
             spaces: &self.spaces,
             stats: &self.stats,

@@ -19,8 +19,8 @@ const MAX_RTT: Duration = Duration::from_secs(60);
 pub(crate) struct View<'a> {
     pub(super) now: Timestamp,
     pub(super) side: Side,
-    pub(super) progress: Progress,
-    pub(super) peer: Option<&'a Peer>,
+    pub(super) progress: &'a Progress,
+    pub(super) peer: &'a Option<Peer>,
     pub(super) paths: &'a mut Paths,
     pub(super) spaces: &'a Spaces,
     pub(super) stats: &'a Stats,
@@ -76,7 +76,9 @@ impl View<'_> {
             Field::LargestAcked => {
                 self.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
             }
-            Field::PeerMaxAckDelay => self.peer.map_or(0, |peer| nanos(peer.max_ack_delay)),
+            Field::PeerMaxAckDelay => {
+                self.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))
+            }
         }
     }
 }

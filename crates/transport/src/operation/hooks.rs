@@ -64,8 +64,10 @@ struct Dispatch {
 /// All hooks of a connection.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    /// A bit for each operation that anything is attached to.
-    hooked: u128,
+    /// A bit for each operation that has hooks before it or in its place.
+    begun: u128,
+    /// A bit for each operation that has hooks after it.
+    ended: u128,
     dispatch: Dispatch,
     /// In the order in which they were attached; at most [`MAX_HOOKS`].
     attached: Vec<Attached>,
@@ -78,12 +80,25 @@ impl Hooks {
     #[inline]
     pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
         // Without the table at all, for a benchmark to compare with.
-        !cfg!(feature = "bench-without-operations") && self.hooked & operation.bit() != 0
+        !cfg!(feature = "bench-without-operations")
+            && (self.begun | self.ended) & operation.bit() != 0
+    }
+
+    /// Whether anybody is called before the operation, or in its place.
+    #[inline]
+    pub(crate) fn is_begun(&self, operation: Operation) -> bool {
+        !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
+    }
+
+    /// Whether anybody is called after the operation.
+    #[inline]
+    pub(crate) fn is_ended(&self, operation: Operation) -> bool {
+        !cfg!(feature = "bench-without-operations") && self.ended & operation.bit() != 0
     }
 
     /// Whether no hook is attached to anything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hooked == 0
+        self.begun | self.ended == 0
     }
 
     /// Whom a call of the operation goes to; `parameter` is its frame type, where it has one.
@@ -110,7 +125,7 @@ impl Hooks {
 
     /// The hook that is called before the operation as the `nth`.
     #[inline]
-    pub(crate) fn before(&self, callees: Callees, nth: u32) -> Option<usize> {
+    pub(crate) fn before(&self, callees: &Callees, nth: u32) -> Option<usize> {
         let place = (nth < callees.before)
             .then(|| self.dispatch.places.get((callees.start + nth) as usize));
         place.flatten().map(|place| usize::from(*place))
@@ -118,13 +133,13 @@ impl Hooks {
 
     /// The hook that replaces the operation.
     #[inline]
-    pub(crate) fn replacing(callees: Callees) -> Option<usize> {
+    pub(crate) fn replacing(callees: &Callees) -> Option<usize> {
         callees.replace.map(usize::from)
     }
 
     /// The hook that is called after the operation as the `nth`.
     #[inline]
-    pub(crate) fn after(&self, callees: Callees, nth: u32) -> Option<usize> {
+    pub(crate) fn after(&self, callees: &Callees, nth: u32) -> Option<usize> {
         let at = callees.start + callees.before + nth;
         let place = (nth < callees.after).then(|| self.dispatch.places.get(at as usize));
         place.flatten().map(|place| usize::from(*place))
@@ -224,7 +239,12 @@ impl Hooks {
     fn arrange(&mut self) {
         let points = || self.attached.iter().flat_map(|one| &one.points);
         let operations: BTreeSet<Operation> = points().map(|point| point.operation).collect();
-        self.hooked = operations.iter().fold(0, |bits, operation| bits | operation.bit());
+        let bits = |wanted: fn(&Point) -> bool| {
+            let wanted = points().filter(|point| wanted(point));
+            wanted.fold(0, |bits, point| bits | point.operation.bit())
+        };
+        self.begun = bits(|point| point.before || point.replace);
+        self.ended = bits(|point| point.after);
         let mut dispatch = Dispatch::default();
         let length = operations.last().map_or(0, |last| *last as usize + 1);
         dispatch.by_operation.resize(length, Callees::default());
@@ -330,12 +350,12 @@ mod tests {
         parameter: u64,
     ) -> (Vec<HookId>, Option<HookId>, Vec<HookId>) {
         let callees = hooks.callees(operation, parameter);
-        let before: Vec<usize> = (0..).map_while(|nth| hooks.before(callees, nth)).collect();
-        let after: Vec<usize> = (0..).map_while(|nth| hooks.after(callees, nth)).collect();
+        let before: Vec<usize> = (0..).map_while(|nth| hooks.before(&callees, nth)).collect();
+        let after: Vec<usize> = (0..).map_while(|nth| hooks.after(&callees, nth)).collect();
         let mut name =
             |place: usize| hooks.at(place).map(|one| one.own.id).expect("it is attached");
         let before = before.into_iter().map(&mut name).collect();
-        let replace = Hooks::replacing(callees).map(&mut name);
+        let replace = Hooks::replacing(&callees).map(&mut name);
         (before, replace, after.into_iter().map(&mut name).collect())
     }
 

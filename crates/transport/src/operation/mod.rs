@@ -32,7 +32,7 @@ mod words;
 
 pub use catalogue::{Carries, Description, Operation};
 pub use hooks::HookId;
-pub(crate) use hooks::{Attached, Hooks};
+pub(crate) use hooks::{Attached, Callees, Hooks};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
 pub use point::{AttachError, OwnFrame, Point};
