@@ -125,7 +125,8 @@ impl Connection {
         let ids = self.spaces.ids();
         let sent = ids.filter_map(|id| self.spaces[id].loss.last_ack_eliciting()).max();
         // What was sent cannot be known to be lost within a round trip.
-        let soonest = sent.unwrap_or(self.idle_since) + self.path().rtt.smoothed().max(GRANULARITY);
+        let soonest =
+            sent.unwrap_or(self.activity.since()) + self.path().rtt.smoothed().max(GRANULARITY);
         let latest = usual + PATIENCE;
         Some(at.unwrap_or(latest).clamp(usual.min(soonest), latest))
     }

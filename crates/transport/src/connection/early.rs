@@ -169,7 +169,6 @@ impl Connection {
                 .collect();
             self.send_again(SpaceId::DATA, number, false, &kept);
         }
-        self.blocked.clear();
         let pages = self.streams.pages().clone();
         self.streams = Streams::new(self.side, self.config.streams.clone());
         self.streams.set_pages(pages);

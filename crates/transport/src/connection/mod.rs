@@ -30,6 +30,7 @@
 mod ack_frequency;
 mod acknowledgements;
 mod acks;
+mod activity;
 mod bounds;
 mod close;
 mod config;
@@ -78,9 +79,10 @@ use crate::crypto::session::Session;
 use crate::crypto::{Forgeries, OneRttKeys};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
-use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
+use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
 
 use acknowledgements::Acknowledgements;
+use activity::Activity;
 pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
 pub use datagrams::DatagramError;
@@ -244,13 +246,8 @@ pub struct Connection {
     datagrams: datagrams::Datagrams,
     /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,
-    /// Time at which the last PING to keep the connection alive was asked for.
-    kept_alive: Timestamp,
-    idle_since: Timestamp,
-    /// Whether an ack-eliciting packet was sent since the last packet came.
-    sent_since_received: bool,
-    ping: bool,
-    blocked: Vec<Control>,
+    /// When the peer was last heard of.
+    activity: Activity,
     events: VecDeque<Event>,
     stats: Stats,
 }
@@ -321,7 +318,7 @@ impl Connection {
         let allowed = self.decide(Operation::OpenStream, input, true);
         let id = if allowed { self.streams.open(direction) } else { None };
         if id.is_none() && self.progress.complete {
-            self.blocked.extend(self.streams.streams_blocked(direction));
+            self.streams.want_streams(direction);
         }
         id
     }
@@ -354,7 +351,7 @@ impl Connection {
 
     /// Has the peer say that it is there.
     pub fn ping(&mut self) {
-        self.ping = true;
+        self.activity.ping();
     }
 
     fn space(&mut self, id: SpaceId) -> &mut Space {

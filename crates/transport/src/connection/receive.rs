@@ -356,8 +356,7 @@ impl Connection {
 
     /// Takes note of all that follows from a packet's being authentic, whatever its frames say.
     fn on_authentic(&mut self, now: Timestamp, found: &Found) {
-        self.idle_since = now;
-        self.sent_since_received = false;
+        self.activity.on_received(now);
         if let Some(version) = found.version {
             self.adopt_version(version);
         } else {

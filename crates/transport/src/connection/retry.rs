@@ -103,7 +103,7 @@ impl Connection {
         }
         #[cfg(feature = "qlog")]
         self.log_retry(retry);
-        self.idle_since = now;
+        self.activity.restart(now);
         self.start.token = Bytes::copy_from_slice(retry.token());
         self.start.retry = Some(retry.scid());
         self.remote_ids.set_handshake_id(retry.scid());

@@ -313,8 +313,7 @@ impl Connection {
     fn has_data(&self) -> bool {
         self.progress.done_due
             || self.has_token()
-            || self.ping
-            || !self.blocked.is_empty()
+            || self.activity.wants_ping()
             || !self.extensions.is_empty() && self.one_rtt.is_some()
             || self.local_ids.has_news()
             || self.remote_ids.has_news()
@@ -550,10 +549,8 @@ impl Connection {
             }
             self.end(Operation::CongestionSent, input, ());
         }
-        if kind.eliciting && !self.sent_since_received {
-            // RFC 9000 s.10.1: the first after something came starts the idle timer anew.
-            self.sent_since_received = true;
-            self.idle_since = now;
+        if kind.eliciting {
+            self.activity.on_eliciting_sent(now);
         }
         self.space(id).loss.on_packet_sent(
             number,

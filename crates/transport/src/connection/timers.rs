@@ -91,9 +91,8 @@ impl Connection {
         }
         self.expire_early(now);
         if self.keep_alive_timer().is_some_and(|at| at <= now) {
-            self.kept_alive = now;
             self.stats.keep_alives += 1;
-            self.ping = true;
+            self.activity.on_keep_alive(now);
         }
         self.on_challenge_timer(now);
         if self.set_timer().is_some_and(|at| at <= now) {
@@ -113,7 +112,7 @@ impl Connection {
         let timeout = timeout?;
         // RFC 9000 s.10.1: three PTOs at least.
         let least = self.pto(SpaceId::DATA) * 3;
-        Some(self.idle_since + Duration::from_nanos(timeout).max(least))
+        Some(self.activity.since() + Duration::from_nanos(timeout).max(least))
     }
 
     /// Time at which a PING is due to keep the connection alive (RFC 9000 s.10.1.2); none: never.
@@ -130,7 +129,7 @@ impl Connection {
         let interval = self.decide(Operation::KeepAlive, (), usual)?;
         // A hook's answer is no reason to ask for a timer that never rests.
         let interval = Duration::from_nanos(interval).max(Duration::from_millis(1));
-        Some(self.idle_since.max(self.kept_alive) + interval)
+        Some(self.activity.keep_alive(interval))
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
@@ -187,7 +186,7 @@ impl Connection {
                 // Early data in flight can fill the window, and is not acknowledged before the
                 // handshake gets on: that must not wait for it.
                 let held = space.keys.is_some() && space.crypto_out.wants_to_send(u64::MAX);
-                let held = held.then_some(self.idle_since);
+                let held = held.then_some(self.activity.since());
                 let sent = space.loss.last_ack_eliciting().or(held)?;
                 Some((sent + self.pto(id) * backoff, id))
             })
@@ -198,7 +197,7 @@ impl Connection {
         // RFC 9002 s.6.2.2.1: the client keeps a server alive that may not send.
         let handshake = self.spaces[SpaceId::Handshake].keys.is_some();
         let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
-        Some((self.idle_since + self.pto(id) * backoff, id))
+        Some((self.activity.since() + self.pto(id) * backoff, id))
     }
 
     /// RFC 9002 A.9.

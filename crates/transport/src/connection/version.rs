@@ -87,7 +87,7 @@ impl Connection {
         let keys = self.start.initial_keys(self.side, version, self.original_dcid);
         self.space(SpaceId::Initial).keys = Some(keys);
         self.path_mut().pto_count = 0;
-        self.idle_since = now;
+        self.activity.restart(now);
         // The session, if there was one, is spent.
         self.reject_early(now);
         self.drive_tls(now);

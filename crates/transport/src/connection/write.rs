@@ -78,7 +78,7 @@ impl Connection {
             }
             // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
             let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
-            let ping = probing || std::mem::take(&mut self.ping) || silence;
+            let ping = probing || self.activity.take_ping() || silence;
             if frames.len() == silent && ping && self.write_frame(id, &Frame::Ping, writer).is_ok()
             {
                 frames.push(SentFrame::Ping);
@@ -370,10 +370,7 @@ impl Connection {
     ) {
         let rtt = self.path().rtt.smoothed();
         loop {
-            let waiting = self.blocked.pop();
-            let Some(control) = waiting.or_else(|| self.streams.next_control(now, rtt)) else {
-                return;
-            };
+            let Some(control) = self.streams.next_control(now, rtt) else { return };
             let control = self.window_update(control);
             if self.write_frame(id, &control_frame(control), writer).is_err() {
                 self.streams.on_control_lost(control);

@@ -15,6 +15,7 @@ use super::{ACTIVE_IDS, Progress, StartError, initial_suite, random_id};
 use crate::Timestamp;
 use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::connection::acknowledgements::Acknowledgements;
+use crate::connection::activity::Activity;
 use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
@@ -209,11 +210,7 @@ impl Connection {
             acks: Acknowledgements::new(config.max_ack_delay),
             datagrams: Datagrams::default(),
             timers_ran: None,
-            kept_alive: now,
-            idle_since: now,
-            sent_since_received: false,
-            ping: false,
-            blocked: Vec::new(),
+            activity: Activity::new(now),
             events: std::collections::VecDeque::new(),
             stats: Stats::default(),
             rng,
