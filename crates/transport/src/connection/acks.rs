@@ -217,7 +217,7 @@ impl Connection {
                     self.streams.on_piece_acked(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
-                SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_acked(*sequence),
+                SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_acked(*sequence),
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameAcked, one),
                 SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
                 SentFrame::HandshakeDone
@@ -380,8 +380,8 @@ impl Connection {
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
                 SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
                 SentFrame::HandshakeDone => self.progress.done_due = true,
-                SentFrame::NewConnectionId(sequence) => self.local_ids.on_lost(*sequence),
-                SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_lost(*sequence),
+                SentFrame::NewConnectionId(sequence) => self.ids.local.on_lost(*sequence),
+                SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_lost(*sequence),
                 // Of a packet that is probed nothing is known yet.
                 SentFrame::Extension(_) if probe => {}
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameLost, one),

@@ -138,7 +138,7 @@ impl Connection {
     /// the path.
     pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size;
-        let ids = &self.remote_ids;
+        let ids = &self.ids.remote;
         let id = ids.get(self.path().remote_id).unwrap_or_else(|| ids.current());
         let packet =
             usize::from(self.path().mtu.current()).saturating_sub(PACKET_OVERHEAD + id.len());

@@ -33,8 +33,7 @@ impl Connection {
             + self.waiting.memory()
             + self.start.hello.as_ref().map_or(0, Vec::capacity)
             + self.datagrams.memory()
-            + self.remote_ids.memory()
-            + self.local_ids.memory()
+            + self.ids.memory()
             + self.events.len() * size_of::<Event>()
     }
 }

@@ -78,7 +78,8 @@ impl Connection {
 
     /// A sequence number of the peer's that no path uses.
     fn unused_id(&self) -> Option<u64> {
-        self.remote_ids
+        self.ids
+            .remote
             .sequences()
             .find(|sequence| self.paths.iter().all(|path| path.remote_id != *sequence))
     }
@@ -130,7 +131,7 @@ impl Connection {
     /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
     fn release_id(&mut self, sequence: u64) {
         if self.paths.iter().all(|path| path.remote_id != sequence) {
-            self.remote_ids.retire(sequence);
+            self.ids.remote.retire(sequence);
         }
     }
 
@@ -314,13 +315,13 @@ impl Connection {
     /// place.
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
         let sequence = self.paths[key].remote_id;
-        if let Some(id) = self.remote_ids.get(sequence) {
+        if let Some(id) = self.ids.remote.get(sequence) {
             return id;
         }
-        let other = self.unused_id().or_else(|| self.remote_ids.sequences().next());
+        let other = self.unused_id().or_else(|| self.ids.remote.sequences().next());
         let sequence = other.unwrap_or(sequence);
         self.paths[key].remote_id = sequence;
-        self.remote_ids.get(sequence).unwrap_or(ConnectionId::EMPTY)
+        self.ids.remote.get(sequence).unwrap_or(ConnectionId::EMPTY)
     }
 
     /// The path that has something to send which can go nowhere else, if there is one.

@@ -34,6 +34,7 @@ mod activity;
 mod bounds;
 mod close;
 mod config;
+mod connection_ids;
 mod datagrams;
 mod early;
 mod frames;
@@ -74,7 +75,6 @@ use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, Transpor
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
-use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::session::Session;
 use crate::crypto::{Forgeries, OneRttKeys};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
@@ -85,6 +85,7 @@ use acknowledgements::Acknowledgements;
 use activity::Activity;
 pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
+use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
 use handshake::Peer;
 pub use handshake::StartError;
@@ -229,15 +230,7 @@ pub struct Connection {
     preferred_address: Option<PreferredAddress>,
     /// The path on which that is being tried.
     preferred: Option<PathKey>,
-    local_ids: LocalIds,
-    remote_ids: RemoteIds,
-    /// Our ID of the handshake, on long headers.
-    scid: ConnectionId,
-    id_source: IdSource,
-    /// Destination Connection ID that the client put on its first packet.
-    original_dcid: ConnectionId,
-    /// Whether the connection ID that the peer chose for itself is known (RFC 9000 s.7.2).
-    peer_id_known: bool,
+    ids: ConnectionIds,
     peer: Option<Peer>,
     progress: handshake::Progress,
     closing: close::Closing,
@@ -266,7 +259,7 @@ impl Connection {
     /// The first connection ID that the client sent to: a name of the connection that both ends know,
     /// and which goes into logs.
     pub fn original_dcid(&self) -> ConnectionId {
-        self.original_dcid
+        self.ids.original_dcid()
     }
 
     /// Counters.
@@ -306,7 +299,7 @@ impl Connection {
 
     /// The IDs that packets to this connection may carry.
     pub fn local_ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        self.local_ids.iter()
+        self.ids.local.iter()
     }
 
     /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.

@@ -136,14 +136,14 @@ impl Connection {
 
     /// A hook may overlook a stateless reset, and makes none of what is none.
     fn is_stateless_reset(&mut self, datagram: &[u8], token: ResetToken) -> bool {
-        let reset = self.remote_ids.is_reset(token);
+        let reset = self.ids.remote.is_reset(token);
         self.decide_on(Operation::IsStatelessReset, (), datagram, reset) && reset
     }
 
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
         let options =
-            ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: self.config.grease };
+            ParseOptions { dcid_len: self.ids.scid().len(), greased_fixed_bit: self.config.grease };
         let mut packets = Datagram::new(datagram, options).including(self.version);
         loop {
             let before = packets.rest().len();
@@ -208,10 +208,10 @@ impl Connection {
         whole: (&mut From, usize),
         packet: &mut [u8],
     ) -> bool {
-        let ours = self.local_ids.contains(found.dcid)
+        let ours = self.ids.local.contains(found.dcid)
             || self.side == Side::Server
                 && (found.space == SpaceId::Initial || found.is_early())
-                && found.dcid == self.original_dcid;
+                && found.dcid == self.ids.original_dcid();
         let readiness = self.readiness(&found);
         if ours && readiness == Readiness::TooEarly {
             let kept = self.keep_waiting(found, *whole.0, ecn, packet);
@@ -296,7 +296,7 @@ impl Connection {
         let largest = space.received.largest().map(|(number, _)| number);
         // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
         let other = found.version.filter(|version| *version != self.version).map(|version| {
-            let dcid = self.start.retry.unwrap_or(self.original_dcid);
+            let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
             self.start.initial_keys(self.side, version, dcid)
         });
         let early = found.is_early();
@@ -362,12 +362,9 @@ impl Connection {
         } else {
             self.on_one_rtt_packet(now);
         }
-        if !self.peer_id_known
-            && let Some(scid) = found.scid
-        {
-            // RFC 9000 s.7.2: the first packet names its sender's ID; what could not be opened, none.
-            self.peer_id_known = true;
-            self.remote_ids.set_handshake_id(scid);
+        if let Some(scid) = found.scid {
+            // RFC 9000 s.7.2: what could not be opened names nobody.
+            self.ids.on_peer_packet(scid);
         }
         if found.space == SpaceId::Handshake {
             // RFC 9000 s.8.1: whoever has Handshake keys has our Initial.

@@ -89,11 +89,11 @@ impl Connection {
             && self.start.retry.is_none()
             && self.stats.packets_received == self.packets_before
             && retry.version() == self.version
-            && retry.dcid() == self.scid
-            && retry.scid() != self.remote_ids.current()
+            && retry.dcid() == self.ids.scid()
+            && retry.scid() != self.ids.remote.current()
             && retry.token().len() <= MAX_PEER_TOKEN;
         let genuine = wanted && {
-            let original = self.original_dcid;
+            let original = self.ids.original_dcid();
             let version = tls_version(self.version);
             // RFC 9001 s.5.8.
             retry_tag(version, original.as_bytes(), retry.without_tag()) == *retry.integrity_tag()
@@ -106,7 +106,7 @@ impl Connection {
         self.activity.restart(now);
         self.start.token = Bytes::copy_from_slice(retry.token());
         self.start.retry = Some(retry.scid());
-        self.remote_ids.set_handshake_id(retry.scid());
+        self.ids.remote.set_handshake_id(retry.scid());
         let keys = self.start.initial_keys(self.side, self.version, retry.scid());
         self.space(SpaceId::Initial).keys = Some(keys);
         // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.

@@ -315,8 +315,7 @@ impl Connection {
             || self.has_token()
             || self.activity.wants_ping()
             || !self.extensions.is_empty() && self.one_rtt.is_some()
-            || self.local_ids.has_news()
-            || self.remote_ids.has_news()
+            || self.ids.has_news()
             || self.acks.due().is_some()
             || self.datagrams.wants_to_send()
             || self.streams.has_control()
@@ -484,7 +483,7 @@ impl Connection {
             SpaceId::Initial => LongKind::Initial { token: &self.start.token },
             SpaceId::Handshake => LongKind::Handshake,
         };
-        let (version, scid) = (self.version, self.scid);
+        let (version, scid) = (self.version, self.ids.scid());
         let header = LongHeader { version, kind, dcid, scid, fixed_bit };
         header.open(writer, number, VarIntLen::Two).ok()
     }

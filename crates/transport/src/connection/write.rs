@@ -338,23 +338,23 @@ impl Connection {
     }
 
     fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
-        while self.local_ids.has_news() {
-            let Some(new) = self.local_ids.next_to_tell() else { break };
+        while self.ids.local.has_news() {
+            let Some(new) = self.ids.local.next_to_tell() else { break };
             let (sequence, none) = (varint(new.sequence), VarInt::ZERO);
             let frame = NewConnectionId::new(sequence, none, new.id, new.token);
             let written =
                 frame.map(|frame| self.write_frame(id, &Frame::NewConnectionId(frame), writer));
             if !matches!(written, Some(Ok(()))) {
-                self.local_ids.on_lost(new.sequence);
+                self.ids.local.on_lost(new.sequence);
                 break;
             }
             frames.push(SentFrame::NewConnectionId(new.sequence));
         }
-        while self.remote_ids.has_news() {
-            let Some(sequence) = self.remote_ids.next_to_retire() else { break };
+        while self.ids.remote.has_news() {
+            let Some(sequence) = self.ids.remote.next_to_retire() else { break };
             let frame = Frame::RetireConnectionId(varint(sequence));
             if self.write_frame(id, &frame, writer).is_err() {
-                self.remote_ids.on_lost(sequence);
+                self.ids.remote.on_lost(sequence);
                 break;
             }
             frames.push(SentFrame::RetireConnectionId(sequence));

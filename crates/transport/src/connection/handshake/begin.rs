@@ -11,12 +11,13 @@ use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
 
 use super::parameters::declare;
-use super::{ACTIVE_IDS, Progress, StartError, initial_suite, random_id};
+use super::{Progress, StartError, initial_suite, random_id};
 use crate::Timestamp;
-use crate::cid::{IdSource, LocalIds, RemoteIds};
+use crate::cid::IdSource;
 use crate::connection::acknowledgements::Acknowledgements;
 use crate::connection::activity::Activity;
 use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
+use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::path::{Path, PathKey, Paths};
@@ -160,7 +161,7 @@ impl Connection {
         connection.space(SpaceId::Initial).keys = Some(keys);
         if let Some(preferred) = preferred {
             let (id, token) = (preferred.connection_id(), preferred.reset_token());
-            connection.local_ids.issue_told(id, token);
+            connection.ids.local.issue_told(id, token);
         }
         Ok(connection)
     }
@@ -198,12 +199,7 @@ impl Connection {
             paths: Paths::new(path),
             preferred_address: None,
             preferred: None,
-            local_ids: LocalIds::new(ids.scid),
-            remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
-            scid: ids.scid,
-            id_source: ids.source,
-            original_dcid: ids.original,
-            peer_id_known: false,
+            ids: ConnectionIds::new(ids.scid, ids.remote, ids.original, ids.source),
             peer: None,
             progress: Progress::default(),
             closing: close::Closing::default(),
