@@ -73,9 +73,11 @@ lint: setup ## formatting, clippy, shell scripts' syntax
 fmt: setup ## format Rust and C
 	@scripts/lint.sh --fix
 
-header: ## generate crates/capi/include/equic.h again
+header: ## generate the headers of the C libraries again
 	@$(CARGO) run --quiet --release -p libequic --example header > crates/capi/include/equic.h.new
 	@mv crates/capi/include/equic.h.new crates/capi/include/equic.h
+	@$(CARGO) run --quiet --release -p libequic_vm --example header > crates/vm-capi/include/equic_vm.h.new
+	@mv crates/vm-capi/include/equic_vm.h.new crates/vm-capi/include/equic_vm.h
 
 clean: ## remove what was built
 	@$(CARGO) clean

@@ -12,8 +12,8 @@ for name in clang-format-21 clang-format-20 clang-format-19 clang-format-18 clan
 done
 [ -n "$clang_format" ] || { echo "lint: no clang-format from 16 up: run 'make setup'" >&2; exit 1; }
 
-# The header of the C library is generated; cbindgen formats it.
-c_files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!crates/capi/include/equic.h')
+# The headers of the C libraries are generated; cbindgen formats them.
+c_files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!crates/*/include/*.h')
 
 if [ "${1:-}" = --fix ]; then
 	cargo fmt --all
@@ -32,6 +32,7 @@ cargo fmt --all --check
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --all-targets -- -D warnings
 cargo clippy --release -p equic-wire -p equic-transport --features null-crypto --all-targets -- -D warnings
+cargo clippy --release -p equic-sim --features quic --all-targets -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --lib --no-deps
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"

@@ -66,7 +66,7 @@ fi
 packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc make linux-libc-dev"
 if [ "$what" != build ]; then
 	packages="$packages clang-format-$clang iproute2 nftables prometheus strace valgrind fonts-dejavu-core libc6-dbg bpftool"
-	packages="$packages qemu-system-x86 busybox-static cpio xz-utils binutils linux-perf"
+	packages="$packages qemu-system-x86 qemu-user busybox-static cpio xz-utils binutils linux-perf"
 	# What tests of installing need.
 	packages="$packages groff bash zsh fish dpkg-dev lintian systemd"
 fi

@@ -15,9 +15,13 @@ suites=(
 	# (docs/transport.md).
 	null-crypto 'cargo test --release -p equic-wire --features null-crypto --lib -- --quiet
 		cargo test --release -p equic-transport --features null-crypto --lib -- --quiet null
-		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet'
+		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet
+		cargo test --release -p equic-sim --features quic --test quic -- --quiet'
+	# Bytecode compiled for AArch64, under QEMU.
+	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.
-	c-library 'make --no-print-directory -C crates/capi test'
+	c-library 'make --no-print-directory -C crates/capi test
+		make --no-print-directory -C crates/vm-capi test'
 	# What is installed, the Debian package, the service.
 	packaging scripts/packaging.sh
 	# The program on Debian's kernels in QEMU.

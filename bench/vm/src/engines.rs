@@ -34,6 +34,10 @@ pub trait Engine {
     fn call(&mut self, subject: Subject, times: u32);
     /// Nanoseconds from an object to something that can be called.
     fn compile(&mut self, object: &Object) -> Option<f64>;
+    /// The same for an object that was loaded before, where the engine keeps what it made of it.
+    fn cached(&mut self, _object: &Object) -> Option<f64> {
+        None
+    }
 }
 
 /// All of them, ready to be called.

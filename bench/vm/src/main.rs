@@ -5,7 +5,8 @@
 //! * `on_ack`: RTT, Reno and pacing over a context of 128 bytes.
 //! * `loop`: a loop of 1,000 iterations.
 //! * `helper`: what a call of a helper of the host adds to `empty`.
-//! * `compile`: from an object to something that can be called, for about 5 KB of instructions.
+//! * `compile`: from an object to something that can be called, for about 5 KB of instructions; `cache`: when the engine
+//!   has loaded the same before.
 
 mod engines;
 mod measure;
@@ -22,13 +23,20 @@ fn main() {
     let long = long_object();
     let mut engines = engines::all(&object);
     println!(
-        "{:<34} {:>20} {:>20} {:>20} {:>20} {:>22}",
-        "ns, median [95 %]", "empty", "on_ack", "loop of 1000", "helper", "compile 5 KB, µs"
+        "{:<34} {:>20} {:>20} {:>20} {:>20} {:>22} {:>22}",
+        "ns, median [95 %]",
+        "empty",
+        "on_ack",
+        "loop of 1000",
+        "helper",
+        "compile 5 KB, µs",
+        "from cache, µs"
     );
     let subjects = [Subject::Empty, Subject::OnAck, Subject::Loop, Subject::Helper];
     let mut calls: Vec<Vec<Measured>> =
         engines.iter().map(|_| subjects.iter().map(|_| Measured::default()).collect()).collect();
     let mut compiles: Vec<Measured> = engines.iter().map(|_| Measured::default()).collect();
+    let mut cached: Vec<Measured> = engines.iter().map(|_| Measured::default()).collect();
     for _ in 0..ROUNDS {
         for (which, engine) in engines.iter_mut().enumerate() {
             for (subject, measured) in subjects.iter().zip(&mut calls[which]) {
@@ -39,6 +47,9 @@ fn main() {
             if let Some(took) = engine.compile(&long) {
                 compiles[which].push(took / 1000.0);
             }
+            if let Some(took) = engine.cached(&long) {
+                cached[which].push(took / 1000.0);
+            }
         }
     }
     for (which, engine) in engines.iter().enumerate() {
@@ -46,9 +57,9 @@ fn main() {
         let helper = helper.less(empty);
         let cells = [empty.cell(), on_ack.cell(), looped.cell(), helper.clone().cell()];
         let [empty, on_ack, looped, helper] = cells;
-        let compile = compiles[which].cell();
+        let (compile, cached) = (compiles[which].cell(), cached[which].cell());
         println!(
-            "{:<34} {empty:>20} {on_ack:>20} {looped:>20} {helper:>20} {compile:>22}",
+            "{:<34} {empty:>20} {on_ack:>20} {looped:>20} {helper:>20} {compile:>22} {cached:>22}",
             engine.name()
         );
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Loss;
+
 /// One direction of a link. The default lets everything through at once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
@@ -25,6 +27,8 @@ pub struct Link {
     pub drop: Chance,
     /// These are lost, too: 1 is the first packet of this direction.
     pub drop_list: Vec<u64>,
+    /// And these: in bursts, or by their size.
+    pub loss: Loss,
     /// Packets that arrive with one byte changed.
     pub corrupt: Chance,
     /// Packets that arrive twice; the copy has a jitter of its own.
@@ -95,6 +99,8 @@ pub struct Stall {
 pub enum LinkError {
     /// A [`Chance`] below 0, above 100, or not a number.
     Percentage,
+    /// A probability of [`Link::loss`] below 0, above 1, or not a number.
+    Probability,
     /// A rate of zero: nothing would ever arrive.
     Rate,
     /// [`Stall::least`] is above [`Stall::most`].
@@ -105,6 +111,7 @@ impl std::fmt::Display for LinkError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             LinkError::Percentage => "a percentage goes from 0 to 100",
+            LinkError::Probability => "a probability goes from 0 to 1",
             LinkError::Rate => "at 0 bits per second nothing arrives",
             LinkError::Stall => "the shortest stall is longer than the longest",
         })
@@ -123,6 +130,9 @@ impl Link {
             [self.drop, self.corrupt, self.duplicate, self.reorder].map(|one| one.percent);
         if !chances.iter().chain([&self.stall.percent]).all(|one| (0.0..=100.0).contains(one)) {
             return Err(LinkError::Percentage);
+        }
+        if !self.loss.is_possible() {
+            return Err(LinkError::Probability);
         }
         if self.rate == Some(0) {
             return Err(LinkError::Rate);
@@ -152,6 +162,8 @@ mod tests {
                 assert_eq!(link.check(), Err(LinkError::Percentage));
             }
         }
+        let loss = Loss::BitErrors(2.0);
+        assert_eq!(Link { loss, ..Link::default() }.check(), Err(LinkError::Probability));
         assert_eq!(Link { rate: Some(0), ..Link::default() }.check(), Err(LinkError::Rate));
         let stall = Stall { percent: 1.0, least: Duration::from_secs(1), most: Duration::ZERO };
         assert_eq!(Link { stall, ..Link::default() }.check(), Err(LinkError::Stall));

@@ -7,6 +7,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
+use crate::loss::LossState;
 use crate::{Chance, Link, Queue};
 
 /// Fate of a packet on a link.
@@ -79,6 +80,7 @@ pub struct Verdict {
 pub struct Port {
     link: Link,
     rng: Xoshiro256PlusPlus,
+    loss: LossState,
     /// Number of packets sent so far.
     number: u64,
     dropped: u32,
@@ -130,6 +132,7 @@ impl Port {
     /// A direction at rest. Two directions of one link want different seeds.
     pub fn new(link: Link, seed: u64) -> Port {
         Port {
+            loss: LossState::new(link.loss, seed),
             link,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             number: 0,
@@ -155,7 +158,9 @@ impl Port {
             return lost(Fate::TooLarge);
         }
         let chosen = happens(self.link.drop, draws.drop, &mut self.dropped);
-        if chosen || self.link.drop_list.contains(&self.number) {
+        // Asked about every packet: a state changes with those, too, that another property loses.
+        let unlucky = self.loss.loses(len + self.link.overhead);
+        if chosen || unlucky || self.link.drop_list.contains(&self.number) {
             return lost(Fate::Dropped);
         }
         let Some(left) = self.serialise(now, len) else { return lost(Fate::QueueFull) };

@@ -109,6 +109,8 @@ impl Wrong {
 pub(crate) struct Function {
     pub(crate) start: u32,
     pub(crate) end: u32,
+    /// A bit for each register that is named by it, or by a function that it calls.
+    pub(crate) registers: u16,
 }
 
 /// A program that passed.
@@ -144,13 +146,25 @@ pub(crate) fn check(
         return Err(Wrong::TooLong(slots).at(MAX_INSTRUCTIONS));
     }
     let mut ops = decode(code)?;
-    let functions = split(&ops, starts)?;
+    let mut functions = split(&ops, starts)?;
     for function in &functions {
         within(&mut ops, *function, &functions, &helper)?;
     }
     let (slots, _) = code.as_chunks::<8>();
     let named = |slot: &[u8; 8]| 1 << (slot[1] & 0xf) | 1 << (slot[1] >> 4);
-    let registers = slots.iter().fold(0, |registers, slot| registers | named(slot));
+    let all_of = |slots: &[[u8; 8]]| slots.iter().fold(0, |all, slot| all | named(slot));
+    let mut registers = 0;
+    for function in &mut functions {
+        function.registers = all_of(&slots[function.start as usize..function.end as usize]);
+        registers |= function.registers;
+    }
+    for function in &mut functions {
+        let mut ops = ops[function.start as usize..function.end as usize].iter();
+        // Those that it calls may name any that the program does.
+        if ops.any(|op| matches!(op, Op::Call { .. })) {
+            function.registers = registers;
+        }
+    }
     let checked = Checked { ops, functions, registers };
     depth(&checked)?;
     Ok(checked)
@@ -176,7 +190,7 @@ fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<Function>, CheckError> {
         if let Some(last) = functions.last_mut() {
             last.end = at as u32;
         }
-        functions.push(Function { start: at as u32, end: ops.len() as u32 });
+        functions.push(Function { start: at as u32, end: ops.len() as u32, registers: 0 });
     }
     Ok(functions)
 }
@@ -188,7 +202,7 @@ fn within(
     functions: &[Function],
     helper: &impl Fn(u32) -> Option<u32>,
 ) -> Result<(), CheckError> {
-    let Function { start, end } = function;
+    let Function { start, end, .. } = function;
     for at in start as usize..end as usize {
         let wrong = |wrong: Wrong| Err(wrong.at(at));
         if ops[at].writes() == Some(Reg::FRAME) {

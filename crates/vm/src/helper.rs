@@ -242,7 +242,6 @@ pub struct Helpers<H: Host> {
     by_number: HashMap<u32, u32>,
     by_name: HashMap<String, u32>,
     /// Functions by which compiled code calls the helpers, in the table's order.
-    #[cfg(all(target_arch = "x86_64", unix))]
     pub(crate) shims: crate::jit::Shims,
 }
 
@@ -252,7 +251,6 @@ impl<H: Host> Default for Helpers<H> {
             table: Vec::new(),
             by_number: HashMap::new(),
             by_name: HashMap::new(),
-            #[cfg(all(target_arch = "x86_64", unix))]
             shims: crate::jit::Shims::default(),
         }
     }
@@ -301,7 +299,6 @@ impl<H: Host> Helpers<H> {
         self.by_number.insert(number, place);
         self.by_name.insert(name.to_owned(), place);
         let run = Box::new(Typed { function: helper, arguments: PhantomData });
-        #[cfg(all(target_arch = "x86_64", unix))]
         self.shims.push::<H, Typed<T, Arguments>>();
         self.table.push(Helper { number, name: name.to_owned(), cost, run });
         Ok(self)

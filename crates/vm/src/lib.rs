@@ -38,16 +38,37 @@
 //! ```
 //!
 //! Start reading at `program`; `op` and `decode` are the instructions, `check` is what a program must be,
-//! `interpret` what it means, `jit` the compiler, `elf` the loader, `sandbox` and `memory` its memory.
+//! `interpret` what it means, `jit` the compiler, `elf` the loader, `sandbox` and `memory` its memory, `cache` what was
+//! loaded before.
 
 #![deny(unsafe_code)]
 
+mod cache;
 mod check;
 mod decode;
 mod elf;
 mod helper;
 mod interpret;
-#[cfg(all(target_arch = "x86_64", unix))]
+#[cfg(any(
+    all(target_arch = "x86_64", target_pointer_width = "64", unix, not(target_os = "cygwin")),
+    all(
+        target_arch = "aarch64",
+        target_pointer_width = "64",
+        target_endian = "little",
+        target_os = "linux"
+    ),
+))]
+mod jit;
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_pointer_width = "64", unix, not(target_os = "cygwin")),
+    all(
+        target_arch = "aarch64",
+        target_pointer_width = "64",
+        target_endian = "little",
+        target_os = "linux"
+    ),
+)))]
+#[path = "jit/none.rs"]
 mod jit;
 mod memory;
 mod op;
@@ -55,6 +76,7 @@ mod program;
 mod sandbox;
 mod trap;
 
+pub use cache::Cache;
 pub use check::{CheckError, MAX_CALL_DEPTH, MAX_INSTRUCTIONS, Wrong};
 pub use elf::ElfError;
 pub use helper::{Argument, Caller, HelperFn, Helpers, Host, RegisterError};

@@ -9,7 +9,6 @@ use crate::check::{self, CheckError, Checked, check};
 use crate::elf::{self, ElfError, Function, Object};
 use crate::helper::{Helpers, Host};
 use crate::interpret;
-#[cfg(all(target_arch = "x86_64", unix))]
 use crate::jit;
 use crate::memory::{DATA_START, Memory, Region, STACK};
 use crate::sandbox::Sandbox;
@@ -68,8 +67,8 @@ pub enum LoadError {
 /// A function of a program that can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Index in the program's functions.
-    index: u32,
+    /// Place among the program's entries.
+    place: u32,
 }
 
 /// A program that was checked and compiled. Clones share it.
@@ -90,28 +89,12 @@ struct Inner<H: Host> {
     helpers: Arc<Helpers<H>>,
     /// Names of functions, in the order of their first instructions.
     names: Vec<Function>,
-    /// The same functions, from where to where.
-    functions: Vec<check::Function>,
+    /// The global ones among them, in the same order.
+    entries: Vec<check::Function>,
     /// Memory from [`DATA_START`] on at the beginning of an instance.
     image: Vec<u8>,
     memory: usize,
-    #[cfg(all(target_arch = "x86_64", unix))]
     compiled: Option<Arc<jit::Compiled<H>>>,
-}
-
-#[cfg(all(target_arch = "x86_64", unix))]
-fn compile<H: Host>(
-    checked: &Checked,
-    helpers: &Arc<Helpers<H>>,
-    config: &Config,
-) -> io::Result<Option<Arc<jit::Compiled<H>>>> {
-    match config.engine {
-        Engine::Auto => {
-            let compiled = jit::Compiled::new(checked, config.memory, Arc::clone(helpers))?;
-            Ok(Some(Arc::new(compiled)))
-        }
-        Engine::Interpreter => Ok(None),
-    }
 }
 
 impl<H: Host> Program<H> {
@@ -142,33 +125,56 @@ impl<H: Host> Program<H> {
             let function = name_at(&names, error.at as u32).map(str::to_owned);
             LoadError::Check { error, function }
         })?;
-        let functions = names.iter().map(|function| checked.function_at(function.start)).collect();
-        #[cfg(all(target_arch = "x86_64", unix))]
-        let compiled = compile(&checked, &helpers, config)?;
+        let global = names.iter().filter(|function| function.global);
+        let entries: Vec<_> = global.map(|function| checked.function_at(function.start)).collect();
+        let compiled = match config.engine {
+            Engine::Auto => {
+                jit::Compiled::new(&checked, &entries, config.memory, Arc::clone(&helpers))?
+            }
+            Engine::Interpreter => None,
+        };
         let inner = Inner {
             checked,
             helpers,
             names,
-            functions,
+            entries,
             image,
             memory: config.memory,
-            #[cfg(all(target_arch = "x86_64", unix))]
-            compiled,
+            compiled: compiled.map(Arc::new),
         };
         Ok(Program { inner: Arc::new(inner) })
     }
 
     /// The entry of this name.
     pub fn entry(&self, name: &str) -> Option<Entry> {
-        let names = &self.inner.names;
-        let found = names.iter().position(|function| function.global && function.name == name)?;
-        Some(Entry { index: found as u32 })
+        let place = self.entries().position(|entry| entry == name)?;
+        Some(Entry { place: place as u32 })
     }
 
     /// The names of the entries, in the order of their code.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         let global = self.inner.names.iter().filter(|function| function.global);
         global.map(|function| function.name.as_str())
+    }
+
+    /// Whether its calls run compiled code.
+    pub fn is_compiled(&self) -> bool {
+        self.inner.compiled.is_some()
+    }
+
+    /// Whether both are the same program, which was loaded once.
+    pub fn is_same(&self, other: &Program<H>) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Bytes that it takes, roughly.
+    pub(crate) fn size(&self) -> usize {
+        let Inner { checked, names, image, compiled, .. } = &*self.inner;
+        let named: usize = names.iter().map(|function| function.name.len()).sum();
+        let functions = (names.len() + checked.functions.len()) * size_of::<Function>();
+        let ops = size_of_val(checked.ops.as_slice());
+        let code = compiled.as_ref().map_or(0, |compiled| compiled.len());
+        size_of::<Inner<H>>() + ops + functions + named + image.len() + code
     }
 
     /// Instructions, LDDW counted twice.
@@ -186,16 +192,11 @@ impl<H: Host> Program<H> {
     pub fn instantiate(&self) -> io::Result<Instance<H>> {
         let mut sandbox = Sandbox::new(self.inner.memory)?;
         put_image(&self.inner, &mut sandbox);
-        Ok(Instance {
-            program: Arc::clone(&self.inner),
-            #[cfg(all(target_arch = "x86_64", unix))]
-            state: self
-                .inner
-                .compiled
-                .as_ref()
-                .map(|compiled| jit::StateFor::new(Arc::clone(compiled), &sandbox)),
-            sandbox,
-        })
+        let machine = match &self.inner.compiled {
+            Some(compiled) => Machine::Compiled(jit::Ready::new(Arc::clone(compiled), sandbox)),
+            None => Machine::Interpreted(sandbox),
+        };
+        Ok(Instance { program: Arc::clone(&self.inner), machine })
     }
 }
 
@@ -218,13 +219,18 @@ fn name_at(names: &[Function], at: u32) -> Option<&str> {
     names.get(after.checked_sub(1)?).map(|function| function.name.as_str())
 }
 
+/// What runs an instance, and its memory.
+#[derive(Debug)]
+enum Machine<H: Host> {
+    Compiled(jit::Ready<H>),
+    Interpreted(Sandbox),
+}
+
 /// A program with memory of its own.
 #[derive(Debug)]
 pub struct Instance<H: Host> {
     program: Arc<Inner<H>>,
-    sandbox: Sandbox,
-    #[cfg(all(target_arch = "x86_64", unix))]
-    state: Option<jit::StateFor<H>>,
+    machine: Machine<H>,
 }
 
 impl<H: Host> Instance<H> {
@@ -239,49 +245,42 @@ impl<H: Host> Instance<H> {
         budget: &mut u64,
         data: &mut H::Data<'_>,
     ) -> Result<u64, Box<Trap>> {
-        let program = &*self.program;
-        let Some(&function) = program.functions.get(entry.index as usize) else {
-            return Err(self.trap(0, TrapKind::NoEntry));
-        };
-        match budget.checked_sub(u64::from(function.end - function.start)) {
-            Some(left) => *budget = left,
-            None => {
-                *budget = 0;
-                return Err(self.trap(function.start as usize, TrapKind::Budget));
+        let [r1, r2, r3, r4, r5] = arguments;
+        let ended = match &mut self.machine {
+            Machine::Compiled(ready) => {
+                match ready.enter(entry.place, [r1, r2, r3, r4, r5], budget, data) {
+                    Ok(value) => return Ok(value),
+                    Err(ended) => ended,
+                }
             }
-        }
-        #[cfg(all(target_arch = "x86_64", unix))]
-        if let Some(state) = &mut self.state {
-            return state
-                .enter(&mut self.sandbox, function, arguments, budget, data)
-                .map_err(|ended| self.trap(ended.0, ended.1));
-        }
-        self.interpret(function, arguments, budget, data)
-    }
-
-    #[inline(never)]
-    fn interpret(
-        &mut self,
-        function: check::Function,
-        arguments: [u64; 5],
-        budget: &mut u64,
-        data: &mut H::Data<'_>,
-    ) -> Result<u64, Box<Trap>> {
-        let Inner { checked, helpers, .. } = &*self.program;
-        let memory = self.sandbox.bytes_mut();
-        interpret::run(checked, helpers, function.start, arguments, memory, budget, data)
-            .map_err(|ended| self.trap(ended.0, ended.1))
+            // The array is made here, and not where compiled code is entered.
+            Machine::Interpreted(sandbox) => {
+                let arguments = [r1, r2, r3, r4, r5];
+                match interpret_entry(&self.program, sandbox, entry, arguments, budget, data) {
+                    Ok(value) => return Ok(value),
+                    Err(ended) => ended,
+                }
+            }
+        };
+        Err(self.trap(*ended))
     }
 
     #[cold]
-    fn trap(&self, at: usize, kind: TrapKind) -> Box<Trap> {
+    fn trap(&self, (at, kind): (usize, TrapKind)) -> Box<Trap> {
         let function = name_at(&self.program.names, at as u32).map(str::to_owned);
         Box::new(Trap { kind, at, function })
     }
 
+    fn sandbox(&mut self) -> &mut Sandbox {
+        match &mut self.machine {
+            Machine::Compiled(ready) => ready.sandbox(),
+            Machine::Interpreted(sandbox) => sandbox,
+        }
+    }
+
     /// The instance's memory.
     pub fn memory(&mut self) -> Memory<'_> {
-        Memory::new(self.sandbox.bytes_mut())
+        Memory::new(self.sandbox().bytes_mut())
     }
 
     /// The program that it is an instance of.
@@ -291,7 +290,31 @@ impl<H: Host> Instance<H> {
 
     /// Memory as it was when the instance was made.
     pub fn reset(&mut self) {
-        self.sandbox.bytes_mut().fill(0);
-        put_image(&self.program, &mut self.sandbox);
+        let program = Arc::clone(&self.program);
+        let sandbox = self.sandbox();
+        sandbox.bytes_mut().fill(0);
+        put_image(&program, sandbox);
     }
+}
+
+#[inline(never)]
+fn interpret_entry<H: Host>(
+    program: &Inner<H>,
+    sandbox: &mut Sandbox,
+    entry: Entry,
+    arguments: [u64; 5],
+    budget: &mut u64,
+    data: &mut H::Data<'_>,
+) -> interpret::End {
+    let Some(function) = program.entries.get(entry.place as usize) else {
+        return Err(Box::new((0, TrapKind::NoEntry)));
+    };
+    let Some(left) = budget.checked_sub(u64::from(function.end - function.start)) else {
+        *budget = 0;
+        return Err(Box::new((function.start as usize, TrapKind::Budget)));
+    };
+    *budget = left;
+    let memory = sandbox.bytes_mut();
+    let Inner { checked, helpers, .. } = program;
+    interpret::run(checked, helpers, function.start, arguments, memory, budget, data)
 }

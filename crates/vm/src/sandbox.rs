@@ -70,7 +70,10 @@ impl Sandbox {
     }
 
     /// Bytes that programs address.
-    #[cfg(all(target_arch = "x86_64", unix))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        allow(dead_code, reason = "for compiled code")
+    )]
     pub(crate) fn size(&self) -> usize {
         self.size
     }

@@ -104,6 +104,14 @@ fn an_entry_of_another_program_is_refused_or_harmless() {
     }
 }
 
+/// What the tests compare is two engines, and not the interpreter with itself.
+#[test]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn there_is_a_compiler_for_this_machine() {
+    let compiled = ENGINES.map(|engine| instance("exit", engine).program().is_compiled());
+    assert_eq!(compiled, [false, true]);
+}
+
 #[test]
 fn callee_saved_registers_come_back() {
     for engine in ENGINES {

@@ -1,7 +1,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use equic_vm::{Caller, Config, Entry, Helpers, Instance, Program, Region};
+use equic_vm::{Cache, Caller, Config, Entry, Helpers, Instance, Program, Region};
 
 use super::{Engine, Subject, context};
 use crate::{Object, measure};
@@ -64,6 +64,18 @@ impl Engine for Ours {
             }
         });
         assert!(programs.iter().all(Result::is_ok), "it loads");
+        Some(took / TIMES as f64)
+    }
+
+    fn cached(&mut self, object: &Object) -> Option<f64> {
+        const TIMES: usize = 10;
+        let cache = Cache::new(helpers(), self.config.clone(), 1 << 20);
+        let first = cache.load(&object.elf).expect("it loads");
+        let took = measure::time(|| {
+            for _ in 0..TIMES {
+                assert!(cache.load(black_box(&object.elf)).expect("it loads").is_same(&first));
+            }
+        });
         Some(took / TIMES as f64)
     }
 }

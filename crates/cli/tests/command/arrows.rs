@@ -23,6 +23,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench", &["equic-net", "equic-lab", "equic-report"]),
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
+    ("libequic_vm", &["equic-vm"]),
+    ("equic-plugin", &["equic-transport", "equic-vm"]),
+    ("equic-sim", &["equic-wire", "equic-transport", "equic-net"]),
     (
         "equic-cli",
         &[

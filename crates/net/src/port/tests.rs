@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BlackHole, Stall};
+use crate::{BlackHole, GilbertElliott, Loss, Stall};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -94,6 +94,25 @@ fn the_list_is_dropped() {
     let lost: Vec<bool> =
         verdicts(&link, 1, 5).iter().map(|verdict| verdict.fate == Fate::Dropped).collect();
     assert_eq!(lost, [false, true, false, true, false]);
+}
+
+#[test]
+fn bursts_and_bit_errors_lose_packets_and_change_nothing_else() {
+    let plain = Link { duplicate: Chance::percent(30.0), jitter: 9 * MS, ..Link::default() };
+    let model = GilbertElliott { to_bad: 0.05, to_good: 0.2, loss_bad: 1.0, loss_good: 0.0 };
+    for (loss, share) in [
+        (Loss::GilbertElliott(model), model.mean_loss()),
+        // 1,250 bytes with those of headers: 10,000 bits.
+        (Loss::BitErrors(1e-5), 1.0 - f64::exp(-0.1)),
+    ] {
+        let lossy = Link { loss, overhead: 50, ..plain.clone() };
+        let (without, with) = (verdicts(&plain, 3, 20_000), verdicts(&lossy, 3, 20_000));
+        let lost = count(&with, Fate::Dropped) as f64 / 20_000.0;
+        assert!((lost - share).abs() < 0.02, "{loss:?}: {lost}, not {share}");
+        for (without, with) in without.iter().zip(&with) {
+            assert!(with.fate == Fate::Dropped || with == without);
+        }
+    }
 }
 
 #[test]

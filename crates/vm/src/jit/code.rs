@@ -6,44 +6,65 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::x64;
+use super::Machine;
+use super::compile::{Helper, compile};
+use super::enter::Glue;
 use crate::check::{Checked, Function};
 use crate::helper::{Helpers, Host};
+
+/// How a function of the program is entered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) glue: Glue,
+    /// What entering takes from the budget: the function's length.
+    pub(super) cost: u32,
+    /// Its first instruction.
+    pub(super) at: u32,
+}
 
 /// A program's code, and where in it things are.
 #[derive(Debug)]
 pub(crate) struct Compiled<H: Host> {
-    code: Code,
-    /// Those whose places in the table are in the code.
+    pub(super) entries: Arc<[Entry]>,
+    /// Those whose places in the table, costs and shims are in the code.
     helpers: Arc<Helpers<H>>,
-    glue: usize,
-    /// Offset of each instruction's code, in the program's order.
-    offsets: Vec<u32>,
     /// Bytes of the sandbox that the code is for.
     pub(super) memory: usize,
+    /// The entries point into it.
+    code: Code,
 }
 
 impl<H: Host> Compiled<H> {
-    /// Compiles a program for a sandbox of `memory` bytes.
+    /// Compiles a program, whose `entries` are the functions that are called from outside, for a sandbox of
+    /// `memory` bytes. Nothing where there is no compiler for the machine.
     pub(crate) fn new(
         checked: &Checked,
+        entries: &[Function],
         memory: usize,
         helpers: Arc<Helpers<H>>,
-    ) -> io::Result<Compiled<H>> {
-        let output = x64::compile(checked, memory, |place| helpers.get(place).cost);
+    ) -> io::Result<Option<Compiled<H>>> {
+        let output = compile::<Machine>(checked, entries, memory, |place| Helper {
+            cost: helpers.get(place).cost,
+            shim: helpers.shims.address(place),
+        });
         let code = Code::new(&output.bytes)?;
-        Ok(Compiled { code, helpers, glue: output.glue, offsets: output.offsets, memory })
+        let entry = |(function, offset): (&Function, usize)| Entry {
+            // SAFETY: at this offset `compile` wrote a function of this type. Whoever calls it sees to the rest.
+            glue: unsafe { std::mem::transmute::<*const u8, Glue>(code.at(offset)) },
+            cost: function.end - function.start,
+            at: function.start,
+        };
+        let entries = entries.iter().zip(output.entries).map(entry).collect();
+        Ok(Some(Compiled { entries, helpers, memory, code }))
     }
 
     pub(super) fn helpers(&self) -> &Helpers<H> {
         &self.helpers
     }
 
-    /// The addresses of the glue and of a function of the program.
-    #[inline]
-    pub(super) fn addresses(&self, function: Function) -> (*const u8, *const u8) {
-        let offset = self.offsets[function.start as usize] as usize;
-        (self.code.at(self.glue), self.code.at(offset))
+    /// Bytes of code.
+    pub(crate) fn len(&self) -> usize {
+        self.code.len
     }
 }
 
@@ -81,6 +102,8 @@ impl Code {
         let code = Code { mapping, len };
         // SAFETY: the new mapping has `len` bytes, writable, and is not `bytes`.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), mapping.as_ptr(), len) };
+        #[cfg(target_arch = "aarch64")]
+        code.publish();
         // SAFETY: the mapping is this value's own; nothing but `mapping` refers to it.
         let changed = unsafe {
             libc::mprotect(mapping.as_ptr().cast(), len, libc::PROT_READ | libc::PROT_EXEC)
@@ -89,8 +112,34 @@ impl Code {
         if changed == 0 { Ok(code) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Has instructions fetched from what was written: AArch64 keeps its two caches apart.
+    #[cfg(target_arch = "aarch64")]
+    fn publish(&self) {
+        use std::arch::asm;
+
+        let from = self.mapping.as_ptr() as usize;
+        let to = from + self.len;
+        let sizes: u64;
+        // SAFETY: it reads a register that Linux lets everybody read.
+        unsafe { asm!("mrs {}, ctr_el0", out(reg) sizes, options(nomem, nostack)) };
+        // Each field is the size of a line: the logarithm of words of four bytes.
+        let line = |field: u64| 4_usize << (field & 0xf);
+        let (data, instructions) = (line(sizes >> 16), line(sizes));
+        for at in (from & !(data - 1)..to).step_by(data) {
+            // SAFETY: cleaning a line of the mapping writes to memory what was written to it anyway.
+            unsafe { asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
+        }
+        // SAFETY: a barrier.
+        unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
+        for at in (from & !(instructions - 1)..to).step_by(instructions) {
+            // SAFETY: a line that is not in the cache is fetched again.
+            unsafe { asm!("ic ivau, {}", in(reg) at, options(nostack, preserves_flags)) };
+        }
+        // SAFETY: barriers.
+        unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+
     /// The address of the code at `offset`, which is within it.
-    #[inline]
     fn at(&self, offset: usize) -> *const u8 {
         assert!(offset < self.len, "an offset within the code");
         self.mapping.as_ptr().wrapping_add(offset)

@@ -5,11 +5,10 @@
 use std::any::Any;
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::{null, null_mut};
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use super::code::Compiled;
-use crate::check::Function;
+use super::code::{Compiled, Entry};
 use crate::helper::{Caller, Helpers, Host, Run};
 use crate::interpret::End;
 use crate::memory::Memory;
@@ -23,12 +22,8 @@ use crate::trap::{HelperError, TrapKind};
 pub(super) struct State {
     base: *mut u8,
     budget: u64,
-    /// The code of the function that is called.
-    function: *const u8,
     /// Native stack pointer at the moment the program was entered.
     stack: *mut u8,
-    /// Table of the program's helpers.
-    shims: *const Shim,
     /// Number of the helper called and the place of the call: `State::call`.
     call: u32,
     trap: u32,
@@ -44,7 +39,7 @@ pub(super) struct State {
     panicked: Option<Box<dyn Any + Send>>,
 }
 
-// SAFETY: `base`, `shims` and `helpers` point to what may go to other threads and `StateFor` keeps alive; the
+// SAFETY: `base` and `helpers` point to what may go to other threads and `Ready` keeps alive; the
 // other pointers are set for each call, and mean nothing after it.
 unsafe impl Send for State {}
 // SAFETY: a shared reference gives access to nothing.
@@ -53,9 +48,7 @@ unsafe impl Sync for State {}
 impl State {
     pub(super) const BASE: i8 = offset_of!(State, base) as i8;
     pub(super) const BUDGET: i8 = offset_of!(State, budget) as i8;
-    pub(super) const FUNCTION: i8 = offset_of!(State, function) as i8;
     pub(super) const STACK: i8 = offset_of!(State, stack) as i8;
-    pub(super) const SHIMS: i8 = offset_of!(State, shims) as i8;
     pub(super) const CALL: i8 = offset_of!(State, call) as i8;
     pub(super) const TRAP: i8 = offset_of!(State, trap) as i8;
     pub(super) const TRAP_AT: i8 = offset_of!(State, trap_at) as i8;
@@ -71,9 +64,7 @@ impl State {
         State {
             base: sandbox.base().as_ptr(),
             budget: 0,
-            function: null(),
             stack: null_mut(),
-            shims: helpers.shims.table.as_ptr(),
             call: 0,
             trap: 0,
             trap_at: 0,
@@ -86,48 +77,67 @@ impl State {
     }
 }
 
-/// The state of a program in its sandbox.
+/// A compiled program and its sandbox.
 #[derive(Debug)]
-pub(crate) struct StateFor<H: Host> {
+pub(crate) struct Ready<H: Host> {
     state: Box<State>,
+    sandbox: Sandbox,
+    /// Those of `compiled`, which keeps their code.
+    entries: Arc<[Entry]>,
     /// Keeps the code and the helpers.
     compiled: Arc<Compiled<H>>,
 }
 
-impl<H: Host> StateFor<H> {
-    pub(crate) fn new(compiled: Arc<Compiled<H>>, sandbox: &Sandbox) -> StateFor<H> {
+impl<H: Host> Ready<H> {
+    pub(crate) fn new(compiled: Arc<Compiled<H>>, sandbox: Sandbox) -> Ready<H> {
         assert!(compiled.memory == sandbox.size(), "code for a sandbox of this size");
-        let state = Box::new(State::new(sandbox, compiled.helpers()));
-        StateFor { state, compiled }
+        let state = Box::new(State::new(&sandbox, compiled.helpers()));
+        let entries = Arc::clone(&compiled.entries);
+        Ready { state, sandbox, entries, compiled }
     }
 
-    /// Calls a function of the program, whose own cost is paid, and writes what is left of the budget back.
+    pub(crate) fn sandbox(&mut self) -> &mut Sandbox {
+        &mut self.sandbox
+    }
+
+    /// Calls an entry by its place. What it costs is taken from the budget first.
     #[inline]
     pub(crate) fn enter(
         &mut self,
-        sandbox: &mut Sandbox,
-        function: Function,
+        entry: u32,
         arguments: [u64; 5],
         budget: &mut u64,
         data: &mut H::Data<'_>,
     ) -> End {
-        let state = &mut *self.state;
-        assert!(state.base == sandbox.base().as_ptr(), "the sandbox that the state was made for");
-        let (glue, function) = self.compiled.addresses(function);
-        state.budget = *budget;
-        state.function = function;
-        state.data = std::ptr::from_mut(data).cast();
-        let state: *mut State = state;
-        // SAFETY: `glue` is the address of a function of this type that `compile` wrote, in memory that is
-        // executable and stays so while `self.compiled` is there.
-        let run: Glue = unsafe { std::mem::transmute(glue) };
+        let Some(entry) = self.entries.get(entry as usize) else { return Err(no_entry()) };
+        let Some(left) = budget.checked_sub(u64::from(entry.cost)) else {
+            *budget = 0;
+            return Err(too_dear(entry.at));
+        };
+        self.state.budget = left;
+        self.state.data = std::ptr::from_mut(data).cast();
         let [r1, r2, r3, r4, r5] = arguments;
-        let value = run(r1, r2, r3, r4, r5, state);
-        // SAFETY: compiled code has returned, so nothing else uses the state that was borrowed for this call.
-        let state = unsafe { &mut *state };
-        *budget = state.budget;
-        if state.trap == 0 { Ok(value) } else { Err(trapped(state, self.compiled.helpers())) }
+        // SAFETY: `compile` wrote this function, for a sandbox of this size, and `self.compiled` keeps it mapped.
+        // The state has the base of `self.sandbox`, which is borrowed uniquely, the helpers that the code was
+        // compiled with, and `data`, of the type that they expect.
+        let end = unsafe { (entry.glue)(r1, r2, r3, r4, r5, &mut *self.state) };
+        *budget = end.budget;
+        if self.state.trap == 0 {
+            Ok(end.value)
+        } else {
+            Err(trapped(&mut self.state, self.compiled.helpers()))
+        }
     }
+}
+
+#[cold]
+fn no_entry() -> Box<(usize, TrapKind)> {
+    Box::new((0, TrapKind::NoEntry))
+}
+
+#[cold]
+fn too_dear(at: u32) -> Box<(usize, TrapKind)> {
+    Box::new((at as usize, TrapKind::Budget))
 }
 
 #[cold]
@@ -143,17 +153,25 @@ fn trapped<H: Host>(state: &mut State, helpers: &Helpers<H>) -> Box<(usize, Trap
     })
 }
 
-/// Result of a helper, in rax and rdx: `r0`, and whether the call of the program ends here.
+/// Result of a helper, in two registers: `r0`, and whether the call of the program ends here.
 #[repr(C)]
 struct Returned {
     value: u64,
     ends: u64,
 }
 
-/// The beginning of compiled code: the arguments are where the program wants them.
-type Glue = extern "sysv64" fn(u64, u64, u64, u64, u64, *mut State) -> u64;
+/// How a call of the program ended, in the same registers: `r0`, and what is left of the budget.
+#[repr(C)]
+pub(super) struct Ended {
+    value: u64,
+    budget: u64,
+}
+
+/// The beginning of compiled code: the arguments are where the program wants them. On the machines that there is a
+/// compiler for, C's calling convention is the System V ABI or AAPCS64.
+pub(super) type Glue = unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut State) -> Ended;
 /// Function by which compiled code calls a helper: of the same calling convention.
-type Shim = extern "sysv64" fn(u64, u64, u64, u64, u64, *mut State) -> Returned;
+type Shim = extern "C" fn(u64, u64, u64, u64, u64, *mut State) -> Returned;
 
 /// A shim for each helper of a table, in its order.
 #[derive(Debug, Default)]
@@ -166,10 +184,15 @@ impl Shims {
     pub(crate) fn push<H: Host, R: Run<H>>(&mut self) {
         self.table.push(shim::<H, R>);
     }
+
+    /// Where the one of the helper in this place is.
+    pub(super) fn address(&self, place: u32) -> usize {
+        self.table[place as usize] as usize
+    }
 }
 
 /// Called by compiled code for a helper of type `R`.
-extern "sysv64" fn shim<H: Host, R: Run<H>>(
+extern "C" fn shim<H: Host, R: Run<H>>(
     r1: u64,
     r2: u64,
     r3: u64,
@@ -180,16 +203,21 @@ extern "sysv64" fn shim<H: Host, R: Run<H>>(
     // SAFETY: compiled code passes the state that `enter` gave it. `enter` does not touch it before compiled
     // code has returned, and compiled code not before this function has.
     let state = unsafe { &mut *state };
-    // SAFETY: `StateFor::<H>::new` set it from the `Helpers<H>` that it keeps, and nobody changes.
+    // SAFETY: `Ready::<H>::new` set it from the `Helpers<H>` that it keeps, and nobody changes.
     let helpers = unsafe { &*state.helpers.cast::<Helpers<H>>() };
     // SAFETY: `enter` of the same `H` set it from a unique reference to `H::Data<'_>`, borrowed until it returns. The
     // lifetime is lost on the way; helpers are generic over it, so none can tell, or keep anything by it.
     let data = unsafe { &mut *state.data.cast::<H::Data<'_>>() };
     // SAFETY: the sandbox's bytes and slack; `enter` has the sandbox borrowed uniquely, and compiled code waits.
     let bytes = unsafe { std::slice::from_raw_parts_mut(state.base, state.len) };
-    let run = std::ptr::from_ref(&*helpers.get(state.call & 0xffff).run).cast::<R>();
+    // Most helpers have nothing but their type, and need not be looked for.
+    let run = match size_of::<R>() {
+        0 => NonNull::<R>::dangling().as_ptr().cast_const(),
+        _ => std::ptr::from_ref(&*helpers.get(state.call & 0xffff).run).cast::<R>(),
+    };
     // SAFETY: compiled code called the shim in the helper's place of the table, and `Helpers::add` puts a helper
-    // and its shim, which knows its type, into the same place of both.
+    // and its shim, which knows its type, into the same place of both. A value without bytes is at any address that is
+    // aligned.
     let run = unsafe { &*run };
     let mut caller = Caller { data, memory: Memory::new(bytes), budget: &mut state.budget };
     let arguments = [r1, r2, r3, r4, r5];

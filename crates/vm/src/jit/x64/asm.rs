@@ -1,5 +1,7 @@
 //! Bytes of x86-64 instructions.
 
+use crate::jit::compile::Patch;
+
 /// A general register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gpr(pub(super) u8);
@@ -21,19 +23,19 @@ pub(super) const R13: Gpr = Gpr(13);
 pub(super) const R14: Gpr = Gpr(14);
 pub(super) const R15: Gpr = Gpr(15);
 
-/// Register that holds the rest of the budget.
-pub(super) const BUDGET: Gpr = R9;
-/// Pointer to `State`.
-pub(super) const STATE: Gpr = R10;
+/// Base of the sandbox.
+pub(super) const BASE: Gpr = R9;
+/// What is left of the budget.
+pub(super) const BUDGET: Gpr = R10;
 /// Free between operations.
 pub(super) const SCRATCH: Gpr = R11;
-/// Base of the sandbox.
-pub(super) const BASE: Gpr = R12;
+/// Pointer to `State`.
+pub(super) const STATE: Gpr = R12;
 
 /// Condition codes of Jcc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Cc {
+pub(in crate::jit) enum Cc {
     Below = 2,
     AboveEqual = 3,
     Equal = 4,
@@ -128,6 +130,13 @@ impl Asm {
         self.bytes
     }
 
+    /// Fills up to a multiple of 16 bytes with INT3.
+    pub(super) fn align(&mut self) {
+        while !self.end.is_multiple_of(16) {
+            self.put(&[0xcc]);
+        }
+    }
+
     pub(super) fn here(&self) -> usize {
         self.end
     }
@@ -189,7 +198,8 @@ impl Asm {
                     self.imm32(offset);
                 }
             },
-            Mem::State(offset) => self.put(&[0x40 | reg | base & 7, offset as u8]),
+            // With r12 as the base there is always a second byte.
+            Mem::State(offset) => self.put(&[0x44 | reg, 0x24, offset as u8]),
         }
     }
 
@@ -387,36 +397,38 @@ impl Asm {
         self.put(&[0xc3]);
     }
 
+    /// The address of the code at `target`.
+    pub(super) fn lea_code(&mut self, dst: Gpr, target: usize) {
+        debug_assert!(dst.0 < 8);
+        self.put(&[0x48, 0x8d, 0x05 | dst.0 << 3]);
+        let _ = self.distance(target);
+    }
+
     /// Calls the address in a register.
     pub(super) fn call_register(&mut self, register: Gpr) {
         self.rr(false, 0xff, 2, register);
     }
 
-    /// Calls the address in the table that `table` points to, at the place in `index`.
-    pub(super) fn call_table(&mut self, table: Gpr, index: Gpr) {
-        debug_assert!(table.0 < 8 && table.0 & 7 != 5 && index.0 >= 8);
-        self.put(&[0x42, 0xff, 0x14, 0xc0 | (index.0 & 7) << 3 | table.0]);
-    }
-
     /// The distance of a jump or call to `target` that is written next.
-    fn distance(&mut self, target: usize) {
+    fn distance(&mut self, target: usize) -> Patch {
         let distance = target as i64 - (self.here() as i64 + 4);
         self.imm32(distance as i32);
+        Patch(self.here())
     }
 
-    pub(super) fn jmp(&mut self, target: usize) {
+    pub(super) fn jmp(&mut self, target: usize) -> Patch {
         self.put(&[0xe9]);
-        self.distance(target);
+        self.distance(target)
     }
 
-    pub(super) fn jcc(&mut self, cc: Cc, target: usize) {
+    pub(super) fn jcc(&mut self, cc: Cc, target: usize) -> Patch {
         self.put(&[0x0f, 0x80 | cc as u8]);
-        self.distance(target);
+        self.distance(target)
     }
 
-    pub(super) fn call(&mut self, target: usize) {
+    pub(super) fn call(&mut self, target: usize) -> Patch {
         self.put(&[0xe8]);
-        self.distance(target);
+        self.distance(target)
     }
 
     /// A jump to a place that `land` decides, at most 127 bytes ahead.
@@ -436,8 +448,8 @@ impl Asm {
         self.bytes[short.0 - 1] = distance as u8;
     }
 
-    /// Writes the distance of the jump whose last byte is before `end`.
-    pub(super) fn patch(&mut self, end: usize, target: usize) {
+    /// Writes the distance of a jump or call again.
+    pub(super) fn patch(&mut self, Patch(end): Patch, target: usize) {
         let distance = (target as i64 - end as i64) as i32;
         self.bytes[end - 4..end].copy_from_slice(&distance.to_le_bytes());
     }

@@ -1,0 +1,36 @@
+//! Laws of traces, by chance: texts that are nearly one, and generated ones that are. The fuzz target
+//! `trace` holds them, too.
+
+#[path = "support/laws.rs"]
+mod laws;
+
+use equic_net::{Trace, TraceError};
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_trace_or_an_error(text in proptest::collection::vec(
+        prop_oneof![4 => Just(b'\n'), 12 => b'0'..=b'9', 1 => any::<u8>()], 0..200)
+    ) {
+        laws::trace(&text);
+    }
+
+    /// What a recording looks like: bursts, silence, a rate that changes.
+    #[test]
+    fn generated_traces_are_read_and_one_wrong_line_is_found(
+        gaps in proptest::collection::vec(prop_oneof![6 => 0..3u64, 1 => 0..500u64], 1..500),
+        wrong in any::<proptest::sample::Index>(),
+    ) {
+        let mut moment = 0;
+        let mut lines: Vec<String> =
+            gaps.iter().map(|gap| { moment += gap; moment.to_string() }).collect();
+        lines.push((moment + 1).to_string());
+        let text = lines.join("\n") + "\n";
+        prop_assert!(Trace::parse(text.as_bytes()).is_ok());
+        laws::trace(text.as_bytes());
+        let line = wrong.index(lines.len());
+        lines[line].push('x');
+        let error = Err(TraceError::NotANumber { line: line + 1 });
+        prop_assert_eq!(Trace::parse(lines.join("\n").as_bytes()), error);
+    }
+}

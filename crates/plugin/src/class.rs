@@ -1,0 +1,292 @@
+//! Classes of what plugins may do, and which operation and field belongs to which: one table.
+
+use std::fmt;
+
+use equic_transport::operation::{Carries, Field, Operation};
+use serde::Deserialize;
+
+use crate::manifest::Anchor;
+
+/// What a plugin may do. A manifest declares classes, a policy grants them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// See numbers: times, counts, sizes.
+    Observe,
+    /// Set acknowledgements, probe timeouts, pacing and the window, within what the transport would do itself:
+    /// never more on the network than without it.
+    Tune,
+    /// Send and receive frames of types of its own, in 1-RTT packets.
+    Frames,
+    /// Put more on the network than the transport would: raise the window or the pace, declare packets lost or not.
+    Raise,
+    /// Choose paths, streams, and what is sent again.
+    Choose,
+    /// See or change payload, and frames of the transport's own.
+    Payload,
+    /// Close the connection; have to do with keys, tokens, connection IDs, versions, or with what is valid at all.
+    Never,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: &[Class] = &[
+        Class::Observe,
+        Class::Tune,
+        Class::Frames,
+        Class::Raise,
+        Class::Choose,
+        Class::Payload,
+        Class::Never,
+    ];
+
+    /// What it takes for a plugin to get it, besides being granted it by the policy.
+    pub const fn requires(self) -> Requires {
+        match self {
+            Class::Observe | Class::Tune | Class::Frames => Requires::Nothing,
+            Class::Raise | Class::Choose => Requires::Signature,
+            Class::Payload => Requires::OwnPlugin,
+            Class::Never => Requires::Impossible,
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Class::Observe => "observe",
+            Class::Tune => "tune",
+            Class::Frames => "frames",
+            Class::Raise => "raise",
+            Class::Choose => "choose",
+            Class::Payload => "payload",
+            Class::Never => "never",
+        })
+    }
+}
+
+/// Who brings a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The owner of this endpoint.
+    Own,
+    /// The peer, over the connection.
+    Peer,
+}
+
+/// What it takes for a plugin of a peer's to get a class. What is impossible is so for the owner's plugins, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requires {
+    /// That the policy grants it.
+    Nothing,
+    /// That an author whom the policy names has signed it.
+    Signature,
+    /// That it is not a peer's.
+    OwnPlugin,
+    /// No plugin gets it.
+    Impossible,
+}
+
+/// What an operation is when a plugin runs in its default's place. What is not in here is nobody's.
+const REPLACING: &[(Operation, Class)] = &{
+    use Class::{Choose, Frames, Never, Payload, Raise, Tune};
+    use Operation as O;
+    [
+        (O::HandleDatagram, Payload),
+        (O::RestorePacketNumber, Never),
+        (O::IsDuplicate, Never),
+        (O::AfterPacketRead, Payload),
+        (O::ParseFrames, Payload),
+        (O::ParseFrame, Frames),
+        (O::CheckFrame, Never),
+        (O::ProcessFrame, Frames),
+        (O::AfterParseFrames, Tune),
+        (O::RecordPacket, Tune),
+        (O::IsStatelessReset, Never),
+        (O::ProcessAck, Raise),
+        (O::AckDelay, Raise),
+        (O::UpdateRtt, Raise),
+        (O::ValidateEcn, Raise),
+        (O::PacketAcked, Raise),
+        (O::FrameAcked, Frames),
+        (O::AckIsDue, Tune),
+        (O::AckDeadline, Tune),
+        (O::SelectACKPath, Choose),
+        (O::AckRangeCount, Tune),
+        (O::EncodeAckDelay, Tune),
+        (O::AckPolicy, Tune),
+        (O::LossThresholds, Raise),
+        (O::DetectLost, Raise),
+        (O::PacketLost, Raise),
+        (O::SelectRetransmission, Choose),
+        (O::FrameLost, Frames),
+        (O::ProbeTimeout, Tune),
+        (O::PtoBackoff, Tune),
+        (O::SetTimer, Tune),
+        (O::OnTimer, Tune),
+        (O::ProbeCount, Tune),
+        (O::PersistentCongestion, Raise),
+        (O::SpuriousLoss, Raise),
+        (O::CongestionWindow, Tune),
+        (O::CongestionSent, Raise),
+        (O::CongestionAcked, Raise),
+        (O::CongestionEvent, Raise),
+        (O::PacingRate, Tune),
+        (O::PaceUntil, Tune),
+        (O::AppLimited, Tune),
+        (O::SelectPath, Choose),
+        (O::HasContent, Choose),
+        (O::DatagramSize, Tune),
+        (O::NextPacketNumber, Never),
+        (O::SpinBit, Tune),
+        (O::GenerateHeader, Payload),
+        (O::GenerateFrames, Payload),
+        (O::WriteFrame, Frames),
+        (O::PadPacket, Raise),
+        (O::SendPacket, Raise),
+        (O::SendDatagram, Payload),
+        (O::MarkEcn, Tune),
+        (O::ScheduleStream, Choose),
+        (O::WindowUpdate, Raise),
+        (O::OpenStream, Choose),
+        (O::ConnectionIdCount, Never),
+        (O::RetireConnectionId, Never),
+        (O::ProbeMtu, Tune),
+        (O::MtuProbeDone, Tune),
+        (O::AnswerChallenge, Never),
+        (O::FollowPeer, Choose),
+        (O::ChallengePath, Choose),
+        (O::PathValidated, Choose),
+        (O::InitOpaqueData, Tune),
+        (O::ReadParameters, Never),
+        (O::KeysReady, Never),
+        (O::DiscardKeys, Never),
+        (O::UpdateKeys, Never),
+        (O::HandshakeComplete, Never),
+        (O::HandshakeConfirmed, Never),
+        (O::IdleTimeout, Never),
+        (O::CloseConnection, Never),
+        (O::PeerClosed, Never),
+        (O::FollowRetry, Never),
+        (O::FollowVersions, Never),
+        (O::ChooseVersion, Never),
+        (O::NewToken, Never),
+        (O::EarlyDataAnswered, Never),
+        (O::KeepPacket, Never),
+        (O::AcceptDatagram, Payload),
+        (O::RequestAckFrequency, Tune),
+        (O::ObeyAckFrequency, Tune),
+        (O::KeepAlive, Never),
+    ]
+};
+
+/// Operations whose bytes are secrets, or are what an observer of the connection would need: not even to look at.
+const NOT_TO_BE_SEEN: &[Operation] = &[
+    Operation::IsStatelessReset,
+    Operation::ReadParameters,
+    Operation::FollowRetry,
+    Operation::FollowVersions,
+    Operation::NewToken,
+];
+
+/// The class of an operation at an anchor. `own_frame`: it is anchored at a frame type that is the plugin's own.
+pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class {
+    let carries = operation.describe().carries;
+    // Of one that carries frames, those of the transport's own are payload.
+    let of_frames = |class: Class| match class {
+        Class::Frames if !own_frame => Class::Payload,
+        class => class,
+    };
+    match anchor {
+        Anchor::Replace => {
+            let found = REPLACING.iter().find(|(one, _)| *one == operation);
+            of_frames(found.map_or(Class::Never, |(_, class)| *class))
+        }
+        Anchor::Before | Anchor::After => match carries {
+            _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
+            Carries::Words => Class::Observe,
+            Carries::Frame => of_frames(Class::Frames),
+            Carries::Bytes | Carries::Buffer => Class::Payload,
+        },
+    }
+}
+
+/// The class of setting a field; to read one is [`Class::Observe`]. Nothing for a field that cannot be set.
+pub fn class_of_setting(field: Field) -> Option<Class> {
+    match field {
+        // Timers and pace follow from it.
+        Field::SmoothedRtt | Field::RttVariation => Some(Class::Raise),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_in_the_table_once() {
+        for operation in Operation::ALL {
+            let times = REPLACING.iter().filter(|(one, _)| one == operation).count();
+            assert_eq!(times, 1, "{operation}: say in REPLACING what a plugin needs for it");
+        }
+    }
+
+    #[test]
+    fn to_look_on_is_not_to_change() {
+        for operation in Operation::ALL {
+            for anchor in [Anchor::Before, Anchor::After] {
+                let class = class_of(*operation, anchor, false);
+                let looks = matches!(class, Class::Observe | Class::Payload | Class::Never);
+                assert!(looks, "{operation} {anchor:?}: {class}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_not_numbers() {
+        for operation in Operation::ALL {
+            let numbers = operation.describe().carries == Carries::Words;
+            let class = class_of(*operation, Anchor::After, false);
+            assert_eq!(class == Class::Observe, numbers, "{operation}");
+        }
+    }
+
+    #[test]
+    fn frames_of_the_transport_are_payload() {
+        for operation in Operation::ALL {
+            if operation.describe().carries == Carries::Frame {
+                let of = |own| class_of(*operation, Anchor::Replace, own);
+                assert!(matches!(of(false), Class::Payload | Class::Never), "{operation}");
+                assert!(matches!(of(true), Class::Frames | Class::Never), "{operation}");
+            }
+        }
+    }
+
+    /// By name, so that a change of the table is one of this list.
+    #[test]
+    fn what_is_nobodys() {
+        let never = [
+            "CheckFrame",
+            "CloseConnection",
+            "IdleTimeout",
+            "UpdateKeys",
+            "DiscardKeys",
+            "NewToken",
+            "FollowRetry",
+            "ConnectionIdCount",
+            "RetireConnectionId",
+            "ReadParameters",
+            "ChooseVersion",
+            "NextPacketNumber",
+            "IsDuplicate",
+            "AnswerChallenge",
+            "KeepAlive",
+        ];
+        for name in never {
+            let found = Operation::ALL.iter().find(|operation| operation.describe().name == name);
+            let operation = *found.unwrap_or_else(|| panic!("{name} is no operation"));
+            assert_eq!(class_of(operation, Anchor::Replace, true), Class::Never, "{name}");
+        }
+    }
+}

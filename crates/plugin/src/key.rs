@@ -1,0 +1,118 @@
+//! Ed25519 keys of authors (RFC 8032), as text `ed25519:` and 64 hexadecimal digits.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use thiserror::Error;
+
+/// Bytes of a key, public or private.
+pub(crate) const KEY: usize = 32;
+/// Bytes of a signature.
+pub(crate) const SIGNATURE: usize = 64;
+
+/// What is signed begins with this, so that no signature made for something else counts.
+const CONTEXT: &[u8] = b"equic plugin manifest 1\0";
+
+/// Why a text or bytes are no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// Not of this form.
+    #[error("a key is written `ed25519:` and 64 hexadecimal digits")]
+    Text,
+    /// Not a private key.
+    #[error("a private key is 32 bytes")]
+    Seed,
+}
+
+/// An author's public key: who has the other half of it is that author.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey([u8; KEY]);
+
+impl PublicKey {
+    pub(crate) fn from_bytes(bytes: [u8; KEY]) -> PublicKey {
+        PublicKey(bytes)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8; KEY] {
+        &self.0
+    }
+
+    /// Whether this key signed the manifest.
+    pub(crate) fn signed(&self, manifest: &[u8], signature: &[u8; SIGNATURE]) -> bool {
+        let message = [CONTEXT, manifest].concat();
+        UnparsedPublicKey::new(&ED25519, &self.0).verify(&message, signature).is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ed25519:{}", hex(&self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<PublicKey, KeyError> {
+        let digits = text.strip_prefix("ed25519:").ok_or(KeyError::Text)?;
+        unhex(digits).map(PublicKey).ok_or(KeyError::Text)
+    }
+}
+
+/// An author's private key.
+pub struct SigningKey(Ed25519KeyPair);
+
+impl SigningKey {
+    /// From the 32 bytes that RFC 8032 calls the private key.
+    pub fn from_seed(seed: &[u8]) -> Result<SigningKey, KeyError> {
+        Ed25519KeyPair::from_seed_unchecked(seed).map(SigningKey).map_err(|_| KeyError::Seed)
+    }
+
+    /// The other half.
+    pub fn public(&self) -> PublicKey {
+        let mut bytes = [0; KEY];
+        bytes.copy_from_slice(self.0.public_key().as_ref());
+        PublicKey(bytes)
+    }
+
+    pub(crate) fn sign(&self, manifest: &[u8]) -> [u8; SIGNATURE] {
+        let mut bytes = [0; SIGNATURE];
+        bytes.copy_from_slice(self.0.sign(&[CONTEXT, manifest].concat()).as_ref());
+        bytes
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the private key of {}", self.public())
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// 64 lower-case digits: one text for each value.
+pub(crate) fn unhex(digits: &str) -> Option<[u8; 32]> {
+    let digits: &[u8; 64] = digits.as_bytes().try_into().ok()?;
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
+        for digit in pair {
+            let value = match digit {
+                b'0'..=b'9' => digit - b'0',
+                b'a'..=b'f' => digit - b'a' + 10,
+                _ => return None,
+            };
+            *byte = *byte << 4 | value;
+        }
+    }
+    Some(bytes)
+}

@@ -1,0 +1,25 @@
+//! Protocol plugins: bytecode that changes operations of a QUIC connection, from its owner or from the peer.
+//!
+//! What is here so far takes place before any bytecode runs, and decides whether it may:
+//!
+//! * [`Bundle`]: a plugin as a file or on the wire: manifest, object, signature (`docs/plugins.md` has the format);
+//! * [`Manifest`]: what a plugin declares; what it does not declare it does not get;
+//! * [`Class`]: what operations and fields mean for who lets a plugin use them, as one table: `class`;
+//! * [`Policy`]: what the owner of an endpoint grants, to whom; and [`decide`], a function of nothing but its
+//!   arguments, which says what a plugin gets, or why it gets nothing.
+//!
+//! Start reading at [`decide`].
+
+#![forbid(unsafe_code)]
+
+mod bundle;
+mod class;
+mod key;
+mod manifest;
+mod policy;
+
+pub use bundle::{Bundle, BundleError, MAX_BUNDLE, MAX_CODE, MAX_MANIFEST, PackError, pack};
+pub use class::{Class, Origin, Requires, class_of, class_of_setting};
+pub use key::{KeyError, PublicKey, SigningKey};
+pub use manifest::{ABI, Anchor, Frame, Manifest, ManifestError, Operation, Unfit, Version};
+pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};

@@ -1,0 +1,449 @@
+//! Manifests: what a plugin declares of itself, in TOML. Strict: keys that are not known, values out of their range
+//! and contradictions are errors, and everything is bounded before it is looked at.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use equic_transport::operation::{Carries, Field, Operation as Transports};
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::class::{Class, class_of, class_of_setting};
+use crate::key::unhex;
+
+/// The interface between bytecode and connection that this crate has.
+pub const ABI: u32 = 1;
+
+/// Bytes of a name.
+const MAX_NAME: usize = 64;
+/// Bytes of the author's name.
+const MAX_AUTHOR: usize = 128;
+/// Operations of a plugin.
+const MAX_OPERATIONS: usize = 32;
+/// Frame types of a plugin.
+const MAX_FRAMES: usize = 8;
+/// The largest value of a variable-length integer (RFC 9000 s.16).
+const MAX_VARINT: u64 = (1 << 62) - 1;
+/// Types below are for the IETF to give (RFC 9000 s.22.1.1 and s.22.4).
+const FIRST_PRIVATE_FRAME: u64 = 0x40;
+
+/// Why a manifest was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// Not UTF-8.
+    #[error("the manifest is not UTF-8")]
+    Text,
+    /// Not TOML, or not these keys.
+    #[error("the manifest: {0}")]
+    Toml(String),
+    /// A value that cannot be.
+    #[error("the manifest: `{key}` {unfit}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong with its value.
+        unfit: Unfit,
+    },
+    /// Something is used that needs a class which is not declared.
+    #[error("the manifest: {what} takes the capability `{class}`: add it to `capabilities`")]
+    Undeclared {
+        /// What is used.
+        what: String,
+        /// What it takes.
+        class: Class,
+    },
+    /// Something is used that no plugin gets.
+    #[error("the manifest: {what} is for no plugin")]
+    Impossible {
+        /// What is used.
+        what: String,
+    },
+}
+
+/// What is wrong with a value of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// Letters that may not be in it, none at all, or too many.
+    #[error("is 1 to {0} of: small letters, digits, `-`, `_`, `.`")]
+    Name(usize),
+    /// Control characters, nothing at all, or too much.
+    #[error("is 1 to {0} printable characters")]
+    Printable(usize),
+    /// Not three numbers.
+    #[error("is three numbers, such as 1.0.0")]
+    Version,
+    /// Not a hash.
+    #[error("is `sha256:` and 64 hexadecimal digits")]
+    Hash,
+    /// Not a time.
+    #[error("is a time such as 2030-01-01T00:00:00Z")]
+    Time,
+    /// Out of its range.
+    #[error("is {0} to {1}")]
+    Range(u64, u64),
+    /// Not a power of two.
+    #[error("is a power of two from 16384 to 16777216")]
+    Memory,
+    /// More than there may be.
+    #[error("has more than {0} entries")]
+    Many(usize),
+    /// Twice the same.
+    #[error("has the same entry twice: {0}")]
+    Twice(String),
+    /// No such operation or field.
+    #[error("names {0}, which does not exist")]
+    Unknown(String),
+    /// No field that can be set.
+    #[error("names {0}, which cannot be set")]
+    ReadOnly(String),
+    /// A frame type where the operation has none, or none where it has.
+    #[error(
+        "of {0}: `frame` goes with operations that are there for each frame type, and only with these"
+    )]
+    Frame(String),
+    /// A frame type of the IETF's.
+    #[error("is a type from 0x40 up, which is not for the IETF to give")]
+    Reserved,
+    /// No operation at all.
+    #[error("is empty: a plugin without operations does nothing")]
+    Empty,
+    /// A class that nobody gets.
+    #[error("has `never`, which no plugin gets")]
+    Never,
+}
+
+/// A plugin's version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Changes when something that was there is gone.
+    pub major: u32,
+    /// Changes when something is new.
+    pub minor: u32,
+    /// Changes otherwise.
+    pub patch: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// Where a function of a plugin is attached to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Anchor {
+    /// It runs in the default's place.
+    Replace,
+    /// It looks on before; it changes nothing.
+    Before,
+    /// It looks on after; it changes nothing.
+    After,
+}
+
+impl fmt::Display for Anchor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Anchor::Replace => "replace",
+            Anchor::Before => "before",
+            Anchor::After => "after",
+        })
+    }
+}
+
+/// A function of a plugin and where it is attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The operation.
+    pub operation: Transports,
+    /// Where.
+    pub anchor: Anchor,
+    /// For operations that are there for each frame type: which.
+    pub frame: Option<u64>,
+    /// The name of the function in the object.
+    pub function: String,
+}
+
+/// A frame type of a plugin's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Frame {
+    /// The type, as the plugin names it.
+    #[serde(rename = "type")]
+    pub frame_type: u64,
+    /// Whether the peer acknowledges packets that have it.
+    pub ack_eliciting: bool,
+}
+
+/// What a plugin declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: Version,
+    /// Who it says wrote it: for people to read. Who did is said by the signature.
+    pub author: String,
+    /// The interface it is written for.
+    pub abi: u32,
+    /// SHA-256 of the object.
+    pub code: [u8; 32],
+    /// Classes that it uses.
+    pub capabilities: BTreeSet<Class>,
+    /// Functions and where they are attached.
+    pub operations: Vec<Operation>,
+    /// Frame types of its own.
+    pub frames: Vec<Frame>,
+    /// Fields that it reads.
+    pub reads: Vec<Field>,
+    /// Fields that it sets.
+    pub sets: Vec<Field>,
+    /// Bytes of memory of an instance.
+    pub memory: usize,
+    /// Instructions of a call at most.
+    pub steps: u64,
+    /// Seconds after 1970 from which on it does not count any more.
+    pub expires: Option<u64>,
+}
+
+/// What stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    code: String,
+    name: String,
+    version: String,
+    author: String,
+    abi: u32,
+    memory: Option<u64>,
+    steps: u64,
+    expires: Option<String>,
+    capabilities: Vec<Class>,
+    #[serde(default)]
+    reads: Vec<String>,
+    #[serde(default)]
+    sets: Vec<String>,
+    operations: Vec<Attached>,
+    #[serde(default)]
+    frames: Vec<Frame>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attached {
+    operation: String,
+    anchor: Anchor,
+    function: String,
+    frame: Option<u64>,
+}
+
+fn value(key: &str, unfit: Unfit) -> ManifestError {
+    ManifestError::Value { key: key.to_owned(), unfit }
+}
+
+impl Manifest {
+    /// Reads the text of a manifest, of at most [`crate::MAX_MANIFEST`] bytes.
+    pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
+        if text.len() > crate::MAX_MANIFEST {
+            return Err(ManifestError::Toml(format!("more than {} bytes", crate::MAX_MANIFEST)));
+        }
+        let text = std::str::from_utf8(text).map_err(|_| ManifestError::Text)?;
+        let file: File = toml::from_str(text)
+            .map_err(|error| ManifestError::Toml(error.message().to_owned()))?;
+        let manifest = read(file)?;
+        declared(&manifest)?;
+        Ok(manifest)
+    }
+
+    /// Whether a frame type is the plugin's own.
+    pub fn owns(&self, frame: Option<u64>) -> bool {
+        frame.is_some_and(|frame| self.frames.iter().any(|own| own.frame_type == frame))
+    }
+
+    /// The class that a function of the plugin takes where it is attached.
+    pub fn class_of(&self, operation: &Operation) -> Class {
+        class_of(operation.operation, operation.anchor, self.owns(operation.frame))
+    }
+
+    /// Everything that it uses and the class that takes.
+    pub fn uses(&self) -> impl Iterator<Item = (String, Class)> {
+        let operations = self.operations.iter().map(|one| {
+            let what = format!("{} of {}", one.anchor, one.operation);
+            (what, self.class_of(one))
+        });
+        let frames =
+            self.frames.iter().map(|own| (format!("frame {:#x}", own.frame_type), Class::Frames));
+        let reads = self.reads.iter().map(|field| (format!("field {field:?}"), Class::Observe));
+        let sets = self.sets.iter().map(|field| {
+            (format!("setting {field:?}"), class_of_setting(*field).unwrap_or(Class::Never))
+        });
+        operations.chain(frames).chain(reads).chain(sets)
+    }
+}
+
+/// All that is used is declared.
+fn declared(manifest: &Manifest) -> Result<(), ManifestError> {
+    for (what, class) in manifest.uses() {
+        if class == Class::Never {
+            return Err(ManifestError::Impossible { what });
+        }
+        if !manifest.capabilities.contains(&class) {
+            return Err(ManifestError::Undeclared { what, class });
+        }
+    }
+    Ok(())
+}
+
+fn read(file: File) -> Result<Manifest, ManifestError> {
+    let name = identifier("name", file.name)?;
+    let printable = |text: &str| text.chars().all(|c| !c.is_control() && c != '\u{fffd}');
+    if file.author.is_empty() || file.author.len() > MAX_AUTHOR || !printable(&file.author) {
+        return Err(value("author", Unfit::Printable(MAX_AUTHOR)));
+    }
+    let code = file.code.strip_prefix("sha256:").and_then(unhex);
+    let memory = file.memory.unwrap_or(64 << 10);
+    if !memory.is_power_of_two() || !(16 << 10..=16 << 20).contains(&memory) {
+        return Err(value("memory", Unfit::Memory));
+    }
+    if !(1..=1 << 24).contains(&file.steps) {
+        return Err(value("steps", Unfit::Range(1, 1 << 24)));
+    }
+    let capabilities: BTreeSet<Class> = file.capabilities.iter().copied().collect();
+    if capabilities.contains(&Class::Never) {
+        return Err(value("capabilities", Unfit::Never));
+    }
+    if capabilities.len() != file.capabilities.len() {
+        let twice = format!("{:?}", file.capabilities).to_lowercase();
+        return Err(value("capabilities", Unfit::Twice(twice)));
+    }
+    let frames = frames(file.frames)?;
+    Ok(Manifest {
+        name,
+        version: version(&file.version).ok_or_else(|| value("version", Unfit::Version))?,
+        author: file.author,
+        abi: file.abi,
+        code: code.ok_or_else(|| value("code", Unfit::Hash))?,
+        capabilities,
+        operations: operations(file.operations)?,
+        frames,
+        reads: fields("reads", &file.reads, |_| true)?,
+        sets: fields("sets", &file.sets, |field| class_of_setting(field).is_some())?,
+        memory: memory as usize,
+        steps: file.steps,
+        expires: file.expires.as_deref().map(time).transpose()?,
+    })
+}
+
+fn identifier(key: &str, text: String) -> Result<String, ManifestError> {
+    let allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+    let fits = (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed);
+    if fits { Ok(text) } else { Err(value(key, Unfit::Name(MAX_NAME))) }
+}
+
+/// Three numbers of at most nine digits, without leading zeros.
+fn version(text: &str) -> Option<Version> {
+    let number = |part: &str| {
+        let digits = (1..=9).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+        (digits && (part == "0" || !part.starts_with('0'))).then(|| part.parse().ok())?
+    };
+    let mut parts = text.splitn(3, '.');
+    let mut next = || number(parts.next()?);
+    Some(Version { major: next()?, minor: next()?, patch: next()? })
+}
+
+fn time(text: &str) -> Result<u64, ManifestError> {
+    let unfit = || value("expires", Unfit::Time);
+    let time: SystemTime = humantime::parse_rfc3339(text).map_err(|_| unfit())?;
+    time.duration_since(UNIX_EPOCH).map(|since| since.as_secs()).map_err(|_| unfit())
+}
+
+fn operations(attached: Vec<Attached>) -> Result<Vec<Operation>, ManifestError> {
+    let wrong = |unfit| value("operations", unfit);
+    if attached.is_empty() {
+        return Err(wrong(Unfit::Empty));
+    }
+    if attached.len() > MAX_OPERATIONS {
+        return Err(wrong(Unfit::Many(MAX_OPERATIONS)));
+    }
+    let mut seen = BTreeSet::new();
+    attached
+        .into_iter()
+        .map(|one| {
+            let found = Transports::ALL.iter().find(|known| known.describe().name == one.operation);
+            let Some(operation) = found.copied() else {
+                return Err(wrong(Unfit::Unknown(shown(&one.operation))));
+            };
+            let name = || operation.describe().name.to_owned();
+            let for_each_frame = operation.describe().carries == Carries::Frame;
+            if for_each_frame != one.frame.is_some() {
+                return Err(wrong(Unfit::Frame(name())));
+            }
+            if one.frame.is_some_and(|frame| frame > MAX_VARINT) {
+                return Err(wrong(Unfit::Range(0, MAX_VARINT)));
+            }
+            if !seen.insert((operation, one.anchor, one.frame)) {
+                return Err(wrong(Unfit::Twice(name())));
+            }
+            let function = function(one.function)?;
+            Ok(Operation { operation, anchor: one.anchor, frame: one.frame, function })
+        })
+        .collect()
+}
+
+/// A name as C has it.
+fn function(text: String) -> Result<String, ManifestError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let fits = (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed);
+    if fits { Ok(text) } else { Err(value("function", Unfit::Name(MAX_NAME))) }
+}
+
+fn frames(frames: Vec<Frame>) -> Result<Vec<Frame>, ManifestError> {
+    if frames.len() > MAX_FRAMES {
+        return Err(value("frames", Unfit::Many(MAX_FRAMES)));
+    }
+    let mut seen = BTreeSet::new();
+    for frame in &frames {
+        if frame.frame_type > MAX_VARINT {
+            return Err(value("type", Unfit::Range(FIRST_PRIVATE_FRAME, MAX_VARINT)));
+        }
+        if frame.frame_type < FIRST_PRIVATE_FRAME {
+            return Err(value("type", Unfit::Reserved));
+        }
+        if !seen.insert(frame.frame_type) {
+            return Err(value("frames", Unfit::Twice(format!("{:#x}", frame.frame_type))));
+        }
+    }
+    Ok(frames)
+}
+
+fn fields(
+    key: &str,
+    names: &[String],
+    can_be: impl Fn(Field) -> bool,
+) -> Result<Vec<Field>, ManifestError> {
+    if names.len() > Field::ALL.len() {
+        return Err(value(key, Unfit::Many(Field::ALL.len())));
+    }
+    let mut found: Vec<Field> = Vec::with_capacity(names.len());
+    for name in names {
+        let field = Field::ALL.iter().find(|field| format!("{field:?}") == *name);
+        let field = *field.ok_or_else(|| value(key, Unfit::Unknown(shown(name))))?;
+        if !can_be(field) {
+            return Err(value(key, Unfit::ReadOnly(shown(name))));
+        }
+        if found.contains(&field) {
+            return Err(value(key, Unfit::Twice(shown(name))));
+        }
+        found.push(field);
+    }
+    Ok(found)
+}
+
+/// What a stranger wrote, short and without control characters.
+fn shown(text: &str) -> String {
+    text.chars().take(MAX_NAME).flat_map(char::escape_debug).collect()
+}

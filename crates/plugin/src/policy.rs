@@ -1,0 +1,298 @@
+//! What the owner of an endpoint lets plugins do, and whether a plugin may run under that.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::bundle::Bundle;
+use crate::class::{Class, Origin, Requires};
+use crate::key::PublicKey;
+use crate::manifest::{ABI, Manifest};
+
+/// Bytes of a policy's text.
+const MAX_POLICY: usize = 64 << 10;
+
+/// An author whom a policy names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Author {
+    /// What the owner calls it.
+    pub name: String,
+    /// Who has the other half of it is the author.
+    pub key: PublicKey,
+    /// What plugins that it signed may do.
+    pub classes: BTreeSet<Class>,
+}
+
+/// The most that a plugin may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes of an object.
+    pub code: usize,
+    /// Bytes of memory of an instance.
+    pub memory: usize,
+    /// Instructions of a call.
+    pub steps: u64,
+    /// Frame types of its own.
+    pub frames: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { code: 64 << 10, memory: 64 << 10, steps: 100_000, frames: 4 }
+    }
+}
+
+/// What the owner of an endpoint grants to plugins of peers. The default one grants nothing to anybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// What plugins may do that nobody signed, or somebody whom the policy does not name.
+    pub anyone: BTreeSet<Class>,
+    /// What those of named authors may do.
+    pub authors: Vec<Author>,
+    /// How large they may be.
+    pub limits: Limits,
+}
+
+/// Why a text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// Not TOML, or not these keys.
+    #[error("the policy: {0}")]
+    Toml(String),
+    /// Classes that cannot be granted so.
+    #[error("the policy grants `{class}` to {whom}: {why}")]
+    Class {
+        /// Which.
+        class: Class,
+        /// To whom.
+        whom: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A key that is none.
+    #[error("the policy: the key of {0}: a key is written `ed25519:` and 64 hexadecimal digits")]
+    Key(String),
+    /// A key that two authors have.
+    #[error("the policy has the key of {0} twice: which of the two holds?")]
+    Twice(String),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    anyone: Vec<Class>,
+    #[serde(default)]
+    author: Vec<Named>,
+    #[serde(default)]
+    limits: Limits,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+    key: String,
+    classes: Vec<Class>,
+}
+
+impl Policy {
+    /// Reads a policy. Nothing in it is nothing granted.
+    pub fn parse(text: &str) -> Result<Policy, PolicyError> {
+        if text.len() > MAX_POLICY {
+            return Err(PolicyError::Toml(format!("more than {MAX_POLICY} bytes")));
+        }
+        let file: File =
+            toml::from_str(text).map_err(|error| PolicyError::Toml(error.to_string()))?;
+        let anyone: BTreeSet<Class> = file.anyone.into_iter().collect();
+        can_be_granted(&anyone, "anyone", false)?;
+        let mut authors: Vec<Author> = Vec::with_capacity(file.author.len());
+        for Named { name, key, classes } in file.author {
+            let key = key.parse().map_err(|_| PolicyError::Key(name.clone()))?;
+            if authors.iter().any(|author| author.key == key) {
+                return Err(PolicyError::Twice(name));
+            }
+            let classes: BTreeSet<Class> = classes.into_iter().collect();
+            can_be_granted(&classes, &name, true)?;
+            authors.push(Author { name, key, classes });
+        }
+        Ok(Policy { anyone, authors, limits: file.limits })
+    }
+
+    fn author(&self, key: Option<PublicKey>) -> Option<&Author> {
+        self.authors.iter().find(|author| Some(author.key) == key)
+    }
+}
+
+/// A policy that grants what nobody gets says something else than its owner means.
+fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result<(), PolicyError> {
+    for class in classes {
+        let why = match class.requires() {
+            Requires::Nothing => continue,
+            Requires::Signature if signed => continue,
+            Requires::Signature => "it takes a signature: name the author and the key",
+            Requires::OwnPlugin => "a peer's plugin never gets it",
+            Requires::Impossible => "no plugin gets it",
+        };
+        return Err(PolicyError::Class { class: *class, whom: whom.to_owned(), why });
+    }
+    Ok(())
+}
+
+/// What a plugin gets: as much as it declares, and not more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    classes: BTreeSet<Class>,
+}
+
+impl Granted {
+    /// Whether this class is among it.
+    pub fn has(&self, class: Class) -> bool {
+        self.classes.contains(&class)
+    }
+
+    /// All of them.
+    pub fn classes(&self) -> impl Iterator<Item = Class> {
+        self.classes.iter().copied()
+    }
+}
+
+/// Why a plugin does not run.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Written for another interface.
+    #[error("it is written for ABI {0}, and here is {ABI}")]
+    Abi(u32),
+    /// Too old.
+    #[error("it expired {0} seconds after 1970")]
+    Expired(u64),
+    /// Larger than the policy has it.
+    #[error("its {what} is {found}, and the policy's limit {limit}")]
+    TooLarge {
+        /// What of it.
+        what: &'static str,
+        /// How much.
+        found: u64,
+        /// How much at most.
+        limit: u64,
+    },
+    /// The policy lets nobody's plugins run, or not those of this author.
+    #[error("the policy lets no plugin run that {}", author.map_or("nobody signed".to_owned(), |key| format!("{key} signed")))]
+    NotAccepted {
+        /// Who has signed it.
+        author: Option<PublicKey>,
+    },
+    /// It wants a class that the policy does not grant.
+    #[error("{what} takes `{class}`, which the policy does not grant")]
+    NotGranted {
+        /// What it wants it for.
+        what: String,
+        /// Which.
+        class: Class,
+    },
+    /// It wants a class that takes a signature of an author whom the policy names.
+    #[error("{what} takes `{class}`, and with it the signature of an author whom the policy names")]
+    NotSigned {
+        /// What it wants it for.
+        what: String,
+        /// Which.
+        class: Class,
+    },
+    /// It wants a class that a peer's plugin never gets.
+    #[error("{what} takes `{class}`, which a plugin of the peer's never gets")]
+    OfThePeer {
+        /// What it wants it for.
+        what: String,
+        /// Which.
+        class: Class,
+    },
+    /// It wants what no plugin gets.
+    #[error("{what} is for no plugin")]
+    Impossible {
+        /// What.
+        what: String,
+    },
+}
+
+/// Whether a plugin may run, and with what. `now` is in seconds after 1970. The owner's own plugins need no policy: the owner
+/// chose them, they get what they declare, and still nothing that nobody gets.
+pub fn decide(
+    bundle: &Bundle<'_>,
+    origin: Origin,
+    policy: &Policy,
+    now: u64,
+) -> Result<Granted, Refusal> {
+    let manifest = bundle.manifest();
+    if manifest.abi != ABI {
+        return Err(Refusal::Abi(manifest.abi));
+    }
+    if let Some(expires) = manifest.expires
+        && now >= expires
+    {
+        return Err(Refusal::Expired(expires));
+    }
+    if let Origin::Peer = origin {
+        accepted(bundle, policy)?;
+        sizes(manifest, bundle.code().len(), &policy.limits)?;
+    }
+    for (what, class) in manifest.uses() {
+        granted(what, class, bundle.author(), origin, policy)?;
+    }
+    // What it declares and does not use is held to the same.
+    for class in &manifest.capabilities {
+        granted("its manifest".to_owned(), *class, bundle.author(), origin, policy)?;
+    }
+    Ok(Granted { classes: manifest.capabilities.clone() })
+}
+
+fn accepted(bundle: &Bundle<'_>, policy: &Policy) -> Result<(), Refusal> {
+    let author = bundle.author();
+    let named = policy.author(author);
+    if named.is_some_and(|author| !author.classes.is_empty()) || !policy.anyone.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::NotAccepted { author })
+}
+
+fn sizes(manifest: &Manifest, code: usize, limits: &Limits) -> Result<(), Refusal> {
+    let checks = [
+        ("object", code as u64, limits.code as u64),
+        ("memory", manifest.memory as u64, limits.memory as u64),
+        ("number of steps", manifest.steps, limits.steps),
+        ("number of frame types", manifest.frames.len() as u64, limits.frames as u64),
+    ];
+    match checks.into_iter().find(|(_, found, limit)| found > limit) {
+        Some((what, found, limit)) => Err(Refusal::TooLarge { what, found, limit }),
+        None => Ok(()),
+    }
+}
+
+fn granted(
+    what: String,
+    class: Class,
+    author: Option<PublicKey>,
+    origin: Origin,
+    policy: &Policy,
+) -> Result<(), Refusal> {
+    let named = policy.author(author);
+    match (class.requires(), origin) {
+        (Requires::Impossible, _) => Err(Refusal::Impossible { what }),
+        (_, Origin::Own) => Ok(()),
+        (Requires::OwnPlugin, Origin::Peer) => Err(Refusal::OfThePeer { what, class }),
+        (Requires::Signature, Origin::Peer) => match named {
+            None => Err(Refusal::NotSigned { what, class }),
+            Some(author) if author.classes.contains(&class) => Ok(()),
+            Some(_) => Err(Refusal::NotGranted { what, class }),
+        },
+        (Requires::Nothing, Origin::Peer) => {
+            let by_name = named.is_some_and(|author| author.classes.contains(&class));
+            // Who is named has what everybody has, too.
+            let may = by_name || policy.anyone.contains(&class);
+            if may { Ok(()) } else { Err(Refusal::NotGranted { what, class }) }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What an owner's policy makes of a plugin.
+
+mod common;
+
+use common::{bundle, key, manifest, operation};
+use equic_plugin::{Bundle, Class, Granted, Origin, Policy, PolicyError, Refusal, decide};
+
+const NOW: u64 = 1_800_000_000;
+
+/// What a policy decides of a peer's plugin.
+fn peers(policy: &Policy, manifest: &str, signed_by: Option<u8>) -> Result<Granted, Refusal> {
+    of(Origin::Peer, policy, manifest, signed_by)
+}
+
+fn of(
+    origin: Origin,
+    policy: &Policy,
+    manifest: &str,
+    signed_by: Option<u8>,
+) -> Result<Granted, Refusal> {
+    let bytes = bundle(manifest, signed_by.map(key).as_ref());
+    decide(&Bundle::parse(&bytes).unwrap(), origin, policy, NOW)
+}
+
+fn policy(text: &str) -> Policy {
+    Policy::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// A policy that names the author of key 7.
+fn naming(classes: &str) -> Policy {
+    policy(&format!(
+        "[[author]]\nname = \"ann\"\nkey = \"{}\"\nclasses = [{classes}]\n",
+        key(7).public()
+    ))
+}
+
+fn observes() -> String {
+    manifest(r#""observe""#, "", "")
+}
+
+#[test]
+fn the_default_policy_accepts_nothing() {
+    for policy in [Policy::default(), policy(""), policy("anyone = []"), naming("")] {
+        for signed in [None, Some(7)] {
+            let author = signed.map(|number| key(number).public());
+            assert_eq!(peers(&policy, &observes(), signed), Err(Refusal::NotAccepted { author }));
+        }
+    }
+}
+
+/// Each class, by who brings the plugin and who signed it.
+#[test]
+fn every_class_in_every_way() {
+    let everything = r#""observe", "tune", "frames", "raise", "choose""#;
+    let anyone = policy(r#"anyone = ["observe", "tune", "frames"]"#);
+    let rows = [
+        (Class::Observe, operation("SetTimer", "after")),
+        (Class::Tune, operation("SetTimer", "replace")),
+        (Class::Frames, "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n".to_owned()),
+        (Class::Raise, operation("LossThresholds", "replace")),
+        (Class::Choose, operation("SelectPath", "replace")),
+        (Class::Payload, operation("HandleDatagram", "before")),
+    ];
+    for (class, end) in rows {
+        let declared = if class == Class::Observe {
+            "\"observe\"".to_owned()
+        } else {
+            format!("\"observe\", \"{class}\"")
+        };
+        let text = manifest(&declared, "", &end);
+        let open = class <= Class::Frames;
+        let signed = class <= Class::Choose;
+        let granted = |decided: &Result<Granted, Refusal>| {
+            decided.as_ref().is_ok_and(|granted| granted.has(class))
+        };
+        // Nobody signed it; somebody did whom nobody knows; somebody whom the policy names.
+        for author in [None, Some(8)] {
+            let decided = peers(&anyone, &text, author);
+            assert_eq!(granted(&decided), open, "{class}: {decided:?}");
+            assert!(peers(&naming(everything), &text, author).is_err(), "{class}");
+        }
+        let decided = peers(&naming(everything), &text, Some(7));
+        assert_eq!(granted(&decided), signed, "{class}: {decided:?}");
+        // The owner's own gets what it declares.
+        assert!(granted(&of(Origin::Own, &Policy::default(), &text, None)), "{class}");
+    }
+}
+
+#[test]
+fn refusals_have_names() {
+    let raises = manifest(r#""observe", "raise""#, "", &operation("LossThresholds", "replace"));
+    let payload = manifest(r#""observe", "payload""#, "", &operation("HandleDatagram", "before"));
+    let anyone = policy(r#"anyone = ["observe"]"#);
+    assert!(matches!(
+        peers(&anyone, &raises, None),
+        Err(Refusal::NotSigned { class: Class::Raise, .. })
+    ));
+    assert!(matches!(
+        peers(&naming(r#""observe""#), &raises, Some(7)),
+        Err(Refusal::NotGranted { class: Class::Raise, .. })
+    ));
+    assert!(matches!(
+        peers(&naming(r#""observe""#), &payload, Some(7)),
+        Err(Refusal::OfThePeer { class: Class::Payload, .. })
+    ));
+    let tunes = manifest(r#""observe", "tune""#, "", &operation("SetTimer", "replace"));
+    let refusal = peers(&anyone, &tunes, None).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "replace of SetTimer takes `tune`, which the policy does not grant"
+    );
+}
+
+/// What is declared and not used is not handed out in passing.
+#[test]
+fn what_is_declared_is_held_to_the_policy() {
+    let anyone = policy(r#"anyone = ["observe"]"#);
+    for class in ["tune", "raise", "payload"] {
+        let text = manifest(&format!("\"observe\", \"{class}\""), "", "");
+        assert!(peers(&anyone, &text, None).is_err(), "{class}");
+    }
+    let granted = peers(&policy(r#"anyone = ["observe", "tune"]"#), &observes(), None).unwrap();
+    assert_eq!(
+        granted.classes().collect::<Vec<_>>(),
+        [Class::Observe],
+        "and no more than is declared"
+    );
+}
+
+#[test]
+fn time_size_and_abi() {
+    let anyone = policy("anyone = [\"observe\"]\n[limits]\ncode = 10\n");
+    let refused = |policy: &Policy, top: &str| {
+        peers(policy, &manifest(r#""observe""#, top, ""), None).unwrap_err()
+    };
+    assert!(matches!(refused(&anyone, ""), Refusal::TooLarge { what: "object", limit: 10, .. }));
+    let anyone = policy(r#"anyone = ["observe"]"#);
+    assert!(matches!(
+        refused(&anyone, "memory = 131072"),
+        Refusal::TooLarge { what: "memory", .. }
+    ));
+    let steps = observes().replace("steps = 1000", "steps = 1000000");
+    assert!(matches!(
+        peers(&anyone, &steps, None),
+        Err(Refusal::TooLarge { what: "number of steps", .. })
+    ));
+    // The owner knows what plugins are theirs.
+    assert!(of(Origin::Own, &anyone, &steps, None).is_ok());
+
+    assert!(matches!(refused(&anyone, "expires = \"2020-01-01T00:00:00Z\""), Refusal::Expired(_)));
+    let text = manifest(r#""observe""#, "expires = \"2027-01-15T08:00:00Z\"", "");
+    let bytes = bundle(&text, None);
+    let bundle = Bundle::parse(&bytes).unwrap();
+    assert_eq!(bundle.manifest().expires, Some(NOW));
+    assert!(decide(&bundle, Origin::Peer, &anyone, NOW - 1).is_ok());
+    for origin in [Origin::Peer, Origin::Own] {
+        assert_eq!(decide(&bundle, origin, &anyone, NOW), Err(Refusal::Expired(NOW)));
+    }
+    let other = observes().replace("abi = 1", "abi = 2");
+    for origin in [Origin::Peer, Origin::Own] {
+        assert_eq!(of(origin, &anyone, &other, None), Err(Refusal::Abi(2)));
+    }
+}
+
+/// A policy that cannot hold is not one that holds in part.
+#[test]
+fn policies_that_are_none() {
+    let author = |key: &str, classes: &str| {
+        format!("[[author]]\nname = \"ann\"\nkey = \"{key}\"\nclasses = [{classes}]\n")
+    };
+    let good = key(7).public().to_string();
+    let rows = [
+        ("anyone = [\"raise\"]".to_owned(), "takes a signature"),
+        ("anyone = [\"payload\"]".to_owned(), "never gets it"),
+        ("anyone = [\"never\"]".to_owned(), "no plugin"),
+        ("anyone = [\"all\"]".to_owned(), "unknown variant"),
+        ("everyone = []".to_owned(), "unknown field"),
+        ("[limits]\nstreams = 1".to_owned(), "unknown field"),
+        (author(&good, "\"payload\""), "never gets it"),
+        (author(&good.to_uppercase(), ""), "64 hexadecimal digits"),
+        (author("ed25519:00", ""), "64 hexadecimal digits"),
+        (author(&good, "") + &author(&good, "\"observe\""), "twice"),
+        ("#".repeat(70_000), "more than"),
+    ];
+    for (text, says) in rows {
+        let said = Policy::parse(&text).expect_err(&text).to_string();
+        assert!(said.contains(says), "{said}");
+    }
+    assert!(matches!(
+        Policy::parse("anyone = [\"raise\"]"),
+        Err(PolicyError::Class { class: Class::Raise, .. })
+    ));
+}

@@ -1,0 +1,207 @@
+//! What happens next: one entry for each source of events, in the order of time, then of entering.
+//!
+//! A source is a port of a link, an agent or the recorder. Each has at most one moment, which can be changed
+//! at any time: the agenda is as long as there are sources, however many packets are under way.
+
+use crate::time::Time;
+
+/// No place in the heap.
+const NOWHERE: u32 = u32::MAX;
+/// Children of each entry: four keep the heap flat, and lie in two cache lines.
+const BRANCHES: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    at: Time,
+    /// Among entries of the same moment the one that was entered first comes first.
+    sequence: u64,
+    source: u32,
+}
+
+impl Entry {
+    fn key(&self) -> (Time, u64) {
+        (self.at, self.sequence)
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    heap: Vec<Entry>,
+    /// Where in the heap each source is.
+    places: Vec<u32>,
+    sequence: u64,
+    /// The source whose moment has come: its next entry is a new one even if it is of the same moment.
+    firing: Option<u32>,
+}
+
+impl Agenda {
+    /// With so many sources, from 0, none of which has a moment.
+    pub(crate) fn new(sources: usize) -> Agenda {
+        Agenda { places: vec![NOWHERE; sources], ..Agenda::default() }
+    }
+
+    /// One more source.
+    pub(crate) fn add(&mut self) -> u32 {
+        self.places.push(NOWHERE);
+        (self.places.len() - 1) as u32
+    }
+
+    /// Sources, with a moment or without.
+    pub(crate) fn sources(&self) -> u64 {
+        self.places.len() as u64
+    }
+
+    /// Sources that have a moment.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// The moment of the first entry.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.heap.first().map(|entry| entry.at)
+    }
+
+    /// Takes the first entry's turn. [`Agenda::set`] has to be called for its source before the next.
+    pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
+        let first = self.heap.first()?;
+        debug_assert!(self.firing.is_none(), "a source has fired and was not set again");
+        self.firing = Some(first.source);
+        Some((first.at, first.source))
+    }
+
+    /// The source's next moment; none: nothing happens there of itself. A moment that is as it was keeps its
+    /// turn.
+    pub(crate) fn set(&mut self, source: u32, at: Option<Time>) {
+        let place = self.places[source as usize];
+        let fired = self.firing == Some(source);
+        if fired {
+            self.firing = None;
+        }
+        match at {
+            None if place == NOWHERE => {}
+            None => self.remove(place as usize),
+            Some(at) if place == NOWHERE => {
+                let entry = self.enter(source, at);
+                self.heap.push(entry);
+                self.up(self.heap.len() - 1);
+            }
+            Some(at) => {
+                let place = place as usize;
+                let before = self.heap[place];
+                if before.at == at && !fired {
+                    return;
+                }
+                self.heap[place] = self.enter(source, at);
+                if at < before.at {
+                    self.up(place);
+                } else {
+                    self.down(place);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, source: u32, at: Time) -> Entry {
+        self.sequence += 1;
+        Entry { at, sequence: self.sequence, source }
+    }
+
+    fn remove(&mut self, place: usize) {
+        let gone = self.heap.swap_remove(place);
+        self.places[gone.source as usize] = NOWHERE;
+        if place < self.heap.len() {
+            self.up(place);
+            let source = self.heap[place].source;
+            self.down(self.places[source as usize] as usize);
+        }
+    }
+
+    fn up(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while place > 0 {
+            let parent = (place - 1) / BRANCHES;
+            if self.heap[parent].key() <= entry.key() {
+                break;
+            }
+            self.put(place, self.heap[parent]);
+            place = parent;
+        }
+        self.put(place, entry);
+    }
+
+    fn down(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        loop {
+            let first = place * BRANCHES + 1;
+            let children = first..self.heap.len().min(first + BRANCHES);
+            let Some(least) = children.min_by_key(|child| self.heap[*child].key()) else { break };
+            if entry.key() <= self.heap[least].key() {
+                break;
+            }
+            self.put(place, self.heap[least]);
+            place = least;
+        }
+        self.put(place, entry);
+    }
+
+    fn put(&mut self, place: usize, entry: Entry) {
+        self.heap[place] = entry;
+        self.places[entry.source as usize] = place as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn who_came_first_goes_first() {
+        let mut agenda = Agenda::new(4);
+        for source in [2, 0, 3, 1] {
+            agenda.set(source, Some(Time::from_nanos(5)));
+        }
+        // As it was: its turn stays.
+        agenda.set(2, Some(Time::from_nanos(5)));
+        let mut order = Vec::new();
+        while let Some((_, source)) = agenda.fire() {
+            order.push(source);
+            // The first goes once more at the same moment, behind the others.
+            let again = order.len() == 1;
+            agenda.set(source, again.then_some(Time::from_nanos(5)));
+        }
+        assert_eq!(order, [2, 0, 3, 1, 2]);
+    }
+
+    proptest! {
+        /// The same as a sorted map that is searched from one end to the other.
+        #[test]
+        fn it_is_in_order(
+            steps in proptest::collection::vec((0..40u32, proptest::option::of(0..30u64)), 1..400),
+        ) {
+            let mut agenda = Agenda::new(40);
+            let mut model: BTreeMap<u32, (Time, u64)> = BTreeMap::new();
+            for (sequence, (source, at)) in steps.into_iter().enumerate() {
+                let at = at.map(Time::from_nanos);
+                agenda.set(source, at);
+                match at {
+                    None => drop(model.remove(&source)),
+                    Some(at) if model.get(&source).is_some_and(|entry| entry.0 == at) => {}
+                    Some(at) => drop(model.insert(source, (at, sequence as u64))),
+                }
+                prop_assert_eq!(agenda.next(), model.values().map(|entry| entry.0).min());
+                // Now and then the first has its turn.
+                if sequence % 5 == 0 && let Some((at, fired)) = agenda.fire() {
+                    let first = model.iter().min_by_key(|(_, entry)| **entry);
+                    prop_assert_eq!(first.map(|(source, entry)| (entry.0, *source)), Some((at, fired)));
+                    model.remove(&fired);
+                    agenda.set(fired, None);
+                }
+            }
+        }
+    }
+}

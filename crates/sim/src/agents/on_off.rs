@@ -1,0 +1,205 @@
+//! UDP that comes and goes.
+
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::{TrafficError, check_datagram, exponential};
+use crate::agent::{Agent, Datagram, Transmit};
+use crate::packet::{Address, Ecn, FlowId};
+use crate::time::{Time, nanos};
+
+/// Length of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// Always the same.
+    Constant(Duration),
+    /// From an exponential distribution with this mean.
+    Exponential(Duration),
+}
+
+impl Period {
+    fn mean(self) -> Duration {
+        match self {
+            Period::Constant(mean) | Period::Exponential(mean) => mean,
+        }
+    }
+
+    fn draw(self, rng: &mut Xoshiro256PlusPlus) -> Duration {
+        match self {
+            Period::Constant(length) => length,
+            Period::Exponential(mean) => {
+                Duration::from_nanos((nanos(mean) as f64 * exponential(rng)) as u64)
+            }
+        }
+    }
+}
+
+/// UDP at a constant rate in times that are on, and nothing in those that are off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnOffConfig {
+    /// Bits of payload per second while it is on.
+    pub rate: u64,
+    /// Bytes of payload of each datagram.
+    pub datagram: u32,
+    /// Length of each time in which it sends.
+    pub on: Period,
+    /// Length of each time in which it does not; zero: it sends always.
+    pub off: Period,
+    /// Time at which it begins to send.
+    pub start: Time,
+    /// Time at which it ends; none: it goes on as long as the run.
+    pub stop: Option<Time>,
+    /// ECN field of its packets.
+    pub ecn: Ecn,
+}
+
+impl OnOffConfig {
+    /// On from beginning to end, with datagrams of 1,200 bytes.
+    pub fn steady(rate: u64) -> OnOffConfig {
+        OnOffConfig {
+            rate,
+            datagram: 1_200,
+            on: Period::Constant(Duration::from_secs(1)),
+            off: Period::Constant(Duration::ZERO),
+            start: Time::START,
+            stop: None,
+            ecn: Ecn::NotEct,
+        }
+    }
+}
+
+/// Sends as an [`OnOffConfig`] says.
+#[derive(Debug)]
+pub struct OnOff {
+    config: OnOffConfig,
+    destination: Address,
+    flow: FlowId,
+    rng: Xoshiro256PlusPlus,
+    /// Nanoseconds between datagrams.
+    gap: u64,
+    /// When the next goes.
+    next: Time,
+    /// When the time that is on ends.
+    off_at: Time,
+}
+
+impl OnOff {
+    /// Sends to `destination`, as part of `flow`.
+    ///
+    /// # Errors
+    /// A value with which it would send nothing, or without end at once.
+    pub fn new(
+        config: OnOffConfig,
+        destination: Address,
+        flow: FlowId,
+        seed: [u8; 32],
+    ) -> Result<OnOff, TrafficError> {
+        check_datagram(config.datagram)?;
+        if config.on.mean().is_zero() {
+            return Err(TrafficError::Period);
+        }
+        let gap = (u64::from(config.datagram) * 8_000_000_000).checked_div(config.rate);
+        let gap = gap.filter(|gap| *gap > 0).ok_or(TrafficError::Rate)?;
+        let mut rng = Xoshiro256PlusPlus::from_seed(seed);
+        let off_at = config.start + config.on.draw(&mut rng);
+        Ok(OnOff { config, destination, flow, rng, gap, next: config.start, off_at })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.config.stop.is_some_and(|stop| self.next >= stop)
+    }
+}
+
+impl Agent for OnOff {
+    fn on_datagram(&mut self, _: Time, _: Datagram<'_>) {}
+
+    fn on_timer(&mut self, _: Time) {}
+
+    fn poll_transmit(&mut self, now: Time, _: &mut [u8]) -> Option<Transmit> {
+        if now < self.next || self.has_ended() {
+            return None;
+        }
+        self.next += Duration::from_nanos(self.gap);
+        while self.next >= self.off_at && !self.has_ended() {
+            // What is left of a datagram at the end is not carried over to the next time.
+            let off = self.config.off.draw(&mut self.rng);
+            if !self.config.off.mean().is_zero() {
+                self.next = self.off_at + off;
+            }
+            self.off_at = self.off_at + off + self.config.on.draw(&mut self.rng);
+        }
+        let mut transmit = Transmit::udp(self.destination, self.flow, 0);
+        transmit.padding = self.config.datagram;
+        transmit.ecn = self.config.ecn;
+        Some(transmit)
+    }
+
+    fn next_timer(&mut self) -> Option<Time> {
+        (!self.has_ended()).then_some(self.next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::NodeId;
+
+    fn agent(config: OnOffConfig) -> OnOff {
+        let to = Address { node: NodeId(1), port: 1 };
+        OnOff::new(config, to, FlowId(0), [7; 32]).expect("it can be")
+    }
+
+    /// When it sends, until the end.
+    fn moments(mut agent: OnOff, end: Time) -> Vec<Time> {
+        let mut moments = Vec::new();
+        while let Some(next) = agent.next_timer().filter(|next| *next < end) {
+            while agent.poll_transmit(next, &mut []).is_some() {
+                moments.push(next);
+            }
+        }
+        moments
+    }
+
+    #[test]
+    fn it_sends_at_its_rate_while_it_is_on() {
+        // 1,200 bytes a millisecond.
+        let steady = OnOffConfig::steady(9_600_000);
+        let sent = moments(agent(steady), Time::from_secs(3));
+        assert_eq!(sent.len(), 3_000);
+        assert_eq!(sent[1_234], Time::from_millis(1_234));
+        let on = Period::Constant(Duration::from_millis(10));
+        let off = Period::Constant(Duration::from_millis(90));
+        let (start, stop) = (Time::from_millis(5), Some(Time::from_millis(505)));
+        let config = OnOffConfig { on, off, start, stop, ..steady };
+        let sent = moments(agent(config), Time::from_secs(3));
+        assert_eq!(sent.len(), 50);
+        assert!(sent.iter().all(|at| (at.as_nanos() / 1_000_000 + 95) % 100 < 10));
+    }
+
+    #[test]
+    fn times_by_chance_have_their_mean() {
+        let on = Period::Exponential(Duration::from_millis(100));
+        let off = Period::Exponential(Duration::from_millis(300));
+        let config = OnOffConfig { on, off, ..OnOffConfig::steady(9_600_000) };
+        let sent = moments(agent(config), Time::from_secs(400)).len();
+        // A quarter of the time; each time that is on has half a datagram more on average.
+        assert!((95_000..107_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let to = Address { node: NodeId(1), port: 1 };
+        let good = OnOffConfig::steady(1_000);
+        for (config, error) in [
+            (OnOffConfig { rate: 0, ..good }, TrafficError::Rate),
+            (OnOffConfig { rate: u64::MAX, ..good }, TrafficError::Rate),
+            (OnOffConfig { datagram: 0, ..good }, TrafficError::Datagram),
+            (OnOffConfig { datagram: 65_488, ..good }, TrafficError::Datagram),
+            (OnOffConfig { on: Period::Constant(Duration::ZERO), ..good }, TrafficError::Period),
+        ] {
+            assert_eq!(OnOff::new(config, to, FlowId(0), [0; 32]).err(), Some(error));
+        }
+    }
+}

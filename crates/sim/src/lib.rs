@@ -1,0 +1,67 @@
+//! Networks in virtual time: discrete events over links, queues and topologies.
+//!
+//! A [`Topology`] says who is linked to whom, a [`Simulation`] runs it, and an [`Agent`] is what lives on a
+//! node: an end of a connection, or other traffic. No clock, thread, socket or global inside; the same
+//! topology, agents and seed give the same run in any process, to the byte and the nanosecond. Many runs can
+//! go on at once in threads of the caller's.
+//!
+//! ```
+//! use std::time::Duration;
+//! use equic_sim::{Direction, End, OnOff, OnOffConfig, Simulation, Sink, Time, dumbbell};
+//!
+//! let named = dumbbell(2, Direction::new(10_000_000, Duration::from_millis(50)));
+//! let mut run = Simulation::new(named.topology, 1)?;
+//! let (from, to) = (run.address(named.clients[0])?, run.address(named.servers[0])?);
+//! let flow = run.flow(from, to)?;
+//! let config = OnOffConfig { stop: Some(Time::from_secs(1)), ..OnOffConfig::steady(1_000_000) };
+//! run.attach(from, Box::new(OnOff::new(config, to, flow, run.agent_seed(from))?));
+//! run.attach(to, Box::new(Sink::default()));
+//! assert_eq!(run.run(Time::from_secs(10))?, End::Idle);
+//! assert_eq!(run.flow_stats(flow).delivered, run.flow_stats(flow).sent);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Start reading at [`Simulation`], whose loop is `step`; then:
+//! * `agenda.rs`: what happens next; `port.rs`: one direction of a link, over the model of `equic-net`;
+//! * `queue/`: drop-tail, RED, CoDel, FQ-CoDel; `topology/`: networks and routes;
+//! * `agents/`: other traffic; `quic.rs`: the transport of this tree, with the feature `quic`;
+//! * `record.rs`: what is written down as a run goes.
+
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod agent;
+mod agents;
+mod digest;
+mod flow;
+mod link;
+mod packet;
+mod port;
+mod queue;
+#[cfg(feature = "quic")]
+pub mod quic;
+mod random;
+mod record;
+mod simulation;
+mod time;
+mod topology;
+
+pub use agent::{Agent, Datagram, Status, Transmit};
+pub use agents::{
+    OnOff, OnOffConfig, Period, ShortFlows, ShortFlowsConfig, Sink, SizeDistribution, TrafficError,
+};
+pub use equic_net::{
+    BlackHole, Chance, GilbertElliott, Link as Wire, Loss, Stall, Trace, TraceError,
+};
+pub use flow::FlowStats;
+pub use link::{DEFAULT_MTU, Direction, DirectionError, MAX_MTU, Rate};
+pub use packet::{Address, Ecn, FlowId, Framing, IpVersion, Protocol};
+pub use port::PortStats;
+pub use queue::{CoDel, FqCoDel, Limit, Queue, QueueError, Red};
+pub use record::{PortRecord, Record, RecordError, Recording};
+pub use simulation::{AgentId, End, Simulation, Stuck};
+pub use time::Time;
+pub use topology::{
+    LinkId, MAX_LINKS, MAX_NODES, MAX_ROUTERS, Named, NodeId, PortId, Topology, TopologyError,
+    dumbbell, parking_lot, simple, two_path,
+};

@@ -1,0 +1,171 @@
+//! The description of a link's direction: what the sender's port does, and what happens on the way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_net::{Chance, Link, LinkError, Trace};
+
+use crate::packet::Framing;
+use crate::queue::{Queue, QueueError};
+
+/// The MTU of links for which none is given, in bytes of the IP packet.
+pub const DEFAULT_MTU: u32 = 1_500;
+
+/// The largest MTU, in bytes: buffers have this size.
+pub const MAX_MTU: u32 = 65_535;
+
+/// Rate at which a port sends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rate {
+    /// Bits per second.
+    BitsPerSecond(u64),
+    /// A recorded trace, which begins anew at its end.
+    Trace(Arc<Trace>),
+}
+
+impl Rate {
+    /// Bits per second, on average.
+    pub fn mean(&self) -> f64 {
+        match self {
+            Rate::BitsPerSecond(rate) => *rate as f64,
+            Rate::Trace(trace) => trace.mean_rate(),
+        }
+    }
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Direction {
+    /// Rate of the port, with [`Direction::framing`].
+    pub rate: Rate,
+    /// Queue of packets that wait for the port.
+    pub queue: Queue,
+    /// Framing around each IP packet: rates, limits in bytes and bit errors count it.
+    pub framing: Framing,
+    /// What happens after a packet has left its port: delay, jitter, loss, duplication, reordering,
+    /// corruption, stalls; and the MTU, in bytes of the IP packet, 1,500 if none is given.
+    ///
+    /// A packet that is lost has taken its time on the link, as with ns-3's `RateErrorModel`. One that is
+    /// corrupted in a header or in padding is lost: a checksum has found it. `rate`, `queue` and
+    /// `overhead` are to stay as by default: they are said above.
+    pub wire: Link,
+}
+
+impl Direction {
+    /// At so many bits per second, with so much propagation delay, drop-tail, and nothing that goes wrong.
+    pub fn new(bits_per_second: u64, delay: Duration) -> Direction {
+        Direction {
+            rate: Rate::BitsPerSecond(bits_per_second),
+            queue: Queue::default(),
+            framing: Framing::None,
+            wire: Link { delay, ..Link::default() },
+        }
+    }
+
+    /// The same with this queue.
+    #[must_use]
+    pub fn queue(self, queue: Queue) -> Direction {
+        Direction { queue, ..self }
+    }
+
+    /// The same with `percent` of packets lost, independently of each other.
+    #[must_use]
+    pub fn loss_percent(self, percent: f64) -> Direction {
+        let wire = Link { drop: Chance::percent(percent), ..self.wire };
+        Direction { wire, ..self }
+    }
+
+    /// The largest IP packet, in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.wire.mtu.map_or(DEFAULT_MTU, |mtu| u32::try_from(mtu).unwrap_or(u32::MAX))
+    }
+
+    /// Checks that the values do not contradict each other.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), DirectionError> {
+        if self.rate == Rate::BitsPerSecond(0) {
+            return Err(DirectionError::Rate);
+        }
+        let Link { rate, queue, overhead, .. } = &self.wire;
+        if rate.is_some() || *queue != equic_net::Queue::Unlimited || *overhead != 0 {
+            return Err(DirectionError::SaidTwice);
+        }
+        if !(68..=MAX_MTU).contains(&self.mtu()) {
+            return Err(DirectionError::Mtu);
+        }
+        self.wire.check().map_err(DirectionError::Wire)?;
+        self.queue.check(self.framing.frame(self.mtu())).map_err(DirectionError::Queue)
+    }
+}
+
+/// What is wrong with a [`Direction`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DirectionError {
+    /// A rate of 0: nothing would ever leave.
+    Rate,
+    /// [`Direction::wire`] has a rate, a queue or an overhead of its own.
+    SaidTwice,
+    /// The MTU is less than the 68 bytes that IP asks for (RFC 791 s.3.2), or more than an IP packet can
+    /// have.
+    Mtu,
+    /// A value of [`Direction::wire`] is impossible.
+    Wire(LinkError),
+    /// A value of [`Direction::queue`] is impossible.
+    Queue(QueueError),
+}
+
+impl std::fmt::Display for DirectionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DirectionError::Rate => f.write_str("at 0 bits per second nothing leaves"),
+            DirectionError::SaidTwice => f.write_str(
+                "rate, queue and overhead are the direction's own: leave those of `wire` unset",
+            ),
+            DirectionError::Mtu => write!(f, "an MTU is from 68 to {MAX_MTU} bytes"),
+            DirectionError::Wire(error) => error.fmt(f),
+            DirectionError::Queue(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DirectionError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Limit;
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let good = Direction::new(1_000_000, Duration::from_millis(10));
+        assert_eq!(good.check(), Ok(()));
+        let rate = Direction { rate: Rate::BitsPerSecond(0), ..good.clone() };
+        assert_eq!(rate.check(), Err(DirectionError::Rate));
+        for wire in [
+            Link { rate: Some(1), ..Link::default() },
+            Link { queue: equic_net::Queue::Packets(1), ..Link::default() },
+            Link { overhead: 28, ..Link::default() },
+        ] {
+            let direction = Direction { wire, ..good.clone() };
+            assert_eq!(direction.check(), Err(DirectionError::SaidTwice));
+        }
+        for mtu in [0, 67, 65_536, usize::MAX] {
+            let wire = Link { mtu: Some(mtu), ..Link::default() };
+            let direction = Direction { wire, ..good.clone() };
+            assert_eq!(direction.check(), Err(DirectionError::Mtu), "{mtu}");
+        }
+        let lossy = good.clone().loss_percent(100.1);
+        assert_eq!(lossy.check(), Err(DirectionError::Wire(LinkError::Percentage)));
+        for limit in [Limit::Packets(0), Limit::Bytes(1_499)] {
+            let small = good.clone().queue(Queue::DropTail(limit)).check();
+            assert_eq!(small, Err(DirectionError::Queue(QueueError::SmallerThanAPacket)));
+        }
+        // A frame has to fit.
+        let queue = Queue::DropTail(Limit::Bytes(1_517));
+        let ethernet = Direction { framing: Framing::Ethernet, ..good.clone().queue(queue) };
+        assert!(ethernet.check().is_err() && good.queue(queue).check().is_ok());
+    }
+}

@@ -1,0 +1,193 @@
+//! Controlled delay (RFC 8289).
+
+use std::time::Duration;
+
+use super::fifo::Fifo;
+use super::{Limit, QueueError};
+use crate::packet::{DropCause, Dropped, Ecn, Packet};
+use crate::time::{Time, nanos};
+
+/// CoDel: packets are dropped, or marked, when the shortest wait has stayed above a target for an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoDel {
+    /// Limit of the queue; packets beyond it are dropped.
+    pub limit: Limit,
+    /// The wait that is always acceptable (RFC 8289 s.4.4).
+    pub target: Duration,
+    /// How long a wait above the target is borne: about the longest usual round trip (RFC 8289 s.4.3).
+    pub interval: Duration,
+    /// Packets that are ECN-capable are marked rather than dropped.
+    pub ecn: bool,
+}
+
+impl Default for CoDel {
+    /// 5 ms and 100 ms (RFC 8289 s.4), 1,000 packets, no ECN.
+    fn default() -> CoDel {
+        CoDel {
+            limit: Limit::Packets(1_000),
+            target: Duration::from_millis(5),
+            interval: Duration::from_millis(100),
+            ecn: false,
+        }
+    }
+}
+
+impl CoDel {
+    pub(super) fn check(&self) -> Result<(), QueueError> {
+        if self.target.is_zero() || self.target >= self.interval {
+            return Err(QueueError::Interval);
+        }
+        Ok(())
+    }
+}
+
+/// What CoDel knows of one queue (RFC 8289 s.5.2, s.5.3).
+pub(super) struct Control {
+    target: Duration,
+    interval: Duration,
+    ecn: bool,
+    /// Bytes of a full frame: a queue no longer than that is none.
+    frame: u64,
+    /// When the wait will have been above the target for an interval; none: it is below.
+    first_above: Option<Time>,
+    drop_next: Time,
+    /// Packets dropped since it began to drop.
+    count: u32,
+    /// The count with which it began the last time.
+    last_count: u32,
+    dropping: bool,
+}
+
+impl Control {
+    pub(super) fn new(codel: CoDel, frame: u32) -> Control {
+        Control {
+            target: codel.target,
+            interval: codel.interval,
+            ecn: codel.ecn,
+            frame: frame.into(),
+            first_above: None,
+            drop_next: Time::START,
+            count: 0,
+            last_count: 0,
+            dropping: false,
+        }
+    }
+
+    /// The next packet, and whether it may be dropped: `dodequeue` of RFC 8289 s.5.5.
+    fn take(&mut self, now: Time, fifo: &mut Fifo) -> (Option<Packet>, bool) {
+        let Some(packet) = fifo.pop() else {
+            self.first_above = None;
+            return (None, false);
+        };
+        if now.since(packet.queued_at) < self.target || fifo.bytes() <= self.frame {
+            self.first_above = None;
+            return (Some(packet), false);
+        }
+        let first_above = *self.first_above.get_or_insert(now + self.interval);
+        // The moment that was just set is not reached yet.
+        (Some(packet), now >= first_above)
+    }
+
+    /// RFC 8289 s.5.5. Where a packet is marked it is sent, and the next drop is as far away as if it had
+    /// been dropped.
+    pub(super) fn dequeue(
+        &mut self,
+        now: Time,
+        fifo: &mut Fifo,
+        marked: &mut u64,
+        dropped: &mut Dropped,
+    ) -> Option<Packet> {
+        let (mut packet, mut may_drop) = self.take(now, fifo);
+        if self.dropping {
+            self.dropping = may_drop;
+            while self.dropping && now >= self.drop_next {
+                self.count = self.count.saturating_add(1);
+                if self.discard(packet.take(), marked, dropped, &mut packet) {
+                    self.drop_next = self.control_law(self.drop_next);
+                    break;
+                }
+                (packet, may_drop) = self.take(now, fifo);
+                self.dropping = may_drop;
+                if may_drop {
+                    self.drop_next = self.control_law(self.drop_next);
+                }
+            }
+        } else if may_drop {
+            if !self.discard(packet.take(), marked, dropped, &mut packet) {
+                (packet, _) = self.take(now, fifo);
+            }
+            self.dropping = true;
+            // If it was dropping a short while ago, the rate of then is where to begin.
+            let since = self.count.wrapping_sub(self.last_count);
+            let recent = nanos(now.since(self.drop_next)) < nanos(self.interval).saturating_mul(16);
+            self.count = if since > 1 && recent { since } else { 1 };
+            self.drop_next = self.control_law(now);
+            self.last_count = self.count;
+        }
+        packet
+    }
+
+    /// Drops the packet; or marks it and puts it to `sent`, which is said.
+    fn discard(
+        &self,
+        packet: Option<Packet>,
+        marked: &mut u64,
+        dropped: &mut Dropped,
+        sent: &mut Option<Packet>,
+    ) -> bool {
+        let Some(mut packet) = packet else { return false };
+        if !self.ecn || !packet.ecn.is_capable() {
+            dropped.push((packet, DropCause::Early));
+            return false;
+        }
+        packet.ecn = Ecn::Ce;
+        *marked += 1;
+        *sent = Some(packet);
+        true
+    }
+
+    /// The next drop is sooner with the square root of the count (RFC 8289 s.5.6), which IEEE 754 rounds in
+    /// one way alone.
+    fn control_law(&self, from: Time) -> Time {
+        let gap = nanos(self.interval) as f64 / f64::from(self.count.max(1)).sqrt();
+        from + Duration::from_nanos(gap as u64)
+    }
+}
+
+/// CoDel on one row of packets.
+pub(crate) struct CoDelQueue {
+    limit: Limit,
+    fifo: Fifo,
+    control: Control,
+    marked: u64,
+}
+
+impl CoDelQueue {
+    pub(crate) fn new(codel: CoDel, frame: u32) -> CoDelQueue {
+        let control = Control::new(codel, frame);
+        CoDelQueue { limit: codel.limit, fifo: Fifo::default(), control, marked: 0 }
+    }
+
+    pub(crate) fn packets(&self) -> usize {
+        self.fifo.packets()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.fifo.bytes()
+    }
+
+    pub(crate) fn marked(&self) -> u64 {
+        self.marked
+    }
+
+    pub(crate) fn enqueue(&mut self, packet: Packet, dropped: &mut Dropped) {
+        self.fifo.push_within(self.limit, packet, dropped);
+    }
+
+    pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
+        self.control.dequeue(now, &mut self.fifo, &mut self.marked, dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Against the text of RFC 8289.
+
+use super::*;
+use crate::Queue;
+use crate::queue::testing::{At, capable, packet};
+
+const MS: u64 = 1_000;
+
+/// A queue that gets a packet of 1,000 bytes and gives one each millisecond, 200 ms behind: when it drops
+/// or marks, in microseconds.
+fn drops(codel: CoDel, make: fn(u32, u32) -> Packet, millis: u64) -> (At, Vec<u64>) {
+    let mut queue = At::new(&Queue::CoDel(codel), 8e6);
+    for label in 0..200 {
+        queue.enqueue(0, make(label, 1_000));
+    }
+    let (mut moments, mut seen) = (Vec::new(), 0);
+    for step in 1..=millis * 100 {
+        let now = step * 10;
+        // It is asked often, so that moments are exact to 10 us, and filled up so that it stays as long.
+        if queue.dequeue(now).is_some() {
+            queue.enqueue(now.saturating_sub(200 * MS), make(0, 1_000));
+        }
+        while queue.queue.packets() < 200 {
+            queue.enqueue(now.saturating_sub(200 * MS), make(0, 1_000));
+        }
+        let now_seen = queue.dropped.len() as u64 + queue.queue.marked();
+        moments.extend((seen..now_seen).map(|_| now));
+        seen = now_seen;
+    }
+    (queue, moments)
+}
+
+fn intervals(moments: &[u64]) -> Vec<u64> {
+    moments.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+/// RFC 8289 s.3.2, s.5.6: the first drop comes an interval after the wait went above the target, the one
+/// after the n-th a interval / sqrt(n) later.
+#[test]
+fn drops_come_sooner_with_the_square_root_of_their_number() {
+    let (queue, moments) = drops(CoDel::default(), packet, 2_000);
+    // Above the target at 5 ms; borne for 100 ms.
+    assert!((105 * MS..=105 * MS + 20).contains(&moments[0]), "{moments:?}");
+    assert!(moments.len() > 30);
+    for (index, gap) in intervals(&moments).into_iter().enumerate() {
+        let expected = 100_000.0 / f64::from(index as u32 + 1).sqrt();
+        assert!((gap as f64 - expected).abs() <= 10.0, "{index}: {gap}, not {expected}");
+    }
+    assert_eq!(queue.queue.marked(), 0);
+}
+
+/// RFC 8289 s.5.5: soon after it has stopped to drop it goes on at the rate at which it stopped; later it
+/// begins anew.
+#[test]
+fn it_remembers_its_rate_for_a_while() {
+    let second_gap = |pause: u64| {
+        let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
+        // Waits of 50 ms, or of none: drops until `end`, all in units of 10 us.
+        let mut phase = |range: std::ops::Range<u64>, wait: u64| {
+            let mut moments = Vec::new();
+            for now in range.map(|step| 10 * step) {
+                while queue.queue.packets() < 10 {
+                    queue.enqueue(now.saturating_sub(wait), packet(0, 1_000));
+                }
+                // What waited for longer than it should is gone first.
+                queue.dequeue(now);
+                moments.extend(queue.dropped.drain(..).map(|_| now));
+            }
+            moments
+        };
+        let first = phase(5_000..105_000, 50 * MS);
+        phase(105_000..105_000 + pause, 0);
+        let second = phase(105_000 + pause..155_000 + pause, 50 * MS);
+        (first.len() as f64, (second[1] - second[0]) as f64)
+    };
+    // Half a second, then three: 16 intervals are 1.6 s.
+    let (count, gap) = second_gap(50_000);
+    let expected = 100_000.0 / (count - 1.0).sqrt();
+    assert!((gap - expected).abs() <= 20.0, "{gap}, not {expected} after {count}");
+    let (_, gap) = second_gap(300_000);
+    assert!((gap - 100_000.0).abs() <= 20.0, "{gap}");
+}
+
+#[test]
+fn marks_come_when_drops_would() {
+    let codel = CoDel { ecn: true, ..CoDel::default() };
+    let (queue, marks) = drops(codel, capable, 2_000);
+    assert!(queue.dropped.is_empty() && marks.len() > 30);
+    assert_eq!(intervals(&marks)[..20], intervals(&drops(codel, packet, 2_000).1)[..20]);
+}
+
+/// RFC 8289 s.5.5: a wait below the target, or a queue of no more than a packet, ends it.
+#[test]
+fn a_good_queue_is_left_alone() {
+    // Waits of 4 ms, for two seconds.
+    let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
+    for millis in 0..2_000u64 {
+        queue.enqueue(millis * MS, packet(0, 1_000));
+        if millis >= 4 {
+            assert!(queue.dequeue(millis * MS).is_some());
+        }
+    }
+    assert!(queue.dropped.is_empty());
+    // One packet at a time on a slow link, each waiting for 50 ms: there is nothing to shorten.
+    let mut queue = At::new(&Queue::CoDel(CoDel::default()), 2.4e5);
+    for step in 0..100u64 {
+        queue.enqueue(step * 50 * MS, packet(0, 1_500));
+        assert!(queue.dequeue((step + 1) * 50 * MS).is_some());
+    }
+    assert!(queue.dropped.is_empty());
+}
+
+/// A sender that knows nothing but its window, which halves when a packet is lost, once a round trip, and
+/// grows by a packet a round trip.
+struct Sender {
+    window: f64,
+    flying: f64,
+    halved: u64,
+}
+
+/// Four senders share 8 Mb/s, a packet of 1,000 bytes a millisecond, 50 ms away: how long packets waited,
+/// sorted, and how many milliseconds the link was idle, after ten seconds and until sixty.
+fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
+    let mut queue = At::new(queue, 8e6);
+    let start = || Sender { window: 4.0, flying: 0.0, halved: 0 };
+    let mut senders: Vec<Sender> = (0..4).map(|_| start()).collect();
+    let mut acks = std::collections::VecDeque::new();
+    let (mut waits, mut idle) = (Vec::new(), 0);
+    for now in 0..60_000u64 {
+        while let Some((_, label)) = acks.pop_front_if(|(at, _): &mut (u64, u32)| *at <= now) {
+            let sender = &mut senders[label as usize];
+            sender.flying -= 1.0;
+            sender.window += 1.0 / sender.window;
+        }
+        for (lost, _) in queue.dropped.drain(..) {
+            let sender = &mut senders[lost.label as usize];
+            sender.flying -= 1.0;
+            if now > sender.halved + 60 {
+                *sender = Sender { window: (sender.window / 2.0).max(1.0), halved: now, ..*sender };
+            }
+        }
+        for (label, sender) in senders.iter_mut().enumerate() {
+            while sender.flying + 1.0 <= sender.window {
+                queue.enqueue(now * MS, packet(label as u32, 1_000));
+                sender.flying += 1.0;
+            }
+        }
+        match queue.dequeue(now * MS) {
+            Some(packet) => {
+                acks.push_back((now + 50, packet.label));
+                let waited = now - packet.queued_at.as_nanos() / 1_000_000;
+                waits.extend((now > 10_000).then_some(waited));
+            }
+            None => idle += u32::from(now > 10_000),
+        }
+    }
+    waits.sort_unstable();
+    (waits, idle)
+}
+
+/// RFC 8289 s.3.2, s.4.4: the wait goes to the target of 5 ms and stays about there, and the link is kept
+/// busy; drop-tail has as much waiting as it takes.
+#[test]
+fn under_load_the_standing_queue_is_the_target() {
+    let (waits, idle) = loaded(&Queue::CoDel(CoDel::default()));
+    let (median, most) = (waits[waits.len() / 2], waits[waits.len() * 99 / 100]);
+    assert!((2..=10).contains(&median) && most < 40, "{median} ms, {most} ms");
+    assert!(idle < 2_500, "idle for {idle} of 50,000 ms");
+    let (waits, _) = loaded(&Queue::DropTail(Limit::Packets(200)));
+    assert!(waits[waits.len() / 2] > 120, "{} ms", waits[waits.len() / 2]);
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let codel = CoDel::default();
+    assert_eq!(codel.check(), Ok(()));
+    assert_eq!(CoDel { target: Duration::ZERO, ..codel }.check(), Err(QueueError::Interval));
+    assert_eq!(CoDel { interval: codel.target, ..codel }.check(), Err(QueueError::Interval));
+}

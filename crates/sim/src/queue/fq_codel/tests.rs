@@ -1,0 +1,149 @@
+//! Against the text of RFC 8290.
+
+use super::*;
+use crate::Queue;
+use crate::packet::DropCause;
+use crate::queue::testing::{At, packet};
+
+fn queue(fq: FqCoDel) -> At {
+    At::new(&Queue::FqCoDel(fq), 1e7)
+}
+
+/// RFC 8290 s.4: whoever had nothing waiting goes before those who have.
+#[test]
+fn a_new_flow_goes_first() {
+    let mut queue = queue(FqCoDel::default());
+    for _ in 0..50 {
+        queue.enqueue(0, packet(1, 1_500));
+    }
+    // The first turn is the one flow's own, as a new one: 1,514 bytes, so that a second packet goes.
+    for _ in 0..4 {
+        assert_eq!(queue.dequeue(1).unwrap().label, 1);
+    }
+    queue.enqueue(2, packet(2, 100));
+    assert_eq!(queue.dequeue(3).unwrap().label, 2);
+    assert_eq!(queue.dequeue(4).unwrap().label, 1);
+}
+
+/// RFC 8290 s.4.2: an empty queue goes to the end of the old ones first. Else a flow that sends a packet whenever
+/// its last has gone would always be new, and go before each packet of the others.
+#[test]
+fn a_flow_does_not_stay_new() {
+    let mut queue = queue(FqCoDel::default());
+    let (mut bytes, mut waits) = ([0, 0], false);
+    for _ in 0..5_000 {
+        queue.enqueue(0, packet(0, 300));
+    }
+    for _ in 0..2_000 {
+        let sent = queue.dequeue(1).unwrap();
+        bytes[sent.label as usize] += sent.ip_bytes;
+        waits &= sent.label == 0;
+        if sent.label == 0 && !waits {
+            queue.enqueue(1, packet(1, 1_500));
+            waits = true;
+        }
+    }
+    let share = f64::from(bytes[1]) / f64::from(bytes[0] + bytes[1]);
+    assert!((0.4..0.55).contains(&share), "{share}");
+}
+
+/// Whatever the sizes of their packets and however much they send, flows get the same bytes.
+#[test]
+fn bytes_are_shared_alike() {
+    let mut queue = queue(FqCoDel { limit: Limit::Packets(100_000), ..FqCoDel::default() });
+    let sizes = [1_500, 500, 1_000, 64];
+    let mut bytes = [0u64; 4];
+    for _ in 0..2_000 {
+        for (flow, size) in sizes.iter().enumerate() {
+            for _ in 0..1_500 / size * (1 + flow as u32 % 2) {
+                queue.enqueue(0, packet(flow as u32, *size));
+            }
+        }
+    }
+    let mut sum = 0;
+    while sum < 4_000_000 {
+        let packet = queue.dequeue(1).unwrap();
+        bytes[packet.label as usize] += u64::from(packet.ip_bytes);
+        sum += u64::from(packet.ip_bytes);
+    }
+    for flow in bytes {
+        assert!((980_000..1_020_000).contains(&flow), "{bytes:?}");
+    }
+}
+
+/// RFC 8290 s.4.1: it is the longest flow that pays, from its head, half of its row or 64 packets.
+#[test]
+fn a_full_queue_drops_of_the_longest() {
+    let mut queue = queue(FqCoDel { limit: Limit::Packets(200), ..FqCoDel::default() });
+    for _ in 0..20 {
+        queue.enqueue(0, packet(1, 100));
+    }
+    for _ in 0..180 {
+        queue.enqueue(0, packet(2, 1_500));
+    }
+    assert!(queue.dropped.is_empty());
+    queue.enqueue(0, packet(1, 100));
+    assert_eq!(queue.dropped.len(), 64);
+    assert!(
+        queue
+            .dropped
+            .iter()
+            .all(|(packet, cause)| { packet.label == 2 && *cause == DropCause::Full })
+    );
+    assert_eq!((queue.queue.packets(), queue.queue.bytes()), (137, 116 * 1_500 + 2_100));
+}
+
+/// CoDel rules in each row: a flow that keeps one packet waiting loses none while another is cut.
+#[test]
+fn each_row_is_controlled_by_itself() {
+    let fq = FqCoDel { codel: CoDel::default(), ..FqCoDel::default() };
+    let mut queue = queue(fq);
+    // 10 Mb/s: a packet of 1,250 bytes a millisecond, and 1.5 times that comes.
+    for millis in 0..3_000u64 {
+        let now = 1_000 * millis;
+        queue.enqueue(now, packet(1, 1_250));
+        if millis % 2 == 0 {
+            queue.enqueue(now, packet(1, 1_250));
+        }
+        if millis % 20 == 0 {
+            queue.enqueue(now, packet(2, 100));
+        }
+        if let Some(packet) = queue.dequeue(now) {
+            let waited = millis - packet.queued_at.as_nanos() / 1_000_000;
+            assert!(packet.label == 1 || waited <= 2, "{waited} ms");
+        }
+    }
+    assert!(queue.dropped.len() > 100);
+    assert!(
+        queue
+            .dropped
+            .iter()
+            .all(|(packet, cause)| { packet.label == 1 && *cause == DropCause::Early })
+    );
+}
+
+/// With many rows few flows share one.
+#[test]
+fn flows_are_spread_over_rows() {
+    assert!(rows_of_512_flows(1_024) > 350);
+    assert_eq!(rows_of_512_flows(1), 1);
+}
+
+fn rows_of_512_flows(flows: u32) -> usize {
+    let queue = FqCoDelQueue::new(FqCoDel { flows, ..FqCoDel::default() }, 1_500, 5);
+    let mut rows: Vec<u32> = (0..512).map(|label| queue.classify(&packet(label, 100))).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    rows.len()
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let fq = FqCoDel::default();
+    assert_eq!(fq.check(), Ok(()));
+    for wrong in
+        [FqCoDel { flows: 0, ..fq }, FqCoDel { flows: 65_537, ..fq }, FqCoDel { quantum: 0, ..fq }]
+    {
+        assert_eq!(wrong.check(), Err(QueueError::Flows));
+    }
+}

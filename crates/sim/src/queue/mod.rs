@@ -1,0 +1,207 @@
+//! What waits for a link, and who goes first: [`Queue`] describes a queue, `Discipline` is one in use.
+//!
+//! * `fifo.rs`: packets in a row; drop-tail is that with a limit;
+//! * `red.rs`: random early detection;
+//! * `codel.rs`: RFC 8289; `fq_codel.rs`: RFC 8290.
+//!
+//! The packet that is being sent waits no more: it is in no queue, and counts towards no limit.
+
+mod codel;
+mod fifo;
+mod fq_codel;
+mod red;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use crate::packet::{DropCause, Dropped, Packet};
+use crate::time::Time;
+
+pub use codel::CoDel;
+pub use fq_codel::FqCoDel;
+pub use red::Red;
+
+use codel::CoDelQueue;
+use fifo::Fifo;
+use fq_codel::FqCoDelQueue;
+use red::RedQueue;
+
+/// Queue of a port: in which order packets go, and which are dropped or marked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Queue {
+    /// First in, first out; packets that find it full are dropped.
+    DropTail(Limit),
+    /// First in, first out; packets are dropped or marked at random before it is full.
+    Red(Red),
+    /// First in, first out; packets are dropped or marked by how long they waited (RFC 8289).
+    CoDel(CoDel),
+    /// A queue for each flow, with CoDel in each (RFC 8290).
+    FqCoDel(FqCoDel),
+}
+
+impl Default for Queue {
+    /// Drop-tail with 1,000 packets, as Linux' interfaces have.
+    fn default() -> Queue {
+        Queue::DropTail(Limit::Packets(1_000))
+    }
+}
+
+/// Limit of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Number of packets.
+    Packets(u32),
+    /// Number of bytes, with the link's framing.
+    Bytes(u64),
+}
+
+impl Limit {
+    fn is_exceeded(self, packets: usize, bytes: u64) -> bool {
+        match self {
+            Limit::Packets(most) => packets > most as usize,
+            Limit::Bytes(most) => bytes > most,
+        }
+    }
+}
+
+/// Why a [`Queue`] is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The limit is smaller than one packet of the link's MTU: none of those would ever get through.
+    SmallerThanAPacket,
+    /// RED: thresholds are from 0 up, in order, and within the limit.
+    Thresholds,
+    /// RED: the weight is above 0 and at most 1, the highest probability from 0 to 1, a typical packet not
+    /// empty.
+    Weight,
+    /// CoDel: target and interval are above 0, and the target is below the interval.
+    Interval,
+    /// FQ-CoDel: from 1 to 65,536 queues, and a quantum above 0.
+    Flows,
+}
+
+impl std::fmt::Display for QueueError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            QueueError::SmallerThanAPacket => {
+                "the queue is smaller than one packet of the link's MTU"
+            }
+            QueueError::Thresholds => {
+                "RED needs 0 <= min_threshold < max_threshold <= the limit, in the limit's unit"
+            }
+            QueueError::Weight => {
+                "RED needs a weight above 0 and at most 1, max_probability from 0 to 1, and a \
+                 typical_packet above 0"
+            }
+            QueueError::Interval => "CoDel needs a target above 0 and below its interval",
+            QueueError::Flows => "FQ-CoDel needs from 1 to 65536 queues and a quantum above 0",
+        })
+    }
+}
+
+impl std::error::Error for QueueError {}
+
+impl Queue {
+    /// Limit of the queue.
+    pub fn limit(&self) -> Limit {
+        match self {
+            Queue::DropTail(limit) => *limit,
+            Queue::Red(red) => red.limit,
+            Queue::CoDel(codel) => codel.limit,
+            Queue::FqCoDel(fq) => fq.limit,
+        }
+    }
+
+    /// Whether there can be such a queue at a link whose largest frame has so many bytes.
+    pub(crate) fn check(&self, frame: u32) -> Result<(), QueueError> {
+        let too_small = match self.limit() {
+            Limit::Packets(most) => most == 0,
+            Limit::Bytes(most) => most < u64::from(frame),
+        };
+        if too_small {
+            return Err(QueueError::SmallerThanAPacket);
+        }
+        match self {
+            Queue::DropTail(_) => Ok(()),
+            Queue::Red(red) => red.check(),
+            Queue::CoDel(codel) => codel.check(),
+            Queue::FqCoDel(fq) => fq.check(),
+        }
+    }
+
+    /// The queue in use, at a link of so many bits per second on average.
+    pub(crate) fn open(&self, rate: f64, frame: u32, seed: u64) -> Discipline {
+        match *self {
+            Queue::DropTail(limit) => Discipline::DropTail(limit, Fifo::default()),
+            Queue::Red(red) => Discipline::Red(Box::new(RedQueue::new(red, rate, seed))),
+            Queue::CoDel(codel) => Discipline::CoDel(Box::new(CoDelQueue::new(codel, frame))),
+            Queue::FqCoDel(fq) => Discipline::FqCoDel(Box::new(FqCoDelQueue::new(fq, frame, seed))),
+        }
+    }
+}
+
+/// A [`Queue`] in use.
+pub(crate) enum Discipline {
+    DropTail(Limit, Fifo),
+    Red(Box<RedQueue>),
+    CoDel(Box<CoDelQueue>),
+    FqCoDel(Box<FqCoDelQueue>),
+}
+
+impl Discipline {
+    /// Takes a packet, or drops it, or another in its place.
+    pub(crate) fn enqueue(&mut self, now: Time, mut packet: Packet, dropped: &mut Dropped) {
+        packet.queued_at = now;
+        match self {
+            Discipline::DropTail(limit, fifo) => fifo.push_within(*limit, packet, dropped),
+            Discipline::Red(red) => red.enqueue(now, packet, dropped),
+            Discipline::CoDel(codel) => codel.enqueue(packet, dropped),
+            Discipline::FqCoDel(fq) => fq.enqueue(packet, dropped),
+        }
+    }
+
+    /// The packet that goes next, if one is left.
+    pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
+        match self {
+            Discipline::DropTail(_, fifo) => fifo.pop(),
+            Discipline::Red(red) => red.dequeue(now),
+            Discipline::CoDel(codel) => codel.dequeue(now, dropped),
+            Discipline::FqCoDel(fq) => fq.dequeue(now, dropped),
+        }
+    }
+
+    /// Packets that wait.
+    pub(crate) fn packets(&self) -> usize {
+        match self {
+            Discipline::DropTail(_, fifo) => fifo.packets(),
+            Discipline::Red(red) => red.packets(),
+            Discipline::CoDel(codel) => codel.packets(),
+            Discipline::FqCoDel(fq) => fq.packets(),
+        }
+    }
+
+    /// Bytes that wait, as on the link.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Discipline::DropTail(_, fifo) => fifo.bytes(),
+            Discipline::Red(red) => red.bytes(),
+            Discipline::CoDel(codel) => codel.bytes(),
+            Discipline::FqCoDel(fq) => fq.bytes(),
+        }
+    }
+
+    /// Packets that were marked rather than dropped.
+    pub(crate) fn marked(&self) -> u64 {
+        match self {
+            Discipline::DropTail(..) => 0,
+            Discipline::Red(red) => red.marked(),
+            Discipline::CoDel(codel) => codel.marked(),
+            Discipline::FqCoDel(fq) => fq.marked(),
+        }
+    }
+}
+
+/// Full, and nothing but that.
+fn drop_full(packet: Packet, dropped: &mut Dropped) {
+    dropped.push((packet, DropCause::Full));
+}

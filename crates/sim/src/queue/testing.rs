@@ -1,0 +1,50 @@
+//! Queues by hand: moments in microseconds, packets by their label.
+
+use super::{Discipline, Queue};
+use crate::packet::{Address, Dropped, Ecn, FlowId, Packet};
+use crate::time::Time;
+use crate::topology::NodeId;
+
+/// A packet without payload, of so many bytes.
+pub(crate) fn packet(label: u32, bytes: u32) -> Packet {
+    let address = |node| Address { node: NodeId(node), port: 1 };
+    Packet {
+        source: address(0),
+        destination: address(1),
+        flow: FlowId(0),
+        ip_bytes: bytes,
+        frame_bytes: bytes,
+        payload: 0,
+        label,
+        headers: 28,
+        header_fields: 0,
+        ecn: Ecn::NotEct,
+        queued_at: Time::START,
+        buffer: Vec::new(),
+    }
+}
+
+/// The same, which may be marked.
+pub(crate) fn capable(label: u32, bytes: u32) -> Packet {
+    Packet { ecn: Ecn::Ect0, ..packet(label, bytes) }
+}
+
+/// A queue in use, and what it dropped.
+pub(crate) struct At {
+    pub queue: Discipline,
+    pub dropped: Dropped,
+}
+
+impl At {
+    pub(crate) fn new(queue: &Queue, rate: f64) -> At {
+        At { queue: queue.open(rate, 1500, 1), dropped: Vec::new() }
+    }
+
+    pub(crate) fn enqueue(&mut self, micros: u64, packet: Packet) {
+        self.queue.enqueue(Time::from_nanos(1_000 * micros), packet, &mut self.dropped);
+    }
+
+    pub(crate) fn dequeue(&mut self, micros: u64) -> Option<Packet> {
+        self.queue.dequeue(Time::from_nanos(1_000 * micros), &mut self.dropped)
+    }
+}

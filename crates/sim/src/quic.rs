@@ -1,0 +1,404 @@
+//! The transport of this tree as an inhabitant: `equic-transport` itself, without protection
+//! (`null-crypto`: handshakes and packets of the sizes that TLS has).
+//!
+//! [`bulk`] sets both ends of a transfer in their places; [`BulkReceiver::outcome`] says what became of it.
+//! The connection's calls are made in the order that its documentation asks for: what came is read and what
+//! is to go is written before `poll_transmit`, or the transport would take the flow for one whose
+//! application has nothing to send.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
+use equic_transport::{
+    Arrival, CloseReason, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome,
+    StartError, Stats, StreamEvent, StreamId, Timestamp, VarInt,
+};
+use equic_wire::packet::LongInvariant;
+
+use crate::agent::{Agent, Datagram, Status, Transmit};
+use crate::packet::{Address, Ecn, FlowId};
+use crate::simulation::{AgentId, Simulation};
+use crate::time::Time;
+use crate::topology::{NodeId, TopologyError};
+
+pub use equic_transport::TransportConfig;
+pub use equic_transport::congestion::{Algorithm, ControllerFactory};
+
+/// Bytes that are written and read at a time.
+const CHUNK: usize = 16 * 1024;
+/// The content of streams begins anew after so many bytes: a prime, so that no packet or page is like another.
+const PERIOD: usize = 251;
+
+/// A transfer of `bytes` from the client to the server, on one stream.
+#[derive(Clone, Debug)]
+pub struct Bulk {
+    /// Bytes to transfer.
+    pub bytes: u64,
+    /// Time at which the client begins its handshake.
+    pub start: Time,
+    /// Transport configuration of both ends.
+    pub transport: TransportConfig,
+}
+
+impl Bulk {
+    /// A transfer that begins with the run, with the default transport configuration.
+    pub fn new(bytes: u64) -> Bulk {
+        Bulk { bytes, start: Time::START, transport: TransportConfig::default() }
+    }
+
+    /// The same with this congestion control: an [`Algorithm`], or one of your own.
+    #[must_use]
+    pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> Bulk {
+        self.transport.congestion = Arc::new(factory);
+        self
+    }
+}
+
+/// Agents and flows of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct BulkIds {
+    /// The client, a [`BulkSender`].
+    pub sender: AgentId,
+    /// The server, a [`BulkReceiver`], for which the run waits.
+    pub receiver: AgentId,
+    /// Packets from the client to the server.
+    pub there: FlowId,
+    /// Packets from the server to the client.
+    pub back: FlowId,
+}
+
+/// Result of a transfer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Time at which the server's application had the last byte; none: it did not get that far.
+    pub completed: Option<Time>,
+    /// Bytes that the server's application has read.
+    pub bytes: u64,
+    /// Reason for which the transfer failed, if it did.
+    pub failure: Option<String>,
+}
+
+/// Why a transfer cannot be set up.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum QuicError {
+    /// No route leads from one end to the other, or a node has no port number left.
+    Topology(TopologyError),
+    /// The transport refuses its configuration.
+    Start(StartError),
+}
+
+impl std::fmt::Display for QuicError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            QuicError::Topology(error) => error.fmt(f),
+            QuicError::Start(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for QuicError {}
+
+impl From<TopologyError> for QuicError {
+    fn from(error: TopologyError) -> QuicError {
+        QuicError::Topology(error)
+    }
+}
+
+/// Puts both ends of a transfer on their nodes.
+///
+/// # Errors
+/// [`QuicError`].
+pub fn bulk(
+    run: &mut Simulation,
+    client: NodeId,
+    server: NodeId,
+    bulk: &Bulk,
+) -> Result<BulkIds, QuicError> {
+    // Only tokens would be made with it, and none are.
+    let provider = rustls::crypto::ring::default_provider();
+    let crypto = InsecureNullCrypto::for_simulation_only(&provider).map_err(QuicError::Start)?;
+    let mut config = InsecureNullConfig::new(crypto);
+    config.transport = bulk.transport.clone().into();
+    let (from, to) = (run.address(client)?, run.address(server)?);
+    let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
+    let end = |own: Address, peer, flow, seed| QuicEnd {
+        config: config.clone(),
+        connection: None,
+        seed,
+        remote: socket_address(peer),
+        local: socket_address(own),
+        peer,
+        flow,
+    };
+    let sender = BulkSender {
+        end: end(from, to, there, run.agent_seed(from)),
+        start: bulk.start,
+        bytes: bulk.bytes,
+        stream: None,
+        written: 0,
+    };
+    let receiver = BulkReceiver {
+        end: end(to, from, back, run.agent_seed(to)),
+        stream: None,
+        outcome: Outcome::default(),
+    };
+    let (sender, receiver) = (Box::new(sender), Box::new(receiver));
+    let (sender, receiver) = (run.attach(from, sender), run.attach(to, receiver));
+    Ok(BulkIds { sender, receiver, there, back })
+}
+
+/// Addresses of the simulation as those of the Internet: the node within 10.0.0.0/8.
+fn socket_address(address: Address) -> SocketAddr {
+    let [_, a, b, c] = address.node.0.to_be_bytes();
+    SocketAddr::from((Ipv4Addr::new(10, a, b, c), address.port))
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp::from_nanos(time.as_nanos())
+}
+
+/// One end of a connection, without an application.
+struct QuicEnd {
+    config: InsecureNullConfig,
+    connection: Option<Box<Connection>>,
+    seed: [u8; 32],
+    local: SocketAddr,
+    remote: SocketAddr,
+    peer: Address,
+    flow: FlowId,
+}
+
+impl QuicEnd {
+    fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        let ecn = match datagram.ecn {
+            Ecn::NotEct => EcnCodepoint::NotEct,
+            Ecn::Ect1 => EcnCodepoint::Ect1,
+            Ecn::Ect0 => EcnCodepoint::Ect0,
+            Ecn::Ce => EcnCodepoint::Ce,
+        };
+        let arrival = Arrival { remote: self.remote, local: Some(self.local.ip()), ecn };
+        connection.handle_datagram(timestamp(now), arrival, datagram.payload);
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_timeout(timestamp(now));
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        let sent = self.connection.as_mut()?.poll_transmit(timestamp(now), buffer)?;
+        let ecn = match sent.ecn {
+            EcnCodepoint::NotEct => Ecn::NotEct,
+            EcnCodepoint::Ect1 => Ecn::Ect1,
+            EcnCodepoint::Ect0 => Ecn::Ect0,
+            EcnCodepoint::Ce => Ecn::Ce,
+        };
+        Some(Transmit { ecn, ..Transmit::udp(self.peer, self.flow, sent.size) })
+    }
+
+    fn next_timer(&mut self) -> Option<Time> {
+        let timeout = self.connection.as_mut()?.poll_timeout()?;
+        Some(Time::from_nanos(timeout.as_nanos()))
+    }
+
+    fn stats(&self) -> Stats {
+        self.connection.as_ref().map(|connection| connection.stats()).unwrap_or_default()
+    }
+}
+
+/// The client of a [`bulk`] transfer.
+pub struct BulkSender {
+    end: QuicEnd,
+    start: Time,
+    bytes: u64,
+    stream: Option<StreamId>,
+    written: u64,
+}
+
+impl BulkSender {
+    /// Counters of its connection.
+    pub fn stats(&self) -> Stats {
+        self.end.stats()
+    }
+
+    /// Reads what happened and writes what there is room for.
+    fn work(&mut self, now: Time) {
+        let Some(connection) = &mut self.end.connection else { return };
+        let mut done = false;
+        while let Some(event) = connection.poll_event() {
+            done |= matches!(event, Event::Stream(StreamEvent::Finished(_)));
+        }
+        if self.stream.is_none() && connection.is_connected() {
+            self.stream = connection.open(Direction::Unidirectional);
+        }
+        let Some(stream) = self.stream else { return };
+        if done {
+            connection.close(timestamp(now), VarInt::from_u32(0), "");
+        }
+        while self.written < self.bytes {
+            let chunk = content(self.written, self.bytes);
+            match connection.write(stream, chunk) {
+                Ok(count) if count > 0 => self.written += count as u64,
+                // No room now; or the connection is over, which the receiver says.
+                Ok(_) | Err(_) => return,
+            }
+            if self.written == self.bytes {
+                // It was open a moment ago.
+                let _ = connection.streams().finish(stream);
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        let end = &mut self.end;
+        let made =
+            Connection::connect_insecure_null(timestamp(now), &end.config, end.remote, end.seed);
+        end.connection = made.ok().map(Box::new);
+    }
+}
+
+impl Agent for BulkSender {
+    fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
+        self.end.on_datagram(now, datagram);
+        self.work(now);
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        if self.end.connection.is_none() && now >= self.start {
+            self.begin(now);
+        }
+        self.end.on_timer(now);
+        self.work(now);
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.end.poll_transmit(now, buffer)
+    }
+
+    fn next_timer(&mut self) -> Option<Time> {
+        if self.end.connection.is_none() {
+            return Some(self.start);
+        }
+        self.end.next_timer()
+    }
+}
+
+/// The server of a [`bulk`] transfer: it takes one connection.
+pub struct BulkReceiver {
+    end: QuicEnd,
+    stream: Option<StreamId>,
+    outcome: Outcome,
+}
+
+impl BulkReceiver {
+    /// Result of the transfer so far.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Counters of its connection.
+    pub fn stats(&self) -> Stats {
+        self.end.stats()
+    }
+
+    fn accept(&mut self, now: Time, first: &[u8]) {
+        let Ok(header) = LongInvariant::parse(first) else { return };
+        let (Ok(original), Ok(client)) =
+            (ConnectionId::new(header.dcid), ConnectionId::new(header.scid))
+        else {
+            return;
+        };
+        let QuicEnd { config, remote, seed, .. } = &self.end;
+        let now = timestamp(now);
+        let made = Connection::accept_insecure_null(now, config, original, client, *remote, *seed);
+        match made {
+            Ok(connection) => self.end.connection = Some(Box::new(connection)),
+            Err(error) => self.outcome.failure = Some(error.to_string()),
+        }
+    }
+
+    fn work(&mut self, now: Time) {
+        let Some(connection) = &mut self.end.connection else { return };
+        while let Some(event) = connection.poll_event() {
+            if let Event::Closed(reason) = event
+                && self.outcome.completed.is_none()
+            {
+                self.outcome.failure = Some(match reason {
+                    CloseReason::IdleTimeout => "idle timeout".to_owned(),
+                    other => format!("{other:?}"),
+                });
+            }
+        }
+        self.stream = self.stream.or_else(|| connection.accept(Direction::Unidirectional));
+        let Some(stream) = self.stream.filter(|_| self.outcome.completed.is_none()) else { return };
+        let mut buffer = [0; CHUNK];
+        loop {
+            match connection.read(stream, &mut buffer) {
+                Ok(ReadOutcome::Bytes(count)) => {
+                    let end = self.outcome.bytes + count as u64;
+                    if content(self.outcome.bytes, end) != &buffer[..count] {
+                        self.outcome.failure = Some(format!("wrong bytes before {end}"));
+                    }
+                    self.outcome.bytes = end;
+                }
+                Ok(ReadOutcome::Finished) => {
+                    self.outcome.completed = Some(now);
+                    return;
+                }
+                Ok(ReadOutcome::Blocked | ReadOutcome::Reset(_)) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Agent for BulkReceiver {
+    fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
+        if self.end.connection.is_none() {
+            self.accept(now, datagram.payload);
+        }
+        self.end.on_datagram(now, datagram);
+        self.work(now);
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        self.end.on_timer(now);
+        self.work(now);
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.end.poll_transmit(now, buffer)
+    }
+
+    fn next_timer(&mut self) -> Option<Time> {
+        self.end.next_timer()
+    }
+
+    fn status(&self) -> Status {
+        let over = self.outcome.completed.is_some() || self.outcome.failure.is_some();
+        if over { Status::Finished } else { Status::Working }
+    }
+
+    fn goodput(&self) -> u64 {
+        self.outcome.bytes
+    }
+}
+
+/// What a stream has from one offset up to another, but no more than a chunk of it.
+fn content(from: u64, to: u64) -> &'static [u8] {
+    static BYTES: [u8; CHUNK + PERIOD] = {
+        let mut bytes = [0; CHUNK + PERIOD];
+        let mut index = 0;
+        while index < bytes.len() {
+            bytes[index] = (index % PERIOD) as u8;
+            index += 1;
+        }
+        bytes
+    };
+    let begin = (from % PERIOD as u64) as usize;
+    let count = (to - from).min(CHUNK as u64) as usize;
+    &BYTES[begin..begin + count]
+}

@@ -1,0 +1,301 @@
+//! Who is linked to whom: nodes, routers and links, by hand or by name.
+//!
+//! * `routes.rs`: which way packets go;
+//! * `named.rs`: the networks that everybody knows.
+
+mod named;
+mod routes;
+
+use crate::link::{Direction, DirectionError};
+use crate::packet::IpVersion;
+
+pub use named::{Named, dumbbell, parking_lot, simple, two_path};
+pub(crate) use routes::Routes;
+
+/// The most nodes of a network.
+pub const MAX_NODES: usize = 1 << 20;
+
+/// The most nodes of a network that have more than one link or forward: what routes are kept between.
+pub const MAX_ROUTERS: usize = 1_024;
+
+/// The most links of a network.
+pub const MAX_LINKS: usize = 1 << 20;
+
+/// Number of a node of a [`Topology`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(crate) u32);
+
+/// Number of a link of a [`Topology`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub(crate) u32);
+
+/// Number of a port: the sending end of one direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub(crate) u32);
+
+impl LinkId {
+    /// Port that sends from the node named first in [`Topology::link`] to the node named second.
+    pub fn there(self) -> PortId {
+        PortId(2 * self.0)
+    }
+
+    /// Port that sends from the node named second in [`Topology::link`] to the node named first.
+    pub fn back(self) -> PortId {
+        PortId(2 * self.0 + 1)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub name: String,
+    pub forwards: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Edge {
+    pub ends: [NodeId; 2],
+    /// There, back.
+    pub directions: [Direction; 2],
+    pub cost: u32,
+}
+
+/// A network before anything runs in it.
+///
+/// ```
+/// use std::time::Duration;
+/// use equic_sim::{Direction, Topology};
+///
+/// let mut topology = Topology::new();
+/// let [client, server] = [topology.host("client"), topology.host("server")];
+/// let router = topology.router("router");
+/// topology.link(client, router, Direction::new(1_000_000_000, Duration::from_millis(1)));
+/// topology.link(router, server, Direction::new(10_000_000, Duration::from_millis(50)));
+/// assert_eq!(topology.check(), Ok(()));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Topology {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) edges: Vec<Edge>,
+    /// Version of IP of all nodes.
+    pub ip: IpVersion,
+}
+
+/// Why a network is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// More than [`MAX_NODES`].
+    TooManyNodes(usize),
+    /// More than [`MAX_ROUTERS`].
+    TooManyRouters(usize),
+    /// More than [`MAX_LINKS`].
+    TooManyLinks(usize),
+    /// Two nodes have one name.
+    SameName(String),
+    /// A link from a node to itself.
+    Loop(String),
+    /// A link's end is a node of another topology.
+    UnknownNode(LinkId),
+    /// A value of a link's direction is impossible.
+    Direction {
+        /// Name of the sending node.
+        from: String,
+        /// Name of the receiving node.
+        to: String,
+        /// The contradiction.
+        error: DirectionError,
+    },
+    /// No route leads from this node to that: no link does, or all go through hosts, which do not forward.
+    NoRoute {
+        /// Name of the sending node.
+        from: String,
+        /// Name of the destination.
+        to: String,
+    },
+    /// A node has as many agents as there are port numbers.
+    TooManyAgents(String),
+}
+
+impl std::fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TopologyError::TooManyNodes(count) => {
+                write!(f, "{count} nodes; a network has at most {MAX_NODES}")
+            }
+            TopologyError::TooManyRouters(count) => write!(
+                f,
+                "{count} routers and hosts with several links; a network has at most {MAX_ROUTERS}"
+            ),
+            TopologyError::TooManyLinks(count) => {
+                write!(f, "{count} links; a network has at most {MAX_LINKS}")
+            }
+            TopologyError::SameName(name) => write!(f, "two nodes are called {name}"),
+            TopologyError::Loop(name) => write!(f, "a link leads from {name} to itself"),
+            TopologyError::UnknownNode(link) => {
+                write!(f, "link {} ends at a node that is not in this topology", link.0)
+            }
+            TopologyError::Direction { from, to, error } => {
+                write!(f, "the link from {from} to {to}: {error}")
+            }
+            TopologyError::NoRoute { from, to } => write!(
+                f,
+                "no route leads from {from} to {to}: link them over routers (hosts do not forward)"
+            ),
+            TopologyError::TooManyAgents(name) => {
+                write!(f, "{name} has 65535 agents, as many as there are ports: use more nodes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TopologyError {}
+
+impl Topology {
+    /// A topology without nodes.
+    pub fn new() -> Topology {
+        Topology::default()
+    }
+
+    /// A node on which agents live. It forwards nothing.
+    pub fn host(&mut self, name: impl Into<String>) -> NodeId {
+        self.node(name.into(), false)
+    }
+
+    /// A node that forwards. Agents can live there, too.
+    pub fn router(&mut self, name: impl Into<String>) -> NodeId {
+        self.node(name.into(), true)
+    }
+
+    fn node(&mut self, name: String, forwards: bool) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push(Node { name, forwards });
+        id
+    }
+
+    /// A link that is the same in both directions.
+    pub fn link(&mut self, one: NodeId, other: NodeId, both: Direction) -> LinkId {
+        self.link_with(one, other, both.clone(), both)
+    }
+
+    /// A link that is `there` from `one` to `other`, and `back` from `other` to `one`.
+    pub fn link_with(
+        &mut self,
+        one: NodeId,
+        other: NodeId,
+        there: Direction,
+        back: Direction,
+    ) -> LinkId {
+        let id = LinkId(self.edges.len() as u32);
+        self.edges.push(Edge { ends: [one, other], directions: [there, back], cost: 1 });
+        id
+    }
+
+    /// Sets the cost of a link, which routes keep low; it is 1 unless set.
+    pub fn set_cost(&mut self, link: LinkId, cost: u32) {
+        self.edges[link.0 as usize].cost = cost;
+    }
+
+    /// One direction of a link, for changes.
+    pub fn direction_mut(&mut self, port: PortId) -> &mut Direction {
+        &mut self.edges[port.0 as usize / 2].directions[port.0 as usize % 2]
+    }
+
+    /// The node of this name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        let index = self.nodes.iter().position(|node| node.name == name)?;
+        Some(NodeId(index as u32))
+    }
+
+    /// The name of a node.
+    pub fn name(&self, node: NodeId) -> &str {
+        self.nodes.get(node.0 as usize).map_or("?", |node| &node.name)
+    }
+
+    /// Checks that the network does not contradict itself.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), TopologyError> {
+        if self.nodes.len() > MAX_NODES {
+            return Err(TopologyError::TooManyNodes(self.nodes.len()));
+        }
+        if self.edges.len() > MAX_LINKS {
+            return Err(TopologyError::TooManyLinks(self.edges.len()));
+        }
+        let mut names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(TopologyError::SameName(pair[0].to_owned()));
+        }
+        for (index, edge) in self.edges.iter().enumerate() {
+            self.check_edge(LinkId(index as u32), edge)?;
+        }
+        let routers = routes::core(self).count();
+        if routers > MAX_ROUTERS {
+            return Err(TopologyError::TooManyRouters(routers));
+        }
+        Ok(())
+    }
+
+    fn check_edge(&self, id: LinkId, edge: &Edge) -> Result<(), TopologyError> {
+        let [one, other] = edge.ends;
+        if edge.ends.iter().any(|end| end.0 as usize >= self.nodes.len()) {
+            return Err(TopologyError::UnknownNode(id));
+        }
+        if one == other {
+            return Err(TopologyError::Loop(self.name(one).to_owned()));
+        }
+        for (direction, [from, to]) in edge.directions.iter().zip([[one, other], [other, one]]) {
+            direction.check().map_err(|error| TopologyError::Direction {
+                from: self.name(from).to_owned(),
+                to: self.name(to).to_owned(),
+                error,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn contradictions_are_said_by_name() {
+        let good = || Direction::new(1_000_000, Duration::ZERO);
+        let (mut topology, mut other) = (Topology::new(), Topology::new());
+        let [one, two] = [topology.host("one"), topology.host("two")];
+        topology.link(one, two, good());
+        assert_eq!(topology.check(), Ok(()));
+
+        let mut same = topology.clone();
+        same.host("one");
+        assert_eq!(same.check(), Err(TopologyError::SameName("one".to_owned())));
+
+        let mut looped = topology.clone();
+        looped.link(two, two, good());
+        assert_eq!(looped.check(), Err(TopologyError::Loop("two".to_owned())));
+
+        let stranger = (0..5).map(|index| other.host(format!("{index}"))).last().unwrap();
+        let mut unknown = topology.clone();
+        let link = unknown.link(one, stranger, good());
+        assert_eq!(unknown.check(), Err(TopologyError::UnknownNode(link)));
+
+        let mut still = topology.clone();
+        still.link_with(two, one, good(), Direction::new(0, Duration::ZERO));
+        let said = still.check().unwrap_err().to_string();
+        assert_eq!(said, "the link from one to two: at 0 bits per second nothing leaves");
+
+        let mut large = topology.clone();
+        for index in 0..=MAX_ROUTERS {
+            large.router(format!("router {index}"));
+        }
+        assert_eq!(large.check(), Err(TopologyError::TooManyRouters(MAX_ROUTERS + 1)));
+        for index in 0..MAX_NODES {
+            large.host(format!("host {index}"));
+        }
+        assert!(matches!(large.check(), Err(TopologyError::TooManyNodes(_))));
+    }
+}

@@ -1,0 +1,147 @@
+//! Networks that have a name.
+
+use std::time::Duration;
+
+use super::{LinkId, NodeId, Topology};
+use crate::link::Direction;
+
+/// A network, and which nodes and links play which part.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// Nodes and links.
+    pub topology: Topology,
+    /// Clients, one of each pair.
+    pub clients: Vec<NodeId>,
+    /// Servers, in the order of their clients.
+    pub servers: Vec<NodeId>,
+    /// Links that were given by the caller, each from the clients' side to the servers'.
+    pub bottlenecks: Vec<LinkId>,
+}
+
+/// Access links of the nsQUIC thesis: 1 Gb/s, 10 ms.
+fn access() -> Direction {
+    Direction::new(1_000_000_000, Duration::from_millis(10))
+}
+
+/// Two nodes and a link.
+pub fn simple(link: Direction) -> Named {
+    let mut topology = Topology::new();
+    let (client, server) = (topology.host("client"), topology.host("server"));
+    let bottleneck = topology.link(client, server, link);
+    Named { topology, clients: vec![client], servers: vec![server], bottlenecks: vec![bottleneck] }
+}
+
+/// So many pairs, whose clients are at one router and whose servers are at another: all share the link
+/// between the two. Access links have 1 Gb/s and 10 ms, as in the nsQUIC thesis.
+///
+/// ```text
+/// client 1 ── left ══ bottleneck ══ right ── server 1
+/// client 2 ──┘                        └── server 2
+/// ```
+pub fn dumbbell(pairs: usize, bottleneck: Direction) -> Named {
+    let mut topology = Topology::new();
+    let (left, right) = (topology.router("left"), topology.router("right"));
+    let bottleneck = topology.link(left, right, bottleneck);
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    for pair in 1..=pairs {
+        let client = topology.host(format!("client {pair}"));
+        let server = topology.host(format!("server {pair}"));
+        topology.link(client, left, access());
+        topology.link(right, server, access());
+        clients.push(client);
+        servers.push(server);
+    }
+    Named { topology, clients, servers, bottlenecks: vec![bottleneck] }
+}
+
+/// A row of routers with narrow links between. The first pair goes all the way; each other pair goes over
+/// one of the links.
+///
+/// ```text
+/// client 1 ── router 0 ══ router 1 ══ router 2 ── server 1
+///     client 2 ──┘  server 2 ─┴─ client 3  └── server 3
+/// ```
+pub fn parking_lot(links: &[Direction]) -> Named {
+    let mut topology = Topology::new();
+    let routers: Vec<NodeId> =
+        (0..=links.len()).map(|index| topology.router(format!("router {index}"))).collect();
+    let mut bottlenecks = Vec::new();
+    for (pair, link) in routers.windows(2).zip(links) {
+        bottlenecks.push(topology.link(pair[0], pair[1], link.clone()));
+    }
+    let all = [routers[0], routers[links.len()]];
+    let ends = std::iter::once(all).chain(routers.windows(2).map(|pair| [pair[0], pair[1]]));
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    for (index, [left, right]) in ends.enumerate() {
+        let client = topology.host(format!("client {}", index + 1));
+        let server = topology.host(format!("server {}", index + 1));
+        topology.link(client, left, access());
+        topology.link(right, server, access());
+        clients.push(client);
+        servers.push(server);
+    }
+    Named { topology, clients, servers, bottlenecks }
+}
+
+/// A client and a server with two ways between them: interface 0 of each leads over the first, interface 1
+/// over the second. Who does not choose takes the first.
+///
+/// ```text
+///         ┌── first ═══ ┐
+/// client ─┤             ├─ server
+///         └── second ══ ┘
+/// ```
+pub fn two_path(first: Direction, second: Direction) -> Named {
+    let mut topology = Topology::new();
+    let (client, server) = (topology.host("client"), topology.host("server"));
+    let mut bottlenecks = Vec::new();
+    // Interfaces are numbered in the order of links: alike at both ends.
+    for (name, link) in [("first", first), ("second", second)] {
+        let router = topology.router(name);
+        topology.link(client, router, Direction::new(1_000_000_000, Duration::ZERO));
+        bottlenecks.push(topology.link(router, server, link));
+    }
+    Named { topology, clients: vec![client], servers: vec![server], bottlenecks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Routes;
+    use super::*;
+
+    fn narrow() -> Direction {
+        Direction::new(10_000_000, Duration::from_millis(50))
+    }
+
+    /// How many of the narrow links are on the way of each pair.
+    fn crossed(named: &Named) -> Vec<usize> {
+        assert_eq!(named.topology.check(), Ok(()));
+        let routes = Routes::new(&named.topology);
+        let pairs = named.clients.iter().zip(&named.servers);
+        pairs
+            .map(|(client, server)| {
+                let there = routes.path(&named.topology, *client, *server).unwrap();
+                let back = routes.path(&named.topology, *server, *client).unwrap();
+                let over = named.bottlenecks.iter();
+                let crossed = over.clone().filter(|link| there.contains(&link.there())).count();
+                assert_eq!(over.filter(|link| back.contains(&link.back())).count(), crossed);
+                crossed
+            })
+            .collect()
+    }
+
+    #[test]
+    fn pairs_go_over_the_narrow_links() {
+        assert_eq!(crossed(&simple(narrow())), [1]);
+        assert_eq!(crossed(&dumbbell(5, narrow())), [1; 5]);
+        assert_eq!(crossed(&parking_lot(&[narrow(), narrow(), narrow()])), [3, 1, 1, 1]);
+        assert_eq!(crossed(&two_path(narrow(), narrow())), [1]);
+    }
+
+    #[test]
+    fn access_is_that_of_the_thesis() {
+        let named = dumbbell(1, narrow());
+        let access = &named.topology.edges[1].directions[0];
+        assert_eq!((access.rate.mean(), access.wire.delay), (1e9, Duration::from_millis(10)));
+    }
+}

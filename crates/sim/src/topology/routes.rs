@@ -1,0 +1,208 @@
+//! Which way packets go: the shortest, by cost, then by the number of links, then by which link is older.
+//!
+//! Hosts with one link have nothing to choose: routes are kept between the others alone, so that a
+//! dumbbell of 10,000 pairs has a table of two by two.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{NodeId, PortId, Topology, TopologyError};
+
+const NONE: u32 = u32::MAX;
+
+/// One end of a link, seen from a node.
+#[derive(Clone, Copy)]
+struct Interface {
+    /// The port that sends there.
+    port: PortId,
+    neighbour: NodeId,
+    cost: u32,
+}
+
+/// Nodes that forward or have a choice.
+pub(super) fn core(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> {
+    let mut links = vec![0u32; topology.nodes.len()];
+    for end in topology.edges.iter().flat_map(|edge| edge.ends) {
+        links[end.0 as usize] += 1;
+    }
+    let forwards: Vec<bool> = topology.nodes.iter().map(|node| node.forwards).collect();
+    (0..links.len())
+        .filter(move |node| forwards[*node] || links[*node] > 1)
+        .map(|node| NodeId(node as u32))
+}
+
+/// Static routes of a topology that was checked.
+pub(crate) struct Routes {
+    /// All interfaces, node by node.
+    interfaces: Vec<Interface>,
+    /// By port: the number of the interface that it sends to, at the node that it sends to.
+    arrives_at: Vec<u16>,
+    /// Where those of each node begin, and where the last ends.
+    begins: Vec<u32>,
+    forwards: Vec<bool>,
+    /// The number of each node among those of the core; none: a host with one link, or without.
+    core: Vec<u32>,
+    core_size: usize,
+    /// By destination and node, both of the core: the interface to take.
+    table: Vec<u32>,
+}
+
+impl Routes {
+    pub(crate) fn new(topology: &Topology) -> Routes {
+        let nodes = topology.nodes.len();
+        let mut begins = vec![0u32; nodes + 1];
+        for end in topology.edges.iter().flat_map(|edge| edge.ends) {
+            begins[end.0 as usize + 1] += 1;
+        }
+        for node in 0..nodes {
+            begins[node + 1] += begins[node];
+        }
+        let nothing = Interface { port: PortId(0), neighbour: NodeId(0), cost: 0 };
+        let mut interfaces = vec![nothing; 2 * topology.edges.len()];
+        let mut arrives_at = vec![0; 2 * topology.edges.len()];
+        let mut next = begins.clone();
+        for (index, edge) in topology.edges.iter().enumerate() {
+            let [one, other] = edge.ends;
+            for (side, (from, to)) in [(one, other), (other, one)].into_iter().enumerate() {
+                let place = &mut next[from.0 as usize];
+                let port = PortId((2 * index + side) as u32);
+                interfaces[*place as usize] = Interface { port, neighbour: to, cost: edge.cost };
+                // What comes in by this interface was sent by the other direction's port. Beyond 65,535
+                // they share the last number.
+                let number = *place - begins[from.0 as usize];
+                arrives_at[port.0 as usize ^ 1] = u16::try_from(number).unwrap_or(u16::MAX);
+                *place += 1;
+            }
+        }
+        let mut numbers = vec![NONE; nodes];
+        let members: Vec<NodeId> = core(topology).collect();
+        for (number, node) in members.iter().enumerate() {
+            numbers[node.0 as usize] = number as u32;
+        }
+        let forwards = topology.nodes.iter().map(|node| node.forwards).collect();
+        let core_size = members.len();
+        let mut routes = Routes {
+            interfaces,
+            arrives_at,
+            begins,
+            forwards,
+            core: numbers,
+            core_size,
+            table: vec![NONE; core_size * core_size],
+        };
+        for destination in members {
+            routes.search(destination);
+        }
+        routes
+    }
+
+    fn of(&self, node: NodeId) -> std::ops::Range<usize> {
+        let node = node.0 as usize;
+        self.begins[node] as usize..self.begins[node + 1] as usize
+    }
+
+    /// The ways of all nodes of the core to this one (Dijkstra's algorithm, from the destination).
+    fn search(&mut self, destination: NodeId) {
+        let row = self.core[destination.0 as usize] as usize * self.core_size;
+        let mut best = vec![(u64::MAX, u32::MAX); self.core_size];
+        let mut heap = BinaryHeap::from([Reverse((0u64, 0u32, destination))]);
+        best[self.core[destination.0 as usize] as usize] = (0, 0);
+        while let Some(Reverse((cost, links, node))) = heap.pop() {
+            let stale = best[self.core[node.0 as usize] as usize] != (cost, links);
+            // Others may go through it only if it forwards.
+            if stale || (node != destination && !self.forwards[node.0 as usize]) {
+                continue;
+            }
+            for index in self.of(node) {
+                let Interface { port, neighbour, cost: more } = self.interfaces[index];
+                let number = self.core[neighbour.0 as usize];
+                if number == NONE {
+                    continue;
+                }
+                let found = (cost + u64::from(more), links + 1);
+                let known = &mut best[number as usize];
+                // The way back along this link is the other direction of it.
+                let back = port.0 ^ 1;
+                let place = row + number as usize;
+                if found < *known {
+                    *known = found;
+                    self.table[place] = back;
+                    heap.push(Reverse((found.0, found.1, neighbour)));
+                } else if found == *known && neighbour != destination && back < self.table[place] {
+                    self.table[place] = back;
+                }
+            }
+        }
+    }
+
+    /// The port by which a packet leaves a node.
+    pub(crate) fn next(&self, from: NodeId, to: NodeId) -> Option<PortId> {
+        let here = self.core[from.0 as usize];
+        if here == NONE {
+            // One link, or none.
+            return self.interfaces[self.of(from)].first().map(|interface| interface.port);
+        }
+        let mut target = to;
+        let mut number = self.core[to.0 as usize];
+        if number == NONE {
+            let last = self.interfaces[self.of(to)].first()?;
+            if last.neighbour == from {
+                return Some(PortId(last.port.0 ^ 1));
+            }
+            target = last.neighbour;
+            number = self.core[target.0 as usize];
+        }
+        if number == NONE || target == from {
+            return None;
+        }
+        let port = self.table[number as usize * self.core_size + here as usize];
+        (port != NONE).then_some(PortId(port))
+    }
+
+    /// The port of a node's interface, from 0 in the order in which its links were made.
+    pub(crate) fn interface(&self, node: NodeId, index: u16) -> Option<PortId> {
+        let interfaces = &self.interfaces[self.of(node)];
+        interfaces.get(usize::from(index)).map(|interface| interface.port)
+    }
+
+    /// The number of the interface to which this port sends, at the node to which it does.
+    pub(crate) fn arrives_at(&self, port: PortId) -> u16 {
+        self.arrives_at[port.0 as usize]
+    }
+
+    /// Whether this node forwards.
+    pub(crate) fn forwards(&self, node: NodeId) -> bool {
+        self.forwards[node.0 as usize]
+    }
+
+    /// The ports that a packet goes through.
+    ///
+    /// # Errors
+    /// No route leads there.
+    pub(crate) fn path(
+        &self,
+        topology: &Topology,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<Vec<PortId>, TopologyError> {
+        let nowhere = || TopologyError::NoRoute {
+            from: topology.name(from).to_owned(),
+            to: topology.name(to).to_owned(),
+        };
+        let (mut node, mut path) = (from, Vec::new());
+        while node != to || path.is_empty() {
+            // Hosts between are as bad as none; no route is longer than that there are routers.
+            let stuck = node != from && !self.forwards(node);
+            if stuck || node == to || path.len() > self.core_size + 2 {
+                return Err(nowhere());
+            }
+            let port = self.next(node, to).ok_or_else(nowhere)?;
+            path.push(port);
+            node = topology.edges[port.0 as usize / 2].ends[1 - port.0 as usize % 2];
+        }
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests;

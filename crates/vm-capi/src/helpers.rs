@@ -1,0 +1,175 @@
+//! Helpers: functions of the host that programs may call.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vm::{Caller, HelperError, Helpers, Host, Region};
+
+use crate::error::*;
+
+/// The host in C: a call has a pointer, which its helpers get.
+pub(crate) struct C;
+impl Host for C {
+    type Data<'h> = *mut c_void;
+}
+
+/// Helpers that programs are loaded with.
+pub struct equic_vm_helpers {
+    pub(crate) table: Mutex<Table>,
+}
+
+pub(crate) enum Table {
+    Open(Helpers<C>),
+    /// A program was loaded with them.
+    Shared(Arc<Helpers<C>>),
+}
+
+/// A call of a program, while one of its helpers runs.
+pub struct equic_vm_call {
+    /// A `Caller` that lives until the helper returns.
+    caller: *mut c_void,
+    /// The helper asked for more than the budget has.
+    overdrawn: bool,
+}
+
+/// A helper. `data` is the pointer that `equic_vm_run` was given, `own` the one that the helper was added with;
+/// `arguments` are r1 to r5, and what it writes to `result` the program finds in r0. Anything but 0 ends the call of the
+/// program with EQUIC_VM_ERROR_HELPER. It must not use `call` after it has returned, leave by longjmp, or run or
+/// release the instance that it is called from.
+pub type equic_vm_helper_fn = Option<
+    unsafe extern "C" fn(
+        call: *mut equic_vm_call,
+        data: *mut c_void,
+        own: *mut c_void,
+        arguments: *const u64,
+        result: *mut u64,
+    ) -> c_int,
+>;
+
+struct Function {
+    run: unsafe extern "C" fn(
+        *mut equic_vm_call,
+        *mut c_void,
+        *mut c_void,
+        *const u64,
+        *mut u64,
+    ) -> c_int,
+    own: *mut c_void,
+}
+
+// SAFETY: the header asks for functions, and pointers of their own, that may be used from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Function {
+    fn run(
+        &self,
+        caller: &mut Caller<'_, *mut c_void>,
+        arguments: [u64; 5],
+    ) -> std::result::Result<u64, HelperError> {
+        let (mut value, data) = (0, *caller.data);
+        let mut call =
+            equic_vm_call { caller: std::ptr::from_mut(caller).cast(), overdrawn: false };
+        // SAFETY: a function of this type, as C promised; all pointers live until it returns.
+        let code = unsafe { (self.run)(&mut call, data, self.own, arguments.as_ptr(), &mut value) };
+        match code {
+            _ if call.overdrawn => Err(HelperError::Budget),
+            0 => Ok(value),
+            code => Err(HelperError::failed(format!("it returned {code}"))),
+        }
+    }
+}
+
+/// Makes a table without helpers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_helpers_new(
+    helpers: *mut *mut equic_vm_helpers,
+) -> equic_vm_error {
+    boundary(|| {
+        // SAFETY: see the header.
+        let helpers = unsafe { result(helpers, "helpers") }?;
+        let table = Mutex::new(Table::Open(Helpers::new()));
+        *helpers = Box::into_raw(Box::new(equic_vm_helpers { table }));
+        Ok(())
+    })
+}
+
+/// Adds a helper: programs call it by `number`, or by `name` as an extern function. Each call takes `cost` from the
+/// budget before it runs; for work that grows with its arguments it has to ask for more with `equic_vm_charge`.
+/// `function` is called with `own`, from every thread that runs programs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_helpers_add(
+    helpers: *mut equic_vm_helpers,
+    number: u32,
+    name: *const c_char,
+    cost: u32,
+    function: equic_vm_helper_fn,
+    own: *mut c_void,
+) -> equic_vm_error {
+    boundary(|| {
+        // SAFETY: see the header.
+        let (helpers, name) = unsafe { (handle(helpers, "helpers")?, text(name, "name")?) };
+        let function = Function { run: function.ok_or_else(|| invalid("function is NULL"))?, own };
+        let mut table = helpers.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let Table::Open(open) = &mut *table else {
+            let message = "a program was loaded with these helpers: add all of them before";
+            return Err(Failure(EQUIC_VM_ERROR_HELPER_TABLE, message.to_owned()));
+        };
+        let run =
+            move |caller: &mut Caller<'_, *mut c_void>, a: u64, b: u64, c: u64, d: u64, e: u64| {
+                function.run(caller, [a, b, c, d, e])
+            };
+        let added = open.add(number, name, cost, run);
+        added.map(drop).map_err(|error| Failure(EQUIC_VM_ERROR_HELPER_TABLE, error.to_string()))
+    })
+}
+
+/// Releases a table. Programs that were loaded with it go on. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_helpers_free(helpers: *mut equic_vm_helpers) {
+    if !helpers.is_null() {
+        // SAFETY: made by `Box::into_raw` in `equic_vm_helpers_new`, and released once.
+        drop(unsafe { Box::from_raw(helpers) });
+    }
+}
+
+/// For helpers: `length` bytes of the program's memory at `offset`, both as the program gave them. NULL if they are not
+/// all within it. Valid until the helper returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_call_memory(
+    call: *mut equic_vm_call,
+    offset: u64,
+    length: u64,
+) -> *mut u8 {
+    // SAFETY: the header wants the call that the helper was given.
+    let Some(call) = (unsafe { call.as_ref() }) else { return std::ptr::null_mut() };
+    // SAFETY: `Function::run` made it from such a caller, which waits for the helper.
+    let caller = unsafe { &mut *call.caller.cast::<Caller<'_, *mut c_void>>() };
+    match caller.memory.write(Region::new(offset, length)) {
+        Ok(bytes) => bytes.as_mut_ptr(),
+        Err(_) => std::ptr::null_mut(),
+    }
+}
+
+/// For helpers: takes more from the budget, before the work that it is for is done. Not 0: there is not as much; the
+/// helper returns, and the call of the program ends with EQUIC_VM_ERROR_BUDGET.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_charge(call: *mut equic_vm_call, cost: u64) -> c_int {
+    // SAFETY: the header wants the call that the helper was given.
+    let Some(call) = (unsafe { call.as_mut() }) else { return 1 };
+    // SAFETY: `Function::run` made it from such a caller, which waits for the helper.
+    let caller = unsafe { &mut *call.caller.cast::<Caller<'_, *mut c_void>>() };
+    call.overdrawn |= caller.charge(cost).is_err();
+    c_int::from(call.overdrawn)
+}
+
+/// Text of C's.
+pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
+    if text.is_null() {
+        return Err(invalid(&format!("{name} is NULL")));
+    }
+    // SAFETY: the header wants text that ends in NUL.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| invalid(&format!("{name} is not UTF-8")))
+}

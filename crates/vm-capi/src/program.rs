@@ -1,0 +1,120 @@
+//! Programs: loaded once, shared by their instances.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Arc, PoisonError};
+
+use vm::{Config, Engine, Entry, LoadError, Program};
+
+use crate::error::*;
+use crate::helpers::{C, Table, equic_vm_helpers, text};
+
+/// A program that was loaded.
+pub struct equic_vm_program {
+    pub(crate) program: Program<C>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// Loads an object file of clang's for BPF with these helpers. Instances have `memory` bytes, a power of two from 16 KiB
+/// to 16 MiB; 0: 64 KiB. It does not matter who wrote the file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_program_load(
+    helpers: *mut equic_vm_helpers,
+    elf: *const c_void,
+    length: usize,
+    memory: usize,
+    interpreted: c_int,
+    program: *mut *mut equic_vm_program,
+) -> equic_vm_error {
+    boundary(|| {
+        // SAFETY: see the header.
+        let (helpers, place) =
+            unsafe { (handle(helpers, "helpers")?, result(program, "program")?) };
+        if elf.is_null() || isize::try_from(length).is_err() {
+            return Err(invalid("elf is NULL, or its length is no object's"));
+        }
+        // SAFETY: not NULL, and the header wants as many bytes.
+        let elf = unsafe { std::slice::from_raw_parts(elf.cast::<u8>(), length) };
+        let mut config = Config::default();
+        if memory != 0 {
+            config.memory = memory;
+        }
+        if interpreted != 0 {
+            config.engine = Engine::Interpreter;
+        }
+        let mut table = helpers.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = match std::mem::replace(&mut *table, Table::Open(Default::default())) {
+            Table::Open(open) => Arc::new(open),
+            Table::Shared(shared) => shared,
+        };
+        *table = Table::Shared(Arc::clone(&shared));
+        drop(table);
+        let program = Program::load(elf, shared, &config).map_err(|error| {
+            let code = match error {
+                LoadError::Memory(_) => EQUIC_VM_ERROR_INVALID_ARGUMENT,
+                LoadError::System(_) => EQUIC_VM_ERROR_SYSTEM,
+                _ => EQUIC_VM_ERROR_REFUSED,
+            };
+            Failure(code, error.to_string())
+        })?;
+        let entries = program.entries().filter_map(|name| program.entry(name)).collect();
+        *place = Box::into_raw(Box::new(equic_vm_program { program, entries }));
+        Ok(())
+    })
+}
+
+/// Releases a program. Its instances go on. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_program_free(program: *mut equic_vm_program) {
+    if !program.is_null() {
+        // SAFETY: made by `Box::into_raw` in `equic_vm_program_load`, and released once.
+        drop(unsafe { Box::from_raw(program) });
+    }
+}
+
+/// The number of the global function of this name, for `equic_vm_run` of its instances.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_program_entry(
+    program: *const equic_vm_program,
+    name: *const c_char,
+    entry: *mut u32,
+) -> equic_vm_error {
+    boundary(|| {
+        // SAFETY: see the header.
+        let (program, name) = unsafe { (handle(program, "program")?, text(name, "name")?) };
+        // SAFETY: see the header.
+        let place = unsafe { result(entry, "entry") }?;
+        let found = program.program.entries().position(|entry| entry == name).ok_or_else(|| {
+            let message = format!("the program has no global function {name}");
+            Failure(EQUIC_VM_ERROR_NO_ENTRY, message)
+        })?;
+        *place = found as u32;
+        Ok(())
+    })
+}
+
+/// The program's memory that is the host's: from `offset`, `length` bytes. 0 and 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_program_free_memory(
+    program: *const equic_vm_program,
+    offset: *mut u64,
+    length: *mut u64,
+) {
+    // SAFETY: see the header.
+    let free = unsafe { program.as_ref() }.map(|program| program.program.free());
+    let (from, bytes) = free.map_or((0, 0), |free| (free.offset, free.len));
+    // SAFETY: see the header: places for results, or NULL.
+    if let Some(offset) = unsafe { offset.as_mut() } {
+        *offset = from;
+    }
+    // SAFETY: as above.
+    if let Some(length) = unsafe { length.as_mut() } {
+        *length = bytes;
+    }
+}
+
+/// 1: calls run compiled code; 0: they are interpreted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn equic_vm_program_is_compiled(program: *const equic_vm_program) -> c_int {
+    // SAFETY: see the header.
+    c_int::from(unsafe { program.as_ref() }.is_some_and(|program| program.program.is_compiled()))
+}

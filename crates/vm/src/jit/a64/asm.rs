@@ -1,0 +1,334 @@
+//! Words of AArch64 instructions, by the names that the Arm Architecture Reference Manual (DDI 0487) has for them.
+
+use crate::jit::compile::Patch;
+
+/// A general register, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gpr(pub(super) u8);
+
+/// What is left of the budget.
+pub(super) const BUDGET: Gpr = Gpr(26);
+/// Pointer to `State`.
+pub(super) const STATE: Gpr = Gpr(25);
+/// Base of the sandbox.
+pub(super) const BASE: Gpr = Gpr(24);
+/// The offset of an access in the sandbox, between mask and access; free between operations.
+pub(super) const OFFSET: Gpr = Gpr(9);
+/// Free between operations.
+pub(super) const SCRATCH: Gpr = Gpr(10);
+/// Free between operations.
+pub(super) const SCRATCH2: Gpr = Gpr(11);
+/// The return address.
+pub(super) const LINK: Gpr = Gpr(30);
+/// Zero, or the stack pointer: the instruction decides.
+pub(super) const ZERO: Gpr = Gpr(31);
+
+/// Conditions of B.cond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(in crate::jit) enum Cond {
+    Equal = 0,
+    NotEqual = 1,
+    /// Unsigned; after a subtraction: nothing was borrowed (HS).
+    AboveEqual = 2,
+    /// LO
+    Below = 3,
+    /// HI
+    Above = 8,
+    /// LS
+    BelowEqual = 9,
+    GreaterEqual = 10,
+    Less = 11,
+    Greater = 12,
+    LessEqual = 13,
+}
+
+impl Cond {
+    /// The lowest bit inverts.
+    fn inverted(self) -> u32 {
+        self as u32 ^ 1
+    }
+}
+
+/// Operations on two registers, with the bits of the 32-bit form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Op2 {
+    Add = 0x0b00_0000,
+    Sub = 0x4b00_0000,
+    /// Sets the flags.
+    Subs = 0x6b00_0000,
+    And = 0x0a00_0000,
+    /// Sets the flags.
+    Ands = 0x6a00_0000,
+    Orr = 0x2a00_0000,
+    Eor = 0x4a00_0000,
+    Udiv = 0x1ac0_0800,
+    Sdiv = 0x1ac0_0c00,
+    Lslv = 0x1ac0_2000,
+    Lsrv = 0x1ac0_2400,
+    Asrv = 0x1ac0_2800,
+}
+
+/// Additions and subtractions of an immediate, with the bits of the 32-bit form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum OpImm {
+    Add = 0x1100_0000,
+    /// Sets the flags.
+    Adds = 0x3100_0000,
+    Sub = 0x5100_0000,
+    /// Sets the flags.
+    Subs = 0x7100_0000,
+}
+
+/// A jump over a few instructions, to the place that `land` decides.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Short(usize);
+
+#[derive(Debug, Default)]
+pub(super) struct Asm {
+    words: Vec<u32>,
+}
+
+/// The bit that makes a 32-bit form the 64-bit one.
+const fn sf(wide: bool) -> u32 {
+    (wide as u32) << 31
+}
+
+const fn rd(register: Gpr) -> u32 {
+    register.0 as u32
+}
+
+const fn rn(register: Gpr) -> u32 {
+    (register.0 as u32) << 5
+}
+
+/// The second register of a pair, and the addend of MADD and MSUB.
+const fn ra(register: Gpr) -> u32 {
+    (register.0 as u32) << 10
+}
+
+const fn rm(register: Gpr) -> u32 {
+    (register.0 as u32) << 16
+}
+
+impl Asm {
+    pub(super) fn with_capacity(words: usize) -> Asm {
+        Asm { words: Vec::with_capacity(words) }
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    pub(super) fn here(&self) -> usize {
+        4 * self.words.len()
+    }
+
+    #[inline(always)]
+    fn put(&mut self, word: u32) {
+        self.words.push(word);
+    }
+
+    pub(super) fn op2(&mut self, wide: bool, op: Op2, dst: Gpr, left: Gpr, right: Gpr) {
+        self.put(op as u32 | sf(wide) | rm(right) | rn(left) | rd(dst));
+    }
+
+    pub(super) fn mov(&mut self, wide: bool, dst: Gpr, src: Gpr) {
+        self.op2(wide, Op2::Orr, dst, ZERO, src);
+    }
+
+    /// To or from the stack pointer, which ORR does not reach.
+    pub(super) fn mov_sp(&mut self, dst: Gpr, src: Gpr) {
+        self.put(OpImm::Add as u32 | sf(true) | rn(src) | rd(dst));
+    }
+
+    /// All 64 bits of `dst`: MOVZ or MOVN, and MOVK for each further half word that needs one.
+    pub(super) fn mov_imm(&mut self, dst: Gpr, value: u64) {
+        const MOVN: u32 = 0x9280_0000;
+        const MOVZ: u32 = 0xd280_0000;
+        const MOVK: u32 = 0xf280_0000;
+        let halves: [u32; 4] = std::array::from_fn(|half| (value >> (16 * half)) as u32 & 0xffff);
+        let count = |of: u32| halves.iter().filter(|half| **half == of).count();
+        let (first, filler) = if count(0xffff) > count(0) { (MOVN, 0xffff) } else { (MOVZ, 0) };
+        let mut opcode = first;
+        for (place, half) in (0_u32..).zip(halves).filter(|(_, half)| *half != filler) {
+            // MOVN writes the complement, MOVK what it is given.
+            let half = if opcode == MOVN { half ^ 0xffff } else { half };
+            self.put(opcode | place << 21 | half << 5 | rd(dst));
+            opcode = MOVK;
+        }
+        if opcode == first {
+            self.put(first | rd(dst));
+        }
+    }
+
+    /// `false`, and nothing written: the immediate has no encoding. One has it if it fits into 12 bits, or into 24
+    /// with the lower 12 zero.
+    pub(super) fn op_imm(&mut self, wide: bool, op: OpImm, dst: Gpr, src: Gpr, imm: u32) -> bool {
+        let field = match imm {
+            0..=0xfff => imm << 10,
+            0x1000..=0x00ff_f000 if imm & 0xfff == 0 => (1 << 22) | (imm >> 12) << 10,
+            _ => return false,
+        };
+        self.put(op as u32 | sf(wide) | field | rn(src) | rd(dst));
+        true
+    }
+
+    fn ubfm(&mut self, wide: bool, dst: Gpr, src: Gpr, immr: u8, imms: u8) {
+        let form = if wide { 0xd340_0000 } else { 0x5300_0000 };
+        self.put(form | u32::from(immr) << 16 | u32::from(imms) << 10 | rn(src) | rd(dst));
+    }
+
+    fn sbfm(&mut self, wide: bool, dst: Gpr, src: Gpr, immr: u8, imms: u8) {
+        let form = if wide { 0x9340_0000 } else { 0x1300_0000 };
+        self.put(form | u32::from(immr) << 16 | u32::from(imms) << 10 | rn(src) | rd(dst));
+    }
+
+    /// The lowest `bits` of `src`, up to 32, and zeros above.
+    pub(super) fn low_bits(&mut self, dst: Gpr, src: Gpr, bits: u8) {
+        self.ubfm(false, dst, src, 0, bits - 1);
+    }
+
+    /// `count` is less than the register's bits, here and below.
+    pub(super) fn lsl_imm(&mut self, wide: bool, dst: Gpr, src: Gpr, count: u8) {
+        let last = if wide { 63 } else { 31 };
+        self.ubfm(wide, dst, src, count.wrapping_neg() & last, last - count);
+    }
+
+    pub(super) fn lsr_imm(&mut self, wide: bool, dst: Gpr, src: Gpr, count: u8) {
+        self.ubfm(wide, dst, src, count, if wide { 63 } else { 31 });
+    }
+
+    pub(super) fn asr_imm(&mut self, wide: bool, dst: Gpr, src: Gpr, count: u8) {
+        self.sbfm(wide, dst, src, count, if wide { 63 } else { 31 });
+    }
+
+    /// The lowest 8, 16 or 32 bits of `src` sign-extended to 64, or to 32 and the rest zero.
+    pub(super) fn sign_extend(&mut self, wide: bool, bits: u8, dst: Gpr, src: Gpr) {
+        self.sbfm(wide, dst, src, 0, bits - 1);
+    }
+
+    pub(super) fn mul(&mut self, wide: bool, dst: Gpr, left: Gpr, right: Gpr) {
+        self.put(0x1b00_0000 | sf(wide) | rm(right) | ra(ZERO) | rn(left) | rd(dst));
+    }
+
+    /// `dst = from - left * right`
+    pub(super) fn msub(&mut self, wide: bool, dst: Gpr, left: Gpr, right: Gpr, from: Gpr) {
+        self.put(0x1b00_8000 | sf(wide) | rm(right) | ra(from) | rn(left) | rd(dst));
+    }
+
+    /// The two bytes of each half word of the lower 32 bits swapped.
+    pub(super) fn rev16(&mut self, dst: Gpr) {
+        self.put(0x5ac0_0400 | rn(dst) | rd(dst));
+    }
+
+    pub(super) fn rev(&mut self, wide: bool, dst: Gpr) {
+        let form = if wide { 0xdac0_0c00 } else { 0x5ac0_0800 };
+        self.put(form | rn(dst) | rd(dst));
+    }
+
+    /// Loads from the sandbox at `OFFSET`.
+    pub(super) fn load(&mut self, bytes: usize, signed: bool, dst: Gpr) {
+        let form = match (bytes, signed) {
+            (1, false) => 0x3860_6800,
+            (2, false) => 0x7860_6800,
+            (4, false) => 0xb860_6800,
+            (1, true) => 0x38a0_6800,
+            (2, true) => 0x78a0_6800,
+            (4, true) => 0xb8a0_6800,
+            _ => 0xf860_6800,
+        };
+        self.put(form | rm(OFFSET) | rn(BASE) | rd(dst));
+    }
+
+    /// Stores to the sandbox at `OFFSET`.
+    pub(super) fn store(&mut self, bytes: usize, src: Gpr) {
+        let form = match bytes {
+            1 => 0x3820_6800,
+            2 => 0x7820_6800,
+            4 => 0xb820_6800,
+            _ => 0xf820_6800,
+        };
+        self.put(form | rm(OFFSET) | rn(BASE) | rd(src));
+    }
+
+    /// Loads a field of `State` of eight bytes.
+    pub(super) fn load_state(&mut self, dst: Gpr, field: i8) {
+        self.put(0xf940_0000 | (field as u32 / 8) << 10 | rn(STATE) | rd(dst));
+    }
+
+    /// Stores a field of `State` of eight bytes.
+    pub(super) fn store_state(&mut self, field: i8, src: Gpr) {
+        self.put(0xf900_0000 | (field as u32 / 8) << 10 | rn(STATE) | rd(src));
+    }
+
+    /// Stores a field of `State` of four bytes.
+    pub(super) fn store_state32(&mut self, field: i8, src: Gpr) {
+        self.put(0xb900_0000 | (field as u32 / 4) << 10 | rn(STATE) | rd(src));
+    }
+
+    /// Pushes two registers: the stack stays aligned to 16.
+    pub(super) fn push_pair(&mut self, first: Gpr, second: Gpr) {
+        // STP, which writes the address back before, less 16.
+        self.put(0xa9bf_0000 | ra(second) | rn(ZERO) | rd(first));
+    }
+
+    /// Pops what `push_pair` pushed.
+    pub(super) fn pop_pair(&mut self, first: Gpr, second: Gpr) {
+        // LDP, which writes the address back after, plus 16.
+        self.put(0xa8c1_0000 | ra(second) | rn(ZERO) | rd(first));
+    }
+
+    pub(super) fn ret(&mut self) {
+        self.put(0xd65f_03c0);
+    }
+
+    /// Calls the address in a register.
+    pub(super) fn blr(&mut self, register: Gpr) {
+        self.put(0xd63f_0000 | rn(register));
+    }
+
+    pub(super) fn b(&mut self, target: usize) -> Patch {
+        self.put(0x1400_0000 | distance(self.here(), target, 26));
+        Patch(self.here())
+    }
+
+    pub(super) fn bl(&mut self, target: usize) -> Patch {
+        self.put(0x9400_0000 | distance(self.here(), target, 26));
+        Patch(self.here())
+    }
+
+    /// Writes the distance of B or BL again.
+    pub(super) fn patch(&mut self, Patch(end): Patch, target: usize) {
+        let word = &mut self.words[end / 4 - 1];
+        *word = *word & 0xfc00_0000 | distance(end - 4, target, 26);
+    }
+
+    /// A jump if the condition does not hold.
+    pub(super) fn unless(&mut self, condition: Cond) -> Short {
+        self.put(0x5400_0000 | condition.inverted());
+        Short(self.words.len() - 1)
+    }
+
+    /// A jump if the register is zero.
+    pub(super) fn cbz(&mut self, register: Gpr) -> Short {
+        self.put(0xb400_0000 | rd(register));
+        Short(self.words.len() - 1)
+    }
+
+    pub(super) fn land(&mut self, Short(at): Short) {
+        let distance = distance(4 * at, self.here(), 19);
+        self.words[at] |= distance << 5;
+    }
+}
+
+/// From a branch to its target in words, as a field of `bits`.
+fn distance(from: usize, target: usize, bits: u32) -> u32 {
+    let distance = (target as i64 - from as i64) / 4;
+    let half = 1_i64 << (bits - 1);
+    assert!((-half..half).contains(&distance), "a program's code is smaller than a branch reaches");
+    distance as u32 & ((1 << bits) - 1)
+}

@@ -1,0 +1,67 @@
+//! In the compiler's place on machines that there is none for: programs are interpreted.
+
+use std::convert::Infallible;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::check::{Checked, Function};
+use crate::helper::{Helpers, Host, Run};
+use crate::interpret::End;
+use crate::sandbox::Sandbox;
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct Compiled<H> {
+    never: Infallible,
+    host: PhantomData<H>,
+}
+
+impl<H: Host> Compiled<H> {
+    pub(crate) fn new(
+        _checked: &Checked,
+        _entries: &[Function],
+        _memory: usize,
+        _helpers: Arc<Helpers<H>>,
+    ) -> io::Result<Option<Compiled<H>>> {
+        Ok(None)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self.never {}
+    }
+}
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct Ready<H> {
+    compiled: Arc<Compiled<H>>,
+}
+
+impl<H: Host> Ready<H> {
+    pub(crate) fn new(compiled: Arc<Compiled<H>>, _sandbox: Sandbox) -> Ready<H> {
+        Ready { compiled }
+    }
+
+    pub(crate) fn sandbox(&mut self) -> &mut Sandbox {
+        match self.compiled.never {}
+    }
+
+    pub(crate) fn enter(
+        &mut self,
+        _entry: u32,
+        _arguments: [u64; 5],
+        _budget: &mut u64,
+        _data: &mut H::Data<'_>,
+    ) -> End {
+        match self.compiled.never {}
+    }
+}
+
+/// Nobody calls helpers from compiled code.
+#[derive(Debug, Default)]
+pub(crate) struct Shims;
+
+impl Shims {
+    pub(crate) fn push<H: Host, R: Run<H>>(&mut self) {}
+}

@@ -1,0 +1,89 @@
+//! Programs are loaded once and shared, within a limit.
+
+#[path = "common/clang.rs"]
+mod clang;
+
+use std::sync::Arc;
+
+use equic_vm::{Cache, Caller, Config, Helpers};
+
+/// An object whose function returns a number; tests that run at the same time give it names of their own.
+fn object(test: &str, number: u32) -> Vec<u8> {
+    clang::object_of(&format!("long f(void) {{ return {number}; }}\n"), &format!("{test}-{number}"))
+}
+
+fn cache(limit: usize) -> Cache<()> {
+    Cache::new(Arc::new(Helpers::new()), Config::default(), limit)
+}
+
+fn call(cache: &Cache<()>, elf: &[u8]) -> u64 {
+    let program = cache.load(elf).unwrap();
+    let entry = program.entry("f").unwrap();
+    program.instantiate().unwrap().call(entry, [0; 5], &mut 100, &mut ()).unwrap()
+}
+
+#[test]
+fn an_object_is_loaded_once() {
+    let (cache, one, two) = (cache(1 << 20), object("once", 1), object("once", 2));
+    let first = cache.load(&one).unwrap();
+    assert!(first.is_same(&cache.load(&one.clone()).unwrap()));
+    assert!(!first.is_same(&cache.load(&two).unwrap()));
+    assert_eq!(cache.len(), 2);
+    assert_eq!([call(&cache, &one), call(&cache, &two)], [1, 2]);
+}
+
+/// One byte of another value is another object.
+#[test]
+fn objects_are_compared_whole() {
+    let (cache, one) = (cache(1 << 20), object("whole", 1));
+    let first = cache.load(&one).unwrap();
+    let code = [0xb7, 0, 0, 0, 1, 0, 0, 0];
+    let at = one.windows(8).position(|bytes| *bytes == code).unwrap();
+    let mut other = one.clone();
+    other[at + 4] = 7;
+    assert!(!first.is_same(&cache.load(&other).unwrap()));
+    assert_eq!([call(&cache, &one), call(&cache, &other)], [1, 7]);
+}
+
+#[test]
+fn the_least_recently_used_goes_and_what_is_in_use_stays() {
+    let objects: Vec<_> = (1..5).map(|number| object("oldest", number)).collect();
+    let whole = cache(1 << 20);
+    whole.load(&objects[0]).unwrap();
+    let size = whole.bytes();
+    let cache = cache(3 * size);
+    let programs: Vec<_> = objects[..3].iter().map(|elf| cache.load(elf).unwrap()).collect();
+    assert_eq!((cache.len(), cache.bytes()), (3, 3 * size));
+    cache.load(&objects[0]).unwrap();
+    cache.load(&objects[3]).unwrap();
+    assert_eq!((cache.len(), cache.bytes()), (3, 3 * size));
+    let again = |which: usize| programs[which].is_same(&cache.load(&objects[which]).unwrap());
+    assert!(again(0) && again(2), "they were used after the one that went");
+    assert!(!again(1), "it was the one used longest ago");
+    let entry = programs[1].entry("f").unwrap();
+    let result = programs[1].instantiate().unwrap().call(entry, [0; 5], &mut 100, &mut ());
+    assert_eq!(result, Ok(2), "a program that is in use works on");
+}
+
+#[test]
+fn a_program_above_the_limit_and_a_refused_one_are_not_kept() {
+    let cache = cache(100);
+    assert_eq!(call(&cache, &object("limit", 5)), 5);
+    assert!(cache.load(b"no object").is_err());
+    assert!(cache.is_empty() && cache.bytes() == 0);
+}
+
+/// A cache belongs to one table of helpers: what one object means depends on them.
+#[test]
+fn helpers_are_those_of_the_cache() {
+    let elf = clang::object_of(
+        "extern long number(void);\nlong f(void) { return number(); }\n",
+        "helpers",
+    );
+    for expected in [3, 4] {
+        let mut helpers = Helpers::<()>::new();
+        helpers.add(1, "number", 1, move |_: &mut Caller<'_, ()>| Ok(expected)).unwrap();
+        let cache = Cache::new(Arc::new(helpers), Config::default(), 1 << 20);
+        assert_eq!([call(&cache, &elf), call(&cache, &elf)], [expected; 2]);
+    }
+}
