@@ -93,7 +93,10 @@ impl Connection {
         operation: Operation,
         input: I,
     ) -> Option<O> {
-        self.begin_with(operation, 0, input, Bytes::None)
+        if !self.hooks.is_begun(operation) {
+            return None;
+        }
+        self.begin_words(operation, input)
     }
 
     /// As [`Connection::begin`], of a frame type (0: of none), and with bytes.
@@ -108,7 +111,7 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
-        self.begin_hooked(operation, frame_type, input, bytes)
+        self.begin_bytes(operation, frame_type, input, bytes)
     }
 
     /// As [`Connection::begin`], of what acts rather than decides: whether the default is to act. Where it
@@ -122,7 +125,9 @@ impl Connection {
     /// A call is done, and this came of it.
     #[inline]
     pub(super) fn end<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
-        self.end_with(operation, 0, input, Bytes::None, output);
+        if self.hooks.is_ended(operation) {
+            self.end_words(operation, input, output);
+        }
     }
 
     /// As [`Connection::end`], for [`Connection::begin_with`].
@@ -136,7 +141,7 @@ impl Connection {
         output: O,
     ) {
         if self.hooks.is_ended(operation) {
-            self.end_hooked(operation, frame_type, input, bytes, output);
+            self.end_bytes(operation, frame_type, input, bytes, output);
         }
     }
 
@@ -186,7 +191,42 @@ impl Connection {
         output
     }
 
+    // Most calls have no bytes. They have functions of their own, in which there is no parameter for them: to hand
+    // it over costs as much as the rest of a call.
     #[inline(never)]
+    fn begin_words<I: Words, O: Words>(&mut self, operation: Operation, input: I) -> Option<O> {
+        self.begin_hooked(operation, 0, input, Bytes::None)
+    }
+
+    #[inline(never)]
+    fn end_words<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
+        self.end_hooked(operation, 0, input, Bytes::None, output);
+    }
+
+    #[inline(never)]
+    fn begin_bytes<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Bytes<'_>,
+    ) -> Option<O> {
+        self.begin_hooked(operation, frame_type, input, bytes)
+    }
+
+    #[inline(never)]
+    fn end_bytes<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Bytes<'_>,
+        output: O,
+    ) {
+        self.end_hooked(operation, frame_type, input, bytes, output);
+    }
+
+    #[inline(always)]
     fn begin_hooked<I: Words, O: Words>(
         &mut self,
         operation: Operation,
@@ -222,7 +262,7 @@ impl Connection {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn end_hooked<I: Words, O: Words>(
         &mut self,
         operation: Operation,

@@ -5,6 +5,7 @@ use rustls::pki_types::ServerName;
 
 use super::versions::V1;
 use super::*;
+use crate::cid::IdSource;
 use crate::cid::{RESET_KEY_LEN, RandomIds, ResetKey};
 use crate::connection::handshake::initial_suite;
 use crate::connection::start::Start;
