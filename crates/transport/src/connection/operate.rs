@@ -281,7 +281,7 @@ impl Connection {
 
     /// Calls all hooks that look on. Nothing that a hook does calls an operation, so who is attached changes
     /// only by a failure; then so does `callees`.
-    #[inline]
+    #[inline(always)]
     fn call_watching(&mut self, callees: &mut Callees, when: When<'_>, call: &Call<'_>) {
         let mut nth = 0;
         loop {
@@ -297,17 +297,31 @@ impl Connection {
             };
             nth += 1;
             if let Err(error) = outcome {
-                // It may have been called more than once; what is behind it moves up.
-                let of = |nth| match when {
-                    When::Before => self.hooks.before(callees, nth),
-                    When::After(_) => self.hooks.after(callees, nth),
-                };
-                let gone = (0..nth).filter(|nth| of(*nth) == Some(place)).count();
-                nth -= u32::try_from(gone).unwrap_or(nth);
-                self.take_off_at(place, error);
-                *callees = self.hooks.callees(call.operation, call.parameter);
+                let after = matches!(when, When::After(_));
+                (nth, *callees) = self.after_failure(callees, after, nth, call, (place, error));
             }
         }
+    }
+
+    /// A hook that looked on has failed, `called` calls after the first: it is taken off. Returns how many of those
+    /// that are left were called, and who they are.
+    #[cold]
+    fn after_failure(
+        &mut self,
+        callees: &Callees,
+        after: bool,
+        called: u32,
+        call: &Call<'_>,
+        (place, error): (usize, HookError),
+    ) -> (u32, Callees) {
+        let of = |nth| {
+            if after { self.hooks.after(callees, nth) } else { self.hooks.before(callees, nth) }
+        };
+        // It may have been called more than once; what is behind it moves up.
+        let gone = (0..called).filter(|nth| of(*nth) == Some(place)).count();
+        self.take_off_at(place, error);
+        let left = called - u32::try_from(gone).unwrap_or(called);
+        (left, self.hooks.callees(call.operation, call.parameter))
     }
 
     fn call_replacing(
