@@ -79,8 +79,11 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     }
 }
 
-/// Calls of an operation in one round, of each kind.
-const CALLS: u32 = 200_000;
+/// Calls that are timed together: so few that mostly nothing comes between.
+const CALLS: u32 = 1000;
+
+/// How often in a round, of each kind.
+const BURSTS: usize = 101;
 
 /// Does nothing, in place of an operation too.
 struct Nothing;
@@ -97,8 +100,8 @@ impl Hook for Nothing {
 }
 
 /// What one call costs: of `UpdateKeys`, which by itself decides that keys are not updated before the handshake
-/// is confirmed, and all of the rest of which is two tests. Kinds take turns; what a hook costs is said as the
-/// difference to no hook in the same round.
+/// is confirmed, and all of the rest of which is two tests. Kinds take turns. A round's figure is the median of its
+/// bursts, and what a hook costs is said as the difference to no hook in the same round.
 fn calls(rounds: usize) {
     let operation = Operation::UpdateKeys;
     let observe = Point::observe(operation);
@@ -120,15 +123,20 @@ fn calls(rounds: usize) {
         .collect();
     let mut samples = vec![Vec::new(); kinds.len()];
     for round in 0..rounds {
-        let mut nanos = vec![0.0; kinds.len()];
-        for turn in 0..kinds.len() {
+        let mut bursts = vec![Vec::new(); kinds.len()];
+        for turn in 0..kinds.len() * BURSTS {
             let kind = (round + turn) % kinds.len();
             let start = Instant::now();
             for _ in 0..CALLS {
                 std::hint::black_box(std::hint::black_box(&mut connections[kind]).update_keys());
             }
-            nanos[kind] = start.elapsed().as_nanos() as f64 / f64::from(CALLS);
+            bursts[kind].push(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
         }
+        let median = |mut bursts: Vec<f64>| {
+            bursts.sort_by(f64::total_cmp);
+            bursts[bursts.len() / 2]
+        };
+        let nanos: Vec<f64> = bursts.into_iter().map(median).collect();
         for (kind, sample) in samples.iter_mut().enumerate() {
             sample.push(if kind == 0 { nanos[0] } else { nanos[kind] - nanos[0] });
         }

@@ -93,7 +93,10 @@ impl Connection {
         operation: Operation,
         input: I,
     ) -> Option<O> {
-        self.begin_with(operation, 0, input, Bytes::None)
+        if !self.hooks.is_begun(operation) {
+            return None;
+        }
+        self.begin_words(operation, input)
     }
 
     /// As [`Connection::begin`], of a frame type (0: of none), and with bytes.
@@ -108,7 +111,7 @@ impl Connection {
         if !self.hooks.is_begun(operation) {
             return None;
         }
-        self.begin_hooked(operation, frame_type, input, bytes)
+        self.begin_bytes(operation, frame_type, input, bytes)
     }
 
     /// As [`Connection::begin`], of what acts rather than decides: whether the default is to act. Where it
@@ -122,7 +125,9 @@ impl Connection {
     /// A call is done, and this came of it.
     #[inline]
     pub(super) fn end<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
-        self.end_with(operation, 0, input, Bytes::None, output);
+        if self.hooks.is_ended(operation) {
+            self.end_words(operation, input, output);
+        }
     }
 
     /// As [`Connection::end`], for [`Connection::begin_with`].
@@ -136,7 +141,7 @@ impl Connection {
         output: O,
     ) {
         if self.hooks.is_ended(operation) {
-            self.end_hooked(operation, frame_type, input, bytes, output);
+            self.end_bytes(operation, frame_type, input, bytes, output);
         }
     }
 
@@ -186,7 +191,42 @@ impl Connection {
         output
     }
 
+    // Most calls have no bytes. They have functions of their own, in which there is no parameter for them: to hand
+    // it over costs as much as the rest of a call.
     #[inline(never)]
+    fn begin_words<I: Words, O: Words>(&mut self, operation: Operation, input: I) -> Option<O> {
+        self.begin_hooked(operation, 0, input, Bytes::None)
+    }
+
+    #[inline(never)]
+    fn end_words<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
+        self.end_hooked(operation, 0, input, Bytes::None, output);
+    }
+
+    #[inline(never)]
+    fn begin_bytes<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Bytes<'_>,
+    ) -> Option<O> {
+        self.begin_hooked(operation, frame_type, input, bytes)
+    }
+
+    #[inline(never)]
+    fn end_bytes<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Bytes<'_>,
+        output: O,
+    ) {
+        self.end_hooked(operation, frame_type, input, bytes, output);
+    }
+
+    #[inline(always)]
     fn begin_hooked<I: Words, O: Words>(
         &mut self,
         operation: Operation,
@@ -222,7 +262,7 @@ impl Connection {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn end_hooked<I: Words, O: Words>(
         &mut self,
         operation: Operation,
@@ -241,7 +281,7 @@ impl Connection {
 
     /// Calls all hooks that look on. Nothing that a hook does calls an operation, so who is attached changes
     /// only by a failure; then so does `callees`.
-    #[inline]
+    #[inline(always)]
     fn call_watching(&mut self, callees: &mut Callees, when: When<'_>, call: &Call<'_>) {
         let mut nth = 0;
         loop {
@@ -257,17 +297,31 @@ impl Connection {
             };
             nth += 1;
             if let Err(error) = outcome {
-                // It may have been called more than once; what is behind it moves up.
-                let of = |nth| match when {
-                    When::Before => self.hooks.before(callees, nth),
-                    When::After(_) => self.hooks.after(callees, nth),
-                };
-                let gone = (0..nth).filter(|nth| of(*nth) == Some(place)).count();
-                nth -= u32::try_from(gone).unwrap_or(nth);
-                self.take_off_at(place, error);
-                *callees = self.hooks.callees(call.operation, call.parameter);
+                let after = matches!(when, When::After(_));
+                (nth, *callees) = self.after_failure(callees, after, nth, call, (place, error));
             }
         }
+    }
+
+    /// A hook that looked on has failed, `called` calls after the first: it is taken off. Returns how many of those
+    /// that are left were called, and who they are.
+    #[cold]
+    fn after_failure(
+        &mut self,
+        callees: &Callees,
+        after: bool,
+        called: u32,
+        call: &Call<'_>,
+        (place, error): (usize, HookError),
+    ) -> (u32, Callees) {
+        let of = |nth| {
+            if after { self.hooks.after(callees, nth) } else { self.hooks.before(callees, nth) }
+        };
+        // It may have been called more than once; what is behind it moves up.
+        let gone = (0..called).filter(|nth| of(*nth) == Some(place)).count();
+        self.take_off_at(place, error);
+        let left = called - u32::try_from(gone).unwrap_or(called);
+        (left, self.hooks.callees(call.operation, call.parameter))
     }
 
     fn call_replacing(
