@@ -269,7 +269,7 @@ impl Connection {
             key,
             |connection, key| {
                 let Thresholds { packets, delay } =
-                    Thresholds::of(&connection.paths.get_or_active(key).rtt);
+                    connection.config.thresholds(&connection.paths.get_or_active(key).rtt);
                 (packets, delay)
             },
             |connection, key, (packets, delay)| {
