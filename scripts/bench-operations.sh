@@ -1,6 +1,6 @@
 #!/bin/bash
 # What `make bench-operations` runs: the same benchmark built with the table of operations and without
-# it, in turns. Usage: scripts/bench-operations.sh [--rounds N]
+# it, in turns; then what one call costs, with no hook and with one that does nothing. Usage: scripts/bench-operations.sh [--rounds N]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,3 +11,4 @@ build() {
 with=$(build)
 without=$(build --features bench-without-operations)
 "$with" --against "$without" "$@"
+"$with" --calls

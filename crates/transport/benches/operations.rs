@@ -3,7 +3,8 @@
 //! Two builds of this program, one in which no hook can be attached (the feature
 //! `bench-without-operations`), take turns to move data between two connections in memory, with real
 //! packet protection and no sockets. `--against OTHER` runs both and compares CPU time. With the feature
-//! `null-crypto` it also says how long it takes without packet protection.
+//! `null-crypto` it also says how long it takes without packet protection. `--calls` says what one call of an
+//! operation costs, with no hook and with one that does nothing.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::process::Command;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equic_report::stats::Sample;
-use equic_transport::operation::{Hook, Operation, Point};
+use equic_transport::operation::{Call, Decision, Hook, HookError, Host, Operation, Point};
 use equic_transport::{
     Arrival, ClientConfig, Connection, Event, ReadOutcome, ServerConfig, Timestamp, TransportConfig,
 };
@@ -32,6 +33,10 @@ fn main() {
     if args.iter().any(|arg| arg == "--measure") {
         println!("{}", transfer(args.iter().any(|arg| arg == "--watched")).as_nanos());
         return;
+    }
+    if args.iter().any(|arg| arg == "--calls") {
+        let rounds = value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(100);
+        return calls(rounds);
     }
     let rounds = value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(30);
     let this = std::env::current_exe().expect("a program has a path");
@@ -66,29 +71,92 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
         };
         ratios.push(one / other);
     }
-    let sample: Sample = ratios.into_iter().collect();
+    match interval(ratios) {
+        Some((median, low, high)) => println!(
+            "{what}: {median:.3} times as long, 95 % interval {low:.3} to {high:.3}, {rounds} rounds"
+        ),
+        None => println!("{what}: no round"),
+    }
+}
+
+/// Calls of an operation in one round, of each kind.
+const CALLS: u32 = 200_000;
+
+/// Does nothing, in place of an operation too.
+struct Nothing;
+
+impl Hook for Nothing {
+    fn replace(
+        &mut self,
+        _: &mut Host<'_>,
+        _: &mut Call<'_>,
+        _: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        Ok(Decision::Done)
+    }
+}
+
+/// What one call costs: of `UpdateKeys`, which by itself decides that keys are not updated before the handshake
+/// is confirmed, and all of the rest of which is two tests. Kinds take turns; what a hook costs is said as the
+/// difference to no hook in the same round.
+fn calls(rounds: usize) {
+    let operation = Operation::UpdateKeys;
+    let observe = Point::observe(operation);
+    let kinds = [
+        ("no hook", None),
+        ("an empty before", Some(Point { after: false, ..observe })),
+        ("an empty replace", Some(Point::replace(operation))),
+        ("an empty after", Some(Point { before: false, ..observe })),
+    ];
+    let mut connections: Vec<Connection> = kinds
+        .iter()
+        .map(|(_, point)| {
+            let (mut connection, _) = ends();
+            if let Some(point) = point {
+                connection.attach(Box::new(Nothing), &[*point]).expect("nobody else is there");
+            }
+            connection
+        })
+        .collect();
+    let mut samples = vec![Vec::new(); kinds.len()];
+    for round in 0..rounds {
+        let mut nanos = vec![0.0; kinds.len()];
+        for turn in 0..kinds.len() {
+            let kind = (round + turn) % kinds.len();
+            let start = Instant::now();
+            for _ in 0..CALLS {
+                std::hint::black_box(std::hint::black_box(&mut connections[kind]).update_keys());
+            }
+            nanos[kind] = start.elapsed().as_nanos() as f64 / f64::from(CALLS);
+        }
+        for (kind, sample) in samples.iter_mut().enumerate() {
+            sample.push(if kind == 0 { nanos[0] } else { nanos[kind] - nanos[0] });
+        }
+    }
+    for ((name, _), sample) in kinds.iter().zip(samples) {
+        let more = if *name == "no hook" { "a call with" } else { "more for" };
+        match interval(sample) {
+            Some((median, low, high)) => println!(
+                "{more} {name}: {median:.2} ns, 95 % interval {low:.2} to {high:.2}, {rounds} rounds"
+            ),
+            None => println!("{more} {name}: no round"),
+        }
+    }
+}
+
+/// The median, and its 95 % interval.
+fn interval(values: Vec<f64>) -> Option<(f64, f64, f64)> {
+    let sample: Sample = values.into_iter().collect();
     let mut rng = rand::rngs::StdRng::seed_from_u64(1);
-    let (Some(median), Some(interval)) =
-        (sample.median(), sample.bootstrap_95(&mut rng, 10_000, Sample::median))
-    else {
-        return println!("{what}: no round");
-    };
-    println!(
-        "{what}: {median:.3} times as long, 95 % interval {:.3} to {:.3}, {rounds} rounds",
-        interval.low, interval.high
-    );
+    let interval = sample.bootstrap_95(&mut rng, 10_000, Sample::median)?;
+    Some((sample.median()?, interval.low, interval.high))
 }
 
 /// Watches what happens for every packet.
 struct Watch(u64);
 
 impl Hook for Watch {
-    fn after(
-        &mut self,
-        _host: &mut equic_transport::operation::Host<'_>,
-        _call: &equic_transport::operation::Call<'_>,
-        _outputs: &[u64],
-    ) -> Result<(), equic_transport::operation::HookError> {
+    fn after(&mut self, _: &mut Host<'_>, _: &Call<'_>, _: &[u64]) -> Result<(), HookError> {
         self.0 += 1;
         Ok(())
     }
@@ -173,7 +241,8 @@ impl Pair {
     }
 }
 
-fn transfer(watched: bool) -> Duration {
+/// A client, and what makes the server for it.
+fn ends() -> (Connection, Accept) {
     let (client, config) = configs();
     let (now, name) = (Timestamp::START, ServerName::try_from("equic.test").expect("a name"));
     let remote = SERVER.parse().expect("an address");
@@ -184,6 +253,12 @@ fn transfer(watched: bool) -> Duration {
         Connection::accept_from(now, &config, version, to, from, remote, [2; 32])
             .expect("a provider")
     });
+    (client, accept)
+}
+
+fn transfer(watched: bool) -> Duration {
+    let (client, accept) = ends();
+    let now = Timestamp::START;
     let mut pair = Pair { now, client, server: None, accept, buffer: vec![0; 2048] };
     if watched {
         let points = [Point::observe(Operation::SendPacket)];

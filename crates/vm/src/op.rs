@@ -195,6 +195,14 @@ impl Op {
         }
     }
 
+    /// The function that it calls.
+    pub(crate) fn callee(&self) -> Option<u32> {
+        match *self {
+            Op::Call { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+
     /// Index of the instruction it may jump to instead of the next one; none: it does not jump. Calls come back.
     pub(crate) fn jump(&self) -> Option<u32> {
         match *self {

@@ -107,6 +107,16 @@ struct WatchedOpened {
     seen: Arc<watch::Sender<Seen>>,
 }
 
+/// Waits until something is so that nobody tells of.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, waiting).await.is_ok(), "never: {what}");
+}
+
 impl<A: Admission> Watched<A> {
     pub(crate) fn new(inner: A) -> Arc<Self> {
         Arc::new(Self { inner, seen: Arc::new(watch::Sender::new(Seen::default())) })

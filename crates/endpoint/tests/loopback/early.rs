@@ -16,8 +16,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-use crate::common::{PATIENCE, loopback, start};
-use crate::relay::{Relay, until};
+use crate::common::{PATIENCE, loopback, start, until};
+use crate::relay::Relay;
 
 /// Trusts the certificate in the file, resumes sessions and sends early data.
 fn config(certificate: &Path) -> ClientConfig {
@@ -87,7 +87,7 @@ async fn only_safe_requests_are_answered_early_and_once() {
     let Ok(second) = connect().into_0rtt() else { panic!("no session") };
     let mut http = begin(&second).await;
     let (get, post) = (ask(&mut http, Method::GET).await, ask(&mut http, Method::POST).await);
-    until(&server, "answered", |server| server.stats.snapshot().requests == 4).await;
+    until("answered", || server.stats.snapshot().requests == 4).await;
     assert!(second.is_early());
     let recorded = relay.sent.lock().unwrap().clone();
     relay.hold.send(false).unwrap();

@@ -8,7 +8,7 @@ use http::StatusCode;
 use quinn::{RecvStream, TransportConfig, VarInt};
 use tokio::time::timeout;
 
-use crate::common::{PATIENCE, Running, get, loopback, start};
+use crate::common::{PATIENCE, Running, get, loopback, start, until};
 use crate::foreign::{raw, raw_with};
 use crate::hostile::assert_closed;
 use crate::rules::{field, headers};
@@ -17,15 +17,6 @@ const EXCESSIVE_LOAD: u64 = 0x107;
 
 fn request(path: &str) -> Vec<u8> {
     headers(&[&[0xd1, 0xd7], &field(":authority", "localhost"), &field(":path", path)])
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let waiting = async {
-        while !is_so() {
-            tokio::task::yield_now().await;
-        }
-    };
-    assert!(timeout(PATIENCE, waiting).await.is_ok(), "never: {what}");
 }
 
 /// A connection with as many requests as it may have, of which it reads nothing: its streams' windows

@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use equic_endpoint::{Client, ClientConfig, ServerConfig};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::common::{PATIENCE, Running, loopback, start};
+use crate::common::{PATIENCE, loopback, start, until};
 
 /// Between a client and a server; it knows the client by the address of its first datagram alone.
 pub(crate) struct Relay {
@@ -57,18 +56,6 @@ impl Relay {
     }
 }
 
-/// Waits until a server is so.
-pub(crate) async fn until(server: &Running, what: &str, is_so: impl Fn(&Running) -> bool) {
-    let so = async {
-        while !is_so(server) {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let Ok(()) = timeout(PATIENCE, so).await else {
-        panic!("never: {what}; {:?}", server.stats.snapshot())
-    };
-}
-
 /// A client that moves still takes what was sent to where it was.
 #[tokio::test]
 async fn what_is_under_way_to_a_client_that_moves_arrives() {
@@ -82,7 +69,7 @@ async fn what_is_under_way_to_a_client_that_moves_arrives() {
         let mut response = connection.get(&crate::common::path("/health")).await.unwrap();
         response.body(100).await.unwrap()
     });
-    until(&server, "answered", |server| server.stats.snapshot().requests == 1).await;
+    until("answered", || server.stats.snapshot().requests == 1).await;
     client.rebind(loopback()).unwrap();
     relay.hold.send(false).unwrap();
     assert_eq!(timeout(PATIENCE, asked).await.unwrap().unwrap(), "ok\n");

@@ -12,7 +12,7 @@ use equic_endpoint::{
 use http::{Method, StatusCode, header};
 use tokio::time::timeout;
 
-use crate::common::{PATIENCE, Running, loopback, path, start};
+use crate::common::{PATIENCE, Running, loopback, path, start, until};
 
 async fn status(server: &Running, target: &str) -> StatusCode {
     let mut response = server.client().get(&server.url(target)).await.unwrap();
@@ -272,12 +272,7 @@ async fn shutdown_gives_up_handshakes_under_way() {
         }
     });
     let stats = server.stats.clone();
-    let begun = async {
-        while stats.snapshot().attempts == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, begun).await.unwrap();
+    until("a handshake has begun", || stats.snapshot().attempts > 0).await;
     let stats = server.stop().await;
     assert!(stats.handshakes_failed >= 1 && stats.opened == 0, "{stats:?}");
     one_way.abort();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use equic_quic::operation::{AttachError, Call, Hook, HookError, Host, Operation, Point};
+use equic_quic::operation::{AttachError, Call, Field, Hook, HookError, Host, Operation, Point};
 use equic_quic::{Endpoint, Side};
 
 use crate::common::{Identity, NAME, body, client, connect, echo, settings, soon};
@@ -24,7 +24,7 @@ impl Counter {
 impl Hook for Counter {
     fn before(&mut self, host: &mut Host<'_>, _: &Call<'_>) -> Result<(), HookError> {
         self.all.fetch_add(1, Ordering::Relaxed);
-        if !host.connection().is_connected() {
+        if host.get(Field::Connected) == 0 {
             self.early.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

@@ -32,55 +32,6 @@ pub(super) fn min_ack_delay(config: &TransportConfig) -> Duration {
     MIN_ACK_DELAY.min(config.max_ack_delay)
 }
 
-/// Our requests for acknowledgements of another frequency (ACK_FREQUENCY frames).
-#[derive(Debug)]
-pub(super) struct Requests {
-    /// The sequence number of the next frame.
-    next: u64,
-    /// Policy requested of the peer last, which the peer follows now as far as we know.
-    asked: AckPolicy,
-    /// The frame on its way: its number.
-    in_flight: Option<u64>,
-    /// Delays asked for in frames that are not acknowledged: the largest counts.
-    pending_delay: Duration,
-    /// Time at which the last ACK_FREQUENCY frame left; none: none has.
-    asked_at: Option<Timestamp>,
-    /// To be sent, or sent again.
-    due: bool,
-}
-
-impl Requests {
-    pub(super) fn new() -> Requests {
-        let asked = AckPolicy::default();
-        let (in_flight, asked_at) = (None, None);
-        Requests { next: 0, asked, in_flight, pending_delay: Duration::ZERO, asked_at, due: false }
-    }
-
-    /// Policy requested of the peer last.
-    #[cfg(test)]
-    pub(super) fn asked(&self) -> AckPolicy {
-        self.asked
-    }
-
-    /// Whether an ACK_FREQUENCY frame is to be sent.
-    pub(super) fn is_due(&self) -> bool {
-        self.due
-    }
-
-    pub(super) fn on_acked(&mut self, number: u64) {
-        if self.in_flight == Some(number) {
-            (self.in_flight, self.pending_delay) = (None, Duration::ZERO);
-        }
-    }
-
-    pub(super) fn on_lost(&mut self, number: u64) {
-        // Unless a newer one is under way (s.4).
-        if self.in_flight == Some(number) {
-            (self.in_flight, self.due) = (None, true);
-        }
-    }
-}
-
 impl Connection {
     /// The peer asks us to acknowledge more or less often.
     pub(super) fn on_ack_frequency(&mut self, now: Timestamp, frame: &AckFrequency) {
@@ -89,19 +40,17 @@ impl Connection {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             return self.fail(now, code, "it asks for an ACK delay that cannot be");
         }
-        let sequence = frame.sequence_number.get();
-        if self.ack_frequency_seen.is_some_and(|seen| sequence <= seen) {
+        if !self.acks.is_news(frame.sequence_number.get()) {
             return;
         }
-        self.ack_frequency_seen = Some(sequence);
         let policy = AckPolicy {
             ack_eliciting_threshold: frame.ack_eliciting_threshold.get(),
             max_ack_delay: delay,
             reordering_threshold: frame.reordering_threshold.get(),
         };
         let input = (policy.ack_eliciting_threshold, delay, policy.reordering_threshold);
-        if self.operate(Operation::ObeyAckFrequency, input, |_, _| true) {
-            self.ack_policy = policy;
+        if self.decide(Operation::ObeyAckFrequency, input, true) {
+            self.acks.obey(policy);
         }
     }
 
@@ -120,20 +69,19 @@ impl Connection {
         let Some(least) = self.peer.and_then(|peer| peer.min_ack_delay) else { return };
         let rtt = self.path().rtt.smoothed();
         // Once a round trip is often enough (s.7.1).
-        let soon = self.requests.asked_at.is_some_and(|at| now.since(at) < rtt * 4);
+        let soon = self.acks.asked_at().is_some_and(|at| now.since(at) < rtt * 4);
         if !self.config.ack_frequency || !self.progress.confirmed || soon {
             return;
         }
         let path = self.path();
         let (key, datagram) = (path.key, u64::from(path.mtu.current()).max(1));
         let packets = self.window(key) / datagram;
+        let declared = self.peer.map_or(least, |peer| peer.declared_max_ack_delay);
+        let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
+        // At least once a round trip (s.7.1), never later than it would by itself.
+        let usual = (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD);
         let (threshold, delay, reordering) =
-            self.operate(Operation::RequestAckFrequency, key, |connection, _| {
-                let declared = connection.peer.map_or(least, |peer| peer.declared_max_ack_delay);
-                let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
-                // At least once a round trip (s.7.1), never later than it would by itself.
-                (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD)
-            });
+            self.decide(Operation::RequestAckFrequency, key, usual);
         let delay = delay.max(least).min(MAX_ACK_DELAY - Duration::from_millis(1));
         // As the frame will have it.
         let delay = Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(0));
@@ -142,17 +90,7 @@ impl Connection {
             max_ack_delay: delay,
             reordering_threshold: reordering,
         };
-        let asked = self.requests.asked;
-        let far = |one: u128, other: u128| one.max(other) >= 2 * one.min(other).max(1);
-        let threshold_changed = far(threshold.into(), asked.ack_eliciting_threshold.into());
-        // The delay alone is worth a frame only where packets wait for each other.
-        let delay_changed =
-            threshold > 1 && far(delay.as_micros(), asked.max_ack_delay.as_micros());
-        if threshold_changed || delay_changed {
-            self.requests.asked = wanted;
-            self.requests.asked_at = Some(now);
-            self.requests.due = true;
-        }
+        self.acks.ask(now, wanted);
     }
 
     /// Writes ACK_FREQUENCY, if one is due.
@@ -162,14 +100,10 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        if !self.requests.due {
-            return;
-        }
-        let AckPolicy { ack_eliciting_threshold, max_ack_delay, reordering_threshold } =
-            self.requests.asked;
+        let Some((number, policy)) = self.acks.due() else { return };
+        let AckPolicy { ack_eliciting_threshold, max_ack_delay, reordering_threshold } = policy;
         let varint = |value: u64| VarInt::new(value).unwrap_or(VarInt::MAX);
         let micros = u64::try_from(max_ack_delay.as_micros()).unwrap_or(0);
-        let number = self.requests.next;
         let frame = Frame::AckFrequency(AckFrequency {
             sequence_number: varint(number),
             ack_eliciting_threshold: varint(ack_eliciting_threshold),
@@ -177,28 +111,24 @@ impl Connection {
             reordering_threshold: varint(reordering_threshold),
         });
         if self.write_frame(id, &frame, writer).is_ok() {
-            let requests = &mut self.requests;
-            (requests.due, requests.in_flight) = (false, Some(number));
-            requests.pending_delay = requests.pending_delay.max(max_ack_delay);
-            requests.next += 1;
+            self.acks.on_sent();
             frames.push(SentFrame::AckFrequency(number));
         }
     }
 
     /// ACK_FREQUENCY `number` is acknowledged: the peer does now what it was asked.
     pub(super) fn on_ack_frequency_acked(&mut self, number: u64) {
-        if self.requests.in_flight == Some(number)
+        if let Some(delay) = self.acks.on_acked(number)
             && let Some(peer) = &mut self.peer
         {
-            peer.max_ack_delay = self.requests.asked.max_ack_delay;
+            peer.max_ack_delay = delay;
         }
-        self.requests.on_acked(number);
     }
 
     /// The longest that the peer may wait before it acknowledges, of what it does and what it was
     /// asked to do (s.6).
     pub(super) fn peer_max_ack_delay(&self) -> Duration {
         let current = self.peer.map_or(Duration::ZERO, |peer| peer.max_ack_delay);
-        current.max(self.requests.pending_delay)
+        current.max(self.acks.pending_delay())
     }
 }

@@ -10,7 +10,7 @@ use super::path::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::congestion::{AckSample, Signal};
-use crate::operation::{Extension, Operation};
+use crate::operation::{Bytes, Extension, Operation};
 use crate::received::EcnCounts;
 use crate::recovery::{
     SentPacket, Thresholds, persistent_congestion, persistent_congestion_duration,
@@ -23,9 +23,10 @@ impl Connection {
     /// An ACK frame.
     pub(super) fn process_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
         let input = (id, ack.largest().get(), ack.raw_delay().get());
-        self.operate(Operation::ProcessAck, input, |connection, _| {
-            connection.on_ack(now, id, ack);
-        });
+        if self.begin_act(Operation::ProcessAck, input) {
+            self.on_ack(now, id, ack);
+        }
+        self.end(Operation::ProcessAck, input, ());
     }
 
     /// RFC 9002 A.7.
@@ -48,9 +49,11 @@ impl Connection {
         };
         if acked.spurious > 0 {
             self.stats.spurious_losses += acked.spurious;
-            self.operate(Operation::SpuriousLoss, (id, acked.spurious), |connection, _| {
-                connection.path_mut().controller.on_spurious_loss(now);
-            });
+            let input = (id, acked.spurious);
+            if self.begin_act(Operation::SpuriousLoss, input) {
+                self.path_mut().controller.on_spurious_loss(now);
+            }
+            self.end(Operation::SpuriousLoss, input, ());
         }
         if acked.packets.is_empty() {
             return;
@@ -60,11 +63,13 @@ impl Connection {
         if let Some(sample) = acked.rtt_sample(largest) {
             let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
             let delay = self.ack_delay(id, ack);
-            self.operate(Operation::UpdateRtt, (key, rtt, delay), |connection, _| {
-                if let Some(path) = connection.paths.get_mut(key) {
-                    path.rtt.update(now, rtt, delay);
-                }
-            });
+            let input = (key, rtt, delay);
+            if self.begin_act(Operation::UpdateRtt, input)
+                && let Some(path) = self.paths.get_mut(key)
+            {
+                path.rtt.update(now, rtt, delay);
+            }
+            self.end(Operation::UpdateRtt, input, ());
         }
         let fresh = before.is_none_or(|before| largest > before);
         let flights: Vec<(PathKey, u64)> =
@@ -112,8 +117,9 @@ impl Connection {
             self.congestion_event(now, key, largest_sent, Signal::Ecn);
         }
         let input = (key, bytes, in_flight, app_limited);
-        self.operate(Operation::CongestionAcked, input, |connection, _| {
-            let Some(path) = connection.paths.get_mut(key) else { return };
+        if self.begin_act(Operation::CongestionAcked, input)
+            && let Some(path) = self.paths.get_mut(key)
+        {
             let rtt = &path.rtt;
             path.controller.on_ack(&AckSample {
                 now,
@@ -124,7 +130,8 @@ impl Connection {
                 rtt,
                 rate,
             });
-        });
+        }
+        self.end(Operation::CongestionAcked, input, ());
     }
 
     fn congestion_event(
@@ -139,30 +146,27 @@ impl Connection {
             Signal::Loss { bytes } => (false, bytes),
         };
         let input = (key, largest_sent, marked, bytes);
-        self.operate(Operation::CongestionEvent, input, |connection, _| {
-            if let Some(path) = connection.paths.get_mut(key) {
-                path.controller.on_congestion(now, largest_sent, signal);
-            }
-        });
+        if self.begin_act(Operation::CongestionEvent, input)
+            && let Some(path) = self.paths.get_mut(key)
+        {
+            path.controller.on_congestion(now, largest_sent, signal);
+        }
+        self.end(Operation::CongestionEvent, input, ());
         #[cfg(feature = "qlog")]
         self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
 
     /// RFC 9002 s.5.3.
     fn ack_delay(&mut self, id: SpaceId, ack: &Ack<'_>) -> Duration {
-        self.operate(
-            Operation::AckDelay,
-            (id, ack.raw_delay().get()),
-            |connection, (id, _)| match (id, &connection.peer) {
-                (SpaceId::Data(_), Some(peer)) => {
-                    let delay = ack.delay(peer.ack_delay_exponent);
-                    let confirmed = connection.progress.confirmed;
-                    let most = connection.peer_max_ack_delay();
-                    if confirmed { delay.min(most) } else { delay }
-                }
-                _ => Duration::ZERO,
-            },
-        )
+        let usual = match (id, &self.peer) {
+            (SpaceId::Data(_), Some(peer)) => {
+                let delay = ack.delay(peer.ack_delay_exponent);
+                let most = self.peer_max_ack_delay();
+                if self.progress.confirmed { delay.min(most) } else { delay }
+            }
+            _ => Duration::ZERO,
+        };
+        self.decide(Operation::AckDelay, (id, ack.raw_delay().get()), usual)
     }
 
     /// Whether the ACK frame's counts show new ECN-CE marks; fails validation of the path if they cannot be right.
@@ -175,16 +179,20 @@ impl Connection {
             ce: ecn.ce.get(),
         });
         let EcnCounts { ect0, ect1, ce } = counts.unwrap_or_default();
-        self.operate(Operation::ValidateEcn, (key, marked, ect0, ect1, ce), |connection, _| {
+        let input = (key, marked, ect0, ect1, ce);
+        let congested = match self.begin(Operation::ValidateEcn, input) {
+            Some(congested) => congested,
             // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
-            connection.paths.get_mut(key).is_some_and(|path| path.ecn.on_ack(marked, counts))
-        })
+            None => self.paths.get_mut(key).is_some_and(|path| path.ecn.on_ack(marked, counts)),
+        };
+        self.end(Operation::ValidateEcn, input, congested);
+        congested
     }
 
     fn on_packet_acked(&mut self, id: SpaceId, number: u64, packet: &SentPacket<Sent>) {
         let key = packet.content.path;
         let input = (id, number, packet.size, key);
-        self.operate(Operation::PacketAcked, input, |_, _| ());
+        self.notify(Operation::PacketAcked, input);
         if id.is_data()
             && let Some(keys) = &mut self.one_rtt
         {
@@ -209,7 +217,7 @@ impl Connection {
                     self.streams.on_piece_acked(*id, range.clone(), *fin);
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
-                SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_acked(*sequence),
+                SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_acked(*sequence),
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameAcked, one),
                 SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
                 SentFrame::HandshakeDone
@@ -222,28 +230,26 @@ impl Connection {
     }
 
     pub(super) fn mtu_probe_done(&mut self, key: PathKey, arrived: bool) {
-        self.operate(Operation::MtuProbeDone, (key, arrived), |connection, (key, arrived)| {
-            let Some(path) = connection.paths.get_mut(key) else { return };
+        let input = (key, arrived);
+        if self.begin_act(Operation::MtuProbeDone, input)
+            && let Some(path) = self.paths.get_mut(key)
+        {
             if !arrived {
                 // RFC 9000 s.14.4: no sign of congestion.
                 path.mtu.on_probe_lost();
             } else if path.mtu.on_probe_acked() {
                 path.controller.on_datagram_size(path.mtu.current());
             }
-        });
+        }
+        self.end(Operation::MtuProbeDone, input, ());
     }
 
     /// RFC 9002 A.10, B.8.
     pub(super) fn detect_lost(&mut self, now: Timestamp, id: SpaceId) {
-        let mut done = false;
-        self.operate(Operation::DetectLost, id, |connection, id| {
-            done = true;
-            connection.give_up(now, id);
-        });
         // A hook's answer changes nothing: what is lost would fill the window for ever.
-        if !done {
-            self.give_up(now, id);
-        }
+        self.begin_act(Operation::DetectLost, id);
+        self.give_up(now, id);
+        self.end(Operation::DetectLost, id, ());
     }
 
     fn give_up(&mut self, now: Timestamp, id: SpaceId) {
@@ -264,21 +270,13 @@ impl Connection {
     /// Of the active path; what went elsewhere is late for other reasons, and rarely.
     fn loss_thresholds(&mut self) -> Thresholds {
         let key = self.path().key;
-        let (packets, delay) = self.operate_within(
-            Operation::LossThresholds,
-            key,
-            |connection, key| {
-                let Thresholds { packets, delay } =
-                    connection.config.thresholds(&connection.paths.get_or_active(key).rtt);
-                (packets, delay)
-            },
-            |connection, key, (packets, delay)| {
-                let Thresholds { packets, delay } =
-                    connection.bound_thresholds(key, packets, delay);
-                (packets, delay)
-            },
-        );
-        Thresholds { packets, delay }
+        let thresholds = match self.begin(Operation::LossThresholds, key) {
+            Some((packets, delay)) => self.bound_thresholds(key, packets, delay),
+            None => self.config.thresholds(&self.path().rtt),
+        };
+        let Thresholds { packets, delay } = thresholds;
+        self.end(Operation::LossThresholds, key, (packets, delay));
+        thresholds
     }
 
     fn on_packet_lost(
@@ -292,7 +290,7 @@ impl Connection {
         let (key, size) = (packet.content.path, packet.size);
         let datagrams = packet.content.frames.iter().filter(|one| **one == SentFrame::Datagram);
         self.stats.datagram_frames_lost += datagrams.count() as u64;
-        self.operate(Operation::PacketLost, (id, number, size, key), |_, _| ());
+        self.notify(Operation::PacketLost, (id, number, size, key));
         #[cfg(feature = "qlog")]
         self.log_lost(id, number, packet);
         self.send_again(id, number, false, &packet.content.frames);
@@ -332,7 +330,7 @@ impl Connection {
         let duration = persistent_congestion_duration(&path.rtt, delay);
         let found = persistent_congestion(lost, path.rtt.first_sample(), duration);
         let input = (key, found);
-        if self.operate(Operation::PersistentCongestion, input, |_, (_, found)| found)
+        if self.decide(Operation::PersistentCongestion, input, found)
             && let Some(path) = self.paths.get_mut(key)
         {
             path.controller.on_persistent_congestion(now);
@@ -344,9 +342,11 @@ impl Connection {
 
     /// Tells the hook that sent a frame, once, whether the frame was acknowledged or lost.
     fn tell_fate(&mut self, operation: Operation, one: &Extension) {
-        let owner = self.table.owner(one.frame_type);
+        let owner = self.hooks.owner(one.frame_type);
         if one.eliciting && owner.is_some_and(|(id, _)| id == one.hook) {
-            self.operate_frame(operation, one.frame_type, one.token, |_, _| ());
+            let (frame_type, token) = (one.frame_type, one.token);
+            let _: Option<()> = self.begin_with(operation, frame_type, token, Bytes::None);
+            self.end_with(operation, frame_type, token, Bytes::None, ());
         }
     }
 
@@ -359,12 +359,10 @@ impl Connection {
         frames: &[SentFrame],
     ) {
         // RFC 9000 s.13.3: what is lost must be sent again; what a probe carries is a choice.
-        let again = self.operate_within(
-            Operation::SelectRetransmission,
-            (id, number, probe),
-            |_, _| true,
-            |_, (_, _, probe), again| again || !probe,
-        );
+        let input = (id, number, probe);
+        let again = self.begin(Operation::SelectRetransmission, input);
+        let again = again.is_none_or(|again: bool| again || !probe);
+        self.end(Operation::SelectRetransmission, input, again);
         if !again {
             return;
         }
@@ -374,7 +372,7 @@ impl Connection {
             match frame {
                 // RFC 9221 s.5: nobody waits for a late datagram.
                 SentFrame::Ack(_) | SentFrame::Ping | SentFrame::Datagram => {}
-                SentFrame::AckFrequency(number) => self.requests.on_lost(*number),
+                SentFrame::AckFrequency(number) => self.acks.on_lost(*number),
                 SentFrame::Crypto(range) => self.space(id).crypto_out.on_lost(range.clone()),
                 SentFrame::Stream { id, range, fin } => {
                     self.streams.on_piece_lost(*id, range.clone(), *fin);
@@ -382,8 +380,8 @@ impl Connection {
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
                 SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
                 SentFrame::HandshakeDone => self.progress.done_due = true,
-                SentFrame::NewConnectionId(sequence) => self.local_ids.on_lost(*sequence),
-                SentFrame::RetireConnectionId(sequence) => self.remote_ids.on_lost(*sequence),
+                SentFrame::NewConnectionId(sequence) => self.ids.local.on_lost(*sequence),
+                SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_lost(*sequence),
                 // Of a packet that is probed nothing is known yet.
                 SentFrame::Extension(_) if probe => {}
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameLost, one),

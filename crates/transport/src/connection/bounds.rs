@@ -53,48 +53,35 @@ impl Connection {
 
     /// The congestion window of a path, as whoever is attached to it wants it.
     pub(super) fn window(&mut self, key: PathKey) -> u64 {
-        self.operate_within(
-            Operation::CongestionWindow,
-            key,
-            |connection, key| {
-                let path = connection.paths.get_or_active_mut(key);
-                path.hook_window = None;
-                path.controller.window()
-            },
-            |connection, key, window| {
-                let path = connection.paths.get_or_active_mut(key);
-                let window = window.max(LEAST_DATAGRAMS * u64::from(path.mtu.current()));
-                path.hook_window = Some(window);
-                window
-            },
-        )
+        let answer: Option<u64> = self.begin(Operation::CongestionWindow, key);
+        let path = &mut self.paths[key];
+        let least = LEAST_DATAGRAMS * u64::from(path.mtu.current());
+        path.hook_window = answer.map(|window| window.max(least));
+        let window = path.window();
+        self.end(Operation::CongestionWindow, key, window);
+        window
     }
 
     /// Size in bytes of datagrams that need not be as large as `mtu`.
     pub(super) fn datagram_size(&mut self, key: PathKey, mtu: u16) -> usize {
-        let size = self.operate_within(
-            Operation::DatagramSize,
-            key,
-            |_, _| mtu,
+        let size = match self.begin::<_, u16>(Operation::DatagramSize, key) {
             // RFC 9000 s.14: every path takes the least; s.14.2: none is sent more than it is known to take.
-            |_, _, size| size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
-        );
+            Some(size) => size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
+            None => mtu,
+        };
+        self.end(Operation::DatagramSize, key, size);
         usize::from(size)
     }
 
     pub(super) fn pacing_rate(&mut self, key: PathKey) -> u64 {
-        self.operate_within(
-            Operation::PacingRate,
-            key,
-            |connection, key| {
-                let path = connection.paths.get_or_active(key);
-                path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
-            },
-            |connection, key, rate| {
-                let datagram = connection.paths.get_or_active(key).mtu.current();
-                rate.max(LEAST_DATAGRAMS * u64::from(datagram))
-            },
-        )
+        let answer: Option<u64> = self.begin(Operation::PacingRate, key);
+        let path = &self.paths[key];
+        let rate = match answer {
+            Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu.current())),
+            None => path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64,
+        };
+        self.end(Operation::PacingRate, key, rate);
+        rate
     }
 
     /// Limits the time until which a hook may put a datagram off.
@@ -105,14 +92,14 @@ impl Connection {
         until: Option<Timestamp>,
     ) -> Option<Timestamp> {
         let until = until.filter(|until| *until > now)?;
-        let latest = self.paths.get_or_active_mut(key).hold(now);
+        let latest = self.paths[key].hold(now);
         Some(until.min(latest)).filter(|until| *until > now)
     }
 
     /// Limits a hook's answer `yes` on whether to send a packet, where `there` says whether there is anything to send.
     pub(super) fn bound_content(&mut self, key: PathKey, there: bool, yes: bool) -> bool {
         let now = self.now;
-        there && (yes || self.paths.get_or_active_mut(key).hold(now) <= now)
+        there && (yes || self.paths[key].hold(now) <= now)
     }
 
     /// Time at which a hook must have released whatever it holds back; none: it holds nothing.
@@ -138,7 +125,8 @@ impl Connection {
         let ids = self.spaces.ids();
         let sent = ids.filter_map(|id| self.spaces[id].loss.last_ack_eliciting()).max();
         // What was sent cannot be known to be lost within a round trip.
-        let soonest = sent.unwrap_or(self.idle_since) + self.path().rtt.smoothed().max(GRANULARITY);
+        let soonest =
+            sent.unwrap_or(self.activity.since()) + self.path().rtt.smoothed().max(GRANULARITY);
         let latest = usual + PATIENCE;
         Some(at.unwrap_or(latest).clamp(usual.min(soonest), latest))
     }
@@ -146,7 +134,7 @@ impl Connection {
     /// A timer that is due although timers have just run waits for a moment: a hook may want it so.
     pub(super) fn rested(&self, at: Timestamp) -> Timestamp {
         match self.timers_ran {
-            Some(ran) if at <= ran && !self.table.is_empty() => ran + REST,
+            Some(ran) if at <= ran && !self.hooks.is_empty() => ran + REST,
             _ => at,
         }
     }
@@ -157,14 +145,14 @@ impl Connection {
         packets: u64,
         delay: Duration,
     ) -> Thresholds {
-        let usual = self.config.thresholds(&self.paths.get_or_active(key).rtt);
+        let usual = self.config.thresholds(&self.paths[key].rtt);
         // RFC 9002 s.6.1.1, s.6.1.2.
         let delay = delay.clamp(GRANULARITY, usual.delay + PATIENCE);
         Thresholds { packets: packets.max(PACKET_THRESHOLD), delay }
     }
 
     pub(super) fn bound_pto(&self, key: PathKey, usual: Duration, pto: Duration) -> Duration {
-        let least = self.paths.get_or_active(key).rtt.smoothed().max(GRANULARITY).min(usual);
+        let least = self.paths[key].rtt.smoothed().max(GRANULARITY).min(usual);
         pto.clamp(least, usual + PATIENCE)
     }
 

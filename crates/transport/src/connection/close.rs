@@ -134,7 +134,7 @@ impl Connection {
             return;
         }
         let input = (error.application, error.code);
-        self.operate(Operation::CloseConnection, input, |_, _| ());
+        self.notify(Operation::CloseConnection, input);
         let reason = CloseReason::Local(error.clone());
         #[cfg(feature = "qlog")]
         self.log_closed(&reason);
@@ -152,7 +152,7 @@ impl Connection {
         let reason = &reason[..reason.len().min(MAX_REASON)];
         let reason = String::from_utf8_lossy(reason).into_owned();
         let error = ConnectionError { application, code: code.get(), reason };
-        self.operate(Operation::PeerClosed, (application, error.code), |_, _| ());
+        self.notify(Operation::PeerClosed, (application, error.code));
         self.drain(now, CloseReason::Peer(error));
     }
 

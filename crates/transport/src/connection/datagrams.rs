@@ -138,7 +138,7 @@ impl Connection {
     /// the path.
     pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size;
-        let ids = &self.remote_ids;
+        let ids = &self.ids.remote;
         let id = ids.get(self.path().remote_id).unwrap_or_else(|| ids.current());
         let packet =
             usize::from(self.path().mtu.current()).saturating_sub(PACKET_OVERHEAD + id.len());
@@ -163,7 +163,7 @@ impl Connection {
             return false;
         }
         self.stats.datagram_frames_received += 1;
-        if !self.operate_on(Operation::AcceptDatagram, 0, (), frame.data, |_, ()| true) {
+        if !self.decide_on(Operation::AcceptDatagram, (), frame.data, true) {
             self.stats.datagram_frames_dropped += 1;
             return true;
         }

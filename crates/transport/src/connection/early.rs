@@ -144,7 +144,7 @@ impl Connection {
     }
 
     fn early_answered(&mut self, accepted: bool) {
-        self.operate(Operation::EarlyDataAnswered, accepted, |_, _| ());
+        self.notify(Operation::EarlyDataAnswered, accepted);
         let event = if accepted { Event::EarlyDataAccepted } else { Event::EarlyDataRejected };
         self.events.push_back(event);
     }
@@ -169,7 +169,6 @@ impl Connection {
                 .collect();
             self.send_again(SpaceId::DATA, number, false, &kept);
         }
-        self.blocked.clear();
         let pages = self.streams.pages().clone();
         self.streams = Streams::new(self.side, self.config.streams.clone());
         self.streams.set_pages(pages);

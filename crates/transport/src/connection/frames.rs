@@ -44,8 +44,8 @@ impl Connection {
             }
             Frame::RetireConnectionId(sequence) => {
                 let input = sequence.get();
-                self.operate(Operation::RetireConnectionId, input, |_, _| ());
-                if self.local_ids.on_retire(sequence.get(), dcid).is_err() {
+                self.notify(Operation::RetireConnectionId, input);
+                if self.ids.local.on_retire(sequence.get(), dcid).is_err() {
                     let code = TransportErrorCode::PROTOCOL_VIOLATION;
                     self.fail(now, code, "it retires a connection ID that it cannot");
                 }
@@ -131,7 +131,7 @@ impl Connection {
             id: new.connection_id(),
             token: new.reset_token(),
         };
-        match self.remote_ids.on_new(id, new.retire_prior_to().get()) {
+        match self.ids.remote.on_new(id, new.retire_prior_to().get()) {
             Ok(()) => {}
             Err(IdError::Limit) => {
                 let code = TransportErrorCode::CONNECTION_ID_LIMIT_ERROR;

@@ -42,19 +42,18 @@ impl Connection {
     /// asked for after each call that lets time or packets in, and after [`Connection::poll_transmit`], before
     /// the datagram from it is sent.
     pub fn poll_id_change(&mut self) -> Option<IdChange> {
-        self.local_ids.poll_change().or_else(|| self.remote_ids.poll_change())
+        self.ids.poll_change()
     }
 
     /// Connection ID that the peer's first packets to this connection carry (RFC 9000 s.7.2).
     pub(crate) fn handshake_id(&self) -> ConnectionId {
-        self.scid
+        self.ids.scid()
     }
 
     /// Gives the peer as many connection IDs as it keeps.
     pub(super) fn issue_ids(&mut self) {
-        while self.progress.complete && self.local_ids.wants_more() {
-            let id = self.id_source.generate(&mut self.rng);
-            self.local_ids.issue(id, self.id_source.reset_key().token(id));
+        if self.progress.complete {
+            self.ids.issue(&mut self.rng);
         }
     }
 }

@@ -25,7 +25,7 @@ impl Connection {
     }
 
     fn may_update_keys(&mut self, worn: bool) -> bool {
-        self.operate(Operation::UpdateKeys, worn, |connection, _| connection.progress.confirmed)
+        self.decide(Operation::UpdateKeys, worn, self.progress.confirmed)
     }
 
     fn next_keys(&mut self) -> bool {

@@ -90,7 +90,7 @@ impl Connection {
             Log { sink, now: self.now, checksum: 0, sending: Vec::new(), known: Known::default() };
         let path = self.path();
         let (key, local, remote) = (path.key, path.local, path.remote);
-        let ids = [self.scid, self.remote_ids.current()];
+        let ids = [self.ids.scid(), self.ids.remote.current()];
         log.emit(key, EventKind::ConnectionStarted { local, remote, ids });
         changes::version(self, &mut log);
         let declared = self.start.declared.clone();
@@ -164,7 +164,9 @@ impl Connection {
         payload: &[u8],
     ) {
         self.with_log(|connection, log| {
-            let Some(header) = Header::read(packet, number, connection.scid.len()) else { return };
+            let Some(header) = Header::read(packet, number, connection.ids.scid().len()) else {
+                return;
+            };
             // What the packet before it in the datagram has changed.
             changes::keys(connection, log, Initiator::Remote);
             changes::state(connection, log);
@@ -288,7 +290,7 @@ impl Connection {
                 largest.is_some_and(|largest| largest >= number.saturating_add(threshold));
             let trigger = if overtaken { "reordering_threshold" } else { "time_threshold" };
             // A hook may have thresholds of its own.
-            let known = !connection.table.is_hooked(Operation::LossThresholds);
+            let known = !connection.hooks.is_hooked(Operation::LossThresholds);
             let lost = Lost {
                 packet_type: packet_type(id),
                 number,
@@ -325,7 +327,7 @@ impl Connection {
             // Tokens are never in a log.
             SentFrame::NewToken(_) => return None,
             SentFrame::NewConnectionId(sequence) => {
-                let new = self.local_ids.get(*sequence)?;
+                let new = self.ids.local.get(*sequence)?;
                 let (sequence, none) = (varint(new.sequence), varint(0));
                 Frame::NewConnectionId(NewConnectionId::new(sequence, none, new.id, new.token)?)
             }

@@ -5,7 +5,6 @@ use std::mem::size_of;
 use super::space::{Sent, SentFrame};
 use super::{Connection, Event};
 use crate::recovery::SentPacket;
-use crate::stream::Control;
 
 impl Connection {
     /// Bytes kept because of what the peer sent or did not acknowledge: stream and CRYPTO data waiting
@@ -34,9 +33,7 @@ impl Connection {
             + self.waiting.memory()
             + self.start.hello.as_ref().map_or(0, Vec::capacity)
             + self.datagrams.memory()
-            + self.remote_ids.memory()
-            + self.local_ids.memory()
+            + self.ids.memory()
             + self.events.len() * size_of::<Event>()
-            + self.blocked.len() * size_of::<Control>()
     }
 }

@@ -78,7 +78,8 @@ impl Connection {
 
     /// A sequence number of the peer's that no path uses.
     fn unused_id(&self) -> Option<u64> {
-        self.remote_ids
+        self.ids
+            .remote
             .sequences()
             .find(|sequence| self.paths.iter().all(|path| path.remote_id != *sequence))
     }
@@ -130,7 +131,7 @@ impl Connection {
     /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
     fn release_id(&mut self, sequence: u64) {
         if self.paths.iter().all(|path| path.remote_id != sequence) {
-            self.remote_ids.retire(sequence);
+            self.ids.remote.retire(sequence);
         }
     }
 
@@ -141,7 +142,7 @@ impl Connection {
             return;
         }
         let input = (key, self.path().key);
-        if !self.operate(Operation::FollowPeer, input, |_, _| true) {
+        if !self.decide(Operation::FollowPeer, input, true) {
             return;
         }
         // RFC 9000 s.9.5: who uses a new connection ID does not want to be followed; nor do we.
@@ -177,22 +178,28 @@ impl Connection {
         self.rng.fill_bytes(&mut data);
         // RFC 9000 s.8.2.4: three times the larger of the PTO now and that of a new path.
         let patience = self.path().rtt.pto_base().max(INITIAL_RTT * 3) * 3;
-        self.operate(Operation::ChallengePath, key, |connection, key| {
-            let Some(path) = connection.paths.get_mut(key) else { return };
+        if self.begin_act(Operation::ChallengePath, key)
+            && let Some(path) = self.paths.get_mut(key)
+        {
             let until = path.challenge.as_ref().map_or(now + patience, |old| old.until);
             path.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
-        });
+        }
+        self.end(Operation::ChallengePath, key, ());
     }
 
     /// PATH_CHALLENGE came on a path; the last one is enough (RFC 9000 s.8.2.2).
     pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
         // Answers do not wait for the window, but a peer that floods us with challenges and
         // acknowledges nothing is not answered without end; an honest one asks again.
-        if self.operate(Operation::AnswerChallenge, key, |_, _| true)
-            && let window = self.window(key)
-            && let Some(path) = self.paths.get_mut(key)
-            && path.in_flight <= window.saturating_add(BEYOND_WINDOW)
-        {
+        let answer = self.decide(Operation::AnswerChallenge, key, true);
+        // A PATH_RESPONSE ahead of it in the packet may have ended the path that the packet came on: there is
+        // nowhere to answer to then.
+        if !answer || self.paths.get(key).is_none() {
+            return;
+        }
+        let window = self.window(key);
+        let path = &mut self.paths[key];
+        if path.in_flight <= window.saturating_add(BEYOND_WINDOW) {
             path.response = Some(data);
         }
     }
@@ -205,7 +212,7 @@ impl Connection {
         let Some(path) = self.paths.iter_mut().find(asked) else { return };
         let (key, remote) = (path.key, path.remote);
         (path.challenge, path.validated) = (None, true);
-        self.operate(Operation::PathValidated, key, |_, _| ());
+        self.notify(Operation::PathValidated, key);
         if key == self.path().key {
             self.leave_others();
         }
@@ -307,14 +314,14 @@ impl Connection {
     /// The connection ID to put on packets of a path. If the peer has retired it, another takes its
     /// place.
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
-        let sequence = self.paths.get_or_active(key).remote_id;
-        if let Some(id) = self.remote_ids.get(sequence) {
+        let sequence = self.paths[key].remote_id;
+        if let Some(id) = self.ids.remote.get(sequence) {
             return id;
         }
-        let other = self.unused_id().or_else(|| self.remote_ids.sequences().next());
+        let other = self.unused_id().or_else(|| self.ids.remote.sequences().next());
         let sequence = other.unwrap_or(sequence);
-        self.paths.get_or_active_mut(key).remote_id = sequence;
-        self.remote_ids.get(sequence).unwrap_or(ConnectionId::EMPTY)
+        self.paths[key].remote_id = sequence;
+        self.ids.remote.get(sequence).unwrap_or(ConnectionId::EMPTY)
     }
 
     /// The path that has something to send which can go nowhere else, if there is one.

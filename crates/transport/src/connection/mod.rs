@@ -23,16 +23,19 @@
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `log.rs`: what is told to a log;
 //! * `keys.rs`: key updates and the limits of keys;
-//! * `operate.rs`: calls of operations, with the hooks that are attached to them;
+//! * `operate.rs`: calls of operations, with the hooks that are attached to them; `view.rs`: what hooks see;
 //! * `bounds.rs`: how far the answers of hooks hold;
 //! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
 
 mod ack_frequency;
+mod acknowledgements;
 mod acks;
+mod activity;
 mod bounds;
 mod close;
 mod config;
+mod connection_ids;
 mod datagrams;
 mod early;
 mod figures;
@@ -60,6 +63,7 @@ mod tests;
 mod tickets;
 mod timers;
 mod version;
+mod view;
 mod waiting;
 mod write;
 
@@ -74,15 +78,17 @@ use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, Transpor
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
-use crate::cid::{IdSource, LocalIds, RemoteIds};
 use crate::crypto::session::Session;
 use crate::crypto::{Forgeries, OneRttKeys};
-use crate::operation::{Extensions, HookError, HookId, Operation, Table};
-use crate::received::{AckPolicy, EcnCodepoint};
-use crate::stream::{Control, ReadOutcome, StreamError, StreamEvent, Streams};
+use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
+use crate::received::EcnCodepoint;
+use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
 
+use acknowledgements::Acknowledgements;
+use activity::Activity;
 pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
+use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
 pub use figures::PathStats;
 use handshake::Peer;
@@ -96,6 +102,7 @@ pub use null::InsecureNullConfig;
 use path::{Path, PathKey, Paths};
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
+pub(crate) use view::View;
 
 /// Event of a connection, for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,7 +218,7 @@ pub struct Connection {
     packets_before: u64,
     /// The moment of the last call that gave one.
     pub(crate) now: Timestamp,
-    table: Table,
+    hooks: Hooks,
     #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
@@ -230,33 +237,17 @@ pub struct Connection {
     preferred_address: Option<PreferredAddress>,
     /// The path on which that is being tried.
     preferred: Option<PathKey>,
-    local_ids: LocalIds,
-    remote_ids: RemoteIds,
-    /// Our ID of the handshake, on long headers.
-    scid: ConnectionId,
-    id_source: IdSource,
-    /// Destination Connection ID that the client put on its first packet.
-    original_dcid: ConnectionId,
-    /// Whether the connection ID that the peer chose for itself is known (RFC 9000 s.7.2).
-    peer_id_known: bool,
+    ids: ConnectionIds,
     peer: Option<Peer>,
     progress: handshake::Progress,
     closing: close::Closing,
-    /// Policy by which we acknowledge application data.
-    ack_policy: AckPolicy,
-    /// The sequence number of the last ACK_FREQUENCY that counted.
-    ack_frequency_seen: Option<u64>,
-    requests: ack_frequency::Requests,
+    /// How often acknowledgements go.
+    acks: Acknowledgements,
     datagrams: datagrams::Datagrams,
     /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,
-    /// Time at which the last PING to keep the connection alive was asked for.
-    kept_alive: Timestamp,
-    idle_since: Timestamp,
-    /// Whether an ack-eliciting packet was sent since the last packet came.
-    sent_since_received: bool,
-    ping: bool,
-    blocked: Vec<Control>,
+    /// When the peer was last heard of.
+    activity: Activity,
     events: VecDeque<Event>,
     stats: Stats,
 }
@@ -275,7 +266,7 @@ impl Connection {
     /// The first connection ID that the client sent to: a name of the connection that both ends know,
     /// and which goes into logs.
     pub fn original_dcid(&self) -> ConnectionId {
-        self.original_dcid
+        self.ids.original_dcid()
     }
 
     /// Address that datagrams are sent to on the active path.
@@ -310,7 +301,7 @@ impl Connection {
 
     /// The IDs that packets to this connection may carry.
     pub fn local_ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        self.local_ids.iter()
+        self.ids.local.iter()
     }
 
     /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.
@@ -319,12 +310,10 @@ impl Connection {
             return None;
         }
         let input = u64::from(direction == Direction::Unidirectional);
-        let id = self
-            .operate(Operation::OpenStream, input, |_, _| true)
-            .then(|| self.streams.open(direction))
-            .flatten();
+        let allowed = self.decide(Operation::OpenStream, input, true);
+        let id = if allowed { self.streams.open(direction) } else { None };
         if id.is_none() && self.progress.complete {
-            self.blocked.extend(self.streams.streams_blocked(direction));
+            self.streams.want_streams(direction);
         }
         id
     }
@@ -357,7 +346,7 @@ impl Connection {
 
     /// Has the peer say that it is there.
     pub fn ping(&mut self) {
-        self.ping = true;
+        self.activity.ping();
     }
 
     fn space(&mut self, id: SpaceId) -> &mut Space {

@@ -1,27 +1,32 @@
-//! Calls of operations: the default alone where nobody is attached, hooks around it where somebody is.
+//! Calls of operations. Where a hook may answer in the default's place, a call reads like this:
+//!
+//! ```text
+//! let window = match self.begin(Operation::CongestionWindow, path) {   // before, replace
+//!     Some(answer) => ..                                               // held within bounds
+//!     None => ..                                                       // the default
+//! };
+//! self.end(Operation::CongestionWindow, path, window);                 // after
+//! ```
+//! Of what acts rather than decides, [`Connection::begin_act`] says whether the default is to act. What has a
+//! value for its default is one call, to [`Connection::decide`], and what has no default at all is one to
+//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit.
 
-use std::time::Duration;
+use equic_wire::Side;
 
+use super::view::View;
 use super::{Connection, Event};
 use crate::operation::{
-    AttachError, Attached, Bytes, Call, Decision, Field, Hook, HookError, HookId, Host, MAX_WORDS,
-    Operation, OwnFrame, Point, Words,
+    AttachError, Attached, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host,
+    MAX_WORDS, Operation, OwnFrame, Point, Words,
 };
 
-/// Runs the default of an operation, or, where a hook has replaced it, holds its answer within bounds; its
-/// types taken off.
-type Settle<'a> = &'a mut dyn FnMut(&mut Connection, bool, &mut [u64]);
-
-/// Any answer holds.
-fn unbounded<I, O>(_: &mut Connection, _: I, answer: O) -> O {
-    answer
+/// When hooks look on.
+#[derive(Clone, Copy)]
+enum When<'a> {
+    Before,
+    /// With the outputs.
+    After(&'a [u64]),
 }
-
-/// Test of whether the words that a hook wrote can be an operation's outputs.
-type Valid = fn(&[u64]) -> bool;
-
-/// Longer than any idle timeout is no round trip, and sums of them must not overflow.
-const MAX_RTT: Duration = Duration::from_secs(60);
 
 impl Connection {
     /// Attaches a hook to operations of this connection.
@@ -44,254 +49,260 @@ impl Connection {
         points: &[Point],
         frames: &[OwnFrame],
     ) -> Result<HookId, AttachError> {
-        let id = self.table.attach(hook, points, frames)?;
+        let id = self.hooks.attach(hook, points, frames)?;
         // The paper's InitOpaqueData: it is this hook that begins, and it alone.
-        if points.iter().any(|point| point.operation == Operation::InitOpaqueData) {
-            let inputs = [self.field(Field::Side)];
-            let operation = Operation::InitOpaqueData;
-            let mut call = Call { operation, parameter: 0, inputs: &inputs, bytes: Bytes::None };
-            self.with_hook(id, |hook, host| {
-                hook.before(host, &call)?;
-                hook.replace(host, &mut call, &mut [])?;
-                hook.after(host, &call, &[])
-            });
+        if points.iter().any(|point| point.operation == Operation::InitOpaqueData)
+            && let Some(place) = self.hooks.place(id)
+            && let Err(error) = self.init_opaque_data(place)
+        {
+            self.take_off(id, error);
         }
         Ok(id)
     }
 
+    fn init_opaque_data(&mut self, place: usize) -> Result<(), HookError> {
+        let inputs = [u64::from(self.side == Side::Server)];
+        let operation = Operation::InitOpaqueData;
+        let mut call = Call { operation, parameter: 0, inputs: &inputs, bytes: Bytes::None };
+        let Some((hook, mut host)) = self.hook_at(place) else { return Ok(()) };
+        hook.before(&mut host, &call)?;
+        hook.replace(&mut host, &mut call, &mut [])?;
+        hook.after(&mut host, &call, &[])
+    }
+
     /// Takes a hook off again.
     pub fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
-        let hook = self.table.detach(id)?;
+        let hook = self.hooks.detach(id)?;
         self.extensions.forget(id);
         self.forget_answers();
         Some(hook)
     }
 
-    /// A hook has failed.
+    /// Takes off a hook that has failed.
     pub(super) fn take_off(&mut self, id: HookId, error: HookError) {
         if self.detach(id).is_some() {
             self.events.push_back(Event::HookFailed(id, error));
         }
     }
 
-    /// An operation with words alone.
+    /// A call begins: hooks look on, and one may answer in the default's place. None: the default is to
+    /// run. In any case [`Connection::end`] is next.
     #[inline]
-    pub(super) fn operate<I: Words, O: Words>(
+    pub(super) fn begin<I: Words, O: Words>(
         &mut self,
         operation: Operation,
         input: I,
-        default: impl FnOnce(&mut Connection, I) -> O,
-    ) -> O {
-        if !self.table.is_hooked(operation) {
-            return default(self, input);
-        }
-        self.hooked(operation, 0, input, Bytes::None, default, unbounded)
+    ) -> Option<O> {
+        self.begin_with(operation, 0, input, Bytes::None)
     }
 
-    /// An operation with words alone, in which a hook's answer holds as far as `bound` lets it.
+    /// As [`Connection::begin`], of a frame type (0: of none), and with bytes.
     #[inline]
-    pub(super) fn operate_within<I: Words, O: Words>(
-        &mut self,
-        operation: Operation,
-        input: I,
-        default: impl FnOnce(&mut Connection, I) -> O,
-        bound: impl FnOnce(&mut Connection, I, O) -> O,
-    ) -> O {
-        if !self.table.is_hooked(operation) {
-            return default(self, input);
-        }
-        self.hooked(operation, 0, input, Bytes::None, default, bound)
-    }
-
-    /// An operation of a frame type, without bytes.
-    #[inline]
-    pub(super) fn operate_frame<I: Words, O: Words>(
+    pub(super) fn begin_with<I: Words, O: Words>(
         &mut self,
         operation: Operation,
         frame_type: u64,
         input: I,
-        default: impl FnOnce(&mut Connection, I) -> O,
-    ) -> O {
-        if !self.table.is_hooked(operation) {
-            return default(self, input);
+        bytes: Bytes<'_>,
+    ) -> Option<O> {
+        if !self.hooks.is_begun(operation) {
+            return None;
         }
-        self.hooked(operation, frame_type, input, Bytes::None, default, unbounded)
+        self.begin_hooked(operation, frame_type, input, bytes)
     }
 
-    /// An operation with bytes to read.
+    /// As [`Connection::begin`], of what acts rather than decides: whether the default is to act. Where it
+    /// acts whatever a hook answers, that is of no interest.
     #[inline]
-    pub(super) fn operate_on<I: Words, O: Words>(
+    pub(super) fn begin_act<I: Words>(&mut self, operation: Operation, input: I) -> bool {
+        let replaced: Option<()> = self.begin(operation, input);
+        replaced.is_none()
+    }
+
+    /// A call is done, and this came of it.
+    #[inline]
+    pub(super) fn end<I: Words, O: Words>(&mut self, operation: Operation, input: I, output: O) {
+        self.end_with(operation, 0, input, Bytes::None, output);
+    }
+
+    /// As [`Connection::end`], for [`Connection::begin_with`].
+    #[inline]
+    pub(super) fn end_with<I: Words, O: Words>(
         &mut self,
         operation: Operation,
-        parameter: u64,
+        frame_type: u64,
+        input: I,
+        bytes: Bytes<'_>,
+        output: O,
+    ) {
+        if self.hooks.is_ended(operation) {
+            self.end_hooked(operation, frame_type, input, bytes, output);
+        }
+    }
+
+    /// A call of what has no default: something happens, and hooks may look on.
+    #[inline]
+    pub(super) fn notify<I: Words>(&mut self, operation: Operation, input: I) {
+        self.decide(operation, input, ());
+    }
+
+    /// As [`Connection::notify`], with bytes to read.
+    #[inline]
+    pub(super) fn notify_on<I: Words>(&mut self, operation: Operation, input: I, bytes: &[u8]) {
+        self.decide_on(operation, input, bytes, ());
+    }
+
+    /// A call of what decides, and decides `usual` by itself. Any answer of a hook holds.
+    #[inline]
+    pub(super) fn decide<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        usual: O,
+    ) -> O {
+        if !self.hooks.is_hooked(operation) {
+            return usual;
+        }
+        let output = self.begin(operation, input).unwrap_or(usual);
+        self.end(operation, input, output);
+        output
+    }
+
+    /// As [`Connection::decide`], with bytes to read.
+    #[inline]
+    pub(super) fn decide_on<I: Words, O: Words>(
+        &mut self,
+        operation: Operation,
         input: I,
         bytes: &[u8],
-        default: impl FnOnce(&mut Connection, I) -> O,
+        usual: O,
     ) -> O {
-        if !self.table.is_hooked(operation) {
-            return default(self, input);
+        if !self.hooks.is_hooked(operation) {
+            return usual;
         }
-        self.hooked(operation, parameter, input, Bytes::In(bytes), default, unbounded)
+        let answer = self.begin_with(operation, 0, input, Bytes::In(bytes));
+        let output = answer.unwrap_or(usual);
+        self.end_with(operation, 0, input, Bytes::In(bytes), output);
+        output
     }
 
-    /// An operation with a buffer, which holds what the default has written.
-    #[inline]
-    pub(super) fn operate_into<I: Words, O: Words>(
-        &mut self,
-        operation: Operation,
-        parameter: u64,
-        input: I,
-        buffer: &mut [u8],
-        default: impl FnOnce(&mut Connection, I) -> O,
-    ) -> O {
-        if !self.table.is_hooked(operation) {
-            return default(self, input);
-        }
-        self.hooked(operation, parameter, input, Bytes::Out(buffer), default, unbounded)
-    }
-
-    /// Puts types around [`Connection::call_hooks`].
-    #[cold]
-    fn hooked<I: Words, O: Words>(
+    #[inline(never)]
+    fn begin_hooked<I: Words, O: Words>(
         &mut self,
         operation: Operation,
         parameter: u64,
         input: I,
         bytes: Bytes<'_>,
-        default: impl FnOnce(&mut Connection, I) -> O,
-        bound: impl FnOnce(&mut Connection, I, O) -> O,
-    ) -> O {
+    ) -> Option<O> {
         debug_assert_eq!(I::COUNT, operation.describe().inputs.len(), "{operation}");
         debug_assert_eq!(O::COUNT, operation.describe().outputs.len(), "{operation}");
         let mut inputs = [0; MAX_WORDS];
         input.store(&mut inputs);
-        let (mut default, mut bound) = (Some(default), Some(bound));
-        // Not every value has words of its own, so it is not made of them again.
-        let mut typed = None;
-        self.call_hooks(
-            Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes },
-            O::COUNT,
-            &mut |connection, replaced, outputs| {
-                let answer = O::load(outputs).filter(|_| replaced);
-                let output = match (answer, bound.take(), default.take()) {
-                    (Some(answer), Some(bound), _) => bound(connection, input, answer),
-                    (_, _, Some(default)) => default(connection, input),
-                    _ => return,
-                };
-                output.store(outputs);
-                typed = Some(output);
-            },
-            |words| O::load(words).is_some(),
-        );
-        typed.unwrap_or_else(|| unreachable!("every call of an operation settles its outputs"))
-    }
-
-    fn call_hooks(&mut self, mut call: Call<'_>, count: usize, settle: Settle<'_>, valid: Valid) {
-        let attached = self.table.attached(call.operation, call.parameter);
+        let mut call = Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes };
+        let mut callees = self.hooks.callees(operation, parameter);
+        self.call_watching(&mut callees, When::Before, &call);
+        let place = Hooks::replacing(&callees)?;
         let mut outputs = [0; MAX_WORDS];
-        for id in &attached.before {
-            self.with_hook(*id, |hook, host| hook.before(host, &call));
-        }
-        let replaced = self.replaced(&attached, &mut call, &mut outputs[..count], valid);
-        if !replaced {
-            outputs = [0; MAX_WORDS];
-        }
-        settle(self, replaced, &mut outputs[..count]);
-        for id in &attached.after {
-            self.with_hook(*id, |hook, host| hook.after(host, &call, &outputs[..count]));
+        let answer = match self.call_replacing(place, &mut call, &mut outputs[..O::COUNT]) {
+            Ok(Decision::Done) => O::load(&outputs[..O::COUNT])
+                .ok_or_else(|| HookError(format!("{operation}: its outputs cannot be"))),
+            Ok(Decision::Default) => {
+                call.bytes.wipe();
+                return None;
+            }
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                call.bytes.wipe();
+                self.take_off_at(place, error);
+                None
+            }
         }
     }
 
-    /// Has the hook that replaces the operation run, if there is one; returns whether it did the operation.
-    fn replaced(
+    #[inline(never)]
+    fn end_hooked<I: Words, O: Words>(
         &mut self,
-        attached: &Attached,
+        operation: Operation,
+        parameter: u64,
+        input: I,
+        bytes: Bytes<'_>,
+        output: O,
+    ) {
+        let (mut inputs, mut outputs) = ([0; MAX_WORDS], [0; MAX_WORDS]);
+        input.store(&mut inputs);
+        output.store(&mut outputs);
+        let call = Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes };
+        let mut callees = self.hooks.callees(operation, parameter);
+        self.call_watching(&mut callees, When::After(&outputs[..O::COUNT]), &call);
+    }
+
+    /// Calls all hooks that look on. Nothing that a hook does calls an operation, so who is attached changes
+    /// only by a failure; then so does `callees`.
+    #[inline]
+    fn call_watching(&mut self, callees: &mut Callees, when: When<'_>, call: &Call<'_>) {
+        let mut nth = 0;
+        loop {
+            let place = match when {
+                When::Before => self.hooks.before(callees, nth),
+                When::After(_) => self.hooks.after(callees, nth),
+            };
+            let Some(place) = place else { return };
+            let Some((hook, mut host)) = self.hook_at(place) else { return };
+            let outcome = match when {
+                When::Before => hook.before(&mut host, call),
+                When::After(outputs) => hook.after(&mut host, call, outputs),
+            };
+            nth += 1;
+            if let Err(error) = outcome {
+                // It may have been called more than once; what is behind it moves up.
+                let of = |nth| match when {
+                    When::Before => self.hooks.before(callees, nth),
+                    When::After(_) => self.hooks.after(callees, nth),
+                };
+                let gone = (0..nth).filter(|nth| of(*nth) == Some(place)).count();
+                nth -= u32::try_from(gone).unwrap_or(nth);
+                self.take_off_at(place, error);
+                *callees = self.hooks.callees(call.operation, call.parameter);
+            }
+        }
+    }
+
+    fn call_replacing(
+        &mut self,
+        place: usize,
         call: &mut Call<'_>,
         outputs: &mut [u64],
-        valid: Valid,
-    ) -> bool {
-        let Some(id) = attached.replace else { return false };
-        // What a hook that fails has scribbled over is put back.
-        let kept = match &call.bytes {
-            Bytes::Out(buffer) => Some(buffer.to_vec()),
-            Bytes::None | Bytes::In(_) => None,
-        };
-        let mut done = false;
-        self.with_hook(id, |hook, host| {
-            done = hook.replace(host, call, outputs)? == Decision::Done;
-            if done && !valid(outputs) {
-                done = false;
-                return Err(HookError(format!("{}: its outputs cannot be", call.operation)));
-            }
-            Ok(())
-        });
-        if !done && let (Bytes::Out(buffer), Some(kept)) = (&mut call.bytes, kept) {
-            buffer.copy_from_slice(&kept);
+    ) -> Result<Decision, HookError> {
+        match self.hook_at(place) {
+            Some((hook, mut host)) => hook.replace(&mut host, call, outputs),
+            None => Ok(Decision::Default),
         }
-        done
     }
 
-    /// Runs a hook with every hook out of the connection: what it causes takes its defaults.
-    fn with_hook(
-        &mut self,
-        id: HookId,
-        run: impl FnOnce(&mut dyn Hook, &mut Host<'_>) -> Result<(), HookError>,
-    ) {
-        let mut table = std::mem::take(&mut self.table);
-        // Taken off since this call began, by an operation within it.
-        let Some((hook, frames)) = table.hook_mut(id) else {
-            self.table = table;
-            return;
-        };
-        let outcome = run(hook, &mut Host { connection: self, hook: id, frames });
-        self.table = table;
-        if let Err(error) = outcome {
+    #[cold]
+    fn take_off_at(&mut self, place: usize, error: HookError) {
+        if let Some(id) = self.hooks.at(place).map(|one| one.own.id) {
             self.take_off(id, error);
         }
     }
 
-    /// For [`Host::set`]; whether the field can be.
-    pub(crate) fn set_field(&mut self, field: Field, value: u64) -> bool {
-        let rtt = &mut self.path_mut().rtt;
-        let value = Duration::from_nanos(value).min(MAX_RTT);
-        match field {
-            Field::SmoothedRtt => rtt.set_smoothed(value),
-            Field::RttVariation => rtt.set_variation(value),
-            _ => return false,
-        }
-        true
-    }
-
-    /// For [`Host::get`].
-    pub(crate) fn field(&self, field: Field) -> u64 {
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let (path, stats) = (self.path(), &self.stats);
-        match field {
-            Field::SmoothedRtt => nanos(path.rtt.smoothed()),
-            Field::RttVariation => nanos(path.rtt.variation()),
-            Field::MinRtt => nanos(path.rtt.min()),
-            Field::LatestRtt => nanos(path.rtt.latest()),
-            Field::CongestionWindow => path.window(),
-            Field::BytesInFlight => path.in_flight,
-            Field::PtoCount => path.pto_count.into(),
-            Field::DatagramSize => path.mtu.current().into(),
-            Field::SlowStartThreshold => path.controller.slow_start_threshold().unwrap_or(u64::MAX),
-            Field::DatagramsReceived => stats.datagrams_received,
-            Field::DatagramsSent => stats.datagrams_sent,
-            Field::BytesReceived => stats.bytes_received,
-            Field::BytesSent => stats.bytes_sent,
-            Field::PacketsReceived => stats.packets_received,
-            Field::PacketsSent => stats.packets_sent,
-            Field::PacketsLost => stats.packets_lost,
-            Field::Side => u64::from(self.side == equic_wire::Side::Server),
-            Field::Connected => self.progress.complete.into(),
-            Field::Confirmed => self.progress.confirmed.into(),
-            Field::ActivePath => path.key.0.into(),
-            Field::LargestAcked => {
-                let data = &self.spaces[super::space::SpaceId::DATA];
-                data.loss.largest_acked().unwrap_or(u64::MAX)
-            }
-            Field::PeerMaxAckDelay => self.peer.map_or(0, |peer| nanos(peer.max_ack_delay)),
-        }
+    /// The hook at a place, and what it sees: all of the connection that is no hook.
+    #[inline]
+    fn hook_at(&mut self, place: usize) -> Option<(&mut dyn Hook, Host<'_>)> {
+        let Attached { hook, own, .. } = self.hooks.at(place)?;
+        let view = View {
+            now: self.now,
+            side: self.side,
+            progress: &self.progress,
+            peer: &self.peer,
+            paths: &mut self.paths,
+            spaces: &self.spaces,
+            stats: &self.stats,
+            extensions: &mut self.extensions,
+        };
+        Some((&mut **hook, Host { own, view }))
     }
 }

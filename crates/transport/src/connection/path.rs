@@ -1,6 +1,7 @@
 //! State that a connection keeps of its paths: a path is a pair of addresses.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::{Index, IndexMut};
 
 use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 
@@ -142,16 +143,6 @@ impl Paths {
         self.list.iter_mut().find(|path| path.key == key)
     }
 
-    /// This one, or, if it is gone, the active one.
-    pub(super) fn get_or_active(&self, key: PathKey) -> &Path {
-        self.get(key).unwrap_or_else(|| self.active())
-    }
-
-    pub(super) fn get_or_active_mut(&mut self, key: PathKey) -> &mut Path {
-        let at = self.list.iter().position(|path| path.key == key).unwrap_or(self.active);
-        &mut self.list[at]
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &Path> {
         self.list.iter()
     }
@@ -159,6 +150,28 @@ impl Paths {
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
         self.list.iter_mut()
     }
+}
+
+/// For keys of paths that are known to be there: those found in the same call into the connection, in which no
+/// path has been removed since. A key that was kept for later may name one that is gone: that is for
+/// [`Paths::get`].
+impl Index<PathKey> for Paths {
+    type Output = Path;
+
+    fn index(&self, key: PathKey) -> &Path {
+        self.get(key).unwrap_or_else(|| gone(key))
+    }
+}
+
+impl IndexMut<PathKey> for Paths {
+    fn index_mut(&mut self, key: PathKey) -> &mut Path {
+        self.get_mut(key).unwrap_or_else(|| gone(key))
+    }
+}
+
+#[cold]
+fn gone(key: PathKey) -> ! {
+    unreachable!("path {} was found in this call and is gone", key.0)
 }
 
 pub(super) struct Path {

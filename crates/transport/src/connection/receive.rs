@@ -16,7 +16,7 @@ use super::waiting::Readiness;
 use super::{Arrival, Connection};
 use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
-use crate::operation::{Operation, Words};
+use crate::operation::{Bytes, Operation, Words};
 use crate::received::{AckPolicy, EcnCodepoint};
 
 impl Words for EcnCodepoint {
@@ -97,14 +97,14 @@ impl Connection {
         };
         let key = match from {
             From::Known(key) => {
-                let path = self.paths.get_or_active_mut(key);
+                let path = &mut self.paths[key];
                 path.on_datagram_received(datagram.len());
                 path.local = path.local.or(arrival.local);
                 key
             }
             From::New(..) => self.path().key,
         };
-        if !self.operate_on(Operation::HandleDatagram, 0, (key, ecn), datagram, |_, _| true) {
+        if !self.decide_on(Operation::HandleDatagram, (key, ecn), datagram, true) {
             return;
         }
         if self.closing.is_closed() {
@@ -136,14 +136,14 @@ impl Connection {
 
     /// A hook may overlook a stateless reset, and makes none of what is none.
     fn is_stateless_reset(&mut self, datagram: &[u8], token: ResetToken) -> bool {
-        let reset = self.remote_ids.is_reset(token);
-        self.operate_on(Operation::IsStatelessReset, 0, (), datagram, |_, ()| reset) && reset
+        let reset = self.ids.remote.is_reset(token);
+        self.decide_on(Operation::IsStatelessReset, (), datagram, reset) && reset
     }
 
     /// The next packet of a datagram that may be ours.
     fn find(&mut self, datagram: &[u8]) -> Option<Found> {
         let options =
-            ParseOptions { dcid_len: self.scid.len(), greased_fixed_bit: self.config.grease };
+            ParseOptions { dcid_len: self.ids.scid().len(), greased_fixed_bit: self.config.grease };
         let mut packets = Datagram::new(datagram, options).including(self.version);
         loop {
             let before = packets.rest().len();
@@ -208,10 +208,10 @@ impl Connection {
         whole: (&mut From, usize),
         packet: &mut [u8],
     ) -> bool {
-        let ours = self.local_ids.contains(found.dcid)
+        let ours = self.ids.local.contains(found.dcid)
             || self.side == Side::Server
                 && (found.space == SpaceId::Initial || found.is_early())
-                && found.dcid == self.original_dcid;
+                && found.dcid == self.ids.original_dcid();
         let readiness = self.readiness(&found);
         if ours && readiness == Readiness::TooEarly {
             let kept = self.keep_waiting(found, *whole.0, ecn, packet);
@@ -238,7 +238,7 @@ impl Connection {
         let input = (found.space, opened.number);
         // RFC 9000 s.12.3: whatever a hook says, none is taken twice.
         let duplicate = self.spaces[found.space].received.is_duplicate(opened.number);
-        if self.operate(Operation::IsDuplicate, input, |_, _| duplicate) || duplicate {
+        if self.decide(Operation::IsDuplicate, input, duplicate) || duplicate {
             self.drop_packet(Some(found.kind), found.len, "duplicate");
             return true;
         }
@@ -256,11 +256,15 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_received(path, number, packet, payload);
         let input = (found.space, number, path, ecn);
-        self.operate_on(Operation::AfterPacketRead, 0, input, payload, |_, _| ());
+        self.notify_on(Operation::AfterPacketRead, input, payload);
         let input = (found.space, number, path);
-        if !self.operate_on(Operation::ParseFrames, 0, input, payload, |connection, _| {
-            connection.handle_payload(now, ecn, found, (number, path), payload)
-        }) {
+        let answer = self.begin_with(Operation::ParseFrames, 0, input, Bytes::In(payload));
+        let accepted = match answer {
+            Some(accepted) => accepted,
+            None => self.handle_payload(now, ecn, found, (number, path), payload),
+        };
+        self.end_with(Operation::ParseFrames, 0, input, Bytes::In(payload), accepted);
+        if !accepted {
             // As if it had been lost: the peer will send it again.
             self.drop_packet(Some(found.kind), found.len, "rejected");
         }
@@ -292,7 +296,7 @@ impl Connection {
         let largest = space.received.largest().map(|(number, _)| number);
         // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
         let other = found.version.filter(|version| *version != self.version).map(|version| {
-            let dcid = self.start.retry.unwrap_or(self.original_dcid);
+            let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
             self.start.initial_keys(self.side, version, dcid)
         });
         let early = found.is_early();
@@ -308,9 +312,9 @@ impl Connection {
         let truncated = header.packet_number();
         let length = truncated.len().bytes();
         let input = (found.space, truncated.bits(), length, largest);
-        let number = self.operate(Operation::RestorePacketNumber, input, |_, _| {
-            Some(truncated.restore(largest.and_then(PacketNumber::new))?.get())
-        })?;
+        let usual = truncated.restore(largest.and_then(PacketNumber::new));
+        let usual = usual.map(PacketNumber::get);
+        let number = self.decide(Operation::RestorePacketNumber, input, usual)?;
         let retain = now + self.path().rtt.pto_base() * 3;
         let (head, payload) = packet.split_at_mut(header.header_len());
         let limits = self.config.key_limits;
@@ -352,19 +356,15 @@ impl Connection {
 
     /// Takes note of all that follows from a packet's being authentic, whatever its frames say.
     fn on_authentic(&mut self, now: Timestamp, found: &Found) {
-        self.idle_since = now;
-        self.sent_since_received = false;
+        self.activity.on_received(now);
         if let Some(version) = found.version {
             self.adopt_version(version);
         } else {
             self.on_one_rtt_packet(now);
         }
-        if !self.peer_id_known
-            && let Some(scid) = found.scid
-        {
-            // RFC 9000 s.7.2: the first packet names its sender's ID; what could not be opened, none.
-            self.peer_id_known = true;
-            self.remote_ids.set_handshake_id(scid);
+        if let Some(scid) = found.scid {
+            // RFC 9000 s.7.2: what could not be opened names nobody.
+            self.ids.on_peer_packet(scid);
         }
         if found.space == SpaceId::Handshake {
             // RFC 9000 s.8.1: whoever has Handshake keys has our Initial.
@@ -413,28 +413,23 @@ impl Connection {
             }
         }
         let input = (id, number, eliciting);
-        self.operate(Operation::AfterParseFrames, input, |_, _| ());
+        self.notify(Operation::AfterParseFrames, input);
         let largest = self.spaces[id].received.largest();
         if !probing && largest.is_none_or(|(largest, _)| number > largest) {
             self.on_peer_packet(now, path);
         }
         let input = (id, number, eliciting, ecn);
-        let mut done = false;
-        self.operate(Operation::RecordPacket, input, |connection, _| {
-            done = true;
-            connection.record_packet(now, id, number, eliciting, ecn);
-        });
         // A hook's answer changes nothing: what is not remembered would be taken twice.
-        if !done {
-            self.record_packet(now, id, number, eliciting, ecn);
-        }
+        self.begin_act(Operation::RecordPacket, input);
+        self.record_packet(now, id, number, eliciting, ecn);
+        self.end(Operation::RecordPacket, input, ());
         true
     }
 
     /// Whether `kind` is a hook's own frame type that does not elicit acknowledgements.
     fn is_silent(&self, kind: FrameType) -> bool {
         !kind.is_known()
-            && self.table.owner(kind.0.get()).is_some_and(|(_, own)| !own.ack_eliciting)
+            && self.hooks.owner(kind.0.get()).is_some_and(|(_, own)| !own.ack_eliciting)
     }
 
     /// The frame at the start of `rest`, which is moved on; none: the connection has failed.
@@ -447,29 +442,27 @@ impl Connection {
         rest: &mut &[u8],
     ) -> Option<bool> {
         let (id, frame_type, all) = (found.space, kind.0.get(), *rest);
-        let owned = !kind.is_known() && self.table.owner(frame_type).is_some();
+        let owned = !kind.is_known() && self.hooks.owner(frame_type).is_some();
         if owned && found.kind != PacketType::OneRtt {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "an extension's frame outside of 1-RTT packets");
             return None;
         }
-        let mut parsed = None;
-        let length = self.operate_on(Operation::ParseFrame, frame_type, id, all, |_, _| {
-            let mut reader = Reader::new(all);
-            let frame = Frame::read(&mut reader);
-            let length = if frame.is_ok() { all.len() - reader.rest().len() } else { 0 };
-            parsed = Some(frame);
-            length
-        });
-        let (parsed, length) = match parsed {
-            // A frame that the transport knows is not cut elsewhere; a hook may find fault with it.
-            None if !owned && length > 0 => {
-                let mut reader = Reader::new(all);
-                let frame = Frame::read(&mut reader);
-                (Some(frame), all.len() - reader.rest().len())
-            }
-            parsed => (parsed, length),
+        let answer = self.begin_with(Operation::ParseFrame, frame_type, id, Bytes::In(all));
+        let mut reader = Reader::new(all);
+        // A frame that the transport knows is not cut elsewhere; a hook may find fault with it.
+        let parsed = match answer {
+            Some(0) => None,
+            Some(_) if owned => None,
+            Some(_) | None => Some(Frame::read(&mut reader)),
         };
+        let own_length = match &parsed {
+            Some(Ok(_)) => all.len() - reader.rest().len(),
+            Some(Err(_)) | None => 0,
+        };
+        let told = answer.unwrap_or(own_length);
+        self.end_with(Operation::ParseFrame, frame_type, id, Bytes::In(all), told);
+        let length = if parsed.is_some() { own_length } else { told };
         let frame = match parsed {
             None if length > 0 && length <= all.len() => None,
             None => {
@@ -487,25 +480,27 @@ impl Connection {
         *rest = others;
         // A hook may forbid what the RFC allows, and allows nothing else.
         let lawful = kind.allowed_in(found.kind) != Some(false) && kind.may_be_sent_by(!self.side);
-        let allowed = self.operate_frame(Operation::CheckFrame, frame_type, id, |_, _| lawful);
+        let answer = self.begin_with(Operation::CheckFrame, frame_type, id, Bytes::None);
+        let allowed = answer.unwrap_or(lawful);
+        self.end_with(Operation::CheckFrame, frame_type, id, Bytes::None, allowed);
         if !(allowed && lawful) {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "a frame where it may not be");
             return None;
         }
         let input = (id, number, path);
-        let accepted =
-            self.operate_on(Operation::ProcessFrame, frame_type, input, bytes, |connection, _| {
-                match frame {
-                    Some(frame) => connection.handle_frame(now, id, path, found.dcid, &frame),
-                    // A hook has parsed it and does not process it.
-                    None => {
-                        let code = TransportErrorCode::FRAME_ENCODING_ERROR;
-                        connection.fail(now, code, "a frame that nobody knows");
-                        true
-                    }
-                }
-            });
+        let answer = self.begin_with(Operation::ProcessFrame, frame_type, input, Bytes::In(bytes));
+        let accepted = match (answer, frame) {
+            (Some(accepted), _) => accepted,
+            (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, &frame),
+            // A hook has parsed it and does not process it.
+            (None, None) => {
+                let code = TransportErrorCode::FRAME_ENCODING_ERROR;
+                self.fail(now, code, "a frame that nobody knows");
+                true
+            }
+        };
+        self.end_with(Operation::ProcessFrame, frame_type, input, Bytes::In(bytes), accepted);
         Some(accepted)
     }
 
@@ -525,7 +520,7 @@ impl Connection {
     }
 
     fn ack_policy(&mut self, id: SpaceId) -> AckPolicy {
-        let usual = if id.is_data() { self.ack_policy } else { AckPolicy::IMMEDIATE };
+        let usual = if id.is_data() { self.acks.policy() } else { AckPolicy::IMMEDIATE };
         let words = |policy: AckPolicy| {
             (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
         };
@@ -534,11 +529,11 @@ impl Connection {
             max_ack_delay,
             reordering_threshold,
         };
-        policy(self.operate_within(
-            Operation::AckPolicy,
-            id,
-            |_, _| words(usual),
-            |_, _, answer| words(Connection::bound_ack_policy(&usual, policy(answer))),
-        ))
+        let chosen = match self.begin(Operation::AckPolicy, id) {
+            Some(answer) => Connection::bound_ack_policy(&usual, policy(answer)),
+            None => usual,
+        };
+        self.end(Operation::AckPolicy, id, words(chosen));
+        chosen
     }
 }

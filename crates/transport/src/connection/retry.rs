@@ -11,7 +11,7 @@ use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::Timestamp;
 use crate::crypto::retry_tag;
-use crate::operation::Operation;
+use crate::operation::{self, Operation};
 
 /// The longest token that is taken, in bytes: with it an Initial packet of 1,200 has room for
 /// something else.
@@ -71,13 +71,14 @@ impl Connection {
 
     /// A NEW_TOKEN frame came.
     pub(super) fn on_new_token(&mut self, token: &[u8]) {
-        self.operate_on(Operation::NewToken, 0, (), token, |connection, ()| {
-            let waiting = connection.events.iter();
-            let waiting = waiting.filter(|event| matches!(event, Event::NewToken(_))).count();
-            if token.len() <= MAX_PEER_TOKEN && waiting < MAX_TOKENS {
-                connection.events.push_back(Event::NewToken(token.to_vec()));
-            }
-        });
+        let answer: Option<()> =
+            self.begin_with(Operation::NewToken, 0, (), operation::Bytes::In(token));
+        let waiting = self.events.iter().filter(|event| matches!(event, Event::NewToken(_)));
+        let fits = token.len() <= MAX_PEER_TOKEN && waiting.count() < MAX_TOKENS;
+        if answer.is_none() && fits {
+            self.events.push_back(Event::NewToken(token.to_vec()));
+        }
+        self.end_with(Operation::NewToken, 0, (), operation::Bytes::In(token), ());
     }
 
     /// A Retry packet came (RFC 9000 s.17.2.5.2); whether it is followed.
@@ -88,25 +89,24 @@ impl Connection {
             && self.start.retry.is_none()
             && self.stats.packets_received == self.packets_before
             && retry.version() == self.version
-            && retry.dcid() == self.scid
-            && retry.scid() != self.remote_ids.current()
+            && retry.dcid() == self.ids.scid()
+            && retry.scid() != self.ids.remote.current()
             && retry.token().len() <= MAX_PEER_TOKEN;
         let genuine = wanted && {
-            let original = self.original_dcid;
+            let original = self.ids.original_dcid();
             let version = tls_version(self.version);
             // RFC 9001 s.5.8.
             retry_tag(version, original.as_bytes(), retry.without_tag()) == *retry.integrity_tag()
         };
-        if !genuine || !self.operate_on(Operation::FollowRetry, 0, (), retry.token(), |_, ()| true)
-        {
+        if !genuine || !self.decide_on(Operation::FollowRetry, (), retry.token(), true) {
             return false;
         }
         #[cfg(feature = "qlog")]
         self.log_retry(retry);
-        self.idle_since = now;
+        self.activity.restart(now);
         self.start.token = Bytes::copy_from_slice(retry.token());
         self.start.retry = Some(retry.scid());
-        self.remote_ids.set_handshake_id(retry.scid());
+        self.ids.remote.set_handshake_id(retry.scid());
         let keys = self.start.initial_keys(self.side, self.version, retry.scid());
         self.space(SpaceId::Initial).keys = Some(keys);
         // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.

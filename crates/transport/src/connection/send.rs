@@ -92,16 +92,15 @@ impl Connection {
         }
         self.issue_ids();
         let usual = self.probing_path().unwrap_or(self.path().key);
-        let key = self.operate_within(
-            Operation::SelectPath,
-            (),
-            |_, ()| usual,
-            |connection, (), chosen| connection.bound_path(usual, chosen),
-        );
+        let key = match self.begin(Operation::SelectPath, ()) {
+            Some(chosen) => self.bound_path(usual, chosen),
+            None => usual,
+        };
+        self.end(Operation::SelectPath, (), key);
         let allowance = self.allowance(now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
-        let data = SpaceId::Data(self.paths.get_or_active(key).id);
+        let data = SpaceId::Data(self.paths[key].id);
         let ids = self
             .spaces
             .ids()
@@ -124,7 +123,7 @@ impl Connection {
             initial |= id == SpaceId::Initial;
             // RFC 9000 s.14.1, s.8.2.1: a datagram with an Initial packet, or one that validates a
             // path, has 1,200 bytes.
-            let probes = id.is_data() && self.paths.get_or_active(key).may_probe();
+            let probes = id.is_data() && self.paths[key].may_probe();
             let whole = MIN_INITIAL_DATAGRAM.min(size);
             let pad = match (allowance.mtu_probe, initial && id == last || probes) {
                 (true, _) => Padding::to(size),
@@ -158,23 +157,23 @@ impl Connection {
             version.copy_from_slice(&unknown.0.to_be_bytes());
         }
         let bytes = &*bytes;
-        self.operate_on(Operation::SendDatagram, 0, (key, ecn), bytes, |_, _| ());
+        self.notify_on(Operation::SendDatagram, (key, ecn), bytes);
         #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
-        let path = self.paths.get_or_active(key);
+        let path = &self.paths[key];
         Some(Transmit { destination: path.remote, source: path.local, ecn, size })
     }
 
     fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
-        self.paths.get_or_active_mut(key).on_datagram_sent(size);
+        self.paths[key].on_datagram_sent(size);
         self.stats.datagrams_sent += 1;
         self.stats.bytes_sent += size as u64;
     }
 
     /// None: nothing at all may be sent.
     fn allowance(&mut self, now: Timestamp, key: PathKey, buffer: usize) -> Option<Allowance> {
-        let path = self.paths.get_or_active(key);
+        let path = &self.paths[key];
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
@@ -182,7 +181,7 @@ impl Connection {
         let validated = path.validated;
         if !path.may_send() {
             // Not for want of a window that it waits.
-            self.paths.get_or_active_mut(key).usage.on_underused(now);
+            self.paths[key].usage.on_underused(now);
             return None;
         }
         let mut size = self.datagram_size(key, mtu).min(buffer);
@@ -191,10 +190,10 @@ impl Connection {
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));
         }
         let window = self.window(key);
-        let in_flight = self.paths.get_or_active(key).in_flight;
+        let in_flight = self.paths[key].in_flight;
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
         let until = if room { self.pace(now, key, mtu) } else { None };
-        let path = self.paths.get_or_active_mut(key);
+        let path = &mut self.paths[key];
         path.paced_until = until;
         if !room {
             path.usage.on_full(now);
@@ -215,15 +214,16 @@ impl Connection {
     /// Earliest time at which a datagram may leave; none: now.
     fn pace(&mut self, now: Timestamp, key: PathKey, size: u16) -> Option<Timestamp> {
         let rate = self.pacing_rate(key);
-        self.operate_within(
-            Operation::PaceUntil,
-            (key, rate, size),
-            |connection, (key, rate, size)| {
+        let input = (key, rate, size);
+        let until = match self.begin(Operation::PaceUntil, input) {
+            Some(until) => self.bound_pace(now, key, until),
+            None => {
                 let rate = Rate::bytes_per_second(rate as f64);
-                connection.paths.get_or_active_mut(key).pacer.next(now, rate, size)
-            },
-            |connection, (key, ..), until| connection.bound_pace(now, key, until),
-        )
+                self.paths[key].pacer.next(now, rate, size)
+            }
+        };
+        self.end(Operation::PaceUntil, input, until);
+        until
     }
 
     /// Whether no probe of another kind is due.
@@ -232,14 +232,13 @@ impl Connection {
     }
 
     fn probe_mtu(&mut self, now: Timestamp, buffer: usize, allowance: Allowance) -> Allowance {
-        let probe = |connection: &mut Connection, key| {
-            connection.paths.get_or_active_mut(key).mtu.next_probe(now).unwrap_or(0)
+        let key = allowance.path;
+        let size = match self.begin(Operation::ProbeMtu, key) {
+            // A hook may do without; when one is due, and how large it is, follows from what is known.
+            Some(0u16) => 0,
+            Some(_) | None => self.paths[key].mtu.next_probe(now).unwrap_or(0),
         };
-        // A hook may do without; when one is due, and how large it is, follows from what is known.
-        let size =
-            self.operate_within(Operation::ProbeMtu, allowance.path, probe, |own, key, size| {
-                if size == 0 { 0 } else { probe(own, key) }
-            });
+        self.end(Operation::ProbeMtu, key, size);
         match usize::from(size) {
             0 => allowance,
             size if size <= buffer => Allowance { size, mtu_probe: true, ..allowance },
@@ -261,16 +260,14 @@ impl Connection {
             return false;
         }
         let input = (id, allowance.path, allowance.in_flight);
-        let usual = |connection: &mut Connection| connection.is_content(now, id, allowance);
-        self.operate_within(
-            Operation::HasContent,
-            input,
-            |connection, _| usual(connection),
-            |connection, (_, key, _), yes| {
-                let there = usual(connection);
-                connection.bound_content(key, there, yes)
-            },
-        )
+        let answer = self.begin(Operation::HasContent, input);
+        let there = self.is_content(now, id, allowance);
+        let yes = match answer {
+            Some(yes) => self.bound_content(allowance.path, there, yes),
+            None => there,
+        };
+        self.end(Operation::HasContent, input, yes);
+        yes
     }
 
     fn is_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
@@ -278,7 +275,7 @@ impl Connection {
             return id.is_data();
         }
         let space = &self.spaces[id];
-        let validates = id.is_data() && self.paths.get_or_active(allowance.path).may_probe();
+        let validates = id.is_data() && self.paths[allowance.path].may_probe();
         if allowance.passive || validates {
             return validates;
         }
@@ -289,23 +286,22 @@ impl Connection {
     }
 
     fn ack_is_due(&mut self, now: Timestamp, id: SpaceId, path: PathKey) -> bool {
-        self.operate_within(
-            Operation::AckIsDue,
-            id,
-            |connection, id| connection.spaces[id].received.is_due(now),
-            |connection, id, due| connection.bound_ack(now, id, due),
-        ) && self.acks_go(id, path)
+        let due = match self.begin(Operation::AckIsDue, id) {
+            Some(due) => self.bound_ack(now, id, due),
+            None => self.spaces[id].received.is_due(now),
+        };
+        self.end(Operation::AckIsDue, id, due);
+        due && self.acks_go(id, path)
     }
 
     /// Whether acknowledgements of packet number space `id` are to be sent on this path.
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
-        let chosen = self.operate_within(
-            Operation::SelectACKPath,
-            (id, path),
-            |_, (_, path)| path,
+        let chosen = match self.begin::<_, PathKey>(Operation::SelectACKPath, (id, path)) {
             // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
-            |connection, _, _| connection.path().key,
-        );
+            Some(_) => self.path().key,
+            None => path,
+        };
+        self.end(Operation::SelectACKPath, (id, path), chosen);
         chosen == path
     }
 
@@ -317,12 +313,10 @@ impl Connection {
     fn has_data(&self) -> bool {
         self.progress.done_due
             || self.has_token()
-            || self.ping
-            || !self.blocked.is_empty()
+            || self.activity.wants_ping()
             || !self.extensions.is_empty() && self.one_rtt.is_some()
-            || self.local_ids.has_news()
-            || self.remote_ids.has_news()
-            || self.requests.is_due()
+            || self.ids.has_news()
+            || self.acks.due().is_some()
             || self.datagrams.wants_to_send()
             || self.streams.has_control()
             || self.streams.wants_to_send()
@@ -334,12 +328,13 @@ impl Connection {
             return;
         }
         let key = allowance.path;
-        let path = self.paths.get_or_active_mut(key);
+        let path = &mut self.paths[key];
         path.usage.on_underused(now);
         let in_flight = path.in_flight;
-        self.operate(Operation::AppLimited, (key, in_flight), |connection, (key, in_flight)| {
-            connection.paths.get_or_active_mut(key).rates.on_app_limited(in_flight);
-        });
+        if self.begin_act(Operation::AppLimited, (key, in_flight)) {
+            self.paths[key].rates.on_app_limited(in_flight);
+        }
+        self.end(Operation::AppLimited, (key, in_flight), ());
     }
 
     /// Writes a packet; whether it is marked. None: it could not be protected.
@@ -366,11 +361,10 @@ impl Connection {
             return None;
         }
         let in_flight = eliciting || padded;
-        let marked = self.operate(Operation::MarkEcn, (key, id), |connection, (key, id)| {
-            id.is_data() && in_flight && connection.paths.get_or_active(key).ecn.marks()
-        });
+        let usual = id.is_data() && in_flight && self.paths[key].ecn.marks();
+        let marked = self.decide(Operation::MarkEcn, (key, id), usual);
         if marked {
-            self.paths.get_or_active_mut(key).ecn.on_marked_sent();
+            self.paths[key].ecn.on_marked_sent();
         }
         let kind = SentPacketKind {
             eliciting,
@@ -378,16 +372,11 @@ impl Connection {
             mtu_probe: allowance.mtu_probe,
             content: Sent { frames, marked, path: key },
         };
-        let (input, mut kind) = ((id, number, size, eliciting, key), Some(kind));
-        self.operate(Operation::SendPacket, input, |connection, _| {
-            if let Some(kind) = kind.take() {
-                connection.on_packet_sent(now, id, number, size, kind);
-            }
-        });
+        let input = (id, number, size, eliciting, key);
         // A hook's answer changes nothing: what was sent counts.
-        if let Some(kind) = kind {
-            self.on_packet_sent(now, id, number, size, kind);
-        }
+        self.begin_act(Operation::SendPacket, input);
+        self.on_packet_sent(now, id, number, size, kind);
+        self.end(Operation::SendPacket, input, ());
         if id == SpaceId::Handshake && self.side == Side::Client {
             // RFC 9001 s.4.9.1.
             self.discard(now, SpaceId::Initial);
@@ -405,40 +394,31 @@ impl Connection {
     ) -> Option<Built> {
         let start = writer.position();
         let next = self.spaces[id].next;
-        let number =
-            self.operate(Operation::NextPacketNumber, (id, next), |connection, (id, _)| {
-                connection.next_number(id)
-            });
+        let number = match self.begin(Operation::NextPacketNumber, (id, next)) {
+            Some(number) => number,
+            None => self.next_number(id),
+        };
+        self.end(Operation::NextPacketNumber, (id, next), number);
         // Never one that was used; those skipped are remembered, so they are few.
         let number = number.clamp(next, next + MAX_SKIP);
         self.space(id).next = number + 1;
         self.stats.numbers_skipped += number - next;
         let open = self.open_header(id, number, allowance.path, writer)?;
-        self.operate(Operation::GenerateHeader, (id, number, allowance.path), |_, _| ());
+        self.notify(Operation::GenerateHeader, (id, number, allowance.path));
         // Room for the tag is kept by a writer that ends before it.
         let room = writer.remaining().checked_sub(TAG_LEN)?;
         let mut frames = Vec::new();
         let mut inner = Writer::new(writer.unwritten_mut().get_mut(..room)?);
         let input = (id, number, room);
-        let mut write = |connection: &mut Connection| {
-            if allowance.mtu_probe {
-                connection.write_mtu_probe(id, &mut inner, &mut frames);
-                return true;
-            }
-            connection.write_frames(now, id, allowance, &mut inner, &mut frames)
-        };
         // A hook's answer changes nothing: it has no way to write, and what was written is known.
-        let mut written = None;
-        let eliciting = self.operate_within(
-            Operation::GenerateFrames,
-            input,
-            |connection, _| *written.insert(write(connection)),
-            |_, _, _| false,
-        );
-        let eliciting = match written {
-            Some(eliciting) => eliciting,
-            None => eliciting | write(self),
+        let _: Option<bool> = self.begin(Operation::GenerateFrames, input);
+        let eliciting = if allowance.mtu_probe {
+            self.write_mtu_probe(id, &mut inner, &mut frames);
+            true
+        } else {
+            self.write_frames(now, id, allowance, &mut inner, &mut frames)
         };
+        self.end(Operation::GenerateFrames, input, eliciting);
         let written = inner.position();
         writer.reserve(written).ok()?;
         let total = writer.position() - start + TAG_LEN;
@@ -446,12 +426,9 @@ impl Connection {
         let left = writer.remaining().saturating_sub(TAG_LEN);
         let pad = if left < MIN_PACKET { pad.to.max(pad.if_last) } else { pad.to };
         let wanted = pad.saturating_sub(start + total).max(needed);
-        let padding = self.operate_within(
-            Operation::PadPacket,
-            (id, wanted),
-            |_, (_, wanted)| wanted,
-            |_, (_, wanted), padding: usize| padding.max(wanted),
-        );
+        let answer = self.begin(Operation::PadPacket, (id, wanted));
+        let padding = answer.unwrap_or(wanted).max(wanted);
+        self.end(Operation::PadPacket, (id, wanted), padding);
         let most = writer.remaining().saturating_sub(TAG_LEN);
         writer.zeros(padding.max(needed).min(most)).ok()?;
         let space = self.space(id);
@@ -498,7 +475,7 @@ impl Connection {
             SpaceId::Data(_) if self.may_send_early() => LongKind::ZeroRtt,
             SpaceId::Data(_) => {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
-                let spin = self.operate(Operation::SpinBit, key, |_, _| false);
+                let spin = self.decide(Operation::SpinBit, key, false);
                 let key_phase = self.one_rtt.as_ref()?.bit();
                 let header = ShortHeader { dcid, spin, key_phase, fixed_bit };
                 return header.open(writer, number).ok();
@@ -506,7 +483,7 @@ impl Connection {
             SpaceId::Initial => LongKind::Initial { token: &self.start.token },
             SpaceId::Handshake => LongKind::Handshake,
         };
-        let (version, scid) = (self.version, self.scid);
+        let (version, scid) = (self.version, self.ids.scid());
         let header = LongHeader { version, kind, dcid, scid, fixed_bit };
         header.open(writer, number, VarIntLen::Two).ok()
     }
@@ -559,20 +536,20 @@ impl Connection {
         let key = kind.content.path;
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
-            let path = self.paths.get_or_active_mut(key);
+            let path = &mut self.paths[key];
             delivery = path.rates.on_sent(now, bytes, path.in_flight);
             path.in_flight += bytes;
             path.pacer.on_sent(bytes);
             let in_flight = path.in_flight;
-            self.operate(Operation::CongestionSent, (key, bytes, in_flight), |connection, _| {
-                let path = connection.paths.get_or_active_mut(key);
+            let input = (key, bytes, in_flight);
+            if self.begin_act(Operation::CongestionSent, input) {
+                let path = &mut self.paths[key];
                 path.controller.on_sent(now, bytes, in_flight);
-            });
+            }
+            self.end(Operation::CongestionSent, input, ());
         }
-        if kind.eliciting && !self.sent_since_received {
-            // RFC 9000 s.10.1: the first after something came starts the idle timer anew.
-            self.sent_since_received = true;
-            self.idle_since = now;
+        if kind.eliciting {
+            self.activity.on_eliciting_sent(now);
         }
         self.space(id).loss.on_packet_sent(
             number,

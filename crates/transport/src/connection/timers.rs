@@ -32,29 +32,27 @@ impl Connection {
 
     /// The timer of loss detection, as whoever is attached to it wants it.
     fn set_timer(&mut self) -> Option<Timestamp> {
-        let usual = |connection: &mut Connection| connection.loss_timer().map(|(at, _)| at);
-        self.operate_within(
-            Operation::SetTimer,
-            (),
-            |connection, ()| usual(connection),
-            |connection, (), at| {
-                let usual = usual(connection);
-                connection.bound_loss_timer(usual, at)
-            },
-        )
+        let answer = self.begin(Operation::SetTimer, ());
+        let usual = self.loss_timer().map(|(at, _)| at);
+        let at = match answer {
+            Some(at) => self.bound_loss_timer(usual, at),
+            None => usual,
+        };
+        self.end(Operation::SetTimer, (), at);
+        at
     }
 
     fn ack_deadline(&mut self) -> Option<Timestamp> {
         let ids = self.spaces.ids();
         ids.filter_map(|id| {
             let usual = self.spaces[id].received.deadline();
-            self.operate_within(
-                Operation::AckDeadline,
-                id,
-                |_, _| usual,
+            let at = match self.begin::<_, Option<Timestamp>>(Operation::AckDeadline, id) {
                 // RFC 9000 s.13.2.1: not later than the peer was told.
-                |_, _, at| Some(at?.min(usual?)).or(usual),
-            )
+                Some(answer) => answer.zip(usual).map(|(at, usual)| at.min(usual)).or(usual),
+                None => usual,
+            };
+            self.end(Operation::AckDeadline, id, at);
+            at
         })
         .min()
     }
@@ -64,15 +62,10 @@ impl Connection {
         self.now = now;
         #[cfg(feature = "qlog")]
         self.log_expired();
-        let mut ran = false;
-        self.operate(Operation::OnTimer, (), |connection, ()| {
-            ran = true;
-            connection.on_timer(now);
-        });
-        if !ran {
-            // A hook's answer changes nothing: without its timers a connection would never end.
-            self.on_timer(now);
-        }
+        // A hook's answer changes nothing: without its timers a connection would never end.
+        self.begin_act(Operation::OnTimer, ());
+        self.on_timer(now);
+        self.end(Operation::OnTimer, (), ());
         self.timers_ran = Some(now);
         #[cfg(feature = "qlog")]
         self.log_changes();
@@ -98,9 +91,8 @@ impl Connection {
         }
         self.expire_early(now);
         if self.keep_alive_timer().is_some_and(|at| at <= now) {
-            self.kept_alive = now;
             self.stats.keep_alives += 1;
-            self.ping = true;
+            self.activity.on_keep_alive(now);
         }
         self.on_challenge_timer(now);
         if self.set_timer().is_some_and(|at| at <= now) {
@@ -112,18 +104,15 @@ impl Connection {
         let timeout = self.idle_timeout();
         let usual = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         // RFC 9000 s.10.1: whoever is silent for longer than both ends said is gone.
-        let timeout = self.operate_within(
-            Operation::IdleTimeout,
-            (),
-            |_, ()| usual,
-            |_, (), timeout: Option<u64>| match (timeout, usual) {
-                (Some(timeout), Some(usual)) => Some(timeout.min(usual)),
-                (timeout, usual) => timeout.or(usual),
-            },
-        )?;
+        let timeout = match self.begin(Operation::IdleTimeout, ()) {
+            Some(Some(timeout)) => Some(usual.map_or(timeout, |usual: u64| usual.min(timeout))),
+            Some(None) | None => usual,
+        };
+        self.end(Operation::IdleTimeout, (), timeout);
+        let timeout = timeout?;
         // RFC 9000 s.10.1: three PTOs at least.
         let least = self.pto(SpaceId::DATA) * 3;
-        Some(self.idle_since + Duration::from_nanos(timeout).max(least))
+        Some(self.activity.since() + Duration::from_nanos(timeout).max(least))
     }
 
     /// Time at which a PING is due to keep the connection alive (RFC 9000 s.10.1.2); none: never.
@@ -131,15 +120,16 @@ impl Connection {
         if !self.progress.complete {
             return None;
         }
-        let interval = self.operate(Operation::KeepAlive, (), |connection, ()| {
-            let interval = Some(connection.config.keep_alive).filter(|one| !one.is_zero())?;
-            let half = connection.idle_timeout().map(|timeout| timeout / 2);
+        let usual = Some(self.config.keep_alive).filter(|interval| !interval.is_zero());
+        let usual = usual.map(|interval| {
+            let half = self.idle_timeout().map(|timeout| timeout / 2);
             let interval = half.map_or(interval, |half| interval.min(half));
-            Some(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX))
-        })?;
+            u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX)
+        });
+        let interval = self.decide(Operation::KeepAlive, (), usual)?;
         // A hook's answer is no reason to ask for a timer that never rests.
         let interval = Duration::from_nanos(interval).max(Duration::from_millis(1));
-        Some(self.idle_since.max(self.kept_alive) + interval)
+        Some(self.activity.keep_alive(interval))
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
@@ -156,22 +146,22 @@ impl Connection {
         let key = self.path().key;
         let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
         let usual = self.path().rtt.pto_base() + delay;
-        self.operate_within(
-            Operation::ProbeTimeout,
-            (id, key),
-            |_, _| usual,
-            |connection, (_, key), pto| connection.bound_pto(key, usual, pto),
-        )
+        let pto = match self.begin(Operation::ProbeTimeout, (id, key)) {
+            Some(pto) => self.bound_pto(key, usual, pto),
+            None => usual,
+        };
+        self.end(Operation::ProbeTimeout, (id, key), pto);
+        pto
     }
 
     fn backoff(&mut self) -> u32 {
         let count = self.path().pto_count;
-        self.operate_within(
-            Operation::PtoBackoff,
-            count,
-            |_, count| 1u32 << count.min(MAX_BACKOFF),
-            |_, _, factor| Connection::bound_backoff(factor),
-        )
+        let factor = match self.begin(Operation::PtoBackoff, count) {
+            Some(factor) => Connection::bound_backoff(factor),
+            None => 1u32 << count.min(MAX_BACKOFF),
+        };
+        self.end(Operation::PtoBackoff, count, factor);
+        factor
     }
 
     /// Time at which a packet counts as lost, or a probe is due, and in which space (RFC 9002 A.8).
@@ -196,7 +186,7 @@ impl Connection {
                 // Early data in flight can fill the window, and is not acknowledged before the
                 // handshake gets on: that must not wait for it.
                 let held = space.keys.is_some() && space.crypto_out.wants_to_send(u64::MAX);
-                let held = held.then_some(self.idle_since);
+                let held = held.then_some(self.activity.since());
                 let sent = space.loss.last_ack_eliciting().or(held)?;
                 Some((sent + self.pto(id) * backoff, id))
             })
@@ -207,7 +197,7 @@ impl Connection {
         // RFC 9002 s.6.2.2.1: the client keeps a server alive that may not send.
         let handshake = self.spaces[SpaceId::Handshake].keys.is_some();
         let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
-        Some((self.idle_since + self.pto(id) * backoff, id))
+        Some((self.activity.since() + self.pto(id) * backoff, id))
     }
 
     /// RFC 9002 A.9.
@@ -233,12 +223,9 @@ impl Connection {
         }
         let count = self.path().pto_count;
         // RFC 9002 s.6.2.4: one at least, two at most.
-        let probes = self.operate_within(
-            Operation::ProbeCount,
-            (id, count),
-            |_, _| probes,
-            |_, _, probes| probes.clamp(1, 2),
-        );
+        let answer = self.begin(Operation::ProbeCount, (id, count));
+        let probes = answer.unwrap_or(probes).clamp(1, 2);
+        self.end(Operation::ProbeCount, (id, count), probes);
         self.space(id).probes = probes;
     }
 }

@@ -10,12 +10,10 @@ use equic_wire::{KnownVersion, Side, TransportErrorCode, Version};
 
 use super::Connection;
 use super::close::{CloseReason, ConnectionError};
-use super::handshake::{ACTIVE_IDS, random_id};
 use super::hello::ClientHello;
 use super::space::{Space, SpaceId};
 use super::waiting::Waiting;
 use crate::Timestamp;
-use crate::cid::RemoteIds;
 use crate::operation::Operation;
 
 impl Connection {
@@ -37,12 +35,12 @@ impl Connection {
             && !self.start.negotiated
             && self.start.retry.is_none()
             && self.stats.packets_received == self.packets_before
-            && packet.dcid() == self.scid.as_bytes()
-            && packet.scid() == self.original_dcid.as_bytes()
+            && packet.dcid() == self.ids.scid().as_bytes()
+            && packet.scid() == self.ids.original_dcid().as_bytes()
             // It is late, or somebody else's: this version is spoken.
             && (self.start.unknown.is_some() || !versions.contains(self.version.into()));
         let bytes = versions.as_bytes();
-        if !wanted || !self.operate_on(Operation::FollowVersions, 0, (), bytes, |_, ()| true) {
+        if !wanted || !self.decide_on(Operation::FollowVersions, (), bytes, true) {
             return false;
         }
         let mut common = self.start.spoken.iter().copied();
@@ -78,16 +76,14 @@ impl Connection {
         self.send_all_again(SpaceId::DATA);
         self.spaces[SpaceId::Initial] = Space::new();
         self.waiting = Waiting::default();
-        self.original_dcid = random_id(&mut self.rng);
-        self.remote_ids = RemoteIds::new(self.original_dcid, ACTIVE_IDS.into());
-        self.peer_id_known = false;
+        self.ids.begin_again(&mut self.rng);
         // RFC 9369 s.5: tokens are of one version.
         (self.start.token, self.start.retry) = (bytes::Bytes::new(), None);
         self.packets_before = self.stats.packets_received;
-        let keys = self.start.initial_keys(self.side, version, self.original_dcid);
+        let keys = self.start.initial_keys(self.side, version, self.ids.original_dcid());
         self.space(SpaceId::Initial).keys = Some(keys);
         self.path_mut().pto_count = 0;
-        self.idle_since = now;
+        self.activity.restart(now);
         // The session, if there was one, is spent.
         self.reject_early(now);
         self.drive_tls(now);
@@ -122,7 +118,7 @@ impl Connection {
     pub(super) fn adopt_version(&mut self, version: KnownVersion) {
         if self.side == Side::Client && version != self.version {
             self.version = version;
-            let dcid = self.start.retry.unwrap_or(self.original_dcid);
+            let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
             let keys = self.start.initial_keys(self.side, version, dcid);
             self.space(SpaceId::Initial).keys = Some(keys);
         }
@@ -133,9 +129,8 @@ impl Connection {
         let now = Version::from(self.version);
         let better = ClientHello::parse(hello).and_then(|hello| self.better_version(&hello));
         let input = u64::from(now.0);
-        let chosen = self.operate(Operation::ChooseVersion, input, |_, now| {
-            better.map_or(now, |better| u64::from(Version::from(better).0))
-        });
+        let usual = better.map_or(input, |better| u64::from(Version::from(better).0));
+        let chosen = self.decide(Operation::ChooseVersion, input, usual);
         // A hook can keep the client's version.
         let Some(better) = better.filter(|better| u64::from(Version::from(*better).0) == chosen)
         else {
@@ -143,7 +138,7 @@ impl Connection {
         };
         (self.version, self.start.keyed) = (better, better);
         self.tls = self.start.session()?;
-        let keys = self.start.initial_keys(self.side, better, self.original_dcid);
+        let keys = self.start.initial_keys(self.side, better, self.ids.original_dcid());
         self.space(SpaceId::Initial).keys = Some(keys);
         Ok(())
     }

@@ -73,7 +73,7 @@ impl Connection {
         // Nobody moves before the handshake is confirmed (RFC 9000 s.9).
         let From::Known(path) = from else { return false };
         let input = (found.space, packet.len());
-        self.operate(Operation::KeepPacket, input, |_, _| true)
+        self.decide(Operation::KeepPacket, input, true)
             && self.waiting.keep(found, path, ecn, packet)
     }
 

@@ -11,7 +11,7 @@ use super::path::{Challenge, PathKey};
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
-use crate::operation::{Extension, HookError, Operation};
+use crate::operation::{Bytes, Extension, HookError, Operation};
 use crate::stream::Control;
 
 /// RFC 9000 s.18.2: the exponent of our ACK Delay fields.
@@ -78,7 +78,7 @@ impl Connection {
             }
             // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
             let silence = id.is_data() && self.spaces[id].loss.silent_since() >= MAX_SILENCE;
-            let ping = probing || std::mem::take(&mut self.ping) || silence;
+            let ping = probing || self.activity.take_ping() || silence;
             if frames.len() == silent && ping && self.write_frame(id, &Frame::Ping, writer).is_ok()
             {
                 frames.push(SentFrame::Ping);
@@ -138,7 +138,7 @@ impl Connection {
         start: usize,
         writer: &mut Writer<'_>,
     ) {
-        if self.table.is_hooked(Operation::WriteFrame) {
+        if self.hooks.is_hooked(Operation::WriteFrame) {
             self.show_frame(id, frame_type, start, writer);
         }
     }
@@ -155,7 +155,9 @@ impl Connection {
         let bytes = &writer.written()[start..];
         let input = (id, 0u64, bytes.len());
         let (operation, frame_type) = (Operation::WriteFrame, frame_type.0.get());
-        self.operate_on(operation, frame_type, input, bytes, |_, (_, _, length)| length);
+        let length: usize =
+            self.begin_with(operation, frame_type, input, Bytes::In(bytes)).unwrap_or(bytes.len());
+        self.end_with(operation, frame_type, input, Bytes::In(bytes), length);
     }
 
     /// Frames that hooks have queued; how many of them are not ack-eliciting.
@@ -178,7 +180,7 @@ impl Connection {
             let Some(one) = self.extensions.pop() else { break };
             let most = writer.remaining();
             let length = self.write_extension(id, one, writer.unwritten_mut());
-            let (first, off) = (writer.position() == 0, self.table.owner(one.frame_type).is_none());
+            let (first, off) = (writer.position() == 0, self.hooks.owner(one.frame_type).is_none());
             if length == 0 && !first && most < MAX_EXTENSION && !off {
                 // It may need a packet of its own.
                 self.extensions.put_back(one);
@@ -197,7 +199,9 @@ impl Connection {
         let most = room.len();
         let (operation, frame_type) = (Operation::WriteFrame, one.frame_type);
         let input = (id, one.token, 0usize);
-        let length = self.operate_into(operation, frame_type, input, room, |_, _| 0usize);
+        let answer = self.begin_with(operation, frame_type, input, Bytes::Out(room));
+        let length = answer.unwrap_or(0);
+        self.end_with(operation, frame_type, input, Bytes::Out(room), length);
         if length == 0 || length <= most && self.is_own_frame(id, one, room, length) {
             return length;
         }
@@ -225,7 +229,10 @@ impl Connection {
             end += 1;
         }
         let (operation, frame_type) = (Operation::ParseFrame, one.frame_type);
-        let parsed = self.operate_on(operation, frame_type, id, &room[..end], |_, _| 0usize);
+        let bytes = &room[..end];
+        let answer = self.begin_with(operation, frame_type, id, Bytes::In(bytes));
+        let parsed: usize = answer.unwrap_or(0);
+        self.end_with(operation, frame_type, id, Bytes::In(bytes), parsed);
         parsed == length
     }
 
@@ -248,12 +255,11 @@ impl Connection {
         let mut ranges: Vec<AckRange> = ranges.collect();
         let counts = received.ecn();
         let available = ranges.len();
-        let count = self.operate(Operation::AckRangeCount, (id, available), |_, (_, all)| all);
+        let count = self.decide(Operation::AckRangeCount, (id, available), available);
         ranges.truncate(count.max(1));
-        let input = (id, now.since(at));
-        let delay = self.operate(Operation::EncodeAckDelay, input, |_, (_, waited)| {
-            waited.as_micros() as u64 >> ACK_DELAY_EXPONENT
-        });
+        let waited = now.since(at);
+        let usual = waited.as_micros() as u64 >> ACK_DELAY_EXPONENT;
+        let delay = self.decide(Operation::EncodeAckDelay, (id, waited), usual);
         let ecn = (!counts.is_zero()).then(|| EcnCounts {
             ect0: varint(counts.ect0),
             ect1: varint(counts.ect1),
@@ -312,12 +318,12 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) {
         let pause = self.path().rtt.pto_base();
-        let path = self.paths.get_or_active(key);
+        let path = &self.paths[key];
         let (asked, response) = (path.challenge.filter(|asked| asked.due), path.response);
         if let Some(data) = response
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
-            self.paths.get_or_active_mut(key).response = None;
+            self.paths[key].response = None;
             frames.push(SentFrame::Ping);
         }
         if let Some(asked) = asked
@@ -325,30 +331,30 @@ impl Connection {
         {
             let again = Some(now + pause * (1 << asked.sent.min(6)));
             let sent = asked.sent + 1;
-            let path = self.paths.get_or_active_mut(key);
+            let path = &mut self.paths[key];
             path.challenge = Some(Challenge { due: false, again, sent, ..asked });
             frames.push(SentFrame::Ping);
         }
     }
 
     fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
-        while self.local_ids.has_news() {
-            let Some(new) = self.local_ids.next_to_tell() else { break };
+        while self.ids.local.has_news() {
+            let Some(new) = self.ids.local.next_to_tell() else { break };
             let (sequence, none) = (varint(new.sequence), VarInt::ZERO);
             let frame = NewConnectionId::new(sequence, none, new.id, new.token);
             let written =
                 frame.map(|frame| self.write_frame(id, &Frame::NewConnectionId(frame), writer));
             if !matches!(written, Some(Ok(()))) {
-                self.local_ids.on_lost(new.sequence);
+                self.ids.local.on_lost(new.sequence);
                 break;
             }
             frames.push(SentFrame::NewConnectionId(new.sequence));
         }
-        while self.remote_ids.has_news() {
-            let Some(sequence) = self.remote_ids.next_to_retire() else { break };
+        while self.ids.remote.has_news() {
+            let Some(sequence) = self.ids.remote.next_to_retire() else { break };
             let frame = Frame::RetireConnectionId(varint(sequence));
             if self.write_frame(id, &frame, writer).is_err() {
-                self.remote_ids.on_lost(sequence);
+                self.ids.remote.on_lost(sequence);
                 break;
             }
             frames.push(SentFrame::RetireConnectionId(sequence));
@@ -364,10 +370,7 @@ impl Connection {
     ) {
         let rtt = self.path().rtt.smoothed();
         loop {
-            let waiting = self.blocked.pop();
-            let Some(control) = waiting.or_else(|| self.streams.next_control(now, rtt)) else {
-                return;
-            };
+            let Some(control) = self.streams.next_control(now, rtt) else { return };
             let control = self.window_update(control);
             if self.write_frame(id, &control_frame(control), writer).is_err() {
                 self.streams.on_control_lost(control);
@@ -385,7 +388,7 @@ impl Connection {
             _ => return control,
         };
         let input = (stream.map(|id| id.as_varint().get()), limit);
-        let new = self.operate(Operation::WindowUpdate, input, |_, (_, limit)| limit);
+        let new = self.decide(Operation::WindowUpdate, input, limit);
         if new > limit { self.streams.raise_limit(stream, new) } else { control }
     }
 
@@ -401,7 +404,7 @@ impl Connection {
                 let header = Stream::header_len(id, varint(offset), Some(remaining));
                 remaining.checked_sub(header).filter(|room| *room >= MIN_DATA).unwrap_or(0)
             };
-            let chosen = self.operate(Operation::ScheduleStream, remaining, |_, _| None::<u64>);
+            let chosen = self.decide(Operation::ScheduleStream, remaining, None::<u64>);
             let piece = chosen
                 .and_then(|id| VarInt::new(id).ok())
                 .map(StreamId::from)
@@ -418,7 +421,7 @@ impl Connection {
                 self.streams.on_piece_lost(id, piece.range, piece.fin);
                 return;
             }
-            if self.table.is_hooked(Operation::WriteFrame) {
+            if self.hooks.is_hooked(Operation::WriteFrame) {
                 let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
                 self.show_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
             }

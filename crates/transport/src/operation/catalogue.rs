@@ -1,11 +1,7 @@
-//! Every operation: what it decides or does, what goes in, what comes out, and where its default is
-//! specified.
-//!
-//! Words are 64 bits. Moments and durations are in nanoseconds on the connection's clock; all ones
-//! mean "none" where an output may be none. `space` is 0 for Initial, 1 for Handshake, 2 and up for
-//! application data of path ID 0 and up; `path` is the number of a 4-tuple, never used again.
-//!
-//! Numbers are part of the interface to plugins: one is never given to another operation.
+//! The catalogue of operations. [`Operation`] is made of it, with its documentation; `meaning.rs` says what the
+//! words are, and their units.
+
+use super::meaning::{carried, heading, meaning};
 
 /// Bytes or buffer that a call carries beside its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,8 +10,6 @@ pub enum Carries {
     Words,
     /// Bytes to read.
     Bytes,
-    /// A buffer to write to.
-    Buffer,
     /// One operation for each frame type; bytes to read or write where the inputs say so.
     Frame,
 }
@@ -45,11 +39,24 @@ macro_rules! operations {
         $name:ident = $id:literal, $section:literal,
         $carries:ident($($input:ident),*) -> ($($output:ident),*);
     )+) => {
-        /// An operation of a connection.
+        /// An operation of a connection: what it decides or does, what goes in and what comes out, how far a
+        /// hook's answer holds, and where its default is specified.
+        ///
+        /// Inputs and outputs are words of 64 bits. Numbers are part of the interface to plugins: one is never
+        /// given to another operation.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Operation {
-            $($(#[doc = $doc])+ $name = $id,)+
+            $(
+                $(#[doc = $doc])+
+                #[doc = carried!($carries)]
+                #[doc = heading!("Inputs" $($input)*)]
+                $(#[doc = concat!("* ", meaning!($input))])*
+                #[doc = heading!("Outputs" $($output)*)]
+                $(#[doc = concat!("* ", meaning!($output))])*
+                #[doc = concat!("\nDefault: ", $section, ".")]
+                $name = $id,
+            )+
         }
 
         impl Operation {

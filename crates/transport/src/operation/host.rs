@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::{HookId, OwnFrame};
-use crate::{Connection, Timestamp};
+use super::HookId;
+use super::hooks::Own;
+use crate::Timestamp;
+use crate::connection::View;
 
 /// Frames of one hook that may wait to be sent.
 const MAX_WAITING: usize = 64;
@@ -162,26 +164,24 @@ impl Extensions {
 
 /// The connection, as a hook sees it while it is called.
 pub struct Host<'a> {
-    pub(crate) connection: &'a mut Connection,
-    pub(crate) hook: HookId,
-    /// Those that the hook declared.
-    pub(crate) frames: &'a [OwnFrame],
+    pub(crate) own: &'a Own,
+    pub(crate) view: View<'a>,
 }
 
 impl Host<'_> {
     /// The moment of the call.
     pub fn now(&self) -> Timestamp {
-        self.connection.now
+        self.view.now()
     }
 
     /// The hook that is called.
     pub fn hook(&self) -> HookId {
-        self.hook
+        self.own.id
     }
 
     /// Reads a field.
     pub fn get(&self, field: Field) -> u64 {
-        self.connection.field(field)
+        self.view.get(field)
     }
 
     /// Sets a field.
@@ -189,7 +189,7 @@ impl Host<'_> {
     /// # Errors
     /// [`Denied::ReadOnly`].
     pub fn set(&mut self, field: Field, value: u64) -> Result<(), Denied> {
-        if self.connection.set_field(field, value) { Ok(()) } else { Err(Denied::ReadOnly(field)) }
+        if self.view.set(field, value) { Ok(()) } else { Err(Denied::ReadOnly(field)) }
     }
 
     /// Asks for a frame of this type, one of the hook's own, to be sent: [`Operation::WriteFrame`] will be
@@ -204,19 +204,14 @@ impl Host<'_> {
     /// [`Operation::FrameAcked`]: super::Operation::FrameAcked
     /// [`Operation::FrameLost`]: super::Operation::FrameLost
     pub fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
-        let own = self.frames.iter().find(|own| own.frame_type == frame_type);
+        let own = self.own.frames.iter().find(|own| own.frame_type == frame_type);
         let own = own.ok_or(Denied::FrameType)?;
-        let (hook, eliciting) = (self.hook, own.ack_eliciting);
-        let waiting = &mut self.connection.extensions.waiting;
+        let (hook, eliciting) = (self.own.id, own.ack_eliciting);
+        let waiting = &mut self.view.extensions().waiting;
         if waiting.iter().filter(|one| one.hook == hook).count() >= MAX_WAITING {
             return Err(Denied::Full);
         }
         waiting.push_back(Extension { hook, frame_type, token, eliciting });
         Ok(())
-    }
-
-    /// All that can be read of it.
-    pub fn connection(&self) -> &Connection {
-        self.connection
     }
 }

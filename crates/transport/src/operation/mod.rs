@@ -1,37 +1,41 @@
 //! The operations of a connection: what can be observed and replaced, one connection at a time.
 //!
 //! An operation is one decision or action, with a number that never changes, inputs and outputs as
-//! 64-bit words, sometimes bytes, and the section that its default follows. [`catalogue`] is the
+//! 64-bit words, sometimes bytes, and the section that its default follows. [`Operation`] is the
 //! list, and the page that the author of a plugin reads.
 //!
 //! A [`Hook`] is attached to some of them with [`Connection::attach`]: it looks on before or after,
-//! or does it itself. Hooks are out of the connection while one of them runs, so what a hook causes
-//! takes its defaults: there is no recursion. A hook that fails is taken off, and the default runs.
+//! or does it itself. Nothing that a hook can ask of its [`Host`] calls an operation: there is no
+//! recursion. A hook that fails is taken off, and the default runs.
 //!
 //! Frames that a hook sends are of types that it declared ([`Connection::attach_with_frames`]); it writes no
 //! others. What it answers is held within bounds, so that no answer brings a connection to a halt or has it
-//! send without end: [`catalogue`] says which. What a hook swallows ends like what the network swallows, by
+//! send without end: [`Operation`] says which. What a hook swallows ends like what the network swallows, by
 //! the idle timeout, which no hook can put off.
 //!
-//! * `table.rs`: which hooks are attached to what; one test of one bit where there is none;
+//! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
+//! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none;
 //! * `words.rs`: typed values as words and back;
 //! * `host.rs`: what a hook sees of the connection and may ask of it.
 //!
-//! The operations are called, and their defaults written, in [`crate::connection`].
+//! The operations are called, and their defaults written, in the folder `connection`.
 //!
 //! [`Connection::attach`]: crate::Connection::attach
 //! [`Connection::attach_with_frames`]: crate::Connection::attach_with_frames
 
-pub mod catalogue;
+mod catalogue;
+mod hooks;
 mod host;
-mod table;
+mod meaning;
+mod point;
 mod words;
 
 pub use catalogue::{Carries, Description, Operation};
+pub use hooks::HookId;
+pub(crate) use hooks::{Attached, Callees, Hooks};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
-pub use table::{AttachError, HookId, OwnFrame, Point};
-pub(crate) use table::{Attached, Table};
+pub use point::{AttachError, OwnFrame, Point};
 pub(crate) use words::{MAX_WORDS, Words};
 
 /// The bytes of a call.
@@ -41,7 +45,7 @@ pub enum Bytes<'a> {
     None,
     /// To be read.
     In(&'a [u8]),
-    /// To be written; what the default wrote already, if it goes first, stands at the start.
+    /// To be written. What stands there before has no meaning.
     Out(&'a mut [u8]),
 }
 
@@ -52,6 +56,13 @@ impl Bytes<'_> {
             Bytes::None => &[],
             Bytes::In(bytes) => bytes,
             Bytes::Out(bytes) => bytes,
+        }
+    }
+
+    /// Wipes away what a hook wrote that does not count.
+    pub(crate) fn wipe(&mut self) {
+        if let Bytes::Out(bytes) = self {
+            bytes.fill(0);
         }
     }
 }

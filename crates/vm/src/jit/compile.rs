@@ -1,5 +1,7 @@
 //! What compiling is on every machine: the order of the code, jumps and calls within it, and what is charged.
 
+use std::collections::BTreeSet;
+
 use super::enter::State;
 use crate::check::{Checked, Function};
 use crate::op::{Condition, Op, Operand, Place, Reg, jump_cost};
@@ -34,6 +36,13 @@ pub(super) trait Backend {
 
     /// Pads the code, so that a function begins where it is fetched fast. Nothing runs into the padding.
     fn align(&mut self);
+
+    /// Code that enters the function that is written right after it, as `entry` does, and where that code begins. Such a
+    /// function is called by no other.
+    fn begin_entry(&mut self, registers: u16) -> usize;
+
+    /// The exit of a function that began with `begin_entry`.
+    fn leave_entry(&mut self, registers: u16);
 
     /// Where the next instruction goes.
     fn here(&self) -> usize;
@@ -101,15 +110,26 @@ pub(super) fn compile<B: Backend>(
         offsets: Vec::with_capacity(checked.ops.len()),
         jumps: Vec::new(),
         overdrawn: Vec::new(),
+        direct: Vec::new(),
     };
+    let called: BTreeSet<u32> = checked.ops.iter().filter_map(Op::callee).collect();
+    let entered: BTreeSet<u32> = entries.iter().map(|function| function.start).collect();
     for function in &checked.functions {
         compiler.backend.make_room();
         compiler.backend.align();
+        let direct = entered.contains(&function.start) && !called.contains(&function.start);
+        if direct {
+            let begins = compiler.backend.begin_entry(function.registers);
+            compiler.direct.push((function.start, begins));
+        }
         let range = function.start as usize..function.end as usize;
         for (at, op) in range.clone().zip(&checked.ops[range]) {
             compiler.backend.make_room();
             compiler.offsets.push(compiler.backend.here() as u32);
-            compiler.operation(at, *op, &helper);
+            match op {
+                Op::Exit if direct => compiler.backend.leave_entry(function.registers),
+                op => compiler.operation(at, *op, &helper),
+            }
         }
     }
     compiler.finish(entries)
@@ -121,13 +141,15 @@ struct Compiler<B> {
     offsets: Vec<u32>,
     /// Jumps and calls forwards, and the instruction they go to.
     jumps: Vec<(Patch, u32)>,
+    /// Functions that are entered directly, by their first instruction, and where the code for that begins.
+    direct: Vec<(u32, usize)>,
     /// Jumps for a budget that is used up, and the instruction that did it.
     overdrawn: Vec<(Patch, u32)>,
 }
 
 impl<B: Backend> Compiler<B> {
     fn finish(self, entries: &[Function]) -> Output {
-        let Compiler { mut backend, offsets, jumps, overdrawn } = self;
+        let Compiler { mut backend, offsets, jumps, overdrawn, direct } = self;
         for (patch, target) in jumps {
             backend.patch(patch, offsets[target as usize] as usize);
         }
@@ -138,6 +160,10 @@ impl<B: Backend> Compiler<B> {
             backend.out_of_budget(at);
         }
         let entry = |function: &Function| {
+            // In the order of their code, as functions are.
+            if let Ok(at) = direct.binary_search_by_key(&function.start, |(start, _)| *start) {
+                return direct[at].1;
+            }
             backend.make_room();
             let here = backend.here();
             backend.entry(offsets[function.start as usize] as usize, function.registers);

@@ -11,11 +11,13 @@ use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
 
 use super::parameters::declare;
-use super::{ACTIVE_IDS, Progress, StartError, initial_suite, random_id};
+use super::{Progress, StartError, initial_suite, random_id};
 use crate::Timestamp;
-use crate::cid::{IdSource, LocalIds, RemoteIds};
-use crate::connection::ack_frequency::Requests;
+use crate::cid::IdSource;
+use crate::connection::acknowledgements::Acknowledgements;
+use crate::connection::activity::Activity;
 use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
+use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::path::{Path, PathKey, Paths};
@@ -25,8 +27,7 @@ use crate::connection::waiting::Waiting;
 use crate::connection::{Connection, FirstPacket, Stats, close};
 use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
-use crate::operation::{Extensions, Table};
-use crate::received::AckPolicy;
+use crate::operation::{Extensions, Hooks};
 use crate::stream::{PagePool, Streams};
 
 impl Connection {
@@ -160,7 +161,7 @@ impl Connection {
         connection.space(SpaceId::Initial).keys = Some(keys);
         if let Some(preferred) = preferred {
             let (id, token) = (preferred.connection_id(), preferred.reset_token());
-            connection.local_ids.issue_told(id, token);
+            connection.ids.local.issue_told(id, token);
         }
         Ok(connection)
     }
@@ -185,7 +186,7 @@ impl Connection {
             tokens: std::collections::VecDeque::new(),
             packets_before: 0,
             now,
-            table: Table::default(),
+            hooks: Hooks::default(),
             #[cfg(feature = "qlog")]
             qlog: None,
             extensions: Extensions::default(),
@@ -198,25 +199,14 @@ impl Connection {
             paths: Paths::new(path),
             preferred_address: None,
             preferred: None,
-            local_ids: LocalIds::new(ids.scid),
-            remote_ids: RemoteIds::new(ids.remote, ACTIVE_IDS.into()),
-            scid: ids.scid,
-            id_source: ids.source,
-            original_dcid: ids.original,
-            peer_id_known: false,
+            ids: ConnectionIds::new(ids.scid, ids.remote, ids.original, ids.source),
             peer: None,
             progress: Progress::default(),
             closing: close::Closing::default(),
-            ack_policy: AckPolicy { max_ack_delay: config.max_ack_delay, ..AckPolicy::default() },
-            ack_frequency_seen: None,
-            requests: Requests::new(),
+            acks: Acknowledgements::new(config.max_ack_delay),
             datagrams: Datagrams::default(),
             timers_ran: None,
-            kept_alive: now,
-            idle_since: now,
-            sent_since_received: false,
-            ping: false,
-            blocked: Vec::new(),
+            activity: Activity::new(now),
             events: std::collections::VecDeque::new(),
             stats: Stats::default(),
             rng,

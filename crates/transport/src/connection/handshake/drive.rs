@@ -84,12 +84,12 @@ impl Connection {
                 Some(KeyChange::Handshake { keys }) => {
                     self.space(SpaceId::Handshake).keys = Some(keys);
                     self.level = SpaceId::Handshake;
-                    self.operate(Operation::KeysReady, SpaceId::Handshake, |_, _| ());
+                    self.notify(Operation::KeysReady, SpaceId::Handshake);
                 }
                 Some(KeyChange::OneRtt { keys, next }) => {
                     self.one_rtt = Some(OneRttKeys::new(keys, next, self.config.key_limits));
                     self.level = SpaceId::DATA;
-                    self.operate(Operation::KeysReady, SpaceId::DATA, |_, _| ());
+                    self.notify(Operation::KeysReady, SpaceId::DATA);
                 }
                 None if empty => break,
                 None => {}
@@ -100,7 +100,7 @@ impl Connection {
         if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
             self.progress.complete = true;
             self.events.push_back(Event::Connected);
-            self.operate(Operation::HandshakeComplete, (), |_, ()| ());
+            self.notify(Operation::HandshakeComplete, ());
             if self.side == Side::Server {
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
                 self.progress.done_due = true;
@@ -117,7 +117,7 @@ impl Connection {
         if !self.progress.confirmed {
             self.progress.confirmed = true;
             self.events.push_back(Event::Confirmed);
-            self.operate(Operation::HandshakeConfirmed, (), |_, ()| ());
+            self.notify(Operation::HandshakeConfirmed, ());
             self.discard(now, SpaceId::Handshake);
             self.try_preferred(now);
         }
@@ -128,7 +128,7 @@ impl Connection {
         if self.spaces[id].discarded {
             return;
         }
-        self.operate(Operation::DiscardKeys, id, |_, _| ());
+        self.notify(Operation::DiscardKeys, id);
         let space = self.space(id);
         let given_up = space.loss.give_up_all();
         *space = Space { discarded: true, ..Space::new() };

@@ -41,7 +41,7 @@ impl Connection {
         }
         let Some(bytes) = self.tls.transport_parameters() else { return };
         let bytes = bytes.to_vec();
-        if !self.operate_on(Operation::ReadParameters, 0, (), &bytes, |_, ()| true) {
+        if !self.decide_on(Operation::ReadParameters, (), &bytes, true) {
             let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
             return self.fail(now, code, "its transport parameters do not do");
         }
@@ -49,9 +49,9 @@ impl Connection {
             Ok(parameters) => parameters,
             Err(error) => return self.fail(now, error.code(), &error.to_string()),
         };
-        let same = parameters.initial_source_connection_id == self.remote_ids.current()
+        let same = parameters.initial_source_connection_id == self.ids.remote.current()
             && parameters.server.is_none_or(|server| {
-                server.original_destination_connection_id == self.original_dcid
+                server.original_destination_connection_id == self.ids.original_dcid()
                     && server.retry_source_connection_id == self.start.retry
             });
         if !same {
@@ -65,17 +65,17 @@ impl Connection {
         self.streams.set_peer_limits(limits);
         let limit = parameters.active_connection_id_limit.get().get();
         let most = limit.min(self.config.connection_ids);
-        let count = self.operate(Operation::ConnectionIdCount, most, |_, most| most);
-        self.local_ids.set_limit(limit, count);
+        let count = self.decide(Operation::ConnectionIdCount, most, most);
+        self.ids.local.set_limit(limit, count);
         let size = parameters.max_udp_payload_size.get().get();
         self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
         if let Some(server) = parameters.server {
             if let Some(token) = server.stateless_reset_token {
-                self.remote_ids.set_handshake_token(token);
+                self.ids.remote.set_handshake_token(token);
             }
             if let Some(preferred) = server.preferred_address {
                 let (id, token) = (preferred.connection_id(), preferred.reset_token());
-                self.remote_ids.add_preferred(id, token);
+                self.ids.remote.add_preferred(id, token);
             }
             self.preferred_address = server.preferred_address;
         }

@@ -113,7 +113,7 @@ fn a_window_is_two_datagrams_at_least() {
     // It is gone with the hook.
     network.client.detach(hook);
     let window = network.client.path().controller.window();
-    assert_eq!(network.client.field(Field::CongestionWindow), window);
+    assert_eq!(network.client.path().window(), window);
 }
 
 /// The frequency of acknowledgements requested of the peer follows from the window in force.
@@ -121,10 +121,10 @@ fn a_window_is_two_datagrams_at_least() {
 fn acknowledgements_are_asked_for_by_the_window_in_force() {
     let (mut network, _) = with_hook(4, Operation::CongestionWindow, 1 << 30);
     echo(&mut network, 200_000);
-    assert_eq!(network.client.requests.asked().ack_eliciting_threshold, 32);
+    assert_eq!(network.client.acks.asked().ack_eliciting_threshold, 32);
     let (mut network, _) = with_hook(4, Operation::CongestionWindow, 0);
     echo(&mut network, 200_000);
-    assert_eq!(network.client.requests.asked().ack_eliciting_threshold, 1);
+    assert_eq!(network.client.acks.asked().ack_eliciting_threshold, 1);
 }
 
 /// As long as a hook wants, but for a second: the next datagram, and the one after that.

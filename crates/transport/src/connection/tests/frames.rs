@@ -175,7 +175,8 @@ fn a_full_queue_is_ones_own() {
     }
     // Closed for a moment, so that nothing leaves: there is no datagram without path to send it on.
     network.client.poll_timeout();
-    network.client.operate(Operation::SelectPath, (), |connection, ()| connection.path().key);
+    let usual = network.client.path().key;
+    network.client.decide(Operation::SelectPath, (), usual);
     assert_eq!(*queued.lock().unwrap(), [64, 64]);
     assert_eq!(network.client.extensions.len(), 128);
 }

@@ -5,6 +5,7 @@ use equic_wire::frame::{AckFrequency, Frame};
 use super::attacker::Attacker;
 use super::network::{Faults, Network};
 use super::*;
+use crate::received::AckPolicy;
 
 /// 4 MB over 100 Mb/s: acknowledgements of the server, and the time it took.
 fn upload(ask: bool) -> (u64, Duration) {
@@ -32,8 +33,8 @@ fn who_cannot_is_not_asked() {
     network.run_until(Duration::from_secs(10), |client, _| client.is_connected());
     network.client.peer.as_mut().unwrap().min_ack_delay = None;
     echo(&mut network, 500_000);
-    assert_eq!(network.client.requests.asked(), AckPolicy::default());
-    assert!(network.server().ack_frequency_seen.is_none());
+    assert_eq!(network.client.acks.asked(), AckPolicy::default());
+    assert_eq!(network.server().acks.policy(), AckPolicy::default());
 }
 
 #[test]
@@ -41,10 +42,10 @@ fn requests_that_get_lost_are_made_again_and_old_ones_ignored() {
     let mut network = Network::new(3, Faults { loss: 0.01, ..Faults::none() });
     network.connect();
     echo(&mut network, 2_000_000);
-    assert_ne!(network.client.requests.asked(), AckPolicy::default());
+    assert_ne!(network.client.acks.asked(), AckPolicy::default());
     // What was asked last, which may be later than this.
     network.run_until(Duration::from_secs(10), |client, server| {
-        server.ack_policy == client.requests.asked()
+        server.acks.policy() == client.acks.asked()
     });
     let peer = network.client.peer.unwrap();
     assert!(peer.max_ack_delay <= peer.declared_max_ack_delay);
@@ -63,16 +64,16 @@ fn frequency(sequence: u32, delay_us: u64, threshold: u32) -> Frame<'static> {
 fn the_peers_requests_are_obeyed_in_their_order() {
     let mut attacker = Attacker::new(1);
     attacker.send(&[frequency(5, 10_000, 7)]);
-    let policy = attacker.victim().ack_policy;
+    let policy = attacker.victim().acks.policy();
     assert_eq!(policy.ack_eliciting_threshold, 7);
     assert_eq!(policy.max_ack_delay, Duration::from_millis(10));
     assert_eq!(policy.reordering_threshold, 3);
     // Overtaken, and the same again.
     attacker.send(&[frequency(4, 20_000, 9)]);
     attacker.send(&[frequency(5, 20_000, 9)]);
-    assert_eq!(attacker.victim().ack_policy, policy);
+    assert_eq!(attacker.victim().acks.policy(), policy);
     attacker.send(&[frequency(6, 20_000, 9)]);
-    assert_eq!(attacker.victim().ack_policy.ack_eliciting_threshold, 9);
+    assert_eq!(attacker.victim().acks.policy().ack_eliciting_threshold, 9);
 }
 
 #[test]

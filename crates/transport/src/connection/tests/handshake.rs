@@ -285,7 +285,7 @@ pub(super) fn watch_beginnings(calls: &operations::Calls) {
 #[test]
 fn packets_without_keys_are_bounded() {
     let mut network = Network::new(1, Faults::none());
-    let scid = network.client.scid;
+    let scid = network.client.ids.scid();
     for number in 0..100u8 {
         let mut bytes = vec![0x40];
         bytes.extend_from_slice(scid.as_bytes());

@@ -153,8 +153,8 @@ fn connection_ids_that_come_and_go() {
     let mut attacker = Attacker::new(1);
     for number in 0..500u64 {
         let id = ConnectionId::cut(&(number + 77).to_be_bytes());
-        attacker.own.local_ids.issue(id, ResetToken([number as u8; 16]));
-        let new = attacker.own.local_ids.next_to_tell().unwrap();
+        attacker.own.ids.local.issue(id, ResetToken([number as u8; 16]));
+        let new = attacker.own.ids.local.next_to_tell().unwrap();
         let sequence = varint(new.sequence);
         let frame = NewConnectionId::new(sequence, sequence, new.id, new.token).unwrap();
         attacker.send(&[Frame::NewConnectionId(frame)]);
@@ -174,7 +174,7 @@ fn our_connection_ids_retired_as_fast_as_they_come() {
     let before = attacker.victim().memory();
     for sequence in 1..1000 {
         // The one it uses is another: the forged packets go to the newest it knows.
-        let next = attacker.victim().local_ids.iter().count();
+        let next = attacker.victim().ids.local.iter().count();
         assert!(next <= 5, "{next}");
         attacker.send(&[Frame::RetireConnectionId(varint(sequence))]);
         attacker.be_honest();
@@ -430,7 +430,7 @@ fn keys_updated_without_end() {
 fn datagrams_that_nobody_can_open() {
     let mut attacker = Attacker::new(1);
     let before = attacker.victim().memory();
-    let id = attacker.victim().local_ids.iter().next().unwrap();
+    let id = attacker.victim().ids.local.iter().next().unwrap();
     for number in 0..5000u32 {
         let mut datagram = vec![number as u8; 1200];
         // Short headers, Initial, Handshake and 0-RTT packets, other versions.

@@ -25,7 +25,7 @@ impl Start {
         let (now, remote) = (Timestamp::START, SERVER.parse().unwrap());
         let client = Connection::connect(now, &config, name, remote, [1; 32]).unwrap();
         let config = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
-        let (original, scid) = (client.original_dcid, client.scid);
+        let (original, scid) = (client.ids.original_dcid(), client.ids.scid());
         let (version, remote) = (KnownVersion::V1, CLIENT.parse().unwrap());
         let server =
             Connection::accept_from(now, &config, version, original, scid, remote, [2; 32]);

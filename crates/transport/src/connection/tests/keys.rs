@@ -227,7 +227,7 @@ fn forgeries_of_all_keys_count_together() {
     network.meddle = None;
     let before = network.client.stats().packets_dropped;
     assert!(before >= 1, "an Initial packet did not open");
-    let id = network.client.local_ids.iter().next().unwrap();
+    let id = network.client.ids.local.iter().next().unwrap();
     let short = |phase: u8, fill: u8| {
         let mut bytes = vec![fill; 60];
         bytes[0] = 0x40 | phase;

@@ -61,7 +61,7 @@ fn a_client_migrates_with_another_connection_id() {
     assert_ne!(client.path().remote_id, before);
     assert!(client.path().validated && server.path().validated);
     assert_eq!(server.remote_address(), network.client_address);
-    assert_eq!(client.remote_ids.get(before), None, "the old one is retired");
+    assert_eq!(client.ids.remote.get(before), None, "the old one is retired");
     assert!(server.path().remote_id > 0, "nor does the server use its old one");
     // As often as it likes: the peer gives new ones.
     for turn in 0..10 {

@@ -546,8 +546,8 @@ impl Network {
         let Some(Ok(Packet::Long(first))) = packets.next() else { return false };
         self.new_servers
             && matches!(first.kind(), LongKind::Initial { .. })
-            && first.dcid() != server.original_dcid
-            && !server.local_ids.contains(first.dcid())
+            && first.dcid() != server.ids.original_dcid()
+            && !server.ids.local.contains(first.dcid())
     }
 
     fn arrive(&mut self, mut packet: InFlight) {

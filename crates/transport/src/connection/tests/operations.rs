@@ -465,6 +465,44 @@ fn a_hook_that_fails_is_taken_off() {
     assert!(network.client.detach(failing).is_none(), "it is off already");
 }
 
+/// One that watches and fails is off at once, however often it was to be called, and those around it are
+/// called, each as often as it wished.
+#[test]
+fn a_hook_that_fails_keeps_no_other_from_being_called() {
+    struct Watcher(u8, Arc<Mutex<Vec<u8>>>);
+
+    impl Watcher {
+        fn call(&self) -> Result<(), HookError> {
+            self.1.lock().unwrap().push(self.0);
+            if self.0 < 5 { Ok(()) } else { Err(HookError("broken".into())) }
+        }
+    }
+
+    impl Hook for Watcher {
+        fn before(&mut self, _: &mut Host<'_>, _: &Call<'_>) -> Result<(), HookError> {
+            self.call()
+        }
+
+        fn after(&mut self, _: &mut Host<'_>, _: &Call<'_>, _: &[u64]) -> Result<(), HookError> {
+            self.call()
+        }
+    }
+
+    let (operation, calls) = (Operation::UpdateKeys, Arc::default());
+    for (before, after) in [(true, false), (false, true)] {
+        let mut client = Network::new(1, Faults::none()).client;
+        let point = Point { before, after, ..Point::observe(operation) };
+        for (name, points) in [(1, 2), (7, 3), (2, 1), (8, 1), (3, 1)] {
+            let watcher = Watcher(name, Arc::clone(&calls));
+            client.attach(Box::new(watcher), &vec![point; points]).unwrap();
+        }
+        for called in [&[1, 1, 7, 2, 8, 3][..], &[1, 1, 2, 3]] {
+            assert!(!client.update_keys(), "the handshake is not confirmed");
+            assert_eq!(std::mem::take(&mut *calls.lock().unwrap()), called);
+        }
+    }
+}
+
 /// Whatever a hook answers, and to whatever question, nothing panics and nothing goes on for ever.
 #[test]
 fn no_answer_breaks_a_connection_from_within() {

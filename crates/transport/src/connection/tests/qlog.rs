@@ -40,7 +40,7 @@ fn log(connection: &mut Connection, json: Shared, text: Shared) {
         title: Some("a test".into()),
         vantage_name: None,
         vantage: connection.side(),
-        odcid: connection.original_dcid,
+        odcid: connection.ids.original_dcid(),
         reference_time: ReferenceTime::Monotonic {
             zero: Timestamp::START,
             wall_clock: Some(Duration::from_secs(1_700_000_000)),

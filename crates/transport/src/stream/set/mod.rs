@@ -202,6 +202,8 @@ pub struct Streams {
     opened: PerDirection<u64>,
     may_open: PerDirection<u64>,
     told_blocked: PerDirection<Option<u64>>,
+    /// STREAMS_BLOCKED to send: at most one for each limit that the peer has set.
+    wanted: Vec<Control>,
     /// Streams that the peer has opened, that it may open, and of those it opened how many ended.
     peer_opened: PerDirection<u64>,
     peer_may_open: PerDirection<u64>,
@@ -251,6 +253,7 @@ impl Streams {
             opened: [0; 2],
             may_open: [0; 2],
             told_blocked: [None; 2],
+            wanted: Vec::new(),
             peer_opened: [0; 2],
             peer_may_open: [config.max_streams_bidi, config.max_streams_uni],
             peer_ended: [0; 2],
@@ -383,6 +386,7 @@ impl Streams {
             + self.streams.len() * size_of::<Stream>()
             + ids * size_of::<StreamId>()
             + self.events.len() * size_of::<StreamEvent>()
+            + self.wanted.len() * size_of::<Control>()
     }
 
     /// Most bytes that the peer may send on all streams together.

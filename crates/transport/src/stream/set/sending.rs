@@ -108,6 +108,7 @@ impl Streams {
             || !self.stops.is_empty()
             || !self.updates.is_empty()
             || !self.blocked.is_empty()
+            || !self.wanted.is_empty()
             || self.max_data_due
             || self.max_streams_due.contains(&true)
             || !self.queue.is_empty() && self.send_window.is_blocked_untold()
@@ -115,6 +116,9 @@ impl Streams {
 
     /// A control frame to send, if one is due. It counts as sent.
     pub(crate) fn next_control(&mut self, now: Timestamp, rtt: Duration) -> Option<Control> {
+        if let Some(wanted) = self.wanted.pop() {
+            return Some(wanted);
+        }
         while let Some(id) = self.resets.pop_first() {
             if let Some((code, size)) = self.send_half(id).ok().and_then(|h| h.reset_frame()) {
                 return Some(Control::Reset(id, code, size));
@@ -168,14 +172,13 @@ impl Streams {
     }
 
     /// The application could not open a stream: STREAMS_BLOCKED, once a limit.
-    pub(crate) fn streams_blocked(&mut self, direction: Direction) -> Option<Control> {
+    pub(crate) fn want_streams(&mut self, direction: Direction) {
         let index = at(direction);
         let limit = self.may_open[index];
-        if self.opened[index] < limit || self.told_blocked[index] == Some(limit) {
-            return None;
+        if self.opened[index] >= limit && self.told_blocked[index] != Some(limit) {
+            self.told_blocked[index] = Some(limit);
+            self.wanted.push(Control::StreamsBlocked(direction, limit));
         }
-        self.told_blocked[index] = Some(limit);
-        Some(Control::StreamsBlocked(direction, limit))
     }
 
     /// The peer has a piece.

@@ -264,9 +264,12 @@ fn streams_of_higher_priority_go_first_and_equals_take_turns() {
     assert_eq!(order[..2], [ids[3], ids[3]]);
     assert_eq!(order[2..], [ids[0], ids[1], ids[0], ids[1], ids[2], ids[2]]);
     assert!(client.open(Direction::Bidirectional).is_none());
-    let blocked = client.streams_blocked(Direction::Bidirectional);
-    assert_eq!(blocked, Some(Control::StreamsBlocked(Direction::Bidirectional, 4)));
-    assert_eq!(client.streams_blocked(Direction::Bidirectional), None);
+    for told in [true, false] {
+        client.want_streams(Direction::Bidirectional);
+        let blocked = Control::StreamsBlocked(Direction::Bidirectional, 4);
+        let next = client.next_control(Timestamp::START, Duration::ZERO);
+        assert_eq!(next == Some(blocked), told, "once a limit: {next:?}");
+    }
 }
 
 #[test]

@@ -72,8 +72,15 @@ impl Backend for A64 {
         self.leave();
     }
 
-    fn entry(&mut self, target: usize, _registers: u16) {
+    fn entry(&mut self, target: usize, registers: u16) {
+        self.begin_entry(registers);
+        let _ = self.asm.bl(target);
+        self.leave();
+    }
+
+    fn begin_entry(&mut self, _registers: u16) -> usize {
         let asm = &mut self.asm;
+        let begins = asm.here();
         for (first, second) in KEPT {
             asm.push_pair(first, second);
         }
@@ -88,7 +95,10 @@ impl Backend for A64 {
             asm.mov_imm(*register, 0);
         }
         asm.mov_imm(gpr(Reg::FRAME), 1 << self.bits);
-        let _ = asm.bl(target);
+        begins
+    }
+
+    fn leave_entry(&mut self, _registers: u16) {
         self.leave();
     }
 

@@ -397,6 +397,13 @@ impl Asm {
         self.put(&[0xc3]);
     }
 
+    /// The address of the code at `target`.
+    pub(super) fn lea_code(&mut self, dst: Gpr, target: usize) {
+        debug_assert!(dst.0 < 8);
+        self.put(&[0x48, 0x8d, 0x05 | dst.0 << 3]);
+        let _ = self.distance(target);
+    }
+
     /// Calls the address in a register.
     pub(super) fn call_register(&mut self, register: Gpr) {
         self.rr(false, 0xff, 2, register);

@@ -60,44 +60,36 @@ impl Backend for X64 {
         asm.store_imm(4, Mem::State(State::TRAP), State::TRAP_BUDGET);
         asm.mov_imm(BUDGET, 0);
         self.unwind = asm.here();
-        // The entry's call left its return address below where the stack was then.
+        // Below where the stack was then, the entry left the address of what leaves the program.
         asm.load(8, false, RSP, Mem::State(State::STACK));
         asm.arith_imm(true, Arith::Sub, RSP, 8);
         asm.ret();
     }
 
     fn entry(&mut self, target: usize, registers: u16) {
-        // What the System V ABI wants kept of what is written.
-        let kept: Vec<Gpr> = std::iter::once(STATE).chain(kept(registers)).collect();
-        let asm = &mut self.asm;
-        for register in &kept {
-            asm.push(*register);
-        }
-        // With these and the return address the stack is aligned to 16, or eight bytes more are needed.
-        let padded = kept.len().is_multiple_of(2);
-        if padded {
-            asm.push(RAX);
-        }
-        // The arguments are where the program wants them; the state is the sixth.
-        asm.mov(true, STATE, R9);
-        asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
-        asm.store(8, Mem::State(State::STACK), RSP);
-        asm.load(8, false, BASE, Mem::State(State::BASE));
-        asm.mov_imm(RAX, 0);
-        for register in &kept[1..] {
-            let frame = *register == gpr(Reg::FRAME);
-            asm.mov_imm(*register, if frame { self.mask as u64 + 1 } else { 0 });
-        }
-        let _ = asm.call(target);
+        self.enter(registers);
+        self.asm.mov_imm(RAX, 0);
+        let _ = self.asm.call(target);
         // Calls that are ended come back here, too.
-        asm.mov(true, RDX, BUDGET);
-        if padded {
-            asm.pop(SCRATCH);
-        }
-        for register in kept.iter().rev() {
-            asm.pop(*register);
-        }
-        asm.ret();
+        self.leave(registers);
+    }
+
+    fn begin_entry(&mut self, registers: u16) -> usize {
+        let leave = self.asm.here();
+        self.leave(registers);
+        self.asm.align();
+        let begins = self.asm.here();
+        self.enter(registers);
+        // In the place of a return address: where calls that are ended go.
+        self.asm.lea_code(RAX, leave);
+        self.asm.push(RAX);
+        self.asm.mov_imm(RAX, 0);
+        begins
+    }
+
+    fn leave_entry(&mut self, registers: u16) {
+        self.asm.pop(SCRATCH);
+        self.leave(registers);
     }
 
     fn align(&mut self) {
@@ -267,7 +259,50 @@ fn kept(registers: u16) -> impl Iterator<Item = Gpr> {
         .map(|register| REGISTERS[register])
 }
 
+/// What an entry keeps: of what the System V ABI wants kept, what is written. With the return address that aligns the stack
+/// to 16, or, if the second is true, needs eight bytes more for it.
+fn kept_at_entry(registers: u16) -> (Vec<Gpr>, bool) {
+    let kept: Vec<Gpr> = std::iter::once(STATE).chain(kept(registers)).collect();
+    let padded = kept.len().is_multiple_of(2);
+    (kept, padded)
+}
+
 impl X64 {
+    /// From the host into the program, up to its first instruction and r0.
+    fn enter(&mut self, registers: u16) {
+        let (kept, padded) = kept_at_entry(registers);
+        let asm = &mut self.asm;
+        for register in &kept {
+            asm.push(*register);
+        }
+        if padded {
+            asm.push(RAX);
+        }
+        // The arguments are where the program wants them; the state is the sixth.
+        asm.mov(true, STATE, R9);
+        asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
+        asm.store(8, Mem::State(State::STACK), RSP);
+        asm.load(8, false, BASE, Mem::State(State::BASE));
+        for register in &kept[1..] {
+            let frame = *register == gpr(Reg::FRAME);
+            asm.mov_imm(*register, if frame { self.mask as u64 + 1 } else { 0 });
+        }
+    }
+
+    /// Back to the host, with r0 and what is left of the budget.
+    fn leave(&mut self, registers: u16) {
+        let (kept, padded) = kept_at_entry(registers);
+        let asm = &mut self.asm;
+        asm.mov(true, RDX, BUDGET);
+        if padded {
+            asm.pop(SCRATCH);
+        }
+        for register in kept.iter().rev() {
+            asm.pop(*register);
+        }
+        asm.ret();
+    }
+
     /// The place of an access of `bytes`: masked, but for the frames.
     #[inline(always)]
     fn place(&mut self, place: Place, bytes: usize) -> Mem {

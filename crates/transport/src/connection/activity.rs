@@ -1,0 +1,112 @@
+//! When something was last heard of the peer and sent to it: what idleness is counted from (RFC 9000 s.10.1).
+
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// Moments of a connection's life. Nothing else of the connection is known here.
+#[derive(Debug)]
+pub(super) struct Activity {
+    /// When the last packet came, or the first ack-eliciting one after it was sent.
+    since: Timestamp,
+    /// Whether something ack-eliciting was sent since the last packet came.
+    sent_since: bool,
+    /// When the last PING to keep the connection alive was asked for.
+    kept_alive: Timestamp,
+    /// A PING is to be sent.
+    ping: bool,
+}
+
+impl Activity {
+    pub(super) fn new(now: Timestamp) -> Activity {
+        Activity { since: now, sent_since: false, kept_alive: now, ping: false }
+    }
+
+    /// A packet of the peer came.
+    pub(super) fn on_received(&mut self, now: Timestamp) {
+        (self.since, self.sent_since) = (now, false);
+    }
+
+    /// The connection begins again: a Retry packet or another version.
+    pub(super) fn restart(&mut self, now: Timestamp) {
+        self.since = now;
+    }
+
+    /// An ack-eliciting packet leaves.
+    pub(super) fn on_eliciting_sent(&mut self, now: Timestamp) {
+        if !self.sent_since {
+            // RFC 9000 s.10.1: the first after something came starts the idle timer anew.
+            (self.since, self.sent_since) = (now, true);
+        }
+    }
+
+    /// The moment from which idleness counts.
+    pub(super) fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// When a PING is to keep the connection alive, if that happens this often (RFC 9000 s.10.1.2).
+    pub(super) fn keep_alive(&self, interval: Duration) -> Timestamp {
+        self.since.max(self.kept_alive) + interval
+    }
+
+    /// The connection is kept alive: by a PING.
+    pub(super) fn on_keep_alive(&mut self, now: Timestamp) {
+        self.kept_alive = now;
+        self.ping();
+    }
+
+    /// A PING is to be sent.
+    pub(super) fn ping(&mut self) {
+        self.ping = true;
+    }
+
+    /// Whether a PING is to be sent.
+    pub(super) fn wants_ping(&self) -> bool {
+        self.ping
+    }
+
+    /// Whether a PING is to be sent: it is now, or something else that elicits an acknowledgement.
+    pub(super) fn take_ping(&mut self) -> bool {
+        std::mem::take(&mut self.ping)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_the_first_packet_sent_after_one_came_starts_idleness_anew() {
+        let start = Timestamp::START;
+        let mut activity = Activity::new(start);
+        activity.on_eliciting_sent(start + SECOND);
+        assert_eq!(activity.since(), start + SECOND);
+        activity.on_eliciting_sent(start + SECOND * 2);
+        assert_eq!(
+            activity.since(),
+            start + SECOND,
+            "a peer that is gone is not waited for longer"
+        );
+        activity.on_received(start + SECOND * 3);
+        activity.on_eliciting_sent(start + SECOND * 4);
+        assert_eq!(activity.since(), start + SECOND * 4);
+        activity.restart(start + SECOND * 5);
+        activity.on_eliciting_sent(start + SECOND * 6);
+        assert_eq!(activity.since(), start + SECOND * 5);
+    }
+
+    #[test]
+    fn a_ping_keeps_alive_an_interval_after_the_last_sign_of_life_or_ping() {
+        let start = Timestamp::START;
+        let mut activity = Activity::new(start);
+        assert_eq!(activity.keep_alive(SECOND), start + SECOND);
+        activity.on_keep_alive(start + SECOND);
+        assert_eq!(activity.keep_alive(SECOND), start + SECOND * 2);
+        assert!(activity.wants_ping() && activity.take_ping() && !activity.take_ping());
+        activity.on_received(start + SECOND * 5);
+        assert_eq!(activity.keep_alive(SECOND), start + SECOND * 6);
+    }
+}

@@ -1,0 +1,432 @@
+//! The hooks of a connection, and whom a call of an operation goes to.
+//!
+//! Who is attached to what changes seldom, and is looked up at each call. So what hooks declared when they were
+//! attached is kept as it was said, and [`Dispatch`] is made of it whenever a hook comes or goes: an array with
+//! an entry for each operation, and a sorted list for what is for single frame types.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use equic_wire::VarInt;
+use equic_wire::frame::FrameType;
+
+use super::point::{AttachError, OwnFrame, Point};
+use super::{Carries, Hook, Operation};
+
+/// Names a hook of a connection. One that is attached later never has the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HookId(u64);
+
+/// Most hooks on a connection at a time.
+pub(super) const MAX_HOOKS: usize = 32;
+
+/// Most frame types that may be one hook's own.
+pub(super) const MAX_FRAME_TYPES: usize = 16;
+
+/// Name and frame types of a hook, as its [`Host`](super::Host) needs them.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) id: HookId,
+    /// At most [`MAX_FRAME_TYPES`].
+    pub(crate) frames: Vec<OwnFrame>,
+}
+
+/// A hook that is attached.
+pub(crate) struct Attached {
+    pub(crate) hook: Box<dyn Hook>,
+    pub(crate) own: Own,
+    points: Vec<Point>,
+}
+
+/// Whom a call goes to: places in [`Hooks::attached`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Callees {
+    /// Where they begin in [`Dispatch::places`]: first those called before, behind them those called after.
+    start: u32,
+    before: u32,
+    after: u32,
+    /// The one that is asked to replace the operation.
+    replace: Option<u8>,
+    /// Operations of frame types: other callees may be meant, by [`Dispatch::by_type`].
+    by_type: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+struct Dispatch {
+    /// By the operation's number; empty where no hook is attached.
+    by_operation: Vec<Callees>,
+    /// For the types that a hook named or owns, of operations that anything is attached to; sorted.
+    by_type: Vec<((Operation, u64), Callees)>,
+    /// See [`Callees::start`].
+    places: Vec<u8>,
+}
+
+/// All hooks of a connection.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    /// A bit for each operation that has hooks before it or in its place.
+    begun: u128,
+    /// A bit for each operation that has hooks after it.
+    ended: u128,
+    dispatch: Dispatch,
+    /// In the order in which they were attached; at most [`MAX_HOOKS`].
+    attached: Vec<Attached>,
+    /// The name of the next one. There are more than a program has time for.
+    next: u64,
+}
+
+impl Hooks {
+    /// The test that an operation costs which nobody is attached to.
+    #[inline]
+    pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
+        // Without the table at all, for a benchmark to compare with.
+        !cfg!(feature = "bench-without-operations")
+            && (self.begun | self.ended) & operation.bit() != 0
+    }
+
+    /// Whether anybody is called before the operation, or in its place.
+    #[inline]
+    pub(crate) fn is_begun(&self, operation: Operation) -> bool {
+        !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
+    }
+
+    /// Whether anybody is called after the operation.
+    #[inline]
+    pub(crate) fn is_ended(&self, operation: Operation) -> bool {
+        !cfg!(feature = "bench-without-operations") && self.ended & operation.bit() != 0
+    }
+
+    /// Whether no hook is attached to anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.begun | self.ended == 0
+    }
+
+    /// Whom a call of the operation goes to; `parameter` is its frame type, where it has one.
+    #[inline]
+    pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
+        match self.dispatch.by_operation.get(operation as usize) {
+            Some(callees) if callees.by_type => self.callees_by_type(operation, parameter),
+            Some(callees) => *callees,
+            None => Callees::default(),
+        }
+    }
+
+    fn callees_by_type(&self, operation: Operation, frame_type: u64) -> Callees {
+        let (dispatch, wanted) = (&self.dispatch, (operation, frame_type));
+        match dispatch.by_type.binary_search_by_key(&wanted, |(key, _)| *key) {
+            Ok(at) => dispatch.by_type[at].1,
+            Err(_) => {
+                let general = dispatch.by_operation[operation as usize];
+                // Of types that nobody knows, nobody is asked what they do.
+                Callees { replace: general.replace.filter(|_| is_known(frame_type)), ..general }
+            }
+        }
+    }
+
+    /// The hook that is called before the operation as the `nth`.
+    #[inline]
+    pub(crate) fn before(&self, callees: &Callees, nth: u32) -> Option<usize> {
+        let place = (nth < callees.before)
+            .then(|| self.dispatch.places.get((callees.start + nth) as usize));
+        place.flatten().map(|place| usize::from(*place))
+    }
+
+    /// The hook that replaces the operation.
+    #[inline]
+    pub(crate) fn replacing(callees: &Callees) -> Option<usize> {
+        callees.replace.map(usize::from)
+    }
+
+    /// The hook that is called after the operation as the `nth`.
+    #[inline]
+    pub(crate) fn after(&self, callees: &Callees, nth: u32) -> Option<usize> {
+        let at = callees.start + callees.before + nth;
+        let place = (nth < callees.after).then(|| self.dispatch.places.get(at as usize));
+        place.flatten().map(|place| usize::from(*place))
+    }
+
+    /// The hook at a place.
+    #[inline]
+    pub(crate) fn at(&mut self, place: usize) -> Option<&mut Attached> {
+        self.attached.get_mut(place)
+    }
+
+    /// Whose own a frame type is.
+    pub(crate) fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
+        self.attached.iter().find_map(|one| {
+            let own = one.own.frames.iter().find(|own| own.frame_type == frame_type)?;
+            Some((one.own.id, *own))
+        })
+    }
+
+    fn check(&self, points: &[Point], frames: &[OwnFrame]) -> Result<(), AttachError> {
+        if frames.len() > MAX_FRAME_TYPES {
+            return Err(AttachError::TooManyFrameTypes);
+        }
+        for (at, own) in frames.iter().enumerate() {
+            let frame_type = own.frame_type;
+            let again = frames[..at].iter().any(|other| other.frame_type == frame_type);
+            let valid = VarInt::new(frame_type).is_ok() && !is_known(frame_type);
+            if again || !valid || self.owner(frame_type).is_some() {
+                return Err(AttachError::FrameType(frame_type));
+            }
+            let parses = |point: &Point| {
+                point.replace
+                    && point.operation == Operation::ParseFrame
+                    && point.frame_type.is_none_or(|other| other == frame_type)
+            };
+            if !points.iter().any(parses) {
+                return Err(AttachError::NoParser(frame_type));
+            }
+        }
+        for point in points {
+            let operation = point.operation;
+            if point.frame_type.is_some() && !has_frame_types(operation) {
+                return Err(AttachError::NoFrameTypes(operation));
+            }
+            if point.replace && self.is_replaced(operation, point.frame_type) {
+                return Err(AttachError::Taken(operation));
+            }
+            if let Some(frame_type) = point.frame_type.filter(|_| point.replace) {
+                let own = frames.iter().any(|own| own.frame_type == frame_type);
+                if !own && (!is_known(frame_type) || is_for_owners(operation)) {
+                    return Err(AttachError::NotOwn(operation, frame_type));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a hook replaces the operation for just this frame type, or, where that is none, for all.
+    fn is_replaced(&self, operation: Operation, frame_type: Option<u64>) -> bool {
+        let mut points = self.attached.iter().flat_map(|one| &one.points);
+        points.any(|point| {
+            point.replace && point.operation == operation && point.frame_type == frame_type
+        })
+    }
+
+    pub(crate) fn attach(
+        &mut self,
+        hook: Box<dyn Hook>,
+        points: &[Point],
+        frames: &[OwnFrame],
+    ) -> Result<HookId, AttachError> {
+        self.check(points, frames)?;
+        if self.attached.len() >= MAX_HOOKS {
+            return Err(AttachError::TooMany);
+        }
+        let id = HookId(self.next);
+        self.next += 1;
+        let own = Own { id, frames: frames.to_vec() };
+        self.attached.push(Attached { hook, own, points: points.to_vec() });
+        self.arrange();
+        Ok(id)
+    }
+
+    /// The place of a hook that was attached.
+    pub(crate) fn place(&self, id: HookId) -> Option<usize> {
+        self.attached.iter().position(|one| one.own.id == id)
+    }
+
+    pub(crate) fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
+        let place = self.place(id)?;
+        let gone = self.attached.remove(place);
+        self.arrange();
+        Some(gone.hook)
+    }
+
+    /// Makes the dispatch of what is attached.
+    fn arrange(&mut self) {
+        let points = || self.attached.iter().flat_map(|one| &one.points);
+        let operations: BTreeSet<Operation> = points().map(|point| point.operation).collect();
+        let bits = |wanted: fn(&Point) -> bool| {
+            let wanted = points().filter(|point| wanted(point));
+            wanted.fold(0, |bits, point| bits | point.operation.bit())
+        };
+        self.begun = bits(|point| point.before || point.replace);
+        self.ended = bits(|point| point.after);
+        let mut dispatch = Dispatch::default();
+        let length = operations.last().map_or(0, |last| *last as usize + 1);
+        dispatch.by_operation.resize(length, Callees::default());
+        let owned = self.attached.iter().flat_map(|one| &one.own.frames);
+        let owned: BTreeSet<u64> = owned.map(|own| own.frame_type).collect();
+        let mut by_type = BTreeMap::new();
+        for operation in operations {
+            let callees = self.add(&mut dispatch.places, operation, None);
+            dispatch.by_operation[operation as usize] = callees;
+            if callees.by_type {
+                let named = points().filter(|point| point.operation == operation);
+                for frame_type in named.filter_map(|point| point.frame_type).chain(owned.clone()) {
+                    let callees = self.add(&mut dispatch.places, operation, Some(frame_type));
+                    by_type.insert((operation, frame_type), callees);
+                }
+            }
+        }
+        dispatch.by_type = by_type.into_iter().collect();
+        self.dispatch = dispatch;
+    }
+
+    /// Whom a call goes to, of this frame type, or of those that nobody named.
+    fn add(&self, places: &mut Vec<u8>, operation: Operation, frame_type: Option<u64>) -> Callees {
+        let start = places.len();
+        // What is for one type goes behind what is for all.
+        let kinds = [None, frame_type];
+        let kinds = &kinds[..1 + usize::from(frame_type.is_some())];
+        let points = |kind: &Option<u64>| {
+            let kind = *kind;
+            self.attached.iter().zip(0u8..).flat_map(move |(one, place)| {
+                let wanted =
+                    move |point: &&Point| point.operation == operation && point.frame_type == kind;
+                one.points.iter().filter(wanted).map(move |point| (place, point))
+            })
+        };
+        let of = |wanted: fn(&Point) -> bool| {
+            let all = kinds.iter().flat_map(points);
+            all.filter(move |(_, point)| wanted(point)).map(|(place, _)| place)
+        };
+        places.extend(of(|point| point.before));
+        let before = places.len() - start;
+        places.extend(of(|point| point.after));
+        let after = places.len() - start - before;
+        let replace = of(|point| point.replace).last();
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Callees {
+            start: count(start),
+            before: count(before),
+            after: count(after),
+            replace: replace.filter(|place| self.may_replace(*place, operation, frame_type)),
+            by_type: has_frame_types(operation),
+        }
+    }
+
+    /// Frames of a type that the transport knows are written by nobody else; those that it does not know
+    /// are for the hook whose own they are, from the first byte to the last.
+    fn may_replace(&self, place: u8, operation: Operation, frame_type: Option<u64>) -> bool {
+        if !has_frame_types(operation) {
+            return true;
+        }
+        match frame_type.and_then(|frame_type| self.owner(frame_type)) {
+            Some((owner, _)) => self.attached[usize::from(place)].own.id == owner,
+            None => !is_for_owners(operation) && frame_type.is_none_or(is_known),
+        }
+    }
+}
+
+fn has_frame_types(operation: Operation) -> bool {
+    operation.describe().carries == Carries::Frame
+}
+
+/// Whether the transport knows the frame type.
+fn is_known(frame_type: u64) -> bool {
+    VarInt::new(frame_type).is_ok_and(|frame_type| FrameType(frame_type).is_known())
+}
+
+/// Whether the operation is replaced for frame types of a hook's own alone.
+fn is_for_owners(operation: Operation) -> bool {
+    use Operation::{FrameAcked, FrameLost, WriteFrame};
+    matches!(operation, WriteFrame | FrameAcked | FrameLost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Hook for Nothing {}
+
+    fn attach(
+        hooks: &mut Hooks,
+        points: &[Point],
+        frames: &[OwnFrame],
+    ) -> Result<HookId, AttachError> {
+        hooks.attach(Box::new(Nothing), points, frames)
+    }
+
+    /// Names of those that are called before, in place of, and after the operation.
+    fn called(
+        hooks: &mut Hooks,
+        operation: Operation,
+        parameter: u64,
+    ) -> (Vec<HookId>, Option<HookId>, Vec<HookId>) {
+        let callees = hooks.callees(operation, parameter);
+        let before: Vec<usize> = (0..).map_while(|nth| hooks.before(&callees, nth)).collect();
+        let after: Vec<usize> = (0..).map_while(|nth| hooks.after(&callees, nth)).collect();
+        let mut name =
+            |place: usize| hooks.at(place).map(|one| one.own.id).expect("it is attached");
+        let before = before.into_iter().map(&mut name).collect();
+        let replace = Hooks::replacing(&callees).map(&mut name);
+        (before, replace, after.into_iter().map(&mut name).collect())
+    }
+
+    #[test]
+    fn those_who_watch_are_called_in_the_order_in_which_they_came() {
+        let mut hooks = Hooks::default();
+        let watch = [Point::observe(Operation::UpdateRtt)];
+        let first = attach(&mut hooks, &watch, &[]).unwrap();
+        let second = attach(&mut hooks, &[Point::replace(Operation::UpdateRtt)], &[]).unwrap();
+        let third = attach(&mut hooks, &watch, &[]).unwrap();
+        let all = (vec![first, third], Some(second), vec![first, third]);
+        assert_eq!(called(&mut hooks, Operation::UpdateRtt, 0), all);
+        assert!(hooks.is_hooked(Operation::UpdateRtt) && !hooks.is_hooked(Operation::SetTimer));
+        assert_eq!(called(&mut hooks, Operation::SetTimer, 0), (vec![], None, vec![]));
+        hooks.detach(first).unwrap();
+        let rest = (vec![third], Some(second), vec![third]);
+        assert_eq!(called(&mut hooks, Operation::UpdateRtt, 0), rest);
+        hooks.detach(second).unwrap();
+        hooks.detach(third).unwrap();
+        assert!(hooks.is_empty() && hooks.detach(third).is_none());
+    }
+
+    #[test]
+    fn what_is_for_one_frame_type_goes_behind_what_is_for_all_and_replaces_it() {
+        let mut hooks = Hooks::default();
+        let operation = Operation::ProcessFrame;
+        let typed = [Point { before: true, ..Point::replace(operation) }.of_frame(0x01)];
+        let one = attach(&mut hooks, &typed, &[]).unwrap();
+        let all = attach(&mut hooks, &[Point { before: true, ..Point::replace(operation) }], &[]);
+        let all = all.unwrap();
+        assert_eq!(called(&mut hooks, operation, 0x01), (vec![all, one], Some(one), vec![]));
+        assert_eq!(called(&mut hooks, operation, 0x08), (vec![all], Some(all), vec![]));
+        // Nobody knows the type.
+        assert_eq!(called(&mut hooks, operation, 0xaffe), (vec![all], None, vec![]));
+    }
+
+    #[test]
+    fn a_type_of_a_hooks_own_is_for_that_hook() {
+        let mut hooks = Hooks::default();
+        let all = [Operation::ParseFrame, Operation::WriteFrame, Operation::ProcessFrame];
+        let points: Vec<Point> = all.into_iter().map(Point::replace).collect();
+        let other = attach(&mut hooks, &points, &[]).unwrap();
+        assert_eq!(attach(&mut hooks, &points, &[]), Err(AttachError::Taken(all[0])));
+        let own = [OwnFrame::new(0xaffe)];
+        let points: Vec<Point> = points.iter().map(|point| point.of_frame(0xaffe)).collect();
+        let owner = attach(&mut hooks, &points, &own).unwrap();
+        for operation in all {
+            assert_eq!(called(&mut hooks, operation, 0xaffe).1, Some(owner), "{operation}");
+            let known = (operation != Operation::WriteFrame).then_some(other);
+            assert_eq!(called(&mut hooks, operation, 0x01).1, known, "{operation}");
+            assert_eq!(called(&mut hooks, operation, 0xbeef).1, None, "{operation}");
+        }
+        hooks.detach(owner).unwrap();
+        assert_eq!(called(&mut hooks, Operation::ParseFrame, 0xaffe).1, None, "nobody's any more");
+    }
+
+    #[test]
+    fn places_are_given_back_and_names_are_not() {
+        let mut hooks = Hooks::default();
+        let watch = [Point::observe(Operation::SetTimer)];
+        let mut ids: Vec<HookId> =
+            (0..MAX_HOOKS).map(|_| attach(&mut hooks, &watch, &[]).unwrap()).collect();
+        let mut names: BTreeSet<HookId> = ids.iter().copied().collect();
+        for round in 0..1000 {
+            assert_eq!(attach(&mut hooks, &watch, &[]), Err(AttachError::TooMany));
+            let id = ids.remove(round % ids.len());
+            assert!(hooks.detach(id).is_some() && hooks.place(id).is_none());
+            let id = attach(&mut hooks, &watch, &[]).unwrap();
+            assert!(names.insert(id), "a name is never another's");
+            ids.push(id);
+        }
+        assert_eq!(called(&mut hooks, Operation::SetTimer, 0).0, ids);
+    }
+}
