@@ -206,7 +206,7 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
             Carries::Words => Class::Observe,
             Carries::Frame => of_frames(Class::Frames),
-            Carries::Bytes | Carries::Buffer => Class::Payload,
+            Carries::Bytes => Class::Payload,
         },
     }
 }

@@ -117,7 +117,7 @@ pub fn bulk(
     bulk: &Bulk,
 ) -> Result<BulkIds, QuicError> {
     // Only tokens would be made with it, and none are.
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
     let crypto = InsecureNullCrypto::for_simulation_only(&provider).map_err(QuicError::Start)?;
     let mut config = InsecureNullConfig::new(crypto);
     config.transport = bulk.transport.clone().into();

@@ -88,7 +88,7 @@ impl ConnectionIds {
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
-    use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use rustls::pki_types::ServerName;
 
 use super::versions::V1;
 use super::*;
-use crate::cid::{RESET_KEY_LEN, RandomIds, ResetKey};
+use crate::cid::{IdSource, RESET_KEY_LEN, RandomIds, ResetKey};
 use crate::connection::handshake::initial_suite;
 use crate::connection::start::Start;
 use crate::crypto::testing::configs;
