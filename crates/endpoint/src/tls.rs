@@ -7,8 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use equic_quic::Settings;
-use equic_transport::EndpointConfig;
+use equic_quic::EndpointConfig;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -81,8 +80,8 @@ fn unusable(error: impl std::fmt::Display) -> CertificateError {
 }
 
 /// An endpoint over the same crypto provider.
-pub(crate) fn endpoint() -> Result<Settings, CertificateError> {
-    EndpointConfig::new(&provider()).map(Settings::new).map_err(unusable)
+pub(crate) fn endpoint() -> Result<EndpointConfig, CertificateError> {
+    EndpointConfig::new(&provider()).map_err(unusable)
 }
 
 /// Sessions that a server with 0-RTT remembers, of under a kilobyte each; the oldest go first.

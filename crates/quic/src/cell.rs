@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use equic_transport::{Connection, Event, Handle, StreamEvent, Timestamp};
+use equic_transport::{Connection, DatagramError, Event, Handle, StreamEvent, Timestamp};
 use equic_wire::{Direction, StreamId, VarInt};
 
 use crate::early::EarlyData;
@@ -68,6 +68,8 @@ pub(crate) struct Wakers {
     accept: [WakerList; 2],
     open: [WakerList; 2],
     datagrams: WakerList,
+    /// For room for a datagram to send.
+    room: WakerList,
 }
 
 /// Tasks to wake.
@@ -195,8 +197,8 @@ impl State {
                         home.keep(self.connection.version(), token);
                     }
                 }
-                // Who finds no room for a datagram drops it.
-                Event::Confirmed | Event::PathValidated(_) | Event::DatagramsWritable => {}
+                Event::DatagramsWritable => self.wakers.room.wake(),
+                Event::Confirmed | Event::PathValidated(_) => {}
             }
         }
     }
@@ -230,9 +232,9 @@ impl State {
     /// It is over: nobody waits any longer.
     pub fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
-        let Wakers { connected, closed, accept: [a, b], open: [c, d], datagrams } =
+        let Wakers { connected, closed, accept: [a, b], open: [c, d], datagrams, room } =
             &mut self.wakers;
-        for list in [connected, closed, a, b, c, d, datagrams] {
+        for list in [connected, closed, a, b, c, d, datagrams, room] {
             list.wake();
         }
         for stream in self.streams.values_mut() {
@@ -300,6 +302,21 @@ impl State {
         }
         self.wakers.datagrams.register(cx);
         Poll::Pending
+    }
+
+    /// Sends a datagram when there is room for it.
+    pub fn poll_send_datagram(
+        &mut self,
+        cx: &Context<'_>,
+        data: &Bytes,
+    ) -> Poll<Result<(), DatagramError>> {
+        match self.connection.send_datagram(data.clone()) {
+            Err(DatagramError::Full) => {
+                self.wakers.room.register(cx);
+                Poll::Pending
+            }
+            outcome => Poll::Ready(outcome),
+        }
     }
 
     /// The application lets go of half a stream.

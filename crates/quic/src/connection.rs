@@ -1,7 +1,7 @@
 //! A connection in the application's hands.
 
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use equic_transport::{DatagramError, Stats};
-use equic_wire::{Direction, KnownVersion, Side, StreamId, VarInt};
+use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, VarInt};
 
 use crate::cell::Cell;
 use crate::error::ConnectionError;
@@ -182,13 +182,28 @@ impl Connection {
     /// Sends a datagram (RFC 9221): once, in one packet, when congestion control allows. It may be lost.
     ///
     /// # Errors
-    /// [`DatagramError`]; it is not sent then. Of [`DatagramError::Full`] there is no news when it is
-    /// over: what is out of date by then is better dropped.
+    /// [`DatagramError`]; it is not sent then. [`Connection::send_datagram_wait`] waits while there is no
+    /// room; what is out of date by then is better dropped.
     pub fn send_datagram(&self, data: impl Into<Bytes>) -> Result<(), DatagramError> {
         let mut state = self.cell().lock();
         state.connection.send_datagram(data)?;
         self.cell().touch(&mut state);
         Ok(())
+    }
+
+    /// As [`Connection::send_datagram`], waiting while too much waits for the network already.
+    ///
+    /// # Errors
+    /// [`DatagramError`], but for [`DatagramError::Full`].
+    pub async fn send_datagram_wait(&self, data: impl Into<Bytes>) -> Result<(), DatagramError> {
+        let data = data.into();
+        poll_fn(|cx| {
+            let mut state = self.cell().lock();
+            let outcome = state.poll_send_datagram(cx, &data);
+            self.cell().touch(&mut state);
+            outcome
+        })
+        .await
     }
 
     /// The next datagram that the peer sent. So much of them is kept as
@@ -201,9 +216,9 @@ impl Connection {
         poll_fn(|cx| self.cell().lock().poll_datagram(cx)).await
     }
 
-    /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
-    /// the path.
-    pub fn max_datagram_len(&self) -> Option<usize> {
+    /// The largest datagram that [`Connection::send_datagram`] takes now, in bytes; none: the peer takes
+    /// none. It changes with the path.
+    pub fn max_datagram_size(&self) -> Option<usize> {
         self.cell().lock().connection.max_datagram_size()
     }
 
@@ -240,17 +255,23 @@ impl Connection {
         self.cell().lock().moves
     }
 
+    /// The first connection ID that the client sent to: a name of the connection that both ends know, and
+    /// which is in logs.
+    pub fn original_dcid(&self) -> ConnectionId {
+        self.cell().lock().connection.original_dcid()
+    }
+
     /// Round-trip time as it is estimated now.
     pub fn rtt(&self) -> Duration {
         self.cell().lock().connection.rtt()
     }
 
-    /// The largest datagram that the path is known to take, in bytes of UDP payload.
-    pub fn max_datagram_size(&self) -> u16 {
-        self.cell().lock().connection.current_mtu()
+    /// Our address, if the system told which one datagrams came to.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.cell().lock().connection.local_ip()
     }
 
-    /// Counters of the connection.
+    /// Counters of the connection, and what is known of its path.
     pub fn stats(&self) -> Stats {
         self.cell().lock().connection.stats()
     }

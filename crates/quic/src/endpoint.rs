@@ -3,9 +3,10 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use equic_transport::{ConnectionIdGenerator, EndpointConfig, RandomIds};
+use equic_transport::{ConnectionIdGenerator, RandomIds};
 use equic_wire::{ConnectionId, VarInt};
 use rand::RngCore;
 use rustls::pki_types::ServerName;
@@ -14,12 +15,12 @@ use crate::connection::Connecting;
 use crate::driver::Driver;
 use crate::error::ConnectError;
 use crate::incoming::Incoming;
-use crate::log::{Logs, PacketTrace, QlogFolder};
-use crate::memory::SendMemory;
+#[cfg(feature = "qlog")]
+use crate::log::Logs;
 use crate::socket::{IncomingQueue, Shared, Socket};
 use crate::tokens::{Home, Tokens};
 use crate::udp::{Offloads, Udp};
-use crate::{ClientConfig, ServerConfig};
+use crate::{ClientConfig, EndpointConfig, ServerConfig};
 
 /// Sockets that may share a port: a connection ID names its socket in one byte.
 const MAX_SOCKETS: usize = 256;
@@ -27,60 +28,21 @@ const MAX_SOCKETS: usize = 256;
 /// Time for which a replaced socket still receives datagrams under way to it: some round trips.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// Settings of an endpoint, given when it is made.
-#[derive(Clone)]
-pub struct Settings {
-    /// Tokens, resets, limits. Its `ids` are replaced where there are several sockets.
-    pub endpoint: EndpointConfig,
-    /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
-    pub receive_offload: bool,
-    /// UDP generic segmentation offload, where the kernel has it.
-    pub send_offload: bool,
-    /// Folder for a qlog file of each connection; none: no qlog files are written.
-    pub qlog: Option<QlogFolder>,
-    /// Output for a line about each packet; none: no lines are written.
-    pub trace: Option<PacketTrace>,
-    /// Whether a server gives each client a token, which proves that it receives at its address the
-    /// next time (RFC 9000 s.8.1.3), so that no Retry packet is needed.
-    pub give_tokens: bool,
-    /// Whether a client keeps the tokens of servers, for its next connection to the same server.
-    pub keep_tokens: bool,
-    /// Whether a client's connection ends when the network says, before anything has come from the
-    /// server, that nothing listens there or that no way leads there (ICMP). Otherwise it goes on
-    /// trying: the server may be about to start.
-    pub heed_unreachable: bool,
-    /// Bound on the data that waits to be sent in all connections, for applications that ask before
-    /// they make it.
-    pub send_memory: SendMemory,
-}
-
-impl Settings {
-    /// The default settings, with a configuration of the QUIC endpoint.
-    pub fn new(endpoint: EndpointConfig) -> Settings {
-        Settings {
-            endpoint,
-            receive_offload: true,
-            send_offload: true,
-            qlog: None,
-            trace: None,
-            give_tokens: true,
-            keep_tokens: true,
-            heed_unreachable: false,
-            send_memory: SendMemory::default(),
-        }
-    }
-}
-
 /// One or several sockets with their connections; clones are the same endpoint. When the last clone is
 /// dropped nothing new comes, and what is open stays open until it is closed.
 #[derive(Clone)]
-pub struct Endpoint(Arc<Owner>);
+pub struct Endpoint {
+    owner: Arc<Owner>,
+    /// For [`Endpoint::connect`].
+    client: Option<ClientConfig>,
+}
 
 struct Owner {
     sockets: Vec<Arc<Socket>>,
     shared: Arc<Shared>,
     offloads: Offloads,
-    server: bool,
+    /// Whether it is, or was, a server.
+    server: AtomicBool,
 }
 
 impl Drop for Owner {
@@ -134,7 +96,7 @@ impl ConnectionIdGenerator for SocketIds {
 }
 
 impl Endpoint {
-    /// Sockets for [`Endpoint::server`], bound to one address, sharing the port if there are several;
+    /// Sockets for [`Endpoint::new`], bound to one address, sharing the port if there are several;
     /// an IPv6 wildcard takes IPv4 as well. `receive_buffer` is SO_RCVBUF in bytes.
     ///
     /// # Errors
@@ -147,33 +109,38 @@ impl Endpoint {
         crate::bind::bind_several(address, count, receive_buffer)
     }
 
-    /// A client on a bound socket. Must be called inside a tokio runtime. The first of a process takes
-    /// the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
+    /// A client on a socket of its own, bound to `address`; port 0: one that the system chooses. Connections
+    /// are made with [`Endpoint::connect_with`], or with [`Endpoint::connect`] after
+    /// [`Endpoint::set_default_client_config`]. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The system's error, if the socket cannot be used.
-    pub fn client(socket: UdpSocket, settings: Settings) -> io::Result<Endpoint> {
-        Endpoint::new(vec![socket], settings, None)
+    /// The system's error, if the socket cannot be made, or [`ConfigError`](crate::ConfigError).
+    pub fn client(address: SocketAddr) -> io::Result<Endpoint> {
+        let config = EndpointConfig::with_default_provider()?;
+        Endpoint::new(config, None, Endpoint::bind(address, 1, None)?)
     }
 
-    /// A server on bound sockets: one, or several that share a port by SO_REUSEPORT. It can connect,
-    /// too. Must be called inside a tokio runtime, and takes as long as [`Endpoint::client`].
+    /// A server on a socket of its own, bound to `address`; an IPv6 wildcard takes IPv4 as well. It can
+    /// connect, too. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`Endpoint::client`].
+    pub fn server(config: ServerConfig, address: SocketAddr) -> io::Result<Endpoint> {
+        let endpoint = EndpointConfig::new(config.tls.crypto_provider())?;
+        Endpoint::new(endpoint, Some(config), Endpoint::bind(address, 1, None)?)
+    }
+
+    /// An endpoint on bound sockets: one, or several that share a port by SO_REUSEPORT. Without `server` it
+    /// takes no connections, but can connect. Must be called inside a tokio runtime. The first of a process
+    /// takes the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
     ///
     /// # Errors
     /// The system's error, if a socket cannot be used; also if there are no sockets or more than
     /// 256.
-    pub fn server(
+    pub fn new(
+        config: EndpointConfig,
+        server: Option<ServerConfig>,
         sockets: Vec<UdpSocket>,
-        settings: Settings,
-        config: Arc<ServerConfig>,
-    ) -> io::Result<Endpoint> {
-        Endpoint::new(sockets, settings, Some(config))
-    }
-
-    fn new(
-        sockets: Vec<UdpSocket>,
-        settings: Settings,
-        server: Option<Arc<ServerConfig>>,
     ) -> io::Result<Endpoint> {
         if sockets.is_empty() || sockets.len() > MAX_SOCKETS {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "from 1 to 256 sockets"));
@@ -182,21 +149,22 @@ impl Endpoint {
             incoming: std::sync::Mutex::new(IncomingQueue::default()),
             arrived: tokio::sync::Notify::new(),
             gone: tokio::sync::Notify::new(),
-            logs: Logs { qlog: settings.qlog, trace: settings.trace },
+            #[cfg(feature = "qlog")]
+            logs: Logs { qlog: config.qlog, trace: config.trace, subscriber: config.subscriber },
             tokens: Arc::new(Tokens::default()),
-            gives_tokens: settings.give_tokens,
-            keeps_tokens: settings.keep_tokens,
-            heeds_unreachable: settings.heed_unreachable,
-            send_memory: settings.send_memory,
+            gives_tokens: config.give_tokens,
+            keeps_tokens: config.keep_tokens,
+            heeds_unreachable: config.heed_unreachable,
+            send_memory: config.send_memory,
         });
         let (start, several) = (Instant::now(), sockets.len() > 1);
-        let mut config = settings.endpoint;
+        let offloads = Offloads { receive: config.receive_offload, send: config.send_offload };
+        let mut config = config.core;
         config.warm_up();
         // A token of one socket is good on all.
         let seed: [u8; 32] = rand::random();
         config.token_key.get_or_insert(seed);
         config.reset_key.get_or_insert_with(rand::random);
-        let offloads = Offloads { receive: settings.receive_offload, send: settings.send_offload };
         let mut made = Vec::new();
         for (index, socket) in (0..=u8::MAX).zip(sockets) {
             let udp = Udp::new(socket, offloads, server.is_some())?;
@@ -204,8 +172,10 @@ impl Endpoint {
             if several {
                 config.ids = Arc::new(SocketIds { index, random: RandomIds::default() });
             }
-            let endpoint = equic_transport::Endpoint::new(config, server.clone(), rand::random());
-            made.push(Socket::new(endpoint, udp, start, Arc::clone(&shared)));
+            let core = server.as_ref().map(ServerConfig::core);
+            let endpoint = equic_transport::Endpoint::new(config, core, rand::random());
+            let prepare = server.as_ref().and_then(|server| server.prepare.clone());
+            made.push(Socket::new(endpoint, udp, prepare, start, Arc::clone(&shared)));
         }
         for (index, socket) in made.iter().enumerate() {
             let siblings = if several { made.clone() } else { Vec::new() };
@@ -218,19 +188,50 @@ impl Endpoint {
                 }
             });
         }
-        let server = server.is_some();
-        Ok(Endpoint(Arc::new(Owner { sockets: made, shared, offloads, server })))
+        let server = AtomicBool::new(server.is_some());
+        let owner = Arc::new(Owner { sockets: made, shared, offloads, server });
+        Ok(Endpoint { owner, client: None })
     }
 
     fn first(&self) -> &Arc<Socket> {
-        &self.0.sockets[0]
+        &self.owner.sockets[0]
+    }
+
+    /// Sets the configuration of [`Endpoint::connect`], for this clone and those made of it.
+    pub fn set_default_client_config(&mut self, config: ClientConfig) {
+        self.client = Some(config);
+    }
+
+    /// Takes clients with another configuration from now on, such as a new certificate; none: takes no more
+    /// of them, until there is one again. Attempts that wait in [`Endpoint::accept`] and connections that are
+    /// open stay as they are.
+    pub fn set_server_config(&self, config: Option<ServerConfig>) {
+        let core = config.as_ref().map(ServerConfig::core);
+        let prepare = config.as_ref().and_then(|config| config.prepare.clone());
+        self.owner.server.fetch_or(config.is_some(), Ordering::Relaxed);
+        for socket in &self.owner.sockets {
+            let mut inner = socket.lock();
+            inner.udp.serve(config.is_some());
+            inner.endpoint.set_server(core.clone());
+            inner.prepare.clone_from(&prepare);
+        }
+    }
+
+    /// Begins a connection to a server, whose certificate has to be for `name`, with the configuration of
+    /// [`Endpoint::set_default_client_config`].
+    ///
+    /// # Errors
+    /// [`ConnectError::NoClientConfig`], and as [`Endpoint::connect_with`].
+    pub fn connect(&self, remote: SocketAddr, name: &str) -> Result<Connecting, ConnectError> {
+        let config = self.client.as_ref().ok_or(ConnectError::NoClientConfig)?;
+        self.connect_with(config, remote, name)
     }
 
     /// Begins a connection to a server, whose certificate has to be for `name`.
     ///
     /// # Errors
     /// [`ConnectError`]; what the network has to say comes when the [`Connecting`] is awaited.
-    pub fn connect(
+    pub fn connect_with(
         &self,
         config: &ClientConfig,
         remote: SocketAddr,
@@ -249,14 +250,15 @@ impl Endpoint {
         let local = inner.udp.local_addr().map_err(|_| ConnectError::EndpointGone)?;
         let remote = reachable(local, remote).ok_or(ConnectError::Remote(remote))?;
         let now = socket.now();
-        let (handle, mut connection) = inner.endpoint.connect(now, config, name.clone(), remote)?;
-        self.0.shared.logs.begin(&mut connection, now).release();
+        let (handle, mut connection) =
+            inner.endpoint.connect(now, &config.core(), name.clone(), remote)?;
+        self.owner.shared.begin(&mut connection, config.prepare.as_ref(), now).release();
         let home = Home::new(Arc::clone(&socket.shared.tokens), name, remote);
         if let Some(token) = home.take(connection.version()) {
             // Of our own making is only that it is not too long, and nothing was sent yet.
             connection.set_token(token);
         }
-        if self.0.shared.heeds_unreachable {
+        if self.owner.shared.heeds_unreachable {
             inner.heed_errors(handle);
         }
         let cell = socket.add(&mut inner, handle, connection);
@@ -267,7 +269,7 @@ impl Endpoint {
 
     /// The next attempt of a client; none: the endpoint is closed, or its sockets have failed.
     pub async fn accept(&self) -> Option<Incoming> {
-        let shared = &self.0.shared;
+        let shared = &self.owner.shared;
         loop {
             let arrived = shared.arrived.notified();
             {
@@ -287,16 +289,16 @@ impl Endpoint {
 
     /// No more attempts are taken: [`Endpoint::accept`] gives none.
     pub fn stop_accepting(&self) {
-        for socket in &self.0.sockets {
+        for socket in &self.owner.sockets {
             socket.lock().endpoint.set_server(None);
         }
-        self.0.shared.close();
+        self.owner.shared.close();
     }
 
     /// Closes all connections, and takes no more attempts.
     pub fn close(&self, code: VarInt, reason: &str) {
         self.stop_accepting();
-        for socket in &self.0.sockets {
+        for socket in &self.owner.sockets {
             let cells: Vec<_> = socket.lock().cells.iter().flatten().cloned().collect();
             cells.iter().for_each(|cell| cell.close(code, reason));
         }
@@ -305,7 +307,7 @@ impl Endpoint {
     /// Waits until all connections are gone: closed, and their peers told.
     pub async fn wait_idle(&self) {
         loop {
-            let gone = self.0.shared.gone.notified();
+            let gone = self.owner.shared.gone.notified();
             tokio::pin!(gone);
             gone.as_mut().enable();
             if self.open_connections() == 0 {
@@ -317,7 +319,7 @@ impl Endpoint {
 
     /// Connections that are open, being opened or being closed.
     pub fn open_connections(&self) -> usize {
-        self.0.sockets.iter().map(|socket| socket.lock().open).sum()
+        self.owner.sockets.iter().map(|socket| socket.lock().open).sum()
     }
 
     /// The local address of the first socket.
@@ -334,12 +336,12 @@ impl Endpoint {
     /// # Errors
     /// The system's error, if the socket cannot be used; nothing has changed then.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
-        let udp = Udp::new(socket, self.0.offloads, self.0.server)?;
+        let udp = Udp::new(socket, self.owner.offloads, self.owner.server.load(Ordering::Relaxed))?;
         let socket = self.first();
         let local = udp.local_addr()?.ip();
         let local = (!local.is_unspecified()).then_some(local);
         // They are for the old address, and would tell who it was that moved.
-        self.0.shared.tokens.clear();
+        self.owner.shared.tokens.clear();
         let mut inner = socket.lock();
         let before = std::mem::replace(&mut inner.udp, Arc::new(udp));
         inner.before = Some((before, socket.now() + KEPT));

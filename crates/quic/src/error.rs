@@ -2,7 +2,7 @@
 
 use std::io;
 
-use equic_transport::{CloseReason, StartError};
+use equic_transport::{AcceptError, CloseReason, StartError};
 use equic_wire::{TransportErrorCode, VarInt};
 
 use crate::printable;
@@ -43,6 +43,10 @@ pub enum ConnectionError {
     /// The network said, before anything had come from the peer, that it cannot be reached (ICMP).
     #[error("{}", unreachable(*.0))]
     Unreachable(io::ErrorKind),
+    /// The attempt of a client could not be accepted: its packet was damaged or forged, or TLS refused to
+    /// begin.
+    #[error("not accepted: {0}")]
+    NotAccepted(String),
     /// Our application closed the connection.
     #[error("closed")]
     LocallyClosed,
@@ -90,6 +94,17 @@ impl From<CloseReason> for ConnectionError {
     }
 }
 
+impl From<AcceptError> for ConnectionError {
+    fn from(error: AcceptError) -> ConnectionError {
+        match error {
+            AcceptError::NotServing => ConnectionError::EndpointGone,
+            AcceptError::NotGenuine | AcceptError::Start(_) => {
+                ConnectionError::NotAccepted(error.to_string())
+            }
+        }
+    }
+}
+
 impl From<ConnectionError> for io::Error {
     fn from(error: ConnectionError) -> io::Error {
         let kind = match &error {
@@ -116,6 +131,9 @@ pub enum ConnectError {
     /// The socket cannot send to this remote address.
     #[error("invalid remote address: {0}")]
     Remote(std::net::SocketAddr),
+    /// There is no configuration of clients.
+    #[error("no client configuration: call set_default_client_config first, or connect_with")]
+    NoClientConfig,
     /// TLS refused to begin the handshake.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -149,6 +167,17 @@ impl From<ReadError> for io::Error {
             ReadError::Connection(error) => error.into(),
         }
     }
+}
+
+/// Reason that a stream could not be read to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadToEndError {
+    /// See [`ReadError`].
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The peer sent more than the limit; what had come is dropped.
+    #[error("the stream has more than {0} bytes")]
+    TooLong(usize),
 }
 
 /// Reason that nothing more can be written to a stream.

@@ -1,12 +1,17 @@
 //! A client's attempt, to be decided on.
 
+use std::future::{Future, IntoFuture};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use equic_transport::{AcceptError, Arrival};
 
-use crate::connection::Connecting;
-use crate::log::Begun;
+use crate::ServerConfig;
+use crate::connection::{Connecting, Connection};
+use crate::error::ConnectionError;
+use crate::hooks::Begun;
 use crate::socket::{IncomingQueue, Inner, Shared, Socket};
 
 /// A client wants a connection, and nothing was done for it yet. Dropped, it is ignored.
@@ -47,20 +52,40 @@ impl Incoming {
     ///
     /// # Errors
     /// [`AcceptError`]: the packet was damaged or forged, or the endpoint is closed.
-    pub fn accept(mut self) -> Result<Connecting, AcceptError> {
+    pub fn accept(self) -> Result<Connecting, AcceptError> {
+        self.begin(None)
+    }
+
+    /// As [`Incoming::accept`], with another configuration than the endpoint's for this connection.
+    ///
+    /// # Errors
+    /// As [`Incoming::accept`].
+    pub fn accept_with(self, config: &ServerConfig) -> Result<Connecting, AcceptError> {
+        self.begin(Some(config))
+    }
+
+    fn begin(mut self, config: Option<&ServerConfig>) -> Result<Connecting, AcceptError> {
         let incoming = self.inner.take().ok_or(AcceptError::NotServing)?;
         let now = self.socket.now();
         let mut inner = self.socket.lock();
         if inner.dead {
             return Err(AcceptError::NotServing);
         }
-        let logs = &self.socket.shared.logs;
+        let shared = &self.socket.shared;
+        let hooks = match config {
+            Some(config) => config.prepare.clone(),
+            None => inner.prepare.clone(),
+        };
         let mut begun = Begun::default();
-        let prepare = |connection: &mut _| begun = logs.begin(connection, now);
-        let (handle, connection) = inner.endpoint.accept_with(now, incoming, prepare)?;
+        let prepare = |connection: &mut _| begun = shared.begin(connection, hooks.as_ref(), now);
+        let core = config.map(ServerConfig::core);
+        let (handle, connection) = match core {
+            Some(core) => inner.endpoint.accept_as(now, incoming, core, prepare)?,
+            None => inner.endpoint.accept_with(now, incoming, prepare)?,
+        };
         begun.release();
         let cell = self.socket.add(&mut inner, handle, connection);
-        cell.lock().token_due = self.socket.shared.gives_tokens;
+        cell.lock().token_due = shared.gives_tokens;
         drop(inner);
         Ok(Connecting::new(cell))
     }
@@ -98,6 +123,31 @@ impl Incoming {
     pub(crate) fn ignore_in(mut self, inner: &mut Inner) {
         if let Some(incoming) = self.inner.take() {
             inner.endpoint.ignore(incoming);
+        }
+    }
+}
+
+impl IntoFuture for Incoming {
+    type Output = Result<Connection, ConnectionError>;
+    type IntoFuture = IncomingFuture;
+
+    /// [Accepts](Incoming::accept) the attempt and waits until the handshake is complete.
+    fn into_future(self) -> IncomingFuture {
+        IncomingFuture(self.accept().map_err(ConnectionError::from).map_err(Some))
+    }
+}
+
+/// A connection that was accepted by awaiting an [`Incoming`]. Dropped, it is given up.
+pub struct IncomingFuture(Result<Connecting, Option<ConnectionError>>);
+
+impl Future for IncomingFuture {
+    type Output = Result<Connection, ConnectionError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Ok(connecting) => Pin::new(connecting).poll(cx),
+            // Polled after it was ready.
+            Err(error) => Poll::Ready(Err(error.take().unwrap_or(ConnectionError::LocallyClosed))),
         }
     }
 }

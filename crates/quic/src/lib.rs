@@ -1,4 +1,20 @@
-//! QUIC over UDP and tokio: [`equic_transport`] with sockets, a clock and tasks around it.
+//! QUIC over UDP and tokio: [`equic_transport`] with sockets, a clock and tasks around it. It is all that a
+//! program needs: what it uses of other crates is here, too ([`rustls`], [`operation`], [`congestion`]).
+//!
+//! ```no_run
+//! # async fn client() -> Result<(), Box<dyn std::error::Error>> {
+//! use equic_quic::{ClientConfig, Endpoint};
+//!
+//! let config = ClientConfig::with_platform_roots()?.with_alpn(&[b"echo"]);
+//! let endpoint = Endpoint::client("[::]:0".parse()?)?;
+//! let connection = endpoint.connect_with(&config, "192.0.2.1:4433".parse()?, "localhost")?.await?;
+//! let (mut send, mut receive) = connection.open_bi().await?;
+//! send.write_all(b"hello").await?;
+//! send.finish()?;
+//! println!("{:?}", receive.read_to_end(1 << 20).await?);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! An [`Endpoint`] is one UDP socket, or several that share a port; each has a task of its own that
 //! receives, times and sends for all connections of that socket. [`Endpoint::connect`] and
@@ -9,8 +25,17 @@
 //! while the stream's send buffer is full, and a reader that does not read holds the peer up by
 //! flow control.
 //!
-//! * `endpoint.rs`, `incoming.rs`, `connection.rs`, `send.rs`, `receive.rs`: what an application has in
-//!   its hands; `error.rs`: what can go wrong;
+//! Every operation of a connection can be watched or replaced by a hook ([`operation`],
+//! [`Connection::attach`], [`ClientConfig::with_hooks`]); what happens can be had as a stream of events
+//! (`event`, with the feature `qlog`). `examples/` has an echo server, a client that migrates, and
+//! datagrams; `docs/quic.md` is for who comes from quinn.
+//!
+//! Features: `aws-lc-rs` (on unless switched off) and `ring`, crypto providers, of which a program needs one
+//! or brings another; `qlog`, logs and events; `platform-roots`, the system's root certificates.
+//!
+//! * `config.rs`: configurations; `endpoint.rs`, `incoming.rs`, `connection.rs`, `identity.rs`, `send.rs`,
+//!   `receive.rs`: what an application has in its hands; `error.rs`: what can go wrong;
+//! * `hooks.rs`, `event.rs`: operations and events;
 //! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
 //! * `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
@@ -23,12 +48,18 @@
 mod batch;
 mod bind;
 mod cell;
+mod config;
 mod connection;
 mod driver;
 mod early;
 mod endpoint;
 mod error;
+#[cfg(feature = "qlog")]
+pub mod event;
+mod hooks;
+mod identity;
 mod incoming;
+#[cfg(feature = "qlog")]
 mod log;
 mod memory;
 mod printable;
@@ -39,15 +70,29 @@ mod tokens;
 mod udp;
 mod unreachable;
 
+pub use config::{ClientConfig, ConfigError, EndpointConfig, ServerConfig, default_provider};
 pub use connection::{Connecting, Connection};
 pub use early::EarlyData;
-pub use endpoint::{Endpoint, Settings};
-pub use error::{ConnectError, ConnectionError, ReadError, WriteError};
-pub use incoming::Incoming;
+pub use endpoint::Endpoint;
+pub use error::{ConnectError, ConnectionError, ReadError, ReadToEndError, WriteError};
+pub use hooks::NewConnection;
+pub use incoming::{Incoming, IncomingFuture};
+#[cfg(feature = "qlog")]
 pub use log::{PacketTrace, QlogFolder};
 pub use memory::SendMemory;
 pub use printable::{is_printable, printable};
 pub use receive::RecvStream;
 pub use send::SendStream;
 
-pub use equic_transport::{ClientConfig, DatagramError, ServerConfig, Stats, TransportConfig};
+pub use equic_transport::{
+    AcceptError, DatagramError, EndpointConfig as CoreConfig, ExportError, HandshakeData,
+    KeyLimits, PathStats, PreferredAddresses, StartError, Stats, StreamConfig, Timestamp,
+    TransportConfig, congestion, operation,
+};
+pub use equic_transport::{ConnectionIdGenerator, RandomIds};
+pub use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, VarInt};
+pub use rustls;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/quic.md")]
+struct ComingFromQuinn;

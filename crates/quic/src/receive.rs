@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::cell::register;
 use crate::connection::Guard;
-use crate::error::ReadError;
+use crate::error::{ReadError, ReadToEndError};
 
 /// Bytes that are read at a time where the caller brings no buffer.
 const CHUNK: usize = 16 * 1024;
@@ -123,6 +123,22 @@ impl RecvStream {
     /// [`ReadError`].
     pub async fn read_chunk(&mut self) -> Result<Option<Bytes>, ReadError> {
         poll_fn(|cx| self.poll_read_chunk(cx)).await
+    }
+
+    /// Reads all up to the end of the stream, at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`ReadToEndError::TooLong`] if the peer sends more: the stream is stopped then, with code 0.
+    pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
+        let mut all = Vec::new();
+        while let Some(chunk) = self.read_chunk().await? {
+            if chunk.len() > limit - all.len() {
+                self.stop(VarInt::ZERO);
+                return Err(ReadToEndError::TooLong(limit));
+            }
+            all.extend_from_slice(&chunk);
+        }
+        Ok(all)
     }
 
     /// Wants no more, and tells the peer why with an application error code.

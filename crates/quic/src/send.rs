@@ -176,14 +176,28 @@ impl SendStream {
         .await
     }
 
-    /// Sets the stream's urgency among those of its connection, 0 to 255: lower values send first.
-    /// The default is 127.
-    pub fn set_urgency(&mut self, urgency: u8) {
-        // A stream that is over has no turn to lose.
+    /// Sets the stream's priority among those of its connection: streams of higher priority send first,
+    /// those of the same priority take turns. The default is 0.
+    ///
+    /// # Errors
+    /// [`WriteError::Closed`]: all that was written is acknowledged, or the stream was reset. Others as of
+    /// [`SendStream::write`].
+    pub fn set_priority(&mut self, priority: i32) -> Result<(), WriteError> {
         let mut state = self.guard.0.lock();
-        if state.is_open(self.epoch) {
-            let _ = state.connection.streams().set_urgency(self.id, urgency);
-        }
+        state.check(self.epoch, WriteError::EarlyDataRejected)?;
+        let set = state.connection.streams().set_priority(self.id, priority);
+        set.map_err(|error| why(&state, self.id, error))
+    }
+
+    /// The stream's priority.
+    ///
+    /// # Errors
+    /// As [`SendStream::set_priority`].
+    pub fn priority(&self) -> Result<i32, WriteError> {
+        let mut state = self.guard.0.lock();
+        state.check(self.epoch, WriteError::EarlyDataRejected)?;
+        let priority = state.connection.streams().priority(self.id);
+        priority.map_err(|error| why(&state, self.id, error))
     }
 }
 
@@ -191,7 +205,7 @@ impl Connection {
     /// For applications that make or read what they send only when it can be sent: waits until up to
     /// `want` bytes of a stream can be sent, and says how many. `ahead` bytes of all streams together may
     /// be ready before they can be sent, and no connection gets more than its share of
-    /// [`Settings::send_memory`](crate::Settings::send_memory). To be asked by the task that writes on
+    /// [`EndpointConfig::send_memory`](crate::EndpointConfig::send_memory). To be asked by the task that writes on
     /// the stream.
     ///
     /// # Errors

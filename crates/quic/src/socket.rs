@@ -9,8 +9,10 @@ use equic_transport::{Arrival, Connection, EcnCodepoint, Handle, Timestamp};
 use tokio::sync::Notify;
 
 use crate::cell::Cell;
+use crate::config::Prepare;
 use crate::error::ConnectionError;
 use crate::incoming::Incoming;
+#[cfg(feature = "qlog")]
 use crate::log::Logs;
 use crate::memory::SendMemory;
 use crate::tokens::Tokens;
@@ -35,6 +37,7 @@ pub(crate) struct Shared {
     pub arrived: Notify,
     /// A connection is gone.
     pub gone: Notify,
+    #[cfg(feature = "qlog")]
     pub logs: Logs,
     /// Tokens that servers gave, for later connections to them.
     pub tokens: Arc<Tokens>,
@@ -42,7 +45,7 @@ pub(crate) struct Shared {
     pub gives_tokens: bool,
     /// Whether a client keeps the tokens that servers give.
     pub keeps_tokens: bool,
-    /// See [`Settings::heed_unreachable`](crate::Settings::heed_unreachable).
+    /// See [`EndpointConfig::heed_unreachable`](crate::EndpointConfig::heed_unreachable).
     pub heeds_unreachable: bool,
     pub send_memory: SendMemory,
 }
@@ -62,6 +65,8 @@ pub(crate) struct Inner {
     /// Number of open connections.
     pub open: usize,
     pub udp: Arc<Udp>,
+    /// Looks at clients' connections before their first packet.
+    pub prepare: Option<Prepare>,
     /// The socket that was replaced, and the time until which it still receives; none if none was.
     pub before: Option<(Arc<Udp>, Timestamp)>,
     pub timers: BTreeSet<(Timestamp, Handle)>,
@@ -92,6 +97,7 @@ impl Socket {
     pub fn new(
         endpoint: equic_transport::Endpoint,
         udp: Udp,
+        prepare: Option<Prepare>,
         start: Instant,
         shared: Arc<Shared>,
     ) -> Arc<Socket> {
@@ -100,6 +106,7 @@ impl Socket {
             cells: Vec::new(),
             open: 0,
             udp: Arc::new(udp),
+            prepare,
             before: None,
             timers: BTreeSet::new(),
             unanswered: Vec::new(),

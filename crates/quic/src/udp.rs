@@ -39,7 +39,7 @@ pub(crate) struct Udp {
     socket: UdpSocket,
     state: UdpSocketState,
     /// Of a server, and bound to no address of its own: answers have to say which one they come from.
-    wildcard: bool,
+    wildcard: AtomicBool,
     offloads: Offloads,
     /// Whether the kernel is asked for ICMP errors.
     errors: AtomicBool,
@@ -66,13 +66,19 @@ impl Udp {
     /// Takes a bound socket. Must be called inside a tokio runtime.
     pub fn new(socket: std::net::UdpSocket, offloads: Offloads, server: bool) -> io::Result<Udp> {
         socket.set_nonblocking(true)?;
-        let wildcard = server && socket.local_addr()?.ip().is_unspecified();
+        let wildcard = AtomicBool::new(server && socket.local_addr()?.ip().is_unspecified());
         let state = UdpSocketState::new((&socket).into())?;
         if !offloads.receive {
             crate::bind::disable_receive_offload(&socket);
         }
         let socket = UdpSocket::from_std(socket)?;
         Ok(Udp { socket, state, wildcard, offloads, errors: AtomicBool::new(false) })
+    }
+
+    /// It is a server's from now on, if it was not before.
+    pub fn serve(&self, server: bool) {
+        let unspecified = self.local_addr().is_ok_and(|address| address.ip().is_unspecified());
+        self.wildcard.fetch_or(server && unspecified, Ordering::Relaxed);
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -98,7 +104,7 @@ impl Udp {
             },
             contents: outgoing.bytes,
             segment_size: several.then_some(outgoing.segment),
-            src_ip: outgoing.source.filter(|_| self.wildcard),
+            src_ip: outgoing.source.filter(|_| self.wildcard.load(Ordering::Relaxed)),
         };
         if self.errors.load(Ordering::Relaxed) {
             // What was said about an earlier datagram would be the answer to this one, unsent; it waits

@@ -75,7 +75,8 @@ mod time;
 pub use cid::{ConnectionIdGenerator, IdChange, RandomIds};
 pub use connection::{
     Arrival, ClientConfig, CloseReason, Connection, ConnectionError, DatagramError, Event,
-    MigrateError, PreferredAddresses, ServerConfig, StartError, Stats, Transmit, TransportConfig,
+    ExportError, HandshakeData, MigrateError, PathStats, PreferredAddresses, ServerConfig,
+    StartError, Stats, Transmit, TransportConfig,
 };
 pub use crypto::KeyLimits;
 pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};

@@ -3,13 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
 use crate::common::{EQUIC, Out, finish};
 use equic_bench_contract::{Knobs, Server, socket, tls};
 use equic_interop::Certificates;
-use equic_quic::{Endpoint, ServerConfig, Settings, TransportConfig};
-use equic_transport::EndpointConfig;
+use equic_quic::{Endpoint, EndpointConfig, ServerConfig};
 use rustls::crypto::aws_lc_rs;
 use serde_json::{Value, json};
 
@@ -153,14 +151,12 @@ fn what_was_not_sent_is_corrupted() {
         qlog: None,
     };
     let ticketer = aws_lc_rs::Ticketer::new().unwrap();
-    let tls =
-        Arc::new(tls::server(&args, aws_lc_rs::default_provider(), ticketer, &[b"perf"]).unwrap());
-    let transport = Arc::new(TransportConfig::default());
-    let config = Arc::new(ServerConfig { tls, transport, preferred_addresses: None });
+    let tls = tls::server(&args, aws_lc_rs::default_provider(), ticketer, &[b"perf"]).unwrap();
+    let config = ServerConfig::new(tls);
     let sockets = vec![socket::udp(args.listen, &args.knobs).unwrap()];
     let own = EndpointConfig::new(&aws_lc_rs::default_provider()).unwrap();
     let guard = runtime.enter();
-    let endpoint = Endpoint::server(sockets, Settings::new(own), config).unwrap();
+    let endpoint = Endpoint::new(own, Some(config), sockets).unwrap();
     drop(guard);
     let address = endpoint.local_addr().unwrap().to_string();
     runtime.spawn(async move {

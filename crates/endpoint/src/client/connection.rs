@@ -82,7 +82,7 @@ impl Connection {
     ) -> Result<Self, ClientError> {
         let limits =
             FrameLimits { field_section: MAX_FIELD_SECTION as usize, ..FrameLimits::default() };
-        let transport = http3::Connection::with_limits(quic.clone(), limits);
+        let transport = http3::QuicConnection::with_limits(quic.clone(), limits);
         let shared = Arc::new(Shared {
             quic,
             watch: transport.watch(),

@@ -186,6 +186,7 @@ fn of_connection(error: &ConnectionError) -> Failure {
         ConnectionError::Reset => Failure::Error("reset"),
         ConnectionError::ConnectionClosed { .. }
         | ConnectionError::ApplicationClosed { .. }
+        | ConnectionError::NotAccepted(_)
         | ConnectionError::LocallyClosed
         | ConnectionError::EndpointGone => Failure::Error("closed"),
     }

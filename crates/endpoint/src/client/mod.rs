@@ -132,7 +132,7 @@ impl Prepared {
         if let Some(log) = &config.key_log {
             tls.key_log = Arc::new(log.clone());
         }
-        Ok(Self(quic::ClientConfig { tls: Arc::new(tls), transport: Arc::new(transport) }))
+        Ok(Self(quic::ClientConfig::new(tls).with_transport(transport)))
     }
 }
 
@@ -171,7 +171,7 @@ impl Client {
         // As with sessions: each connection is to cost the server the same.
         settings.keep_tokens = config.early_data;
         settings.heed_unreachable = config.heed_unreachable;
-        let endpoint = Endpoint::client(socket, settings)
+        let endpoint = Endpoint::new(settings, None, vec![socket])
             .map_err(|source| ClientError::Bind { address, source })?;
         Ok(Self { endpoint, config, quic, kept: Arc::default() })
     }
@@ -251,7 +251,7 @@ impl Client {
 
     fn begin(&self, target: &Target, peer: SocketAddr) -> Result<quic::Connecting, ClientError> {
         self.endpoint
-            .connect(&self.quic.0, peer, target.server_name())
+            .connect_with(&self.quic.0, peer, target.server_name())
             .map_err(|source| ClientError::Start { peer, source })
     }
 

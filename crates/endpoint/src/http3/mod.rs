@@ -75,22 +75,22 @@ fn code(code: u64) -> VarInt {
 }
 
 /// A connection for [`h3::server`] and [`h3::client`].
-pub struct Connection {
+pub struct QuicConnection {
     open: OpenStreams,
     intake: Intake,
 }
 
-impl Connection {
+impl QuicConnection {
     /// Over an open connection, with the limits of [`FrameLimits::default`].
-    pub fn new(connection: equic_quic::Connection) -> Connection {
-        Connection::with_limits(connection, FrameLimits::default())
+    pub fn new(connection: equic_quic::Connection) -> QuicConnection {
+        QuicConnection::with_limits(connection, FrameLimits::default())
     }
 
     /// Over an open connection.
-    pub fn with_limits(connection: equic_quic::Connection, limits: FrameLimits) -> Connection {
+    pub fn with_limits(connection: equic_quic::Connection, limits: FrameLimits) -> QuicConnection {
         let ward = Arc::new(Ward::new(limits));
         let intake = Intake::new(connection.clone(), Arc::clone(&ward));
-        Connection { open: OpenStreams(connection, ward), intake }
+        QuicConnection { open: OpenStreams(connection, ward), intake }
     }
 
     /// Says, later, which rule the peer broke.
@@ -145,7 +145,7 @@ fn poll_open_send<B: Buf>(
     connection.poll_open_uni(cx).map_ok(SendStream::new).map_err(of_connection)
 }
 
-impl<B: Buf> quic::OpenStreams<B> for Connection {
+impl<B: Buf> quic::OpenStreams<B> for QuicConnection {
     type BidiStream = BidiStream<B>;
     type SendStream = SendStream<B>;
 
@@ -191,7 +191,7 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
     }
 }
 
-impl<B: Buf> quic::Connection<B> for Connection {
+impl<B: Buf> quic::Connection<B> for QuicConnection {
     type RecvStream = RecvStream;
     type OpenStreams = OpenStreams;
 

@@ -22,7 +22,7 @@ use crate::http3::{self, FrameLimits};
 /// Time until one malformed request, and one that its client gave up, is forgiven.
 const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
 
-type H3Connection = h3::server::Connection<http3::Connection, Bytes>;
+type H3Connection = h3::server::Connection<http3::QuicConnection, Bytes>;
 
 /// An IPv4 client of a dual-stack socket, as IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
@@ -174,7 +174,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
     let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
     let frames = FrameLimits { field_section, incomplete };
-    let transport = http3::Connection::with_limits(peer.quic.clone(), frames);
+    let transport = http3::QuicConnection::with_limits(peer.quic.clone(), frames);
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
     // Opens streams, which a client without room for them would hold up for ever.

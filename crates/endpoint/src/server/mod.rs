@@ -147,23 +147,19 @@ impl Server {
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }
-        let quic = quic::ServerConfig {
-            tls: Arc::new(server_tls),
-            transport: Arc::new(transport),
-            preferred_addresses: None,
-        };
+        let quic = quic::ServerConfig::new(server_tls).with_transport(transport);
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
         let sockets = Endpoint::bind(config.listen, config.sockets, config.receive_buffer)
             .map_err(bind_error)?;
         let receive_buffer = SockRef::from(&sockets[0]).recv_buffer_size().map_err(bind_error)?;
         let address = sockets[0].local_addr().map_err(bind_error)?;
         let send_memory = SendMemory::new(config.limits.send_memory);
-        let settings = quic::Settings {
+        let settings = quic::EndpointConfig {
             qlog: config.qlog,
             send_memory: send_memory.clone(),
             ..tls::endpoint()?
         };
-        let endpoint = Endpoint::server(sockets, settings, Arc::new(quic)).map_err(bind_error)?;
+        let endpoint = Endpoint::new(settings, Some(quic), sockets).map_err(bind_error)?;
         let handshakes = config.limits.max_handshakes.min(Semaphore::MAX_PERMITS);
         let threshold = config.limits.retry_threshold.map(|some| some.min(handshakes / 2));
         let open_files = config.limits.max_open_files.unwrap_or_else(body::room_for_files);

@@ -30,7 +30,7 @@ const AT_HAND: Duration = Duration::from_millis(100);
 /// Content of a request that is read, and thrown away, to see whether it is as long as announced.
 const MAX_CONTENT: u64 = 64 * 1024;
 
-type Resolver = RequestResolver<http3::Connection, Bytes>;
+type Resolver = RequestResolver<http3::QuicConnection, Bytes>;
 type Stream = RequestStream<http3::BidiStream<Bytes>, Bytes>;
 
 /// Result of handling a request.

@@ -8,8 +8,7 @@ use bytes::Bytes;
 use equic_endpoint::{
     Client, ClientConfig as HttpConfig, IdentitySource, ServerConfig, Trust, http3,
 };
-use equic_quic::{self as quic, ClientConfig, EarlyData, Endpoint, Settings, TransportConfig};
-use equic_transport::EndpointConfig;
+use equic_quic::{self as quic, ClientConfig, EarlyData, Endpoint, EndpointConfig};
 use equic_wire::VarInt;
 use http::{Method, Request, StatusCode};
 use rustls::pki_types::pem::PemObject as _;
@@ -34,14 +33,14 @@ fn config(certificate: &Path) -> ClientConfig {
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     tls.enable_early_data = true;
-    ClientConfig { tls: Arc::new(tls), transport: Arc::new(TransportConfig::default()) }
+    ClientConfig::new(tls)
 }
 
 type Http = h3::client::SendRequest<http3::OpenStreams, Bytes>;
 type Asked = h3::client::RequestStream<http3::BidiStream<Bytes>, Bytes>;
 
 async fn begin(connection: &quic::Connection) -> Http {
-    let transport = http3::Connection::new(connection.clone());
+    let transport = http3::QuicConnection::new(connection.clone());
     let (mut driver, http) = h3::client::new(transport).await.unwrap();
     tokio::spawn(async move { driver.wait_idle().await });
     http
@@ -71,11 +70,11 @@ async fn only_safe_requests_are_answered_early_and_once() {
     });
     let relay = Relay::start(server.address).await;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let settings = Settings::new(EndpointConfig::new(&provider).unwrap());
+    let settings = EndpointConfig::new(&provider).unwrap();
     let socket = std::net::UdpSocket::bind(loopback()).unwrap();
-    let client = Endpoint::client(socket, settings).unwrap();
+    let client = Endpoint::new(settings, None, vec![socket]).unwrap();
     let config = config(&directory.path().join("cert.pem"));
-    let connect = || client.connect(&config, relay.address, "localhost").unwrap();
+    let connect = || client.connect_with(&config, relay.address, "localhost").unwrap();
 
     let first = connect().into_0rtt().err().expect("no session yet");
     let first = timeout(PATIENCE, first).await.unwrap().unwrap();
@@ -124,7 +123,7 @@ fn http(name: &'static str) -> Endpoint {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let settings = Settings::new(EndpointConfig::new(&provider).unwrap());
+    let settings = EndpointConfig::new(&provider).unwrap();
     let mut tls = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -133,19 +132,15 @@ fn http(name: &'static str) -> Endpoint {
         .unwrap();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     tls.max_early_data_size = u32::MAX;
-    let config = quic::ServerConfig {
-        tls: Arc::new(tls),
-        transport: Arc::new(TransportConfig::default()),
-        preferred_addresses: None,
-    };
+    let config = quic::ServerConfig::new(tls);
     let sockets = Endpoint::bind(loopback(), 1, None).unwrap();
-    let server = Endpoint::server(sockets, settings, Arc::new(config)).unwrap();
+    let server = Endpoint::new(settings, Some(config), sockets).unwrap();
     let accepting = server.clone();
     tokio::spawn(async move {
         while let Some(incoming) = accepting.accept().await {
             let Ok(connection) = incoming.accept().unwrap().into_0rtt() else { panic!("a client") };
             tokio::spawn(async move {
-                let transport = http3::Connection::new(connection);
+                let transport = http3::QuicConnection::new(connection);
                 let mut http = h3::server::Connection::<_, Bytes>::new(transport).await.unwrap();
                 while let Ok(Some(resolver)) = http.accept().await {
                     let (_, mut stream) = resolver.resolve_request().await.unwrap();

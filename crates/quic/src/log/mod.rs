@@ -14,9 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use equic_transport::qlog::{FileHeader, JsonSeq, ReferenceTime, Trace};
+use equic_transport::qlog::{Event, FileHeader, JsonSeq, QlogSink, ReferenceTime, Trace};
 use equic_transport::{Connection, Timestamp};
 use equic_wire::Side;
+
+use crate::NewConnection;
+use crate::event::Subscriber;
 
 use writer::{Held, LogEnd, MAX_WAITING, Target, Writer};
 
@@ -169,11 +172,20 @@ impl Write for Lines {
     }
 }
 
-/// Logs that an endpoint writes of its connections.
-#[derive(Clone, Default)]
+/// Logs that an endpoint writes of its connections, and whoever else is told what happens in them.
 pub(super) struct Logs {
     pub qlog: Option<QlogFolder>,
     pub trace: Option<PacketTrace>,
+    pub subscriber: Option<Arc<dyn Subscriber>>,
+}
+
+/// A subscriber's sink, beside logs.
+struct Subscribed(Box<dyn QlogSink>);
+
+impl QlogSink for Subscribed {
+    fn event(&mut self, event: &Event<'_>) {
+        self.0.event(event);
+    }
 }
 
 /// Logs that have begun and are written only if the connection comes about.
@@ -189,12 +201,14 @@ impl Begun {
 impl Logs {
     /// Has a new connection logged.
     pub fn begin(&self, connection: &mut Connection, now: Timestamp) -> Begun {
-        if self.qlog.is_none() && self.trace.is_none() {
+        let subscriber = self.subscriber.as_ref();
+        let sink = subscriber.and_then(|wants| wants.subscribe(&NewConnection(connection)));
+        if self.qlog.is_none() && self.trace.is_none() && sink.is_none() {
             return Begun::default();
         }
         let (qlog, first) = self.qlog.as_ref().map(|qlog| qlog.log(connection, now)).unzip();
         let (trace, second) = self.trace.as_ref().map(|trace| trace.log(connection, now)).unzip();
-        connection.set_qlog(Box::new((qlog, trace)));
+        connection.set_qlog(Box::new(((qlog, trace), sink.map(Subscribed))));
         Begun([first, second])
     }
 }

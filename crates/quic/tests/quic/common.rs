@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_quic::{
-    ClientConfig, Connection, Endpoint, Incoming, ServerConfig, Settings, TransportConfig,
+    ClientConfig, Connection, Endpoint, EndpointConfig, Incoming, ServerConfig, TransportConfig,
 };
-use equic_transport::EndpointConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::timeout;
 
@@ -59,26 +58,22 @@ impl Identity {
     }
 
     pub fn client(&self) -> ClientConfig {
-        ClientConfig { tls: Arc::new(self.client_tls()), transport: transport() }
+        ClientConfig::new(self.client_tls())
     }
 
     pub fn server(&self, sockets: usize) -> Endpoint {
-        let config = ServerConfig {
-            tls: Arc::new(self.server_tls()),
-            transport: transport(),
-            preferred_addresses: None,
-        };
+        let config = ServerConfig::new(self.server_tls());
         self.server_with(sockets, settings(), config)
     }
 
     pub fn server_with(
         &self,
         sockets: usize,
-        settings: Settings,
+        settings: EndpointConfig,
         config: ServerConfig,
     ) -> Endpoint {
         let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), sockets, None).unwrap();
-        Endpoint::server(sockets, settings, Arc::new(config)).unwrap()
+        Endpoint::new(settings, Some(config), sockets).unwrap()
     }
 }
 
@@ -86,13 +81,13 @@ pub fn transport() -> Arc<TransportConfig> {
     Arc::new(TransportConfig::default())
 }
 
-pub fn settings() -> Settings {
+pub fn settings() -> EndpointConfig {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    Settings::new(EndpointConfig::new(&provider).unwrap())
+    EndpointConfig::new(&provider).unwrap()
 }
 
 pub fn client() -> Endpoint {
-    Endpoint::client(UdpSocket::bind("127.0.0.1:0").unwrap(), settings()).unwrap()
+    Endpoint::new(settings(), None, vec![UdpSocket::bind("127.0.0.1:0").unwrap()]).unwrap()
 }
 
 pub fn body(length: usize) -> Vec<u8> {
@@ -108,7 +103,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 pub async fn connect(client: &Endpoint, config: &ClientConfig, server: &Endpoint) -> Connection {
-    let connecting = client.connect(config, server.local_addr().unwrap(), NAME).unwrap();
+    let connecting = client.connect_with(config, server.local_addr().unwrap(), NAME).unwrap();
     soon("connected", connecting).await.unwrap()
 }
 

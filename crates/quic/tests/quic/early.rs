@@ -9,23 +9,20 @@ use equic_quic::{
 use equic_wire::KnownVersion;
 use tokio::io::AsyncReadExt;
 
-use crate::common::{
-    ALPN, Identity, NAME, body, client, connect, decide, echo, settings, soon, transport,
-};
+use crate::common::{ALPN, Identity, NAME, body, client, connect, decide, echo, settings, soon};
 
 /// A client that tries 0-RTT.
 fn early_client(identity: &Identity) -> ClientConfig {
     let mut tls = identity.client_tls();
     tls.enable_early_data = true;
-    ClientConfig { tls: Arc::new(tls), transport: transport() }
+    ClientConfig::new(tls)
 }
 
 /// A server that takes it, without a session of anybody.
 fn early_server(identity: &Identity) -> Endpoint {
     let mut tls = identity.server_tls();
     tls.max_early_data_size = u32::MAX;
-    let config =
-        ServerConfig { tls: Arc::new(tls), transport: transport(), preferred_addresses: None };
+    let config = ServerConfig::new(tls);
     identity.server_with(1, settings(), config)
 }
 
@@ -41,7 +38,7 @@ fn echo_early(server: Endpoint) -> tokio::sync::mpsc::UnboundedReceiver<bool> {
                 while let Ok((mut send, mut receive)) = connection.accept_bi().await {
                     tell.send(connection.is_early()).unwrap();
                     let mut all = Vec::new();
-                    receive.read_to_end(&mut all).await.unwrap();
+                    AsyncReadExt::read_to_end(&mut receive, &mut all).await.unwrap();
                     send.write_all(&all).await.unwrap();
                     send.finish().unwrap();
                 }
@@ -57,7 +54,7 @@ async fn exchange(connection: &Connection, length: usize) {
     soon("written", send.write_all(&data)).await.unwrap();
     send.finish().unwrap();
     let mut back = Vec::new();
-    soon("echoed", receive.read_to_end(&mut back)).await.unwrap();
+    soon("echoed", AsyncReadExt::read_to_end(&mut receive, &mut back)).await.unwrap();
     assert!(back == data, "{length} bytes");
 }
 
@@ -68,13 +65,13 @@ async fn early_data_is_taken() {
     let mut told = echo_early(server.clone());
     let (client, config) = (client(), early_client(&identity));
     let address = server.local_addr().unwrap();
-    let first = client.connect(&config, address, NAME).unwrap();
+    let first = client.connect_with(&config, address, NAME).unwrap();
     let first = first.into_0rtt().err().expect("there is no session yet");
     let first = soon("connected", first).await.unwrap();
     exchange(&first, 1000).await;
     assert_eq!(first.handshake().await, Ok(EarlyData::None));
     assert_eq!(told.recv().await, Some(false));
-    let second = client.connect(&config, address, NAME).unwrap().into_0rtt();
+    let second = client.connect_with(&config, address, NAME).unwrap().into_0rtt();
     let Ok(second) = second else { panic!("no session") };
     assert!(second.is_early());
     exchange(&second, 5000).await;
@@ -94,7 +91,7 @@ async fn early_data_is_rejected() {
     let mut told = echo_early(other.clone());
     let (client, config) = (client(), early_client(&identity));
     exchange(&connect(&client, &config, &one).await, 1000).await;
-    let connection = client.connect(&config, other.local_addr().unwrap(), NAME).unwrap();
+    let connection = client.connect_with(&config, other.local_addr().unwrap(), NAME).unwrap();
     let Ok(connection) = connection.into_0rtt() else { panic!("no session") };
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let (mut unused, _) = connection.open_bi().await.unwrap();
@@ -115,7 +112,7 @@ async fn early_data_is_rejected() {
     again.write_all(b"late").await.unwrap();
     again.finish().unwrap();
     let mut back = Vec::new();
-    soon("echoed", answer.read_to_end(&mut back)).await.unwrap();
+    soon("echoed", AsyncReadExt::read_to_end(&mut answer, &mut back)).await.unwrap();
     assert_eq!(back, b"late");
     assert_eq!(told.recv().await, Some(false), "nothing of before has come");
 }
@@ -142,9 +139,9 @@ async fn early_data_to_quinn() {
         }
     });
     let (client, config) = (client(), early_client(&identity));
-    let first = client.connect(&config, address, NAME).unwrap();
+    let first = client.connect_with(&config, address, NAME).unwrap();
     exchange(&soon("connected", first).await.unwrap(), 1000).await;
-    let second = client.connect(&config, address, NAME).unwrap().into_0rtt();
+    let second = client.connect_with(&config, address, NAME).unwrap().into_0rtt();
     let Ok(second) = second else { panic!("no session") };
     exchange(&second, 5000).await;
     assert_eq!(soon("connected", second.handshake()).await, Ok(EarlyData::Accepted));
@@ -201,7 +198,7 @@ fn watched(server: &Endpoint) -> Arc<Mutex<Vec<bool>>> {
         |connection| async move {
             while let Ok((mut send, mut receive)) = connection.accept_bi().await {
                 let mut all = Vec::new();
-                receive.read_to_end(&mut all).await.unwrap();
+                AsyncReadExt::read_to_end(&mut receive, &mut all).await.unwrap();
                 send.write_all(&all).await.unwrap();
                 send.finish().unwrap();
             }
@@ -218,7 +215,8 @@ async fn tokens_are_not_kept_unless_wanted() {
     let mut settings = settings();
     settings.keep_tokens = false;
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let (client, config) = (Endpoint::client(socket, settings).unwrap(), identity.client());
+    let (client, config) =
+        (Endpoint::new(settings, None, vec![socket]).unwrap(), identity.client());
     for _ in 0..2 {
         exchange(&connect(&client, &config, &server).await, 1000).await;
     }
@@ -245,11 +243,7 @@ async fn tokens_spare_the_retry() {
 #[tokio::test]
 async fn tokens_are_not_given_unless_wanted() {
     let identity = Identity::new();
-    let config = ServerConfig {
-        tls: Arc::new(identity.server_tls()),
-        transport: transport(),
-        preferred_addresses: None,
-    };
+    let config = ServerConfig::new(identity.server_tls());
     let mut settings = settings();
     settings.give_tokens = false;
     let server = identity.server_with(1, settings, config);
@@ -286,7 +280,7 @@ async fn a_version_that_nobody_speaks() {
     let identity = Identity::new();
     let transport = TransportConfig { first_unknown: true, ..TransportConfig::default() };
     let tls = Arc::new(identity.client_tls());
-    let config = ClientConfig { tls, transport: Arc::new(transport) };
+    let config = ClientConfig::new(tls).with_transport(transport);
     let server = identity.server(1);
     echo(server.clone());
     let connection = connect(&client(), &config, &server).await;
@@ -297,7 +291,7 @@ async fn a_version_that_nobody_speaks() {
     let server = quinn::Endpoint::server(quinn_config, "127.0.0.1:0".parse().unwrap()).unwrap();
     let address = server.local_addr().unwrap();
     let accepting = tokio::spawn(async move { server.accept().await.unwrap().await.unwrap() });
-    let connecting = client().connect(&config, address, NAME).unwrap();
+    let connecting = client().connect_with(&config, address, NAME).unwrap();
     assert!(soon("connected", connecting).await.is_ok());
     soon("quinn's side", accepting).await.unwrap();
 }
@@ -318,7 +312,7 @@ async fn nothing_but_chacha20() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     tls.alpn_protocols = vec![ALPN.to_vec()];
-    let only_chacha = ClientConfig { tls: Arc::new(tls), transport: transport() };
+    let only_chacha = ClientConfig::new(tls);
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -326,8 +320,7 @@ async fn nothing_but_chacha20() {
         .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
         .unwrap();
     tls.alpn_protocols = vec![ALPN.to_vec()];
-    let config =
-        ServerConfig { tls: Arc::new(tls), transport: transport(), preferred_addresses: None };
+    let config = ServerConfig::new(tls);
     let server = identity.server_with(1, settings(), config);
     echo(server.clone());
     for config in [only_chacha, identity.client()] {
@@ -347,15 +340,12 @@ async fn versions_are_agreed_on() {
         (&[V2, V1], None, &[V2], V2),
         (&[V1, V2], None, &[V2, V1], V1),
     ] {
-        let config = ServerConfig {
-            tls: Arc::new(identity.server_tls()),
-            transport: speaking(theirs, None),
-            preferred_addresses: None,
-        };
+        let config =
+            ServerConfig::new(identity.server_tls()).with_transport(speaking(theirs, None));
         let server = identity.server_with(1, settings(), config);
         echo(server.clone());
         let tls = Arc::new(identity.client_tls());
-        let config = ClientConfig { tls, transport: speaking(ours, first) };
+        let config = ClientConfig::new(tls).with_transport(speaking(ours, first));
         let connection = connect(&client(), &config, &server).await;
         exchange(&connection, 10_000).await;
         assert_eq!(connection.version(), agreed, "{ours:?} {first:?} {theirs:?}");

@@ -8,7 +8,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::common::{Identity, NAME, body, client, decide, echo, soon};
 
 fn quinn_client(identity: &Identity) -> quinn::Endpoint {
-    let tls = identity.client_tls();
+    quinn_client_with(identity.client_tls())
+}
+
+pub fn quinn_server(identity: &Identity) -> quinn::Endpoint {
+    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(identity.server_tls()).unwrap();
+    let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    quinn::Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+pub fn quinn_client_with(tls: rustls::ClientConfig) -> quinn::Endpoint {
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
     let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(crypto)));
@@ -65,7 +74,7 @@ async fn retry_with_quinns_client() {
         |connection| async move {
             let (mut send, mut receive) = connection.accept_bi().await.unwrap();
             let mut all = Vec::new();
-            receive.read_to_end(&mut all).await.unwrap();
+            AsyncReadExt::read_to_end(&mut receive, &mut all).await.unwrap();
             send.write_all(&all).await.unwrap();
             send.shutdown().await.unwrap();
             connection.closed().await;
@@ -81,9 +90,7 @@ async fn retry_with_quinns_client() {
 #[tokio::test]
 async fn our_client_with_quinns_server() {
     let identity = Identity::new();
-    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(identity.server_tls()).unwrap();
-    let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-    let server = quinn::Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = quinn_server(&identity);
     let address = server.local_addr().unwrap();
     let serving = tokio::spawn(async move {
         let connection = server.accept().await.unwrap().await.unwrap();
@@ -95,7 +102,7 @@ async fn our_client_with_quinns_server() {
         connection.close_reason()
     });
     let client = client();
-    let connecting = client.connect(&identity.client(), address, NAME).unwrap();
+    let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
     let connection = soon("connected", connecting).await.unwrap();
     for length in [0, 1, 100_000, 5_000_000] {
         let (mut send, mut receive) = connection.open_bi().await.unwrap();
@@ -103,7 +110,7 @@ async fn our_client_with_quinns_server() {
         send.write_all(&data).await.unwrap();
         send.shutdown().await.unwrap();
         let mut back = Vec::new();
-        soon("echoed", receive.read_to_end(&mut back)).await.unwrap();
+        soon("echoed", AsyncReadExt::read_to_end(&mut receive, &mut back)).await.unwrap();
         assert!(back == data, "{length} bytes");
     }
     connection.close(equic_wire::VarInt::from_u32(3), "bye");
@@ -118,9 +125,7 @@ async fn our_client_with_quinns_server() {
 #[tokio::test]
 async fn datagrams_with_quinns_server() {
     let identity = Identity::new();
-    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(identity.server_tls()).unwrap();
-    let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-    let server = quinn::Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = quinn_server(&identity);
     let address = server.local_addr().unwrap();
     tokio::spawn(async move {
         let connection = server.accept().await.unwrap().await.unwrap();
@@ -129,9 +134,9 @@ async fn datagrams_with_quinns_server() {
         }
     });
     let client = client();
-    let connecting = client.connect(&identity.client(), address, NAME).unwrap();
+    let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
     let connection = soon("connected", connecting).await.unwrap();
-    let most = connection.max_datagram_len().unwrap();
+    let most = connection.max_datagram_size().unwrap();
     assert!(most > 1100, "{most}");
     for length in [0, 1, most] {
         let data = body(length);
@@ -159,7 +164,8 @@ async fn a_certificate_nobody_trusts() {
     let server = identity.server(1);
     echo(server.clone());
     let client = client();
-    let connecting = client.connect(&other.client(), server.local_addr().unwrap(), NAME).unwrap();
+    let connecting =
+        client.connect_with(&other.client(), server.local_addr().unwrap(), NAME).unwrap();
     let error = soon("refused", connecting).await.err().unwrap();
     let ConnectionError::Transport { code, reason } = error else { panic!("{error}") };
     assert_eq!(code >> 8, 1, "a TLS alert");

@@ -8,7 +8,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{Identity, client, connect, echo, settings, soon, transport};
+use crate::common::{Identity, client, connect, echo, settings, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nonsense_hurts_nobody_else() {
@@ -66,19 +66,15 @@ async fn nonsense_hurts_nobody_else() {
 async fn attempts_that_wait_are_limited() {
     let identity = Identity::new();
     let mut settings = settings();
-    settings.endpoint.max_incoming = 3;
+    settings.core.max_incoming = 3;
     let tls = Arc::new(identity.server_tls());
-    let server = identity.server_with(
-        1,
-        settings,
-        ServerConfig { tls, transport: transport(), preferred_addresses: None },
-    );
+    let server = identity.server_with(1, settings, ServerConfig::new(tls));
     let config = identity.client();
     let clients: Vec<_> = (0..10).map(|_| client()).collect();
     let address = server.local_addr().unwrap();
     let connecting: Vec<_> = clients
         .iter()
-        .map(|client| client.connect(&config, address, crate::common::NAME).unwrap())
+        .map(|client| client.connect_with(&config, address, crate::common::NAME).unwrap())
         .collect();
     let mut held = Vec::new();
     for _ in 0..3 {

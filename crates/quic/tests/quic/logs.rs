@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use equic_quic::{PacketTrace, QlogFolder, ServerConfig, Settings};
+use equic_quic::{EndpointConfig, PacketTrace, QlogFolder, ServerConfig};
 use equic_wire::VarInt;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{Identity, body, connect, echo, serve, settings, soon, transport};
+use crate::common::{Identity, body, connect, echo, serve, settings, soon};
 
 /// A trace that can be read.
 #[derive(Clone, Default)]
@@ -60,7 +60,7 @@ async fn exchange(connection: &equic_quic::Connection, length: usize) {
         send.shutdown().await.unwrap();
     });
     let mut back = Vec::new();
-    soon("echoed", receive.read_to_end(&mut back)).await.unwrap();
+    soon("echoed", AsyncReadExt::read_to_end(&mut receive, &mut back)).await.unwrap();
     assert!(back == expected);
     writer.await.unwrap();
 }
@@ -73,12 +73,8 @@ async fn files_and_a_trace_of_both_ends() {
     let text = Shared::default();
     let trace = PacketTrace::new(text.clone()).unwrap();
     let identity = Identity::new();
-    let config = ServerConfig {
-        tls: Arc::new(identity.server_tls()),
-        transport: transport(),
-        preferred_addresses: None,
-    };
-    let logged = Settings { qlog: Some(qlog.clone()), ..settings() };
+    let config = ServerConfig::new(identity.server_tls());
+    let logged = EndpointConfig { qlog: Some(qlog.clone()), ..settings() };
     let server = identity.server_with(2, logged.clone(), config);
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     serve(server.clone(), move |connection| {
@@ -86,7 +82,7 @@ async fn files_and_a_trace_of_both_ends() {
         async move {
             while let Ok((mut send, mut receive)) = connection.accept_bi().await {
                 let mut data = Vec::new();
-                receive.read_to_end(&mut data).await.unwrap();
+                AsyncReadExt::read_to_end(&mut receive, &mut data).await.unwrap();
                 send.write_all(&data).await.unwrap();
                 send.shutdown().await.unwrap();
             }
@@ -95,8 +91,8 @@ async fn files_and_a_trace_of_both_ends() {
         }
     });
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let logged = Settings { trace: Some(trace.clone()), ..logged };
-    let client = equic_quic::Endpoint::client(socket, logged).unwrap();
+    let logged = EndpointConfig { trace: Some(trace.clone()), ..logged };
+    let client = equic_quic::Endpoint::new(logged, None, vec![socket]).unwrap();
     let mut expected = Vec::new();
     for length in [300_000, 10] {
         let connection = connect(&client, &identity.client(), &server).await;
@@ -181,8 +177,8 @@ async fn a_log_that_cannot_be_written_ends_alone() {
     let server = identity.server(1);
     echo(server.clone());
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let logged = Settings { qlog: Some(qlog.clone()), trace: Some(trace), ..settings() };
-    let client = equic_quic::Endpoint::client(socket, logged).unwrap();
+    let logged = EndpointConfig { qlog: Some(qlog.clone()), trace: Some(trace), ..settings() };
+    let client = equic_quic::Endpoint::new(logged, None, vec![socket]).unwrap();
     let connection = connect(&client, &identity.client(), &server).await;
     exchange(&connection, 1_000_000).await;
     tokio::task::spawn_blocking(move || qlog.flush()).await.unwrap();
@@ -196,12 +192,8 @@ async fn what_is_not_genuine_is_not_logged() {
     let folder = tempfile::tempdir().unwrap();
     let qlog = QlogFolder::open(folder.path()).unwrap();
     let identity = Identity::new();
-    let config = ServerConfig {
-        tls: Arc::new(identity.server_tls()),
-        transport: transport(),
-        preferred_addresses: None,
-    };
-    let settings = Settings { qlog: Some(qlog.clone()), ..settings() };
+    let config = ServerConfig::new(identity.server_tls());
+    let settings = EndpointConfig { qlog: Some(qlog.clone()), ..settings() };
     let server = identity.server_with(1, settings, config);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     // An Initial packet of version 1: IDs of 8 and 0 bytes, no token, 1182 bytes that open for nobody.

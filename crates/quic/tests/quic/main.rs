@@ -1,10 +1,15 @@
 //! [`equic_quic`] over loopback: with itself, and with quinn.
 
+mod coming;
 mod common;
 mod early;
+mod events;
 mod foreign;
+mod hooks;
 mod hostile;
+mod identity;
 mod logs;
 mod own;
 mod preferred;
 mod ready;
+mod settings;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use equic_quic::{
-    Connection, ConnectionError, Endpoint, ReadError, ServerConfig, Settings, WriteError,
+    Connection, ConnectionError, Endpoint, EndpointConfig, ReadError, ServerConfig, WriteError,
 };
 use equic_transport::{StreamConfig, TransportConfig};
 use equic_wire::VarInt;
@@ -27,7 +27,7 @@ async fn exchange(connection: Connection, data: Vec<u8>) {
         assert_eq!(send.stopped().await, Ok(None), "all of it has arrived");
     });
     let mut back = Vec::new();
-    receive.read_to_end(&mut back).await.unwrap();
+    AsyncReadExt::read_to_end(&mut receive, &mut back).await.unwrap();
     assert!(back == expected, "{} bytes of {}", back.len(), expected.len());
     writer.await.unwrap();
 }
@@ -178,7 +178,7 @@ async fn who_does_not_read_holds_the_writer_up() {
     let server = identity.server_with(
         1,
         settings(),
-        ServerConfig { tls, transport: transport.clone(), preferred_addresses: None },
+        ServerConfig::new(tls).with_transport(transport.clone()),
     );
     let (read, may_read) = tokio::sync::watch::channel(false);
     let (count, counted) = tokio::sync::mpsc::unbounded_channel();
@@ -247,7 +247,7 @@ async fn attempts_are_decided_on() {
     );
     let client = client();
     let connecting =
-        client.connect(&identity.client(), server.local_addr().unwrap(), NAME).unwrap();
+        client.connect_with(&identity.client(), server.local_addr().unwrap(), NAME).unwrap();
     let error = soon("refused", connecting).await.err().unwrap();
     // CONNECTION_REFUSED.
     assert_eq!(error, ConnectionError::ConnectionClosed { code: 2, reason: String::new() });
@@ -276,14 +276,15 @@ async fn no_more_attempts_after_the_end() {
         max_idle_timeout: idle,
         ..TransportConfig::clone(&transport())
     });
-    let connecting = client.connect(&config, address, NAME).unwrap();
+    let connecting = client.connect_with(&config, address, NAME).unwrap();
     assert_eq!(soon("timed out", connecting).await.err(), Some(ConnectionError::TimedOut));
 }
 
 /// A client that believes what ICMP says of its first packets.
 fn heeding(bind: &str) -> Endpoint {
     let socket = UdpSocket::bind(bind).unwrap();
-    Endpoint::client(socket, Settings { heed_unreachable: true, ..settings() }).unwrap()
+    Endpoint::new(EndpointConfig { heed_unreachable: true, ..settings() }, None, vec![socket])
+        .unwrap()
 }
 
 /// Both families, alone and on one socket; attempts side by side, each with an error of its own.
@@ -306,7 +307,7 @@ async fn where_nothing_listens_is_known_without_waiting() {
         let closed = closed_port(host);
         let refused = ConnectionError::Unreachable(std::io::ErrorKind::ConnectionRefused);
         let attempts: Vec<_> =
-            (0..5).map(|_| client.connect(&config, closed, NAME).unwrap()).collect();
+            (0..5).map(|_| client.connect_with(&config, closed, NAME).unwrap()).collect();
         for attempt in attempts {
             let error = soon(&format!("{host} from {bind}"), attempt).await.err();
             assert_eq!(error.as_ref(), Some(&refused), "{host} from {bind}");
@@ -314,7 +315,7 @@ async fn where_nothing_listens_is_known_without_waiting() {
         // Nothing of them is left, and the socket is as good as before.
         soon("idle", client.wait_idle()).await;
         let server = Endpoint::bind((closed.ip(), 0).into(), 1, None).unwrap();
-        let server = Endpoint::server(server, settings(), server_config(&identity)).unwrap();
+        let server = Endpoint::new(settings(), Some(server_config(&identity)), server).unwrap();
         echo(server.clone());
         let connection = connect(&client, &config, &server).await;
         exchange(connection, body(100_000)).await;
@@ -333,7 +334,7 @@ async fn who_has_answered_is_not_ended_by_icmp() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
             let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 1, None).unwrap();
-            let server = Endpoint::server(sockets, settings(), config).unwrap();
+            let server = Endpoint::new(settings(), Some(config), sockets).unwrap();
             tell.send(server.local_addr().unwrap()).unwrap();
             echo(server);
             let _ = stopped.await;
@@ -342,7 +343,7 @@ async fn who_has_answered_is_not_ended_by_icmp() {
     });
     let address = address.recv().unwrap();
     let client = heeding("127.0.0.1:0");
-    let connecting = client.connect(&identity.client(), address, NAME).unwrap();
+    let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
     let connection = soon("connected", connecting).await.unwrap();
     stop.send(()).unwrap();
     thread.join().unwrap();
@@ -357,7 +358,7 @@ async fn who_has_answered_is_not_ended_by_icmp() {
     .await;
     assert_eq!(connection.close_reason(), None);
     // A new attempt at the same place is another matter, while the old one goes on.
-    let again = client.connect(&identity.client(), address, NAME).unwrap();
+    let again = client.connect_with(&identity.client(), address, NAME).unwrap();
     let refused = ConnectionError::Unreachable(std::io::ErrorKind::ConnectionRefused);
     assert_eq!(soon("refused", again).await.err(), Some(refused));
     assert_eq!(connection.close_reason(), None);
@@ -368,12 +369,8 @@ fn closed_port(host: &str) -> std::net::SocketAddr {
     UdpSocket::bind((host, 0)).unwrap().local_addr().unwrap()
 }
 
-fn server_config(identity: &Identity) -> Arc<ServerConfig> {
-    Arc::new(ServerConfig {
-        tls: Arc::new(identity.server_tls()),
-        transport: transport(),
-        preferred_addresses: None,
-    })
+fn server_config(identity: &Identity) -> ServerConfig {
+    ServerConfig::new(identity.server_tls())
 }
 
 #[tokio::test]
@@ -387,7 +384,7 @@ async fn addresses_and_names_that_cannot_be() {
         ("[::1]:443", NAME),
         ("127.0.0.1:443", "not a name"),
     ] {
-        assert!(client.connect(&config, address.parse().unwrap(), name).is_err(), "{address}");
+        assert!(client.connect_with(&config, address.parse().unwrap(), name).is_err(), "{address}");
     }
 }
 
@@ -407,6 +404,6 @@ fn the_end_of_the_runtime_ends_waiting() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gone = ConnectionError::EndpointGone;
     assert_eq!(runtime.block_on(soon("closed", connection.closed())), gone);
-    assert!(client.connect(&identity.client(), "127.0.0.1:1".parse().unwrap(), NAME).is_err());
+    assert!(client.connect_with(&identity.client(), "127.0.0.1:1".parse().unwrap(), NAME).is_err());
     runtime.block_on(soon("idle", client.wait_idle()));
 }

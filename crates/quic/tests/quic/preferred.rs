@@ -1,13 +1,12 @@
 //! Servers that would rather be talked to elsewhere (RFC 9000 s.9.6).
 
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::Arc;
 
+use equic_quic::PreferredAddresses;
 use equic_quic::{Endpoint, ServerConfig};
-use equic_transport::PreferredAddresses;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::AsyncReadExt;
 
-use crate::common::{Identity, NAME, body, echo, settings, soon, transport};
+use crate::common::{Identity, NAME, body, echo, settings, soon};
 
 /// A client follows over a socket of IPv4, and over one of both families, on which the server's address
 /// is an IPv6 one with an IPv4 one in it.
@@ -18,12 +17,12 @@ async fn a_preferred_ipv4_address_is_followed_from_any_socket() {
     let port = sockets[0].local_addr().unwrap().port();
     // All of 127.0.0.0/8 is this machine.
     let preferred = SocketAddrV4::new([127, 0, 0, 2].into(), port);
-    let config = ServerConfig {
-        tls: Arc::new(identity.server_tls()),
-        transport: transport(),
-        preferred_addresses: Some(PreferredAddresses { ipv4: Some(preferred), ipv6: None }),
+    let config = {
+        let mut config = ServerConfig::new(identity.server_tls());
+        config.preferred_addresses = Some(PreferredAddresses { ipv4: Some(preferred), ipv6: None });
+        config
     };
-    let server = Endpoint::server(sockets, settings(), Arc::new(config)).unwrap();
+    let server = Endpoint::new(settings(), Some(config), sockets).unwrap();
     echo(server.clone());
     let cases = [
         ("0.0.0.0:0", "127.0.0.1", "127.0.0.2"),
@@ -33,9 +32,9 @@ async fn a_preferred_ipv4_address_is_followed_from_any_socket() {
     ];
     for (socket, first, expected) in cases {
         let socket = Endpoint::bind(socket.parse().unwrap(), 1, None).unwrap().remove(0);
-        let client = Endpoint::client(socket, settings()).unwrap();
+        let client = Endpoint::new(settings(), None, vec![socket]).unwrap();
         let first = SocketAddr::new(first.parse().unwrap(), port);
-        let connecting = client.connect(&identity.client(), first, NAME).unwrap();
+        let connecting = client.connect_with(&identity.client(), first, NAME).unwrap();
         let connection = soon("connected", connecting).await.unwrap();
         let there = || connection.remote_address().ip().to_canonical().to_string() == expected;
         let exchange = async || {
@@ -43,7 +42,7 @@ async fn a_preferred_ipv4_address_is_followed_from_any_socket() {
             send.write_all(&body(20_000)).await.unwrap();
             send.finish().unwrap();
             let mut back = Vec::new();
-            receive.read_to_end(&mut back).await.unwrap();
+            AsyncReadExt::read_to_end(&mut receive, &mut back).await.unwrap();
             assert!(back == body(20_000), "{} bytes came back", back.len());
         };
         let moved = async {

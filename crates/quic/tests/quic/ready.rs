@@ -1,14 +1,12 @@
 //! Tests of work that is done before any connection waits for it.
 
 use std::net::UdpSocket;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use equic_quic::{Endpoint, ServerConfig, Settings};
-use equic_transport::EndpointConfig;
+use equic_quic::{Endpoint, EndpointConfig, ServerConfig};
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, aws_lc_rs};
 
-use crate::common::{Identity, transport};
+use crate::common::Identity;
 
 /// Counts how often it is asked, as AWS-LC does its slow gathering of entropy the first time.
 #[derive(Debug)]
@@ -29,17 +27,13 @@ async fn the_cryptography_is_warm_before_the_first_connection() {
     static SERVER: Counting = Counting(AtomicUsize::new(0));
     let settings = |random: &'static Counting| {
         let provider = CryptoProvider { secure_random: random, ..aws_lc_rs::default_provider() };
-        Settings::new(EndpointConfig::new(&provider).unwrap())
+        EndpointConfig::new(&provider).unwrap()
     };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let _client = Endpoint::client(socket, settings(&CLIENT)).unwrap();
+    let _client = Endpoint::new(settings(&CLIENT), None, vec![socket]).unwrap();
     assert_eq!(CLIENT.0.load(Ordering::SeqCst), 1);
-    let config = ServerConfig {
-        tls: Arc::new(Identity::new().server_tls()),
-        transport: transport(),
-        preferred_addresses: None,
-    };
+    let config = ServerConfig::new(Identity::new().server_tls());
     let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 2, None).unwrap();
-    let _server = Endpoint::server(sockets, settings(&SERVER), Arc::new(config)).unwrap();
+    let _server = Endpoint::new(settings(&SERVER), Some(config), sockets).unwrap();
     assert_eq!(SERVER.0.load(Ordering::SeqCst), 1, "once, for however many sockets");
 }

@@ -93,6 +93,10 @@ impl Cubic {
 }
 
 impl Controller for Cubic {
+    fn set_initial_window(&mut self, window: u64) {
+        self.window = window as f64;
+    }
+
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
         // RFC 9438 s.5.8: after a pause the curve goes on where it was.
         if in_flight == bytes

@@ -73,6 +73,11 @@ pub enum Signal {
 /// Calls come in this order for an ACK frame: [`Controller::on_packet_lost`] for each packet lost,
 /// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The window counts UDP payload bytes.
 pub trait Controller: fmt::Debug + Send {
+    /// The window is to begin with so many bytes
+    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)); called before anything
+    /// else. A controller that has its own idea of that need not heed it.
+    fn set_initial_window(&mut self, _window: u64) {}
+
     /// A packet that counts was sent; `in_flight` is with it.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
 

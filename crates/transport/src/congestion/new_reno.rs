@@ -42,6 +42,10 @@ impl NewReno {
 }
 
 impl Controller for NewReno {
+    fn set_initial_window(&mut self, window: u64) {
+        self.window = window;
+    }
+
     fn on_sent(&mut self, _now: Timestamp, _bytes: u64, _in_flight: u64) {}
 
     fn on_ack(&mut self, sample: &AckSample<'_>) {

@@ -272,7 +272,7 @@ impl Connection {
         let key = self.path().key;
         let thresholds = match self.begin(Operation::LossThresholds, key) {
             Some((packets, delay)) => self.bound_thresholds(key, packets, delay),
-            None => Thresholds::of(&self.path().rtt),
+            None => self.config.thresholds(&self.path().rtt),
         };
         let Thresholds { packets, delay } = thresholds;
         self.end(Operation::LossThresholds, key, (packets, delay));

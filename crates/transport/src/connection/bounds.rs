@@ -145,7 +145,7 @@ impl Connection {
         packets: u64,
         delay: Duration,
     ) -> Thresholds {
-        let usual = Thresholds::of(&self.paths[key].rtt);
+        let usual = self.config.thresholds(&self.paths[key].rtt);
         // RFC 9002 s.6.1.1, s.6.1.2.
         let delay = delay.clamp(GRANULARITY, usual.delay + PATIENCE);
         Thresholds { packets: packets.max(PACKET_THRESHOLD), delay }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use equic_wire::{KnownVersion, Version};
 
-use crate::congestion::{Algorithm, ControllerFactory};
+use crate::congestion::{Algorithm, Controller, ControllerFactory, initial_window};
 use crate::crypto::KeyLimits;
-use crate::recovery::INITIAL_RTT;
+use crate::path::{BASE_SIZE, MtuDiscovery};
+use crate::recovery::{INITIAL_RTT, PACKET_THRESHOLD, RttEstimator, TIME_THRESHOLD, Thresholds};
 use crate::stream::StreamConfig;
 
 /// The transport of a connection; the same for client and server.
@@ -18,6 +19,15 @@ pub struct TransportConfig {
     pub streams: StreamConfig,
     /// Congestion control.
     pub congestion: Arc<dyn ControllerFactory>,
+    /// Bytes that may be in flight before anything is known of a path; none: ten datagrams, as
+    /// RFC 9002 s.7.2 has it.
+    pub initial_window: Option<u64>,
+    /// Distance in packet numbers from which on an earlier packet counts as lost, 3 at least
+    /// (RFC 9002 s.6.1.1).
+    pub packet_threshold: u64,
+    /// Round trips after which an earlier packet counts as lost when a later one was acknowledged, 1 at
+    /// least (RFC 9002 s.6.1.2).
+    pub time_threshold: f32,
     /// A connection on which nothing comes for so long is dropped; zero: never. The peer may ask for
     /// less (RFC 9000 s.10.1).
     pub max_idle_timeout: Duration,
@@ -25,6 +35,12 @@ pub struct TransportConfig {
     pub max_ack_delay: Duration,
     /// The largest UDP payload to send, in bytes, if the path takes it.
     pub max_mtu: u16,
+    /// The UDP payload that every path is taken to carry from the first packet on, in bytes: 1,200 is what
+    /// QUIC asks of a path (RFC 9000 s.14), more only where it is known that all paths take it. The
+    /// handshake fails where that is not so.
+    pub initial_mtu: u16,
+    /// Whether to search for how much a path takes, up to `max_mtu` (RFC 9000 s.14.3).
+    pub mtu_discovery: bool,
     /// Whether packets are marked ECT(0), for sockets that can mark them.
     pub ecn: bool,
     /// The round-trip time assumed before the first sample.
@@ -62,6 +78,11 @@ pub struct TransportConfig {
     /// Whether the peer may migrate to another address on purpose (RFC 9000 s.18.2); a NAT that
     /// rebinds is followed in any case.
     pub allow_migration: bool,
+    /// Whether a server can export keying material
+    /// ([`Connection::export_keying_material`](crate::Connection::export_keying_material)) after the
+    /// handshake: it keeps some kilobytes of TLS for as long as the connection is open then. A client always
+    /// can.
+    pub keep_exporter: bool,
     /// Whether a client moves to the address that its server prefers (RFC 9000 s.9.6).
     pub follow_preferred_address: bool,
 }
@@ -72,6 +93,43 @@ impl TransportConfig {
         let any = self.versions.iter().any(|version| has_tls(*version));
         let versions = if any { &self.versions[..] } else { &[KnownVersion::V1] };
         versions.iter().copied().filter(|version| has_tls(*version))
+    }
+
+    /// The UDP payload to begin with.
+    pub(super) fn first_mtu(&self) -> u16 {
+        self.initial_mtu.max(BASE_SIZE)
+    }
+
+    /// The congestion window to begin with.
+    pub(super) fn first_window(&self) -> u64 {
+        let datagram = self.first_mtu();
+        // With less than two datagrams nothing could be probed for (RFC 9002 s.7.2).
+        let least = 2 * u64::from(datagram);
+        self.initial_window.map_or_else(|| initial_window(datagram), |window| window.max(least))
+    }
+
+    /// A congestion controller for a new path.
+    pub(super) fn start_controller(&self, seed: u64) -> Box<dyn Controller> {
+        let mut controller = self.congestion.start(self.first_mtu(), seed);
+        if self.initial_window.is_some() {
+            controller.set_initial_window(self.first_window());
+        }
+        controller
+    }
+
+    /// The search for how much a new path takes.
+    pub(super) fn start_discovery(&self) -> MtuDiscovery {
+        let first = self.first_mtu();
+        let max = if self.mtu_discovery { self.max_mtu.max(first) } else { first };
+        MtuDiscovery::starting_at(first, max)
+    }
+
+    /// Thresholds of loss for this round-trip time.
+    pub(super) fn thresholds(&self, rtt: &RttEstimator) -> Thresholds {
+        Thresholds {
+            packets: self.packet_threshold.max(PACKET_THRESHOLD),
+            delay: rtt.loss_delay(self.time_threshold),
+        }
     }
 }
 
@@ -85,9 +143,14 @@ impl Default for TransportConfig {
         TransportConfig {
             streams: StreamConfig::default(),
             congestion: Arc::new(Algorithm::default()),
+            initial_window: None,
+            packet_threshold: PACKET_THRESHOLD,
+            time_threshold: TIME_THRESHOLD,
             max_idle_timeout: Duration::from_secs(30),
             max_ack_delay: Duration::from_millis(25),
             max_mtu: 1472,
+            initial_mtu: BASE_SIZE,
+            mtu_discovery: true,
             ecn: true,
             initial_rtt: INITIAL_RTT,
             connection_ids: 4,
@@ -102,6 +165,7 @@ impl Default for TransportConfig {
             datagram_receive_buffer: 64 * 1024,
             datagram_send_buffer: 64 * 1024,
             allow_migration: true,
+            keep_exporter: false,
             follow_preferred_address: true,
         }
     }
@@ -142,4 +206,57 @@ pub struct ServerConfig {
     pub transport: Arc<TransportConfig>,
     /// Addresses that clients are asked to move to; none: they stay.
     pub preferred_addresses: Option<PreferredAddresses>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timestamp;
+    use crate::recovery::GRANULARITY;
+
+    fn rtt(ms: u64) -> RttEstimator {
+        RttEstimator::new(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn loss_is_declared_as_configured_and_no_sooner_than_the_rfc_has_it() {
+        let usual = TransportConfig::default();
+        let thresholds = usual.thresholds(&rtt(80));
+        assert_eq!(thresholds, Thresholds { packets: 3, delay: Duration::from_millis(90) });
+        let patient = TransportConfig { packet_threshold: 9, time_threshold: 2.5, ..usual.clone() };
+        let thresholds = patient.thresholds(&rtt(80));
+        assert_eq!(thresholds, Thresholds { packets: 9, delay: Duration::from_millis(200) });
+        for time_threshold in [0.5, -1.0, f32::NAN, f32::INFINITY] {
+            let wrong = TransportConfig { packet_threshold: 0, time_threshold, ..usual.clone() };
+            let thresholds = wrong.thresholds(&rtt(80));
+            assert_eq!(thresholds.packets, 3);
+            let most = Duration::from_millis(16 * 80);
+            assert!((Duration::from_millis(80)..=most).contains(&thresholds.delay));
+            assert!(wrong.thresholds(&rtt(0)).delay >= GRANULARITY);
+        }
+    }
+
+    #[test]
+    fn what_a_path_begins_with() {
+        let usual = TransportConfig::default();
+        assert_eq!((usual.first_mtu(), usual.first_window()), (1200, 12_000));
+        assert_eq!(usual.start_discovery().next_probe(Timestamp::START), Some(1472));
+        let large = TransportConfig {
+            initial_mtu: 1400,
+            mtu_discovery: false,
+            initial_window: Some(99_999),
+            ..usual.clone()
+        };
+        for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+            let config = TransportConfig { congestion: Arc::new(algorithm), ..large.clone() };
+            assert_eq!(config.start_controller(1).window(), 99_999);
+            let config = TransportConfig { initial_window: None, ..config };
+            assert_eq!(config.start_controller(1).window(), 14_000);
+        }
+        let mut discovery = large.start_discovery();
+        assert_eq!((discovery.current(), discovery.next_probe(Timestamp::START)), (1400, None));
+        // Less than there has to be (RFC 9000 s.14, RFC 9002 s.7.2).
+        let small = TransportConfig { initial_mtu: 0, initial_window: Some(0), ..usual };
+        assert_eq!((small.first_mtu(), small.first_window()), (1200, 2400));
+    }
 }

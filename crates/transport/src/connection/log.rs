@@ -42,6 +42,23 @@ pub(super) struct Log {
     known: Known,
 }
 
+/// One after the other.
+struct Both(Box<dyn QlogSink>, Box<dyn QlogSink>);
+
+impl QlogSink for Both {
+    fn event(&mut self, event: &Event<'_>) {
+        self.0.event(event);
+        self.1.event(event);
+    }
+}
+
+/// Stands for a sink that moves.
+struct Nobody;
+
+impl QlogSink for Nobody {
+    fn event(&mut self, _: &Event<'_>) {}
+}
+
 struct Sending {
     number: u64,
     bytes: Vec<u8>,
@@ -90,6 +107,18 @@ impl Connection {
         log.emit(key, start);
         self.qlog = Some(Box::new(log));
         self.log_changes();
+    }
+
+    /// As [`Connection::set_qlog`], beside the sink that is there, if there is one: then the new one is told
+    /// of what happens from now on, and not of the state that the connection is in.
+    pub fn add_qlog(&mut self, sink: Box<dyn QlogSink>) {
+        match self.qlog.as_mut() {
+            Some(log) => {
+                let before = std::mem::replace(&mut log.sink, Box::new(Nobody));
+                log.sink = Box::new(Both(before, sink));
+            }
+            None => self.set_qlog(sink),
+        }
     }
 
     /// Runs with the log, if there is one.
@@ -256,8 +285,9 @@ impl Connection {
     pub(super) fn log_lost(&mut self, id: SpaceId, number: u64, packet: &SentPacket<Sent>) {
         self.with_log(|connection, log| {
             let largest = connection.spaces[id].loss.largest_acked();
+            let threshold = connection.config.packet_threshold.max(PACKET_THRESHOLD);
             let overtaken =
-                largest.is_some_and(|largest| largest >= number.saturating_add(PACKET_THRESHOLD));
+                largest.is_some_and(|largest| largest >= number.saturating_add(threshold));
             let trigger = if overtaken { "reordering_threshold" } else { "time_threshold" };
             // A hook may have thresholds of its own.
             let known = !connection.hooks.is_hooked(Operation::LossThresholds);

@@ -17,6 +17,7 @@
 //!   and loss;
 //! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
+//! * `identity.rs`: what TLS says of the peer; `figures.rs`: what is known of the path;
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
@@ -37,9 +38,11 @@ mod config;
 mod connection_ids;
 mod datagrams;
 mod early;
+mod figures;
 mod frames;
 mod handshake;
 mod hello;
+mod identity;
 mod ids;
 mod keys;
 #[cfg(feature = "qlog")]
@@ -87,9 +90,11 @@ pub use close::{CloseReason, ConnectionError};
 pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig};
 use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
+pub use figures::PathStats;
 use handshake::Peer;
 pub use handshake::StartError;
 pub(crate) use handshake::{initial_suite, tls_version};
+pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
 pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
@@ -195,6 +200,8 @@ pub struct Stats {
     pub datagram_frames_received: u64,
     /// Of those, dropped because nobody read them.
     pub datagram_frames_dropped: u64,
+    /// What is known of the active path now.
+    pub path: PathStats,
 }
 
 /// One end of a connection.
@@ -260,11 +267,6 @@ impl Connection {
     /// and which goes into logs.
     pub fn original_dcid(&self) -> ConnectionId {
         self.ids.original_dcid()
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> Stats {
-        self.stats
     }
 
     /// Address that datagrams are sent to on the active path.

@@ -6,9 +6,9 @@ use std::ops::{Index, IndexMut};
 use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 
 use crate::Timestamp;
-use crate::congestion::{Controller, DeliveryRate, Pacer, WindowUsage, initial_window};
+use crate::congestion::{Controller, DeliveryRate, Pacer, WindowUsage};
 use crate::operation::Words;
-use crate::path::{BASE_SIZE, EcnValidation, MtuDiscovery};
+use crate::path::{EcnValidation, MtuDiscovery};
 use crate::recovery::RttEstimator;
 
 use super::bounds::Hold;
@@ -224,12 +224,12 @@ impl Path {
             remote,
             local: None,
             rtt: RttEstimator::new(config.initial_rtt),
-            controller: config.congestion.start(BASE_SIZE, seed),
-            pacer: Pacer::new(now, initial_window(BASE_SIZE)),
+            controller: config.start_controller(seed),
+            pacer: Pacer::new(now, config.first_window()),
             rates: DeliveryRate::default(),
             usage: WindowUsage::default(),
             in_flight: 0,
-            mtu: MtuDiscovery::new(config.max_mtu),
+            mtu: config.start_discovery(),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             pto_count: 0,
             paced_until: None,

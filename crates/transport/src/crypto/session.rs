@@ -1,10 +1,12 @@
 //! The handshake of a connection as the transport sees it: rustls's, or in simulations one that
 //! protects nothing (`null/`).
 
+use rustls::pki_types::CertificateDer;
 use rustls::quic::{DirectionalKeys, Keys, PacketKeySet};
 
 #[cfg(feature = "null-crypto")]
 use super::null;
+use crate::connection::ExportError;
 
 /// The alert (RFC 8446 s.6).
 const UNEXPECTED_MESSAGE: u8 = 10;
@@ -63,6 +65,9 @@ pub(crate) enum Session {
 pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
+    server_name: Option<Box<str>>,
+    /// Of a client that showed some.
+    certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
 /// Error in the handshake because of the peer's messages.
@@ -166,11 +171,56 @@ impl Session {
         }
     }
 
+    /// A server's: the name that the client asked for.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match self {
+            Session::Tls(tls) => match &**tls {
+                rustls::quic::Connection::Client(_) => None,
+                rustls::quic::Connection::Server(tls) => tls.server_name(),
+            },
+            Session::Over(agreed) => agreed.server_name.as_deref(),
+            #[cfg(feature = "null-crypto")]
+            Session::Null(_) => None,
+        }
+    }
+
+    /// The certificates that the peer has shown; before the handshake is complete they prove nothing.
+    pub(crate) fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        match self {
+            Session::Tls(tls) => tls.peer_certificates(),
+            Session::Over(agreed) => agreed.certificates.as_deref(),
+            #[cfg(feature = "null-crypto")]
+            Session::Null(_) => None,
+        }
+    }
+
+    /// Exports keying material (RFC 5705), once the handshake is complete.
+    pub(crate) fn export(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportError> {
+        match self {
+            Session::Tls(tls) => tls
+                .export_keying_material(output, label, Some(context))
+                .map(drop)
+                .map_err(|error| ExportError::Refused(error.to_string())),
+            Session::Over(_) => Err(ExportError::NotKept),
+            #[cfg(feature = "null-crypto")]
+            Session::Null(_) => Err(ExportError::Refused("there are no secrets".to_owned())),
+        }
+    }
+
     /// The handshake is complete, and all that it gave has been written: lets go of TLS.
     pub(crate) fn end(&mut self) {
         if matches!(self, Session::Tls(_)) {
-            let alpn = self.alpn().map(Box::from);
-            *self = Session::Over(Agreed { alpn, cipher_suite: self.cipher_suite() });
+            *self = Session::Over(Agreed {
+                alpn: self.alpn().map(Box::from),
+                cipher_suite: self.cipher_suite(),
+                server_name: self.server_name().map(Box::from),
+                certificates: self.peer_certificates().map(Box::from),
+            });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A client's attempt to connect, and the ways to answer it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use equic_wire::packet::Retry;
 use equic_wire::{TransportErrorCode, Writer};
@@ -9,7 +10,9 @@ use rand::Rng;
 use super::receive::canonical;
 use super::{Endpoint, Handle, Waiting};
 use crate::Timestamp;
-use crate::connection::{Arrival, Connection, FirstPacket, StartError, tls_version};
+use crate::connection::{
+    Arrival, Connection, FirstPacket, Serve, ServerConfig, StartError, tls_version,
+};
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 
 /// A client wants a connection. One of [`Endpoint::accept`], [`Endpoint::retry`],
@@ -87,9 +90,34 @@ impl Endpoint {
         incoming: Incoming,
         prepare: impl FnOnce(&mut Connection),
     ) -> Result<(Handle, Connection), AcceptError> {
+        let server = self.server.clone();
+        self.accept_by(now, incoming, server, prepare)
+    }
+
+    /// As [`Endpoint::accept_with`], with another configuration than the endpoint's for this connection.
+    ///
+    /// # Errors
+    /// As [`Endpoint::accept`].
+    pub fn accept_as(
+        &mut self,
+        now: Timestamp,
+        incoming: Incoming,
+        config: Arc<ServerConfig>,
+        prepare: impl FnOnce(&mut Connection),
+    ) -> Result<(Handle, Connection), AcceptError> {
+        self.accept_by(now, incoming, Some(config as Arc<dyn Serve>), prepare)
+    }
+
+    fn accept_by(
+        &mut self,
+        now: Timestamp,
+        incoming: Incoming,
+        server: Option<Arc<dyn Serve>>,
+        prepare: impl FnOnce(&mut Connection),
+    ) -> Result<(Handle, Connection), AcceptError> {
         let Incoming(first, _) = incoming;
         let waiting = self.waiting.remove(&first.sent_to);
-        let server = self.server.clone().ok_or(AcceptError::NotServing)?;
+        let server = server.ok_or(AcceptError::NotServing)?;
         let suite = server.suite().unwrap_or(self.config.suite);
         let (source, seed) = ((self.source.clone(), suite), self.rng.random());
         let mut connection = Connection::accept_with(now, &*server, &first, source, seed)

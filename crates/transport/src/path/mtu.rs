@@ -66,9 +66,14 @@ impl Suspicion {
 impl MtuDiscovery {
     /// Starts at the base; up to `max` bytes of UDP payload.
     pub(crate) fn new(max: u16) -> MtuDiscovery {
-        let max = max.max(BASE_SIZE);
+        MtuDiscovery::starting_at(BASE_SIZE, max)
+    }
+
+    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload.
+    pub(crate) fn starting_at(current: u16, max: u16) -> MtuDiscovery {
+        let max = max.max(current);
         MtuDiscovery {
-            current: BASE_SIZE,
+            current,
             upper: max,
             max,
             probe: None,

@@ -27,6 +27,9 @@ pub(crate) use sent::{SentPacket, SentPackets};
 /// Distance in packet numbers from which on an earlier packet counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
 pub(crate) const PACKET_THRESHOLD: u64 = 3;
 
+/// Round trips after which an earlier packet counts as lost (RFC 9002 s.6.1.2, kTimeThreshold).
+pub(crate) const TIME_THRESHOLD: f32 = 9.0 / 8.0;
+
 /// Most ranges of lost packets remembered, to notice a packet that was acknowledged after all.
 const LOST_RANGES: usize = 64;
 
@@ -48,13 +51,6 @@ pub(crate) struct Thresholds {
     pub packets: u64,
     /// Sent so long ago, if something later was acknowledged.
     pub delay: Duration,
-}
-
-impl Thresholds {
-    /// RFC 9002's for this round-trip time.
-    pub(crate) fn of(rtt: &RttEstimator) -> Thresholds {
-        Thresholds { packets: PACKET_THRESHOLD, delay: rtt.loss_delay() }
-    }
 }
 
 /// Packets that an ACK frame acknowledged.

@@ -10,6 +10,9 @@ pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 /// The RTT assumed before the first sample (RFC 9002 s.6.2.2, kInitialRtt).
 pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(333);
 
+/// More round trips than anything could be late by.
+const MAX_TIME_THRESHOLD: f32 = 16.0;
+
 /// The estimator of RFC 9002 s.5, one a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RttEstimator {
@@ -104,16 +107,21 @@ impl RttEstimator {
     }
 
     /// Time after a later packet at which an earlier one counts as lost (RFC 9002 s.6.1.2):
-    /// max(9/8 * max(smoothed_rtt, latest_rtt), kGranularity).
-    pub fn loss_delay(&self) -> Duration {
+    /// max(threshold * max(smoothed_rtt, latest_rtt), kGranularity), and a round trip at least.
+    pub fn loss_delay(&self, threshold: f32) -> Duration {
         let rtt = self.smoothed.max(self.latest);
-        (rtt + rtt / 8).max(GRANULARITY)
+        // In parts of 65,536: 9/8 is an eighth to the nanosecond.
+        let beyond = (threshold.clamp(1.0, MAX_TIME_THRESHOLD) - 1.0) * 65_536.0;
+        let beyond = (rtt.as_nanos() * beyond as u128) >> 16;
+        let beyond = Duration::from_nanos(u64::try_from(beyond).unwrap_or(u64::MAX));
+        rtt.saturating_add(beyond).max(GRANULARITY)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recovery::TIME_THRESHOLD;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -149,7 +157,7 @@ mod tests {
         for _ in 0..100 {
             rtt.update(Timestamp::START, Duration::ZERO, Duration::MAX);
         }
-        assert_eq!(rtt.loss_delay(), GRANULARITY);
+        assert_eq!(rtt.loss_delay(TIME_THRESHOLD), GRANULARITY);
         assert!(rtt.pto_base() >= GRANULARITY);
     }
 }

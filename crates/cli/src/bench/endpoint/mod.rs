@@ -13,10 +13,9 @@ use equic_bench_contract::{
 };
 use equic_endpoint::{crypto_provider, http3 as quic_h3};
 use equic_quic::{
-    ClientConfig, Endpoint, Incoming, QlogFolder, ServerConfig, Settings, TransportConfig,
+    ClientConfig, Endpoint, EndpointConfig, Incoming, QlogFolder, ServerConfig, StreamConfig,
+    TransportConfig, congestion::Algorithm,
 };
-use equic_transport::congestion::Algorithm;
-use equic_transport::{EndpointConfig, StreamConfig};
 use rustls::crypto::aws_lc_rs;
 
 use self::stack::{Ours, Receive, Send};
@@ -78,8 +77,8 @@ fn transport(knobs: &Knobs) -> Arc<TransportConfig> {
     })
 }
 
-fn settings(knobs: &Knobs, qlog: Option<&std::path::Path>) -> anyhow::Result<Settings> {
-    let mut settings = Settings::new(EndpointConfig::new(&crypto_provider())?);
+fn settings(knobs: &Knobs, qlog: Option<&std::path::Path>) -> anyhow::Result<EndpointConfig> {
+    let mut settings = EndpointConfig::new(&crypto_provider())?;
     settings.send_offload = knobs.gso.unwrap_or(true);
     settings.qlog = qlog.map(QlogFolder::open).transpose()?;
     Ok(settings)
@@ -87,12 +86,11 @@ fn settings(knobs: &Knobs, qlog: Option<&std::path::Path>) -> anyhow::Result<Set
 
 async fn serve(args: &Server) -> anyhow::Result<()> {
     let tls = tls::server(args, crypto_provider(), aws_lc_rs::Ticketer::new()?, &[PERF, H3])?;
-    let (tls, transport) = (Arc::new(tls), transport(&args.knobs));
-    let config = Arc::new(ServerConfig { tls, transport, preferred_addresses: None });
+    let config = ServerConfig::new(tls).with_transport(transport(&args.knobs));
     let socket = socket::udp(args.listen, &args.knobs)?;
     let effective = effective(&socket, &args.knobs)?;
     let settings = settings(&args.knobs, args.qlog.as_deref())?;
-    let endpoint = Endpoint::server(vec![socket], settings, config)?;
+    let endpoint = Endpoint::new(settings, Some(config), vec![socket])?;
     ready(endpoint.local_addr()?, &effective)?;
     while let Some(incoming) = endpoint.accept().await {
         tokio::spawn(async move {
@@ -108,7 +106,7 @@ async fn connection(incoming: Incoming) -> anyhow::Result<()> {
     let connection = incoming.accept()?.await?;
     if connection.alpn().as_deref() == Some(H3) {
         // A future of its own: connections of the other protocol need no room for it.
-        return Box::pin(http3::serve(quic_h3::Connection::new(connection))).await;
+        return Box::pin(http3::serve(quic_h3::QuicConnection::new(connection))).await;
     }
     // Until the client closes it.
     while let Ok((to, from)) = connection.accept_bi().await {
@@ -124,10 +122,11 @@ async fn connection(incoming: Incoming) -> anyhow::Result<()> {
 async fn ask(args: &Client) -> anyhow::Result<()> {
     let alpn = if args.protocol == Protocol::H3 { H3 } else { PERF };
     let (tls, full) = tls::client(args, crypto_provider(), alpn)?;
-    let config = ClientConfig { tls: Arc::new(tls), transport: transport(&args.knobs) };
+    let config = ClientConfig::new(tls).with_transport(transport(&args.knobs));
     let socket = socket::udp_client(args.connect, &args.knobs)?;
     let effective = effective(&socket, &args.knobs)?;
-    let endpoint = Endpoint::client(socket, settings(&args.knobs, args.qlog.as_deref())?)?;
+    let settings = settings(&args.knobs, args.qlog.as_deref())?;
+    let endpoint = Endpoint::new(settings, None, vec![socket])?;
     let (server, name) = (args.connect, args.name.clone());
     let ours = Ours { endpoint, config, server, name, full };
     let answer = if args.protocol == Protocol::H3 {

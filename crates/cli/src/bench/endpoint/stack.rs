@@ -42,7 +42,7 @@ impl Stack for Ours {
     type Connection = Open;
 
     async fn connect(&self) -> anyhow::Result<Open> {
-        Ok(Open(self.endpoint.connect(&self.config, self.server, &self.name)?.await?))
+        Ok(Open(self.endpoint.connect_with(&self.config, self.server, &self.name)?.await?))
     }
 
     fn full_handshakes(&self) -> u64 {
@@ -55,11 +55,11 @@ impl Stack for Ours {
 }
 
 impl Http for Ours {
-    type Transport = quic_h3::Connection;
+    type Transport = quic_h3::QuicConnection;
     type Opener = quic_h3::OpenStreams;
 
-    fn transport(connection: &Open) -> quic_h3::Connection {
-        quic_h3::Connection::new(connection.0.clone())
+    fn transport(connection: &Open) -> quic_h3::QuicConnection {
+        quic_h3::QuicConnection::new(connection.0.clone())
     }
 }
 
@@ -73,7 +73,7 @@ impl contract::Connection for Open {
     }
 
     fn observe(&self, effective: &mut Effective) {
-        effective.max_payload = Some(self.0.max_datagram_size());
+        effective.max_payload = Some(self.0.stats().path.current_mtu);
     }
 
     async fn close(self, code: u32) {

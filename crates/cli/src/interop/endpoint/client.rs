@@ -27,7 +27,11 @@ pub(super) async fn fetch(contract: &Contract) -> Done {
     let client = Client {
         contract,
         first,
-        endpoint: Endpoint::client(UdpSocket::bind(any(first.address))?, tls::settings(contract)?)?,
+        endpoint: Endpoint::new(
+            tls::settings(contract)?,
+            None,
+            vec![UdpSocket::bind(any(first.address))?],
+        )?,
         config: tls::client(contract)?,
     };
     let done = client.cases().await;
@@ -98,13 +102,13 @@ impl Client<'_> {
     }
 
     async fn connect(&self) -> Done<Connection> {
-        Ok(self.endpoint.connect(&self.config, self.first.address, &self.first.host)?.await?)
+        Ok(self.endpoint.connect_with(&self.config, self.first.address, &self.first.host)?.await?)
     }
 
     /// Asks before the handshake is complete, and again after it if the server did not listen.
     async fn early(&self, requests: &[Request]) -> Done {
         let (address, host) = (self.first.address, &self.first.host);
-        let connecting = self.endpoint.connect(&self.config, address, host)?;
+        let connecting = self.endpoint.connect_with(&self.config, address, host)?;
         let connection = connecting
             .into_0rtt()
             .map_err(|_| Failure::new("the server left nothing for early data"))?;
@@ -153,7 +157,7 @@ impl Client<'_> {
     }
 
     async fn http3(&self, connection: Connection) -> Done {
-        let transport = quic_h3::Connection::new(connection.clone());
+        let transport = quic_h3::QuicConnection::new(connection.clone());
         let (mut driver, http) = h3::client::new(transport).await?;
         let driving = tokio::spawn(async move { driver.wait_idle().await });
         let mut fetches = JoinSet::new();

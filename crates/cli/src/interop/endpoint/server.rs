@@ -15,11 +15,11 @@ use crate::signals::Signals;
 /// Serves until a signal comes.
 pub(super) async fn serve(contract: Contract) -> Done {
     let mut signals = Signals::new()?;
-    let config = Arc::new(tls::server(&contract)?);
+    let config = tls::server(&contract)?;
     let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None).map_err(
         |error| Failure::because(format_args!("cannot listen on port {}", contract.port), error),
     )?;
-    let endpoint = Endpoint::server(sockets, tls::settings(&contract)?, config)?;
+    let endpoint = Endpoint::new(tls::settings(&contract)?, Some(config), sockets)?;
     let contract = Arc::new(contract);
     loop {
         let incoming = tokio::select! {
@@ -80,7 +80,7 @@ async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contra
 
 async fn http3(connection: Connection, contract: Arc<Contract>) -> Done {
     let mut http =
-        h3::server::Connection::<_, Bytes>::new(quic_h3::Connection::new(connection)).await?;
+        h3::server::Connection::<_, Bytes>::new(quic_h3::QuicConnection::new(connection)).await?;
     while let Some(resolver) = http.accept().await? {
         let contract = Arc::clone(&contract);
         tokio::spawn(async move {

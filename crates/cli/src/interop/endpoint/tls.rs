@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use equic_quic::{ClientConfig, ServerConfig, Settings, TransportConfig};
-use equic_transport::{EndpointConfig, PreferredAddresses};
+use equic_quic::{ClientConfig, EndpointConfig, PreferredAddresses, ServerConfig, TransportConfig};
 use equic_wire::KnownVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
@@ -33,9 +32,9 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-pub(super) fn settings(contract: &Contract) -> Done<Settings> {
-    let endpoint = EndpointConfig::new(&aws_lc_rs::default_provider())?;
-    Ok(Settings { qlog: contract.qlog.clone(), ..Settings::new(endpoint) })
+pub(super) fn settings(contract: &Contract) -> Done<EndpointConfig> {
+    let settings = EndpointConfig::new(&aws_lc_rs::default_provider())?;
+    Ok(EndpointConfig { qlog: contract.qlog.clone(), ..settings })
 }
 
 fn certificates(contract: &Contract, file: &str) -> Done<Vec<CertificateDer<'static>>> {
@@ -59,11 +58,12 @@ pub(super) fn server(contract: &Contract) -> Done<ServerConfig> {
         // RFC 9001 s.4.6.1: all, or nothing.
         tls.max_early_data_size = u32::MAX;
     }
-    let preferred_addresses = contract.preferred.map(|address| match address {
+    let mut config = ServerConfig::new(tls).with_transport(transport(contract));
+    config.preferred_addresses = contract.preferred.map(|address| match address {
         SocketAddr::V4(address) => PreferredAddresses { ipv4: Some(address), ipv6: None },
         SocketAddr::V6(address) => PreferredAddresses { ipv4: None, ipv6: Some(address) },
     });
-    Ok(ServerConfig { tls: Arc::new(tls), transport: transport(contract), preferred_addresses })
+    Ok(config)
 }
 
 pub(super) fn client(contract: &Contract) -> Done<ClientConfig> {
@@ -78,5 +78,5 @@ pub(super) fn client(contract: &Contract) -> Done<ClientConfig> {
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
     tls.enable_early_data = contract.is("zerortt");
-    Ok(ClientConfig { tls: Arc::new(tls), transport: transport(contract) })
+    Ok(ClientConfig::new(tls).with_transport(transport(contract)))
 }

@@ -206,6 +206,10 @@ impl Bbr {
 }
 
 impl Controller for Bbr {
+    fn set_initial_window(&mut self, window: u64) {
+        self.window = window;
+    }
+
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
         // s.5.4.1: from idle, at the estimated rate and no faster.
         if in_flight == bytes && self.model.app_limited {

@@ -104,7 +104,9 @@ impl Connection {
             if self.side == Side::Server {
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
                 self.progress.done_due = true;
-                self.tls.end();
+                if !self.config.keep_exporter {
+                    self.tls.end();
+                }
                 self.confirm(now);
             }
         }

@@ -1,5 +1,7 @@
 //! The application's operations on streams.
 
+use std::cmp::Reverse;
+
 use bytes::Bytes;
 use equic_wire::{Direction, StreamId};
 
@@ -144,13 +146,13 @@ impl Streams {
         Ok(())
     }
 
-    /// Sets the order of sending: 0 to 255, lower values first; 127 is the default.
+    /// Sets the order of sending: streams of higher priority first; 0 is the default.
     ///
     /// # Errors
     /// If there is no such stream.
-    pub fn set_urgency(&mut self, id: StreamId, urgency: u8) -> Result<(), StreamError> {
+    pub fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), StreamError> {
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Unknown)?;
-        let before = std::mem::replace(&mut stream.urgency, urgency);
+        let before = Reverse(std::mem::replace(&mut stream.priority, priority));
         if stream.queued
             && let Some(queue) = self.queue.get_mut(&before)
         {
@@ -159,6 +161,14 @@ impl Streams {
             self.enqueue(id);
         }
         Ok(())
+    }
+
+    /// The stream's priority.
+    ///
+    /// # Errors
+    /// If there is no such stream.
+    pub fn priority(&self, id: StreamId) -> Result<i32, StreamError> {
+        self.streams.get(&id).map(|stream| stream.priority).ok_or(StreamError::Unknown)
     }
 
     /// Reads into `buffer`.

@@ -11,6 +11,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
@@ -180,8 +181,8 @@ pub(crate) enum Control {
 struct Stream {
     send: Option<SendHalf>,
     receive: Option<ReceiveHalf>,
-    /// Lower goes first; those of the same urgency take turns.
-    urgency: u8,
+    /// Higher goes first; those of the same priority take turns.
+    priority: i32,
     /// In the queue of those that want to send.
     queued: bool,
     /// The application was told that it cannot write, and wants to hear when it can.
@@ -218,8 +219,8 @@ pub struct Streams {
     waiting: BTreeSet<StreamId>,
     /// Once so many bytes wait or fewer, those are told.
     waiting_for: u64,
-    /// Those that want to send, by urgency, taking turns.
-    queue: BTreeMap<u8, VecDeque<StreamId>>,
+    /// Those that want to send, by priority, the highest first, taking turns.
+    queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
     /// Streams with a control frame to send.
     resets: BTreeSet<StreamId>,
     stops: BTreeSet<StreamId>,
@@ -311,7 +312,7 @@ impl Streams {
             let window = ReceiveWindow::new(window.stream_window, window.max_stream_window);
             ReceiveHalf::new(window, self.pages.clone())
         });
-        Stream { send, receive, urgency: DEFAULT_URGENCY, queued: false, wants_room: false }
+        Stream { send, receive, priority: 0, queued: false, wants_room: false }
     }
 
     /// Gives back to the connection's window the bytes that a stream does not need any more.
@@ -447,6 +448,3 @@ impl Streams {
 
 /// Bytes that may always wait in a stream, however many wait in others.
 const MIN_SHARE: u64 = 16 * 1024;
-
-/// In the middle.
-const DEFAULT_URGENCY: u8 = 127;

@@ -1,6 +1,7 @@
 //! Frames of streams that go out: the next one, and what became of those sent.
 
-use std::ops::Range;
+use std::cmp::Reverse;
+use std::ops::{Bound, Range};
 use std::time::Duration;
 
 use equic_wire::{Direction, StreamId};
@@ -19,7 +20,7 @@ impl Streams {
         }
         if !stream.queued && half.wants_to_send(u64::MAX) {
             stream.queued = true;
-            self.queue.entry(stream.urgency).or_default().push_back(id);
+            self.queue.entry(Reverse(stream.priority)).or_default().push_back(id);
         }
     }
 
@@ -39,8 +40,8 @@ impl Streams {
         max: impl Fn(StreamId, u64) -> usize,
     ) -> Option<(StreamId, Piece)> {
         let room = self.send_window.room();
-        let mut from = 0;
-        while let Some((&urgency, queue)) = self.queue.range_mut(from..).next() {
+        let mut from = Bound::Unbounded;
+        while let Some((&priority, queue)) = self.queue.range_mut((from, Bound::Unbounded)).next() {
             for _ in 0..queue.len() {
                 let Some(id) = queue.pop_front() else { break };
                 let Some(stream) = self.streams.get_mut(&id) else { continue };
@@ -62,10 +63,9 @@ impl Streams {
                 }
             }
             if queue.is_empty() {
-                self.queue.remove(&urgency);
+                self.queue.remove(&priority);
             }
-            let Some(next) = urgency.checked_add(1) else { break };
-            from = next;
+            from = Bound::Excluded(priority);
         }
         None
     }

@@ -247,20 +247,22 @@ fn the_peer_is_held_to_its_limits() {
 }
 
 #[test]
-fn urgent_streams_go_first_and_equals_take_turns() {
+fn streams_of_higher_priority_go_first_and_equals_take_turns() {
     let (mut client, _) = pair();
     let ids: Vec<StreamId> =
         (0..4).map(|_| client.open(Direction::Bidirectional).unwrap()).collect();
     for id in &ids {
         client.write(*id, &[0; 600]).unwrap();
     }
-    client.set_urgency(ids[3], 0).unwrap();
+    client.set_priority(ids[3], i32::MAX).unwrap();
+    client.set_priority(ids[2], -1).unwrap();
+    assert_eq!((client.priority(ids[2]), client.priority(ids[0])), (Ok(-1), Ok(0)));
     let mut order = Vec::new();
     while let Some((id, _)) = client.next_piece(|_, _| 300) {
         order.push(id);
     }
     assert_eq!(order[..2], [ids[3], ids[3]]);
-    assert_eq!(order[2..], [ids[0], ids[1], ids[2], ids[0], ids[1], ids[2]]);
+    assert_eq!(order[2..], [ids[0], ids[1], ids[0], ids[1], ids[2], ids[2]]);
     assert!(client.open(Direction::Bidirectional).is_none());
     for told in [true, false] {
         client.want_streams(Direction::Bidirectional);

@@ -1,0 +1,313 @@
+//! Configurations of connections and endpoints.
+
+use std::sync::Arc;
+
+use equic_transport::{EndpointConfig as CoreConfig, PreferredAddresses};
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+#[cfg(feature = "qlog")]
+use crate::event::Subscriber;
+#[cfg(feature = "qlog")]
+use crate::log::{PacketTrace, QlogFolder};
+use crate::{NewConnection, SendMemory, TransportConfig};
+
+/// Looks at new connections before their first packet.
+pub(crate) type Prepare = Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>;
+
+/// Reason that no configuration could be made.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// There is no cryptography to use.
+    #[error(
+        "no crypto provider: build equic-quic with its feature `aws-lc-rs` or `ring`, or install one \
+         with rustls's CryptoProvider::install_default"
+    )]
+    NoProvider,
+    /// The crypto provider has no cipher suite for Initial packets (RFC 9001 s.5.2).
+    #[error("the crypto provider cannot protect QUIC packets: {0}")]
+    Provider(String),
+    /// TLS refuses the certificate, its key or the crypto provider.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// The system has no root certificate that can be used.
+    #[error("the system has no root certificates: install the package ca-certificates")]
+    NoRoots,
+}
+
+impl From<ConfigError> for std::io::Error {
+    fn from(error: ConfigError) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::Unsupported, error)
+    }
+}
+
+/// The crypto provider of configurations that are not given one: the one that the program installed
+/// ([`CryptoProvider::install_default`]), or else that of this crate's features, AWS-LC before ring.
+///
+/// # Errors
+/// [`ConfigError::NoProvider`].
+pub fn default_provider() -> Result<Arc<CryptoProvider>, ConfigError> {
+    CryptoProvider::get_default().cloned().or_else(built_in).ok_or(ConfigError::NoProvider)
+}
+
+#[cfg(feature = "aws-lc-rs")]
+fn built_in() -> Option<Arc<CryptoProvider>> {
+    Some(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+}
+
+#[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
+fn built_in() -> Option<Arc<CryptoProvider>> {
+    Some(Arc::new(rustls::crypto::ring::default_provider()))
+}
+
+#[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
+fn built_in() -> Option<Arc<CryptoProvider>> {
+    None
+}
+
+/// One after the other.
+fn also(
+    before: Option<Prepare>,
+    prepare: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static,
+) -> Prepare {
+    match before {
+        Some(before) => Arc::new(move |connection| {
+            before(connection);
+            prepare(connection);
+        }),
+        None => Arc::new(prepare),
+    }
+}
+
+fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
+    protocols.iter().map(|protocol| protocol.to_vec()).collect()
+}
+
+/// A client's side of connections: TLS, transport, hooks.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// TLS: roots, ALPN, certificates; its crypto provider is the connection's.
+    ///
+    /// With `enable_early_data`, a connection that resumes a session can send before the handshake is
+    /// complete (0-RTT): see [`Connecting::into_0rtt`](crate::Connecting::into_0rtt).
+    pub tls: Arc<rustls::ClientConfig>,
+    /// Limits, timeouts, congestion control.
+    pub transport: Arc<TransportConfig>,
+    pub(crate) prepare: Option<Prepare>,
+}
+
+impl ClientConfig {
+    /// With a TLS configuration, which has to be for TLS 1.3.
+    pub fn new(tls: impl Into<Arc<rustls::ClientConfig>>) -> ClientConfig {
+        ClientConfig { tls: tls.into(), transport: Arc::default(), prepare: None }
+    }
+
+    /// Believes servers with a certificate of one of these roots. Without ALPN: see
+    /// [`ClientConfig::with_alpn`].
+    ///
+    /// # Errors
+    /// [`ConfigError::NoProvider`], or rustls does not take the provider.
+    pub fn with_root_certificates(
+        roots: impl Into<Arc<RootCertStore>>,
+    ) -> Result<ClientConfig, ConfigError> {
+        let tls = rustls::ClientConfig::builder_with_provider(default_provider()?)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(ClientConfig::new(tls))
+    }
+
+    /// Believes servers with a certificate of a root that the system trusts. Without ALPN: see
+    /// [`ClientConfig::with_alpn`].
+    ///
+    /// # Errors
+    /// [`ConfigError::NoRoots`], and as [`ClientConfig::with_root_certificates`].
+    #[cfg(feature = "platform-roots")]
+    pub fn with_platform_roots() -> Result<ClientConfig, ConfigError> {
+        let mut roots = RootCertStore::empty();
+        // Systems carry a few that no library can parse.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err(ConfigError::NoRoots);
+        }
+        ClientConfig::with_root_certificates(roots)
+    }
+
+    /// Offers these application protocols, best first (ALPN, RFC 7301).
+    #[must_use]
+    pub fn with_alpn(mut self, protocols: &[&[u8]]) -> ClientConfig {
+        Arc::make_mut(&mut self.tls).alpn_protocols = owned(protocols);
+        self
+    }
+
+    /// With another transport configuration.
+    #[must_use]
+    pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ClientConfig {
+        self.transport = transport.into();
+        self
+    }
+
+    /// Has `prepare` called for each new connection before its first packet, to attach hooks to it, after
+    /// those that were given before. It is called while the endpoint is locked: it must not wait, nor use the endpoint.
+    #[must_use]
+    pub fn with_hooks(
+        mut self,
+        prepare: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static,
+    ) -> ClientConfig {
+        self.prepare = Some(also(self.prepare.take(), prepare));
+        self
+    }
+
+    pub(crate) fn core(&self) -> equic_transport::ClientConfig {
+        equic_transport::ClientConfig {
+            tls: Arc::clone(&self.tls),
+            transport: Arc::clone(&self.transport),
+        }
+    }
+}
+
+/// A server's side of connections: TLS, transport, hooks.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// TLS: certificate, ALPN; its crypto provider is the connection's.
+    ///
+    /// With a `max_early_data_size` of `u32::MAX` (and no `ticketer`) clients may send before the
+    /// handshake is complete (0-RTT): what is read while
+    /// [`Connection::is_early`](crate::Connection::is_early) says so may be a repetition, and must be such
+    /// that it does no harm.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// Limits, timeouts, congestion control.
+    pub transport: Arc<TransportConfig>,
+    /// Addresses that clients are asked to go on with (RFC 9000 s.9.6).
+    pub preferred_addresses: Option<PreferredAddresses>,
+    pub(crate) prepare: Option<Prepare>,
+}
+
+impl ServerConfig {
+    /// With a TLS configuration, which has to be for TLS 1.3.
+    pub fn new(tls: impl Into<Arc<rustls::ServerConfig>>) -> ServerConfig {
+        ServerConfig {
+            tls: tls.into(),
+            transport: Arc::default(),
+            preferred_addresses: None,
+            prepare: None,
+        }
+    }
+
+    /// Shows this certificate, with those up to its root behind it, to any client. Without ALPN: see
+    /// [`ServerConfig::with_alpn`].
+    ///
+    /// # Errors
+    /// [`ConfigError::NoProvider`], or TLS cannot use the key or the certificate.
+    pub fn with_single_cert(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<ServerConfig, ConfigError> {
+        let tls = rustls::ServerConfig::builder_with_provider(default_provider()?)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        Ok(ServerConfig::new(tls))
+    }
+
+    /// Takes these application protocols, best first (ALPN, RFC 7301); clients that offer none of them are
+    /// refused.
+    #[must_use]
+    pub fn with_alpn(mut self, protocols: &[&[u8]]) -> ServerConfig {
+        Arc::make_mut(&mut self.tls).alpn_protocols = owned(protocols);
+        self
+    }
+
+    /// With another transport configuration.
+    #[must_use]
+    pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ServerConfig {
+        self.transport = transport.into();
+        self
+    }
+
+    /// As [`ClientConfig::with_hooks`].
+    #[must_use]
+    pub fn with_hooks(
+        mut self,
+        prepare: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static,
+    ) -> ServerConfig {
+        self.prepare = Some(also(self.prepare.take(), prepare));
+        self
+    }
+
+    pub(crate) fn core(&self) -> Arc<equic_transport::ServerConfig> {
+        Arc::new(equic_transport::ServerConfig {
+            tls: Arc::clone(&self.tls),
+            transport: Arc::clone(&self.transport),
+            preferred_addresses: self.preferred_addresses,
+        })
+    }
+}
+
+/// Configuration of an endpoint, given when it is made.
+#[derive(Clone)]
+pub struct EndpointConfig {
+    /// Connection IDs, tokens, stateless resets, and limits on attempts. Its `ids` are replaced where
+    /// there are several sockets.
+    pub core: CoreConfig,
+    /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
+    pub receive_offload: bool,
+    /// UDP generic segmentation offload, where the kernel has it.
+    pub send_offload: bool,
+    /// Folder for a qlog file of each connection; none: no qlog files are written.
+    #[cfg(feature = "qlog")]
+    pub qlog: Option<QlogFolder>,
+    /// Output for a line about each packet; none: no lines are written.
+    #[cfg(feature = "qlog")]
+    pub trace: Option<PacketTrace>,
+    /// Is told what happens in all connections; none: nobody is.
+    #[cfg(feature = "qlog")]
+    pub subscriber: Option<Arc<dyn Subscriber>>,
+    /// Whether a server gives each client a token, which proves that it receives at its address the
+    /// next time (RFC 9000 s.8.1.3), so that no Retry packet is needed.
+    pub give_tokens: bool,
+    /// Whether a client keeps the tokens of servers, for its next connection to the same server.
+    pub keep_tokens: bool,
+    /// Whether a client's connection ends when the network says, before anything has come from the
+    /// server, that nothing listens there or that no way leads there (ICMP). Otherwise it goes on
+    /// trying: the server may be about to start.
+    pub heed_unreachable: bool,
+    /// Bound on the data that waits to be sent in all connections, for applications that ask before
+    /// they make it ([`Connection::sendable`](crate::Connection::sendable)).
+    pub send_memory: SendMemory,
+}
+
+impl EndpointConfig {
+    /// The defaults, over a crypto provider, which protects Initial packets, tokens and stateless resets.
+    ///
+    /// # Errors
+    /// [`ConfigError::Provider`].
+    pub fn new(provider: &CryptoProvider) -> Result<EndpointConfig, ConfigError> {
+        let core =
+            CoreConfig::new(provider).map_err(|error| ConfigError::Provider(error.to_string()))?;
+        Ok(EndpointConfig {
+            core,
+            receive_offload: true,
+            send_offload: true,
+            #[cfg(feature = "qlog")]
+            qlog: None,
+            #[cfg(feature = "qlog")]
+            trace: None,
+            #[cfg(feature = "qlog")]
+            subscriber: None,
+            give_tokens: true,
+            keep_tokens: true,
+            heed_unreachable: false,
+            send_memory: SendMemory::default(),
+        })
+    }
+
+    /// The defaults, over the [default crypto provider](default_provider).
+    ///
+    /// # Errors
+    /// [`ConfigError::NoProvider`].
+    pub fn with_default_provider() -> Result<EndpointConfig, ConfigError> {
+        EndpointConfig::new(&*default_provider()?)
+    }
+}

@@ -1,0 +1,95 @@
+//! The examples, run; and the README's snippet, which is one of them.
+
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the examples share a module, and are programs of their own"
+)]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use equic_quic::operation::{Call, Hook, HookError, Host, Operation, Point};
+
+#[path = "../examples/datagrams.rs"]
+#[expect(dead_code, reason = "what prints is not called")]
+mod datagrams;
+#[path = "../examples/echo.rs"]
+#[expect(dead_code, reason = "what prints is not called")]
+mod echo;
+#[path = "../examples/hook.rs"]
+#[expect(dead_code, reason = "what prints is not called")]
+mod hook;
+#[path = "../examples/migrate.rs"]
+#[expect(dead_code, reason = "what prints is not called")]
+mod migrate;
+
+#[tokio::test]
+async fn a_text_comes_back() {
+    assert_eq!(echo::echo("Here I am.").await.unwrap(), "Here I am.");
+}
+
+#[tokio::test]
+async fn a_client_moves() {
+    let (before, after) = migrate::migrate().await.unwrap();
+    assert_ne!(before.port(), after.port());
+}
+
+#[tokio::test]
+async fn numbers_are_squared() {
+    assert_eq!(datagrams::squares(4).await.unwrap(), [1, 4, 9, 16]);
+}
+
+/// Notes what came of an operation.
+#[derive(Clone, Default)]
+struct Watch(Arc<Mutex<BTreeSet<Vec<u64>>>>);
+
+impl Hook for Watch {
+    fn after(&mut self, _: &mut Host<'_>, _: &Call<'_>, out: &[u64]) -> Result<(), HookError> {
+        self.0.lock().unwrap().insert(out.to_vec());
+        Ok(())
+    }
+}
+
+/// How many acknowledgements that saves depends on how fast the machine is; what the connection does about
+/// them does not.
+#[tokio::test]
+async fn a_hook_says_when_to_acknowledge() {
+    let (server, client) = hook::local::configs(b"hook").unwrap();
+    for (config, replaced) in [(server.clone(), false), (hook::seldom(server), true)] {
+        let watch = Watch::default();
+        let seen = watch.0.clone();
+        let config = config.with_hooks(move |connection| {
+            let points = [Point::observe(Operation::AckPolicy)];
+            connection.attach(Box::new(watch.clone()), &points).unwrap();
+        });
+        assert!(hook::acknowledgements(config, &client).await.unwrap() > 0);
+        let seen = seen.lock().unwrap();
+        // Of the answer the delay holds only as far as the peer was told.
+        let only = seen.iter().all(|policy| policy[0] == 10);
+        assert!(!seen.is_empty() && only == replaced, "{seen:?}");
+    }
+}
+
+/// Without comments, spaces, and commas where lines end: how it is set is not the question.
+fn bare(text: &str) -> String {
+    let code = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+    let bare: String = code.flat_map(str::split_whitespace).collect();
+    bare.replace(",)", ")")
+}
+
+#[test]
+fn the_readme_says_what_the_example_does() {
+    let readme = include_str!("../../../README.md");
+    let (_, snippet) = readme.split_once("```rust\n// acknowledge every tenth packet").unwrap();
+    // What is left of that comment.
+    let (_, snippet) = snippet.split_once('\n').unwrap();
+    let (snippet, _) = snippet.split_once("```").unwrap();
+    let example = bare(include_str!("../examples/hook.rs"));
+    let mut parts = 0;
+    for part in snippet.split("\n\n") {
+        let part = bare(part);
+        assert!(example.contains(&part), "not in examples/hook.rs: {part}");
+        parts += 1;
+    }
+    assert_eq!(parts, 2, "{snippet}");
+}

@@ -1,0 +1,259 @@
+//! Settings and calls that somebody who comes from quinn looks for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use equic_quic::congestion::{Algorithm, Controller, ControllerFactory};
+use equic_quic::{
+    ClientConfig, ConnectError, Connection, Endpoint, ReadToEndError, ServerConfig,
+    TransportConfig, WriteError,
+};
+use tokio::time::timeout;
+
+use crate::common::{Identity, NAME, body, client, connect, echo, serve, settings, soon};
+
+/// Makes NewReno, and counts how often.
+#[derive(Debug, Default)]
+struct Factory(AtomicUsize);
+
+impl ControllerFactory for Factory {
+    fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(datagram, 1200);
+        Algorithm::NewReno.start(datagram, seed)
+    }
+}
+
+async fn exchange(connection: &Connection, length: usize) {
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    let writing = tokio::spawn(async move {
+        send.write_all(&body(length)).await.unwrap();
+        send.finish().unwrap();
+    });
+    let back = soon("echoed", receive.read_to_end(length)).await.unwrap();
+    assert!(back == body(length), "{length} bytes");
+    writing.await.unwrap();
+}
+
+#[tokio::test]
+async fn congestion_control_of_ones_own() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let factory = Arc::new(Factory::default());
+    let transport = TransportConfig {
+        congestion: factory.clone(),
+        initial_window: Some(54_321),
+        ..TransportConfig::default()
+    };
+    let config = identity.client().with_transport(transport);
+    let connecting = client().connect_with(&config, server.local_addr().unwrap(), NAME).unwrap();
+    let connection = soon("connected", connecting).await.unwrap();
+    assert_eq!(factory.0.load(Ordering::Relaxed), 1);
+    let path = connection.stats().path;
+    assert!(path.congestion_window >= 54_321, "{path:?}");
+    assert!(path.min_rtt > Duration::ZERO && path.rtt > Duration::ZERO, "{path:?}");
+    exchange(&connection, 100_000).await;
+}
+
+#[tokio::test]
+async fn datagrams_of_one_size() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    for (initial, discovery, least, most) in
+        [(1400, false, 1400, 1400), (1400, true, 1400, 1472), (0, false, 1200, 1200)]
+    {
+        let transport = TransportConfig {
+            initial_mtu: initial,
+            mtu_discovery: discovery,
+            ..TransportConfig::default()
+        };
+        let config = identity.client().with_transport(transport);
+        let connection = connect(&client(), &config, &server).await;
+        let first = connection.stats().path.current_mtu;
+        assert!((least..=most).contains(&first), "{first}");
+        exchange(&connection, 500_000).await;
+        let last = connection.stats().path.current_mtu;
+        assert!((least..=most).contains(&last), "{last}");
+    }
+}
+
+#[tokio::test]
+async fn another_certificate_from_now_on() {
+    let (before, after) = (Identity::new(), Identity::new());
+    let server = before.server(2);
+    echo(server.clone());
+    let open = connect(&client(), &before.client(), &server).await;
+    server.set_server_config(Some(ServerConfig::new(after.server_tls())));
+    let connection = connect(&client(), &after.client(), &server).await;
+    exchange(&connection, 1000).await;
+    let address = server.local_addr().unwrap();
+    let old = client().connect_with(&before.client(), address, NAME).unwrap();
+    assert!(soon("refused", old).await.is_err());
+    // Who was there before stays.
+    exchange(&open, 1000).await;
+}
+
+/// An endpoint that was a client's becomes a server's, and takes nobody while it has no configuration.
+#[tokio::test]
+async fn a_server_for_a_while() {
+    let identity = Identity::new();
+    let config = || Some(ServerConfig::new(identity.server_tls()));
+    let sockets = Endpoint::bind("0.0.0.0:0".parse().unwrap(), 1, None).unwrap();
+    let server = Endpoint::new(settings(), None, sockets).unwrap();
+    let address = ([127, 0, 0, 1], server.local_addr().unwrap().port()).into();
+    let client = client();
+    let attempt = || client.connect_with(&identity.client(), address, NAME).unwrap();
+    let accepting = server.clone();
+    echo(accepting);
+    // It goes on trying meanwhile.
+    let mut waiting = attempt();
+    assert!(timeout(Duration::from_millis(50), &mut waiting).await.is_err());
+    server.set_server_config(config());
+    let connection = soon("connected", waiting).await.unwrap();
+    exchange(&connection, 1000).await;
+    server.set_server_config(None);
+    let mut waiting = attempt();
+    assert!(timeout(Duration::from_millis(50), &mut waiting).await.is_err());
+    server.set_server_config(config());
+    exchange(&soon("connected", waiting).await.unwrap(), 1000).await;
+}
+
+#[tokio::test]
+async fn a_configuration_for_one_client() {
+    let (usual, special) = (Identity::new(), Identity::new());
+    let server = usual.server(1);
+    let address = server.local_addr().unwrap();
+    let other = ServerConfig::new(special.server_tls());
+    let client = client();
+    let connecting = client.connect_with(&special.client(), address, NAME).unwrap();
+    let accepting = async { server.accept().await.unwrap().accept_with(&other).unwrap().await };
+    let (accepted, connected) =
+        soon("connected", async { tokio::join!(accepting, connecting) }).await;
+    assert!(accepted.is_ok() && connected.is_ok());
+}
+
+#[tokio::test]
+async fn the_default_configuration_of_clients() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let address = server.local_addr().unwrap();
+    let mut client = client();
+    assert!(matches!(client.connect(address, NAME), Err(ConnectError::NoClientConfig)));
+    client.set_default_client_config(identity.client());
+    let connection = soon("connected", client.connect(address, NAME).unwrap()).await.unwrap();
+    exchange(&connection, 1000).await;
+}
+
+/// In one line each, with the crypto provider of this crate's features.
+#[tokio::test]
+async fn one_line_constructors() {
+    let identity = Identity::new();
+    let chain = vec![identity.certificate.clone()];
+    let config = ServerConfig::with_single_cert(chain, identity.key.clone_key()).unwrap();
+    let server =
+        Endpoint::server(config.with_alpn(&[b"one", b"two"]), "127.0.0.1:0".parse().unwrap());
+    let server = server.unwrap();
+    echo(server.clone());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(identity.certificate.clone()).unwrap();
+    let config = ClientConfig::with_root_certificates(roots).unwrap();
+    let mut client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    client.set_default_client_config(config.clone().with_alpn(&[b"two"]));
+    let address = server.local_addr().unwrap();
+    let connection = soon("connected", client.connect(address, NAME).unwrap()).await.unwrap();
+    assert_eq!(connection.alpn().as_deref(), Some(&b"two"[..]));
+    let config = config.with_alpn(&[b"three"]);
+    let refused = client.connect_with(&config, address, NAME).unwrap();
+    assert!(soon("refused", refused).await.is_err());
+}
+
+#[tokio::test]
+async fn reading_to_the_end_has_a_limit() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let connection = connect(&client(), &identity.client(), &server).await;
+    for (length, limit) in [(0, 0), (1000, 1000), (100_000, 1 << 20), (1001, 1000), (100_000, 0)] {
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        // The end of it may be of no interest to the server any more.
+        let writing = tokio::spawn(async move {
+            let _ = send.write_all(&body(length)).await;
+            let _ = send.finish();
+        });
+        let read = soon("read", receive.read_to_end(limit)).await;
+        if length <= limit {
+            assert!(read.unwrap() == body(length), "{length} bytes");
+        } else {
+            assert_eq!(read, Err(ReadToEndError::TooLong(limit)));
+        }
+        writing.await.unwrap();
+    }
+}
+
+/// Datagrams wait for room, one after the other, and for no longer than the connection is open.
+#[tokio::test]
+async fn room_for_datagrams() {
+    const COUNT: u32 = 200;
+    let identity = Identity::new();
+    let server = identity.server(1);
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    serve(server.clone(), move |connection| {
+        let sender = sender.clone();
+        async move {
+            while let Ok(datagram) = connection.read_datagram().await {
+                sender.send(datagram.len()).unwrap();
+            }
+        }
+    });
+    // One may wait at a time.
+    let transport = TransportConfig { datagram_send_buffer: 1, ..TransportConfig::default() };
+    let config = identity.client().with_transport(transport);
+    let connection = connect(&client(), &config, &server).await;
+    for _ in 0..COUNT {
+        soon("room", connection.send_datagram_wait(vec![0; 1000])).await.unwrap();
+    }
+    soon("sent", async {
+        while connection.stats().datagram_frames_sent < u64::from(COUNT) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(soon("received", received.recv()).await, Some(1000));
+    // The first fills the buffer before the task has its turn, the second waits, and hears of the end.
+    connection.send_datagram(vec![0; 1000]).unwrap();
+    let waiting = connection.send_datagram_wait(vec![0; 1000]);
+    tokio::pin!(waiting);
+    assert!(poll_once(waiting.as_mut()).await.is_none());
+    connection.close(equic_quic::VarInt::ZERO, "");
+    assert_eq!(soon("the end", waiting).await, Err(equic_quic::DatagramError::Closed));
+}
+
+/// Polls once.
+async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(match future.as_mut().poll(cx) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Which stream goes first is the transport's matter, and tested there.
+#[tokio::test]
+async fn priorities_of_streams() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let connection = connect(&client(), &identity.client(), &server).await;
+    let mut send = connection.open_uni().await.unwrap();
+    assert_eq!(send.priority(), Ok(0));
+    send.set_priority(-7).unwrap();
+    assert_eq!(send.priority(), Ok(-7));
+    connection.close(equic_quic::VarInt::ZERO, "");
+    assert!(matches!(send.set_priority(1), Err(WriteError::Connection(_))));
+}

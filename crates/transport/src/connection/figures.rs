@@ -1,0 +1,50 @@
+//! What is known of the path, for the application.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Connection, Stats};
+
+/// What is known of a connection's active path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathStats {
+    /// The round-trip time as it is estimated now.
+    pub rtt: Duration,
+    /// The least round-trip time that was seen; zero: none was seen yet.
+    pub min_rtt: Duration,
+    /// Mean deviation of the round-trip time.
+    pub rtt_variation: Duration,
+    /// The congestion window in bytes.
+    pub congestion_window: u64,
+    /// The slow start threshold in bytes; none: slow start was not left yet, or the algorithm has none.
+    pub slow_start_threshold: Option<u64>,
+    /// Bytes sent that are neither acknowledged nor lost.
+    pub bytes_in_flight: u64,
+    /// The largest UDP payload that the path is known to take, in bytes.
+    pub current_mtu: u16,
+    /// Probe timeouts in a row without an answer.
+    pub probe_timeouts: u32,
+}
+
+impl Connection {
+    /// Counters, and what is known of the active path.
+    pub fn stats(&self) -> Stats {
+        let path = self.path();
+        let path = PathStats {
+            rtt: path.rtt.smoothed(),
+            min_rtt: path.rtt.min(),
+            rtt_variation: path.rtt.variation(),
+            congestion_window: path.window(),
+            slow_start_threshold: path.controller.slow_start_threshold(),
+            bytes_in_flight: path.in_flight,
+            current_mtu: path.mtu.current(),
+            probe_timeouts: path.pto_count,
+        };
+        Stats { path, ..self.stats }
+    }
+
+    /// Our address on the active path, if it is known.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.path().local
+    }
+}
