@@ -16,9 +16,9 @@ mod datagrams;
 #[path = "../examples/echo.rs"]
 #[expect(dead_code, reason = "what prints is not called")]
 mod echo;
-#[path = "../examples/hook.rs"]
+#[path = "../examples/hooked.rs"]
 #[expect(dead_code, reason = "what prints is not called")]
-mod hook;
+mod hooked;
 #[path = "../examples/migrate.rs"]
 #[expect(dead_code, reason = "what prints is not called")]
 mod migrate;
@@ -54,15 +54,15 @@ impl Hook for Watch {
 /// them does not.
 #[tokio::test]
 async fn a_hook_says_when_to_acknowledge() {
-    let (server, client) = hook::local::configs(b"hook").unwrap();
-    for (config, replaced) in [(server.clone(), false), (hook::seldom(server), true)] {
+    let (server, client) = hooked::local::configs(b"hook").unwrap();
+    for (config, replaced) in [(server.clone(), false), (hooked::seldom(server), true)] {
         let watch = Watch::default();
         let seen = watch.0.clone();
         let config = config.with_hooks(move |connection| {
             let points = [Point::observe(Operation::AckPolicy)];
             connection.attach(Box::new(watch.clone()), &points).unwrap();
         });
-        assert!(hook::acknowledgements(config, &client).await.unwrap() > 0);
+        assert!(hooked::acknowledgements(config, &client).await.unwrap() > 0);
         let seen = seen.lock().unwrap();
         // Of the answer the delay holds only as far as the peer was told.
         let only = seen.iter().all(|policy| policy[0] == 10);
@@ -84,11 +84,11 @@ fn the_readme_says_what_the_example_does() {
     // What is left of that comment.
     let (_, snippet) = snippet.split_once('\n').unwrap();
     let (snippet, _) = snippet.split_once("```").unwrap();
-    let example = bare(include_str!("../examples/hook.rs"));
+    let example = bare(include_str!("../examples/hooked.rs"));
     let mut parts = 0;
     for part in snippet.split("\n\n") {
         let part = bare(part);
-        assert!(example.contains(&part), "not in examples/hook.rs: {part}");
+        assert!(example.contains(&part), "not in examples/hooked.rs: {part}");
         parts += 1;
     }
     assert_eq!(parts, 2, "{snippet}");

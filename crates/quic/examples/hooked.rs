@@ -1,7 +1,7 @@
 //! A hook changes an operation of connections from their first packet on: here, how often a server
 //! acknowledges.
 //!
-//!     cargo run -p equic-quic --example hook
+//!     cargo run -p equic-quic --example hooked
 
 use std::error::Error;
 
