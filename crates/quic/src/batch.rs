@@ -38,7 +38,7 @@ pub(crate) enum Sent {
 }
 
 impl Batch {
-    pub fn new() -> Batch {
+    pub(crate) fn new() -> Batch {
         Batch {
             buffer: vec![0; MAX_BATCH + MAX_DATAGRAM],
             len: 0,
@@ -53,7 +53,7 @@ impl Batch {
     }
 
     /// Sends what a connection has, in at most `turns` messages.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         connection: &mut Connection,
         now: Timestamp,
@@ -112,7 +112,7 @@ impl Batch {
     ///
     /// # Errors
     /// The system takes no more now; nothing is lost.
-    pub fn flush(&mut self, udp: &Udp) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, udp: &Udp) -> io::Result<()> {
         if self.count > 0 {
             udp.send(&Outgoing {
                 destination: self.destination,

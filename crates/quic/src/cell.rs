@@ -77,13 +77,13 @@ pub(crate) struct Wakers {
 pub(crate) struct WakerList(Vec<Waker>);
 
 impl WakerList {
-    pub fn register(&mut self, cx: &Context<'_>) {
+    pub(crate) fn register(&mut self, cx: &Context<'_>) {
         if !self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.0.push(cx.waker().clone());
         }
     }
 
-    pub fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         // The list goes with them: most connections never wait again.
         std::mem::take(&mut self.0).into_iter().for_each(Waker::wake);
     }
@@ -104,7 +104,7 @@ fn at(direction: Direction) -> usize {
 }
 
 impl Cell {
-    pub fn new(socket: Arc<Socket>, connection: Connection, handle: Handle) -> Arc<Cell> {
+    pub(crate) fn new(socket: Arc<Socket>, connection: Connection, handle: Handle) -> Arc<Cell> {
         let state = State {
             connection,
             handle,
@@ -124,19 +124,19 @@ impl Cell {
         Arc::new(Cell { socket, state: Mutex::new(state) })
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the task look at the connection: there may be something to send.
-    pub fn touch(self: &Arc<Self>, state: &mut State) {
+    pub(crate) fn touch(self: &Arc<Self>, state: &mut State) {
         if !std::mem::replace(&mut state.queued, true) {
             self.socket.touch(Arc::clone(self));
         }
     }
 
     /// Closes the connection, if it is open.
-    pub fn close(self: &Arc<Self>, code: VarInt, reason: &str) {
+    pub(crate) fn close(self: &Arc<Self>, code: VarInt, reason: &str) {
         let now = self.socket.now();
         let mut state = self.lock();
         state.connection.close(now, code, reason);
@@ -148,13 +148,13 @@ impl Cell {
 
 impl State {
     /// Counts what waits to be sent now.
-    pub fn settle(&mut self, memory: &SendMemory) {
+    pub(crate) fn settle(&mut self, memory: &SendMemory) {
         let waiting = self.connection.streams().buffered();
         memory.settle(&mut self.counted, waiting);
     }
 
     /// The connection's error, if it is over; `rejected`, if a stream of this epoch is gone.
-    pub fn check<E: From<ConnectionError>>(&self, epoch: u8, rejected: E) -> Result<(), E> {
+    pub(crate) fn check<E: From<ConnectionError>>(&self, epoch: u8, rejected: E) -> Result<(), E> {
         match &self.closed {
             Some(error) => Err(error.clone().into()),
             None if epoch != self.epoch => Err(rejected),
@@ -164,7 +164,7 @@ impl State {
 
     /// Whether streams of this epoch still exist: the connection is open and no early data was
     /// rejected since.
-    pub fn is_open(&self, epoch: u8) -> bool {
+    pub(crate) fn is_open(&self, epoch: u8) -> bool {
         self.closed.is_none() && epoch == self.epoch
     }
 
@@ -179,7 +179,7 @@ impl State {
     }
 
     /// Tells those who wait what happened.
-    pub fn take_events(&mut self) {
+    pub(crate) fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Connected => self.wakers.connected.wake(),
@@ -230,7 +230,7 @@ impl State {
     }
 
     /// It is over: nobody waits any longer.
-    pub fn on_closed(&mut self, error: ConnectionError) {
+    pub(crate) fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
         let Wakers { connected, closed, accept: [a, b], open: [c, d], datagrams, room } =
             &mut self.wakers;
@@ -242,7 +242,7 @@ impl State {
         }
     }
 
-    pub fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    pub(crate) fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {
         if let Some(error) = &self.closed {
             return Poll::Ready(Err(error.clone()));
         }
@@ -253,7 +253,7 @@ impl State {
         Poll::Pending
     }
 
-    pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<ConnectionError> {
+    pub(crate) fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<ConnectionError> {
         if let Some(error) = &self.closed {
             return Poll::Ready(error.clone());
         }
@@ -262,7 +262,7 @@ impl State {
     }
 
     /// A stream of the peer's.
-    pub fn poll_accept(
+    pub(crate) fn poll_accept(
         &mut self,
         direction: Direction,
         cx: &Context<'_>,
@@ -277,7 +277,7 @@ impl State {
         Poll::Pending
     }
 
-    pub fn poll_open(
+    pub(crate) fn poll_open(
         &mut self,
         direction: Direction,
         cx: &Context<'_>,
@@ -293,7 +293,7 @@ impl State {
     }
 
     /// A datagram of the peer's; those that came before the end are given after it, too.
-    pub fn poll_datagram(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
+    pub(crate) fn poll_datagram(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
         if let Some(data) = self.connection.read_datagram() {
             return Poll::Ready(Ok(data));
         }
@@ -305,7 +305,7 @@ impl State {
     }
 
     /// Sends a datagram when there is room for it.
-    pub fn poll_send_datagram(
+    pub(crate) fn poll_send_datagram(
         &mut self,
         cx: &Context<'_>,
         data: &Bytes,
@@ -320,7 +320,7 @@ impl State {
     }
 
     /// The application lets go of half a stream.
-    pub fn drop_half(&mut self, id: StreamId, epoch: u8) {
+    pub(crate) fn drop_half(&mut self, id: StreamId, epoch: u8) {
         if epoch != self.epoch {
             return;
         }

@@ -49,7 +49,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Must be called inside a tokio runtime.
-    pub fn new(socket: Arc<Socket>, siblings: Vec<Arc<Socket>>, index: usize) -> Driver {
+    pub(crate) fn new(socket: Arc<Socket>, siblings: Vec<Arc<Socket>>, index: usize) -> Driver {
         let buffers = socket.lock().udp.buffers();
         Driver {
             socket,

@@ -107,7 +107,7 @@ impl Begun {
 
 impl Shared {
     /// Has a new connection logged, and shows it to whoever attaches hooks to it.
-    pub fn begin(
+    pub(crate) fn begin(
         &self,
         connection: &mut equic_transport::Connection,
         prepare: Option<&Prepare>,

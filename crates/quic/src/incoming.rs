@@ -161,13 +161,13 @@ impl Drop for Incoming {
 }
 
 impl Shared {
-    pub fn queue(&self) -> MutexGuard<'_, IncomingQueue> {
+    pub(crate) fn queue(&self) -> MutexGuard<'_, IncomingQueue> {
         self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts an attempt where the application looks.
     /// Gives it back if nobody looks any more.
-    pub fn offer(&self, incoming: Incoming) -> Option<Incoming> {
+    pub(crate) fn offer(&self, incoming: Incoming) -> Option<Incoming> {
         let mut queue = self.queue();
         if queue.closed {
             return Some(incoming);

@@ -94,7 +94,7 @@ pub(crate) struct Passed {
 }
 
 impl Socket {
-    pub fn new(
+    pub(crate) fn new(
         endpoint: equic_transport::Endpoint,
         udp: Udp,
         prepare: Option<Prepare>,
@@ -116,7 +116,7 @@ impl Socket {
         Arc::new(Socket { inner: Mutex::new(inner), wake: Mutex::default(), start, shared })
     }
 
-    pub fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.timestamp(Instant::now())
     }
 
@@ -126,11 +126,11 @@ impl Socket {
     }
 
     /// The system's clock at a time of the endpoint; none if it is out of the clock's range.
-    pub fn instant(&self, at: Timestamp) -> Option<Instant> {
+    pub(crate) fn instant(&self, at: Timestamp) -> Option<Instant> {
         self.start.checked_add(at - Timestamp::START)
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +139,7 @@ impl Socket {
     }
 
     /// Has the task look at a connection.
-    pub fn touch(&self, cell: Arc<Cell>) {
+    pub(crate) fn touch(&self, cell: Arc<Cell>) {
         let task = {
             let mut list = self.wake_list();
             if list.dead {
@@ -154,7 +154,7 @@ impl Socket {
     }
 
     /// Has the task look at everything.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let task = self.wake_list().task.take();
         if let Some(task) = task {
             task.wake();
@@ -162,7 +162,7 @@ impl Socket {
     }
 
     /// A datagram of one of this socket's connections came to another.
-    pub fn pass(&self, passed: Passed) {
+    pub(crate) fn pass(&self, passed: Passed) {
         let task = {
             let mut list = self.wake_list();
             if list.dead || list.passed.len() == MAX_PASSED {
@@ -177,7 +177,7 @@ impl Socket {
     }
 
     /// The task ends: nothing is left for it any more, and whoever waits hears of it.
-    pub fn die(&self) {
+    pub(crate) fn die(&self) {
         let left = {
             let mut list = self.wake_list();
             list.dead = true;
@@ -197,7 +197,7 @@ impl Socket {
 
     /// Takes the connections that have to be looked at and the datagrams passed by other sockets.
     /// The task is woken when more come.
-    pub fn take_touched(&self, cells: &mut VecDeque<Arc<Cell>>, task: &Waker) -> VecDeque<Passed> {
+    pub(crate) fn take_touched(&self, cells: &mut VecDeque<Arc<Cell>>, task: &Waker) -> VecDeque<Passed> {
         let mut list = self.wake_list();
         cells.extend(list.cells.drain(..));
         match &mut list.task {
@@ -208,7 +208,7 @@ impl Socket {
     }
 
     /// A new connection, for the application and for the task.
-    pub fn add(
+    pub(crate) fn add(
         self: &Arc<Self>,
         inner: &mut Inner,
         handle: Handle,
@@ -225,7 +225,7 @@ impl Socket {
     }
 
     /// Sends an answer that belongs to no connection; if the system is busy it is lost.
-    pub fn respond(udp: &Udp, arrival: Arrival, bytes: &[u8]) {
+    pub(crate) fn respond(udp: &Udp, arrival: Arrival, bytes: &[u8]) {
         // Its sender asks again.
         let _ = udp.send(&Outgoing {
             destination: arrival.remote,
@@ -239,7 +239,7 @@ impl Socket {
 
 impl Inner {
     /// The connection is over.
-    pub fn remove(&mut self, handle: Handle) -> Option<Arc<Cell>> {
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<Arc<Cell>> {
         let cell = self.cells.get_mut(handle.0)?.take()?;
         self.endpoint.remove(handle);
         self.open -= 1;

@@ -59,7 +59,7 @@ impl Tokens {
         token
     }
 
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 }
@@ -72,7 +72,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    pub fn new(tokens: Arc<Tokens>, name: ServerName<'static>, address: SocketAddr) -> Home {
+    pub(crate) fn new(tokens: Arc<Tokens>, name: ServerName<'static>, address: SocketAddr) -> Home {
         Home { tokens, name, address }
     }
 
@@ -80,11 +80,11 @@ impl Home {
         Server { name: self.name.clone(), address: self.address, version }
     }
 
-    pub fn keep(&self, version: KnownVersion, token: Vec<u8>) {
+    pub(crate) fn keep(&self, version: KnownVersion, token: Vec<u8>) {
         self.tokens.keep(self.server(version), token);
     }
 
-    pub fn take(&self, version: KnownVersion) -> Option<Vec<u8>> {
+    pub(crate) fn take(&self, version: KnownVersion) -> Option<Vec<u8>> {
         self.tokens.take(&self.server(version))
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Outgoing<'a> {
 
 impl Udp {
     /// Takes a bound socket. Must be called inside a tokio runtime.
-    pub fn new(socket: std::net::UdpSocket, offloads: Offloads, server: bool) -> io::Result<Udp> {
+    pub(crate) fn new(socket: std::net::UdpSocket, offloads: Offloads, server: bool) -> io::Result<Udp> {
         socket.set_nonblocking(true)?;
         let wildcard = AtomicBool::new(server && socket.local_addr()?.ip().is_unspecified());
         let state = UdpSocketState::new((&socket).into())?;
@@ -76,23 +76,23 @@ impl Udp {
     }
 
     /// It is a server's from now on, if it was not before.
-    pub fn serve(&self, server: bool) {
+    pub(crate) fn serve(&self, server: bool) {
         let unspecified = self.local_addr().is_ok_and(|address| address.ip().is_unspecified());
         self.wildcard.fetch_or(server && unspecified, Ordering::Relaxed);
     }
 
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
     /// Datagrams of one size that may be sent at once.
-    pub fn max_segments(&self) -> usize {
+    pub(crate) fn max_segments(&self) -> usize {
         if self.offloads.send { self.state.max_gso_segments() } else { 1 }
     }
 
     /// An error of kind `WouldBlock`: [`Udp::poll_send_ready`] says when to try again. All others
     /// count as loss.
-    pub fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+    pub(crate) fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
         let several = outgoing.bytes.len() > outgoing.segment;
         let transmit = quinn_udp::Transmit {
             destination: outgoing.destination,
@@ -115,12 +115,12 @@ impl Udp {
         self.socket.try_io(Interest::WRITABLE, send)
     }
 
-    pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.socket.poll_send_ready(cx)
     }
 
     /// Receives into `buffers`: how many messages came.
-    pub fn poll_receive(
+    pub(crate) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
         buffers: &mut Buffers,
@@ -139,7 +139,7 @@ impl Udp {
     }
 
     /// Asks the kernel for ICMP errors, or no longer, which drops those that wait.
-    pub fn report_errors(&self, wanted: bool) {
+    pub(crate) fn report_errors(&self, wanted: bool) {
         // Each family has its option; a socket of IPv6 alone, or of IPv4, refuses the other's.
         let _ = setsockopt(&self.socket, sockopt::Ipv4RecvErr, &wanted);
         let _ = setsockopt(&self.socket, sockopt::Ipv6RecvErr, &wanted);
@@ -151,7 +151,7 @@ impl Udp {
     }
 
     /// Waits until [`Udp::read_error`] may have something.
-    pub async fn errors_ready(&self) -> io::Result<()> {
+    pub(crate) async fn errors_ready(&self) -> io::Result<()> {
         self.socket.ready(Interest::ERROR).await.map(drop)
     }
 
@@ -159,7 +159,7 @@ impl Udp {
     ///
     /// # Errors
     /// None waits.
-    pub fn read_error(&self) -> io::Result<Option<Unreachable>> {
+    pub(crate) fn read_error(&self) -> io::Result<Option<Unreachable>> {
         self.socket.try_io(Interest::ERROR, || {
             let mut quoted = [0; QUOTED];
             // Beside the error come the address and the marking that are asked for anyway.
@@ -189,7 +189,7 @@ impl Udp {
         })
     }
 
-    pub fn buffers(&self) -> Buffers {
+    pub(crate) fn buffers(&self) -> Buffers {
         let offloaded = self.offloads.receive && self.state.gro_segments() > 1;
         let (count, size) = if offloaded {
             (OFFLOADED_BATCH.min(BATCH_SIZE), MAX_DATAGRAM + 1)
@@ -235,7 +235,7 @@ pub(crate) struct Message<'a> {
 
 impl Buffers {
     /// The first `count` messages.
-    pub fn messages(&mut self, count: usize) -> impl Iterator<Item = Message<'_>> {
+    pub(crate) fn messages(&mut self, count: usize) -> impl Iterator<Item = Message<'_>> {
         let buffers = self.bytes.chunks_exact_mut(self.size);
         buffers.zip(&self.metas).take(count).map(|(bytes, meta)| {
             let length = meta.len.min(bytes.len());

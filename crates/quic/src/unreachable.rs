@@ -66,7 +66,7 @@ fn unmapped(address: SocketAddr) -> (std::net::IpAddr, u16) {
 
 impl Inner {
     /// A client's connection begins: errors about it are wanted.
-    pub fn heed_errors(&mut self, handle: Handle) {
+    pub(crate) fn heed_errors(&mut self, handle: Handle) {
         if self.unanswered.is_empty() {
             self.udp.report_errors(true);
         }
@@ -82,7 +82,7 @@ impl Inner {
     }
 
     /// Forgets those that were answered, or given up; with the last one errors are no longer wanted.
-    pub fn forget_answered(&mut self) {
+    pub(crate) fn forget_answered(&mut self) {
         let mut unanswered = std::mem::take(&mut self.unanswered);
         unanswered.retain(|handle| self.is_unanswered(*handle));
         self.unanswered = unanswered;

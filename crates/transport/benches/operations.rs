@@ -318,7 +318,7 @@ mod null {
 
     use super::*;
 
-    pub fn transfer() -> Duration {
+    pub(crate) fn transfer() -> Duration {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let crypto = InsecureNullCrypto::for_simulation_only(&provider).expect("a provider");
         let config = InsecureNullConfig::new(crypto);

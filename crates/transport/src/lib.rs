@@ -51,7 +51,6 @@
 //! simulations. How it is built is in `docs/transport.md`.
 
 #![forbid(unsafe_code)]
-#![warn(unnameable_types, unreachable_pub, unused_qualifications)]
 
 mod cid;
 pub mod congestion;

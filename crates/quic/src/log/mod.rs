@@ -193,14 +193,14 @@ impl QlogSink for Subscribed {
 pub(super) struct Begun([Option<Held>; 2]);
 
 impl Begun {
-    pub fn release(self) {
+    pub(crate) fn release(self) {
         self.0.into_iter().flatten().for_each(Held::release);
     }
 }
 
 impl Logs {
     /// Has a new connection logged.
-    pub fn begin(&self, connection: &mut Connection, now: Timestamp) -> Begun {
+    pub(crate) fn begin(&self, connection: &mut Connection, now: Timestamp) -> Begun {
         let subscriber = self.subscriber.as_ref();
         let sink = subscriber.and_then(|wants| wants.subscribe(&NewConnection(connection)));
         if self.qlog.is_none() && self.trace.is_none() && sink.is_none() {

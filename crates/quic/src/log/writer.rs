@@ -90,7 +90,7 @@ impl Shared {
 
 impl Writer {
     /// Starts the thread. At most `limit` bytes wait for it.
-    pub fn start(limit: usize) -> io::Result<Writer> {
+    pub(super) fn start(limit: usize) -> io::Result<Writer> {
         let (thread, messages) = mpsc::channel();
         let (waiting, warned) = (AtomicUsize::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { waiting, limit, warned });
@@ -99,7 +99,7 @@ impl Writer {
     }
 
     /// A new log.
-    pub fn log(&self, target: Target) -> (LogEnd, Held) {
+    pub(super) fn log(&self, target: Target) -> (LogEnd, Held) {
         let pending = Pending { bytes: Vec::new(), queued: true, begun: false, ended: false };
         let log = Arc::new(Log {
             target,
@@ -111,7 +111,7 @@ impl Writer {
     }
 
     /// Waits until all that was logged before is written, or five seconds.
-    pub fn flush(&self) {
+    pub(super) fn flush(&self) {
         let (done, wait) = mpsc::channel();
         if self.thread.send(Message::Flush(done)).is_ok() {
             // Too long, or the thread is gone: in both cases there is nothing to be done.
@@ -122,7 +122,7 @@ impl Writer {
 
 impl Held {
     /// Has it written from now on.
-    pub fn release(self) {
+    pub(super) fn release(self) {
         let LogEnd { log, writer } = self.0;
         // It fails if the thread is gone, which then has nothing to write.
         let _ = writer.thread.send(Message::Look(log));

@@ -19,8 +19,8 @@ fn prepare(_: &mut NewConnection<'_>) {}
 fn configurations(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    roots: equic_quic::rustls::RootCertStore,
-    tls: (equic_quic::rustls::ServerConfig, equic_quic::rustls::ClientConfig),
+    roots: rustls::RootCertStore,
+    tls: (rustls::ServerConfig, rustls::ClientConfig),
     transport: TransportConfig,
 ) -> Done {
     let provider = equic_quic::default_provider()?;

@@ -12,19 +12,19 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::timeout;
 
 /// Longer than anything here takes, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub const NAME: &str = "equic.test";
-pub const ALPN: &[u8] = b"test";
+pub(crate) const NAME: &str = "equic.test";
+pub(crate) const ALPN: &[u8] = b"test";
 
 /// A certificate and its key.
-pub struct Identity {
+pub(crate) struct Identity {
     pub certificate: CertificateDer<'static>,
     pub key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    pub fn new() -> Identity {
+    pub(crate) fn new() -> Identity {
         let made = rcgen::generate_simple_self_signed(vec![NAME.into()]).unwrap();
         Identity {
             certificate: made.cert.der().clone(),
@@ -32,7 +32,7 @@ impl Identity {
         }
     }
 
-    pub fn client_tls(&self) -> rustls::ClientConfig {
+    pub(crate) fn client_tls(&self) -> rustls::ClientConfig {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -45,7 +45,7 @@ impl Identity {
         tls
     }
 
-    pub fn server_tls(&self) -> rustls::ServerConfig {
+    pub(crate) fn server_tls(&self) -> rustls::ServerConfig {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -57,16 +57,16 @@ impl Identity {
         tls
     }
 
-    pub fn client(&self) -> ClientConfig {
+    pub(crate) fn client(&self) -> ClientConfig {
         ClientConfig::new(self.client_tls())
     }
 
-    pub fn server(&self, sockets: usize) -> Endpoint {
+    pub(crate) fn server(&self, sockets: usize) -> Endpoint {
         let config = ServerConfig::new(self.server_tls());
         self.server_with(sockets, settings(), config)
     }
 
-    pub fn server_with(
+    pub(crate) fn server_with(
         &self,
         sockets: usize,
         settings: EndpointConfig,
@@ -77,38 +77,38 @@ impl Identity {
     }
 }
 
-pub fn transport() -> Arc<TransportConfig> {
+pub(crate) fn transport() -> Arc<TransportConfig> {
     Arc::new(TransportConfig::default())
 }
 
-pub fn settings() -> EndpointConfig {
+pub(crate) fn settings() -> EndpointConfig {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     EndpointConfig::new(&provider).unwrap()
 }
 
-pub fn client() -> Endpoint {
+pub(crate) fn client() -> Endpoint {
     Endpoint::new(settings(), None, vec![UdpSocket::bind("127.0.0.1:0").unwrap()]).unwrap()
 }
 
-pub fn body(length: usize) -> Vec<u8> {
+pub(crate) fn body(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 % 251) as u8).collect()
 }
 
 /// Fails what hangs.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, future).await {
         Ok(value) => value,
         Err(_) => panic!("never: {what}"),
     }
 }
 
-pub async fn connect(client: &Endpoint, config: &ClientConfig, server: &Endpoint) -> Connection {
+pub(crate) async fn connect(client: &Endpoint, config: &ClientConfig, server: &Endpoint) -> Connection {
     let connecting = client.connect_with(config, server.local_addr().unwrap(), NAME).unwrap();
     soon("connected", connecting).await.unwrap()
 }
 
 /// Takes every attempt and echoes every stream.
-pub fn echo(server: Endpoint) -> tokio::task::JoinHandle<()> {
+pub(crate) fn echo(server: Endpoint) -> tokio::task::JoinHandle<()> {
     serve(server, |connection| async move {
         while let Ok((mut send, mut receive)) = connection.accept_bi().await {
             tokio::spawn(async move {
@@ -124,7 +124,7 @@ pub fn echo(server: Endpoint) -> tokio::task::JoinHandle<()> {
 }
 
 /// Takes every attempt and hands the connection on.
-pub fn serve<F: Future<Output = ()> + Send + 'static>(
+pub(crate) fn serve<F: Future<Output = ()> + Send + 'static>(
     server: Endpoint,
     handle: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,
 ) -> tokio::task::JoinHandle<()> {
@@ -132,7 +132,7 @@ pub fn serve<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// As [`serve`], for the attempts that `decide` leaves.
-pub fn decide<F: Future<Output = ()> + Send + 'static>(
+pub(crate) fn decide<F: Future<Output = ()> + Send + 'static>(
     server: Endpoint,
     decide: impl Fn(Incoming) -> Option<Incoming> + Send + Sync + 'static,
     handle: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,

@@ -11,13 +11,13 @@ fn quinn_client(identity: &Identity) -> quinn::Endpoint {
     quinn_client_with(identity.client_tls())
 }
 
-pub fn quinn_server(identity: &Identity) -> quinn::Endpoint {
+pub(crate) fn quinn_server(identity: &Identity) -> quinn::Endpoint {
     let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(identity.server_tls()).unwrap();
     let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
     quinn::Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
-pub fn quinn_client_with(tls: rustls::ClientConfig) -> quinn::Endpoint {
+pub(crate) fn quinn_client_with(tls: rustls::ClientConfig) -> quinn::Endpoint {
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
     let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(crypto)));

@@ -14,7 +14,7 @@ use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 
 /// Attacks that the attacker is to carry out next.
 #[derive(Default)]
-pub struct Orders {
+pub(super) struct Orders {
     /// Payloads to be sent.
     pub payloads: VecDeque<Vec<u8>>,
     /// Packets of its own that are to be changed: place and bits.
@@ -47,7 +47,7 @@ thread_local! {
 }
 
 /// Keys that are made from now on in this thread obey these orders.
-pub fn obey(orders: &Arc<Mutex<Orders>>) {
+pub(super) fn obey(orders: &Arc<Mutex<Orders>>) {
     ORDERS.set(Some(orders.clone()));
 }
 
@@ -110,7 +110,7 @@ impl PacketKey for ArmedKey {
 }
 
 /// A provider whose keys obey. To be made once: its suites live as long as the process.
-pub fn armed(provider: &CryptoProvider) -> CryptoProvider {
+pub(super) fn armed(provider: &CryptoProvider) -> CryptoProvider {
     let armed = |suite: &SupportedCipherSuite| {
         let tls13 = suite.tls13()?;
         let quic: &'static dyn Algorithm = Box::leak(Box::new(Armed(tls13.quic?)));
@@ -128,13 +128,13 @@ pub fn armed(provider: &CryptoProvider) -> CryptoProvider {
 }
 
 /// Makes room for orders, and lets nothing hold them up.
-pub struct Attack {
+pub(super) struct Attack {
     pub orders: Arc<Mutex<Orders>>,
     pub deaf: bool,
 }
 
 impl Attack {
-    pub const POINTS: [Point; 4] = [
+    pub(super) const POINTS: [Point; 4] = [
         Point::replace(Operation::PadPacket),
         Point::replace(Operation::ProcessFrame),
         Point::replace(Operation::CongestionWindow),

@@ -19,7 +19,7 @@ const LEGAL: [u64; 24] = [
     0x14, 0x15, 0x18, 0x1a, 0x1b, 0x1f, 0x31, 0xaf,
 ];
 
-pub struct Generator {
+pub(crate) struct Generator {
     rng: StdRng,
     /// Nothing that ends the connection at once, if it can be helped; else hardly anything gets far.
     gentle: bool,
@@ -28,18 +28,18 @@ pub struct Generator {
 }
 
 impl Generator {
-    pub fn new(seed: u64) -> Generator {
+    pub(crate) fn new(seed: u64) -> Generator {
         Generator { rng: StdRng::seed_from_u64(seed), gentle: false, initiator: 0 }
     }
 
     /// For payloads alone.
     #[allow(dead_code, reason = "of the test without protection")]
-    pub fn of(seed: u64, victim_is_client: bool, gentle: bool) -> Generator {
+    pub(crate) fn of(seed: u64, victim_is_client: bool, gentle: bool) -> Generator {
         let initiator = u32::from(victim_is_client);
         Generator { rng: StdRng::seed_from_u64(seed ^ 0xf4a3e5), gentle, initiator }
     }
 
-    pub fn input(&mut self) -> Vec<u8> {
+    pub(crate) fn input(&mut self) -> Vec<u8> {
         // Mostly after the handshake: before it there is less to break.
         let mask = if self.rng.random_bool(0.8) { 0xfb } else { 0xff };
         let mut input = vec![self.rng.random::<u8>() & mask];
@@ -79,7 +79,7 @@ impl Generator {
         }
     }
 
-    pub fn payload(&mut self) -> Vec<u8> {
+    pub(crate) fn payload(&mut self) -> Vec<u8> {
         let mut buffer = vec![0; 1000];
         let mut writer = Writer::new(&mut buffer);
         let alike = self.rng.random_bool(0.2).then(|| self.frame_type());

@@ -7,7 +7,7 @@
 //! came from it (RFC 9000 s.8.1), and in the end the connection is over.
 
 mod attack;
-pub mod generator;
+pub(crate) mod generator;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -101,7 +101,7 @@ struct Account {
     sent: usize,
 }
 
-pub struct Case {
+pub(crate) struct Case {
     now: Timestamp,
     attacker: Connection,
     victim: Option<Connection>,
@@ -120,7 +120,7 @@ pub struct Case {
 
 /// Progress that a case made.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub connected: bool,
     pub closed: bool,
     pub frames_taken: u64,
@@ -409,7 +409,7 @@ impl Case {
 }
 
 /// Plays an input.
-pub fn play(data: &[u8]) -> Outcome {
+pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };
     let mut case = Case::new(configuration);

@@ -21,10 +21,10 @@ const MEMORY: usize = 4 << 20;
 /// Datagrams that it may send without time passing, which pacing forbids to be many.
 const BURST: usize = 2_000;
 
-pub const PUPPET: &str = "198.51.100.1:4433";
-pub const ELSEWHERE: &str = "203.0.113.9:1000";
+pub(super) const PUPPET: &str = "198.51.100.1:4433";
+pub(super) const ELSEWHERE: &str = "203.0.113.9:1000";
 
-pub fn address(text: &str) -> SocketAddr {
+pub(super) fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
@@ -35,7 +35,7 @@ struct Account {
     sent: usize,
 }
 
-pub struct Case {
+pub(super) struct Case {
     now: Timestamp,
     pub victim: Connection,
     pub puppet: Puppet,
@@ -52,7 +52,7 @@ impl Case {
     /// Of the first byte: 1, the victim is the client; 2, the handshake comes first, as it should;
     /// 4, early data; 8, no datagrams are taken; 16, a large certificate; 32, a first version that
     /// nobody speaks.
-    pub fn new(configuration: u8) -> Case {
+    pub(super) fn new(configuration: u8) -> Case {
         let set = |bit: u8| configuration & bit != 0;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let mut crypto =
@@ -108,7 +108,7 @@ impl Case {
     }
 
     /// The next step of a handshake, as it should be.
-    pub fn shake_hands(&mut self) {
+    pub(super) fn shake_hands(&mut self) {
         let puppet = &mut self.puppet;
         let (mut datagram, handshake) = (Vec::new(), puppet.has_seen(Space::Handshake));
         let mut say = |puppet: &mut Puppet, space, payload: &[u8], least| {
@@ -146,7 +146,7 @@ impl Case {
     }
 
     /// The victim gets a datagram.
-    pub fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
+    pub(super) fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.last[1].clone_from(&datagram);
         self.accounts.entry(from).or_default().received += datagram.len();
         let arrival = Arrival { remote: from, local: None, ecn: EcnCodepoint::Ect0 };
@@ -183,7 +183,7 @@ impl Case {
     }
 
     /// Time passes.
-    pub fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for count in 0.. {
             assert!(count < 20_000, "timers never rest");
@@ -196,7 +196,7 @@ impl Case {
     }
 
     /// The application at the victim's end: reads, echoes, opens.
-    pub fn application(&mut self, what: u8) {
+    pub(super) fn application(&mut self, what: u8) {
         let victim = &mut self.victim;
         let mut ids = Vec::new();
         for direction in [Direction::Bidirectional, Direction::Unidirectional] {
@@ -241,7 +241,7 @@ impl Case {
     }
 
     /// Nobody says anything any more: it ends by itself.
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.application(0x20);
         self.outcome.packets_taken = self.victim.stats().packets_received;
         self.outcome.connected |= self.victim.is_connected();

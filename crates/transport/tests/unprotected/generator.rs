@@ -6,7 +6,7 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use crate::frames::Generator;
 
-pub fn input(seed: u64) -> Vec<u8> {
+pub(crate) fn input(seed: u64) -> Vec<u8> {
     let mut rng = StdRng::seed_from_u64(seed);
     // Mostly after the handshake: before it there is less to break. Seldom with a round trip of
     // Version Negotiation before it.

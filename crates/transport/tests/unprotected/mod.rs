@@ -8,7 +8,7 @@
 //! came from it (RFC 9000 s.8.1), and in the end the connection is over.
 
 mod case;
-pub mod puppet;
+pub(crate) mod puppet;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
 
 /// Progress that a case made.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub connected: bool,
     pub closed: bool,
     pub packets_taken: u64,
@@ -153,7 +153,7 @@ fn from(kind: u8) -> SocketAddr {
 }
 
 /// Plays an input.
-pub fn play(data: &[u8]) -> Outcome {
+pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };
     let mut case = Case::new(configuration);

@@ -23,7 +23,7 @@ const MAX_SEEN: usize = 500;
 
 /// Kind of keys and packet number space that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
+pub(crate) enum Space {
     Initial,
     Handshake,
     OneRtt,
@@ -31,7 +31,7 @@ pub enum Space {
 }
 
 impl Space {
-    pub fn of(byte: u8) -> Space {
+    pub(crate) fn of(byte: u8) -> Space {
         [Space::Initial, Space::Handshake, Space::OneRtt, Space::ZeroRtt][usize::from(byte & 3)]
     }
 
@@ -41,7 +41,7 @@ impl Space {
     }
 }
 
-pub struct Puppet {
+pub(crate) struct Puppet {
     side: Side,
     /// Connection ID on packets to the victim; below, the one on packets to us.
     pub victim: ConnectionId,
@@ -58,7 +58,7 @@ pub struct Puppet {
 }
 
 impl Puppet {
-    pub fn new(side: Side, victim: ConnectionId, own: ConnectionId, first: ConnectionId) -> Puppet {
+    pub(crate) fn new(side: Side, victim: ConnectionId, own: ConnectionId, first: ConnectionId) -> Puppet {
         Puppet {
             side,
             victim,
@@ -73,16 +73,16 @@ impl Puppet {
         }
     }
 
-    pub fn has_seen(&self, space: Space) -> bool {
+    pub(crate) fn has_seen(&self, space: Space) -> bool {
         !self.seen[space.numbers()].is_empty()
     }
 
-    pub fn has_said(&self, space: Space) -> bool {
+    pub(crate) fn has_said(&self, space: Space) -> bool {
         self.next[space.numbers()] > 0
     }
 
     /// The next packet number of a space, or another.
-    pub fn number(&mut self, space: Space, jump: Option<u32>) -> u64 {
+    pub(crate) fn number(&mut self, space: Space, jump: Option<u32>) -> u64 {
         let next = &mut self.next[space.numbers()];
         let number = jump.map_or(*next, u64::from);
         *next = (*next).max(number + 1);
@@ -90,7 +90,7 @@ impl Puppet {
     }
 
     /// Appends a packet with this payload, of these key updates; filled up to `least` bytes.
-    pub fn packet(
+    pub(crate) fn packet(
         &self,
         (space, number, generation): (Space, u64, u64),
         payload: &[u8],
@@ -173,7 +173,7 @@ impl Puppet {
 
     /// A CRYPTO frame with the handshake message of this kind, which stands at the end of what was
     /// said before, or elsewhere.
-    pub fn message(
+    pub(crate) fn message(
         &mut self,
         (space, kind): (Space, u8),
         more: &[u8],
@@ -208,7 +208,7 @@ impl Puppet {
     }
 
     /// An ACK frame for all that came.
-    pub fn ack(&self, space: Space) -> Vec<u8> {
+    pub(crate) fn ack(&self, space: Space) -> Vec<u8> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for number in self.seen[space.numbers()].iter().rev() {
             match ranges.last_mut() {
@@ -229,7 +229,7 @@ impl Puppet {
     }
 
     /// A Retry packet, with its tag; from now on that is what its keys are made of.
-    pub fn retry(&mut self, token: &[u8], follow: bool) -> Vec<u8> {
+    pub(crate) fn retry(&mut self, token: &[u8], follow: bool) -> Vec<u8> {
         let mut packet = vec![0; 1500];
         let mut writer = Writer::new(&mut packet);
         let id = ConnectionId::cut(b"retried!");
@@ -247,7 +247,7 @@ impl Puppet {
         packet
     }
 
-    pub fn version_negotiation(&self, versions: &[u32]) -> Vec<u8> {
+    pub(crate) fn version_negotiation(&self, versions: &[u32]) -> Vec<u8> {
         let mut packet = vec![0; 1500];
         let mut writer = Writer::new(&mut packet);
         let versions: Vec<Version> = versions.iter().copied().map(Version).collect();
@@ -259,7 +259,7 @@ impl Puppet {
     }
 
     /// Takes note of what came.
-    pub fn read(&mut self, datagram: &mut [u8]) {
+    pub(crate) fn read(&mut self, datagram: &mut [u8]) {
         let options = ParseOptions { dcid_len: self.own.len(), greased_fixed_bit: true };
         let mut found = Vec::new();
         for packet in Datagram::new(datagram, options).including(VERSION) {
