@@ -52,7 +52,7 @@ pub struct AckSample<'a> {
     pub app_limited: bool,
     /// The path's round-trip time, with this sample in it.
     pub rtt: &'a RttEstimator,
-    /// Rate at which the path delivers, by [`DeliveryRate`]; none if it cannot be told from these packets.
+    /// Rate at which the path delivers, by samples of acknowledged packets; none if it cannot be told from these packets.
     pub rate: Option<RateSample>,
 }
 
@@ -81,7 +81,7 @@ pub trait Controller: fmt::Debug + Send {
     /// A packet that counts was sent; `in_flight` is with it.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
 
-    /// A packet of `size` bytes was lost; `sent` is what [`DeliveryRate`] marked it with, and `lost`
+    /// A packet of `size` bytes was lost; `sent` is what it was marked with when it left, and `lost`
     /// the bytes lost on the path so far, with it.
     fn on_packet_lost(&mut self, _now: Timestamp, _size: u64, _sent: &DeliveryMark, _lost: u64) {}
 

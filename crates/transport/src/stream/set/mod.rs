@@ -95,7 +95,7 @@ pub(crate) struct PeerLimits {
 /// Something the application may want to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamEvent {
-    /// The peer opened a stream; [`Streams::accept`] gives it.
+    /// The peer opened a stream; [`Connection::accept`](crate::Connection::accept) gives it.
     Opened(Direction),
     /// There is something to read, or its end.
     Readable(StreamId),
