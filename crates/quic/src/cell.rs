@@ -293,7 +293,10 @@ impl State {
     }
 
     /// A datagram of the peer's; those that came before the end are given after it, too.
-    pub(crate) fn poll_datagram(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, ConnectionError>> {
+    pub(crate) fn poll_datagram(
+        &mut self,
+        cx: &Context<'_>,
+    ) -> Poll<Result<Bytes, ConnectionError>> {
         if let Some(data) = self.connection.read_datagram() {
             return Poll::Ready(Ok(data));
         }

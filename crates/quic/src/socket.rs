@@ -197,7 +197,11 @@ impl Socket {
 
     /// Takes the connections that have to be looked at and the datagrams passed by other sockets.
     /// The task is woken when more come.
-    pub(crate) fn take_touched(&self, cells: &mut VecDeque<Arc<Cell>>, task: &Waker) -> VecDeque<Passed> {
+    pub(crate) fn take_touched(
+        &self,
+        cells: &mut VecDeque<Arc<Cell>>,
+        task: &Waker,
+    ) -> VecDeque<Passed> {
         let mut list = self.wake_list();
         cells.extend(list.cells.drain(..));
         match &mut list.task {

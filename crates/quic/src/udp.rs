@@ -64,7 +64,11 @@ pub(crate) struct Outgoing<'a> {
 
 impl Udp {
     /// Takes a bound socket. Must be called inside a tokio runtime.
-    pub(crate) fn new(socket: std::net::UdpSocket, offloads: Offloads, server: bool) -> io::Result<Udp> {
+    pub(crate) fn new(
+        socket: std::net::UdpSocket,
+        offloads: Offloads,
+        server: bool,
+    ) -> io::Result<Udp> {
         socket.set_nonblocking(true)?;
         let wildcard = AtomicBool::new(server && socket.local_addr()?.ip().is_unspecified());
         let state = UdpSocketState::new((&socket).into())?;

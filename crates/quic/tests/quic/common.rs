@@ -102,7 +102,11 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-pub(crate) async fn connect(client: &Endpoint, config: &ClientConfig, server: &Endpoint) -> Connection {
+pub(crate) async fn connect(
+    client: &Endpoint,
+    config: &ClientConfig,
+    server: &Endpoint,
+) -> Connection {
     let connecting = client.connect_with(config, server.local_addr().unwrap(), NAME).unwrap();
     soon("connected", connecting).await.unwrap()
 }

@@ -58,7 +58,12 @@ pub(crate) struct Puppet {
 }
 
 impl Puppet {
-    pub(crate) fn new(side: Side, victim: ConnectionId, own: ConnectionId, first: ConnectionId) -> Puppet {
+    pub(crate) fn new(
+        side: Side,
+        victim: ConnectionId,
+        own: ConnectionId,
+        first: ConnectionId,
+    ) -> Puppet {
         Puppet {
             side,
             victim,
