@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use equic_transport::{Connection, DatagramError, Event, Handle, StreamEvent, Timestamp};
 use equic_wire::{Direction, StreamId, VarInt};
+use tokio::sync::Notify;
 
 use crate::early::EarlyData;
 use crate::error::ConnectionError;
@@ -44,6 +45,8 @@ pub(crate) struct State {
     /// A server's: the client gets a token when the handshake is complete.
     pub token_due: bool,
     pub wakers: Wakers,
+    /// Tasks that wait for the end. Many may begin to and stop again, so each is forgotten when it stops.
+    pub over: Arc<Notify>,
     pub streams: HashMap<StreamId, StreamState>,
 }
 
@@ -64,7 +67,6 @@ pub(crate) struct StreamState {
 #[derive(Default)]
 pub(crate) struct Wakers {
     connected: WakerList,
-    closed: WakerList,
     accept: [WakerList; 2],
     open: [WakerList; 2],
     datagrams: WakerList,
@@ -119,6 +121,7 @@ impl Cell {
             counted: 0,
             token_due: false,
             wakers: Wakers::default(),
+            over: Arc::default(),
             streams: HashMap::new(),
         };
         Arc::new(Cell { socket, state: Mutex::new(state) })
@@ -232,9 +235,9 @@ impl State {
     /// It is over: nobody waits any longer.
     pub(crate) fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
-        let Wakers { connected, closed, accept: [a, b], open: [c, d], datagrams, room } =
-            &mut self.wakers;
-        for list in [connected, closed, a, b, c, d, datagrams, room] {
+        self.over.notify_waiters();
+        let Wakers { connected, accept: [a, b], open: [c, d], datagrams, room } = &mut self.wakers;
+        for list in [connected, a, b, c, d, datagrams, room] {
             list.wake();
         }
         for stream in self.streams.values_mut() {
@@ -250,14 +253,6 @@ impl State {
             return Poll::Ready(Ok(()));
         }
         self.wakers.connected.register(cx);
-        Poll::Pending
-    }
-
-    pub(crate) fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<ConnectionError> {
-        if let Some(error) = &self.closed {
-            return Poll::Ready(error.clone());
-        }
-        self.wakers.closed.register(cx);
         Poll::Pending
     }
 

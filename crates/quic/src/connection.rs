@@ -230,7 +230,17 @@ impl Connection {
 
     /// Waits until it is over, and says why.
     pub async fn closed(&self) -> ConnectionError {
-        poll_fn(|cx| self.cell().lock().poll_closed(cx)).await
+        let over = Arc::clone(&self.cell().lock().over);
+        loop {
+            let told = over.notified();
+            tokio::pin!(told);
+            // Before looking, or the end might come in between.
+            told.as_mut().enable();
+            if let Some(error) = self.close_reason() {
+                return error;
+            }
+            told.await;
+        }
     }
 
     /// Reason the connection is over; none while it is open.

@@ -203,8 +203,8 @@ impl Endpoint {
     }
 
     /// Takes clients with another configuration from now on, such as a new certificate; none: takes no more
-    /// of them, until there is one again. Attempts that wait in [`Endpoint::accept`] and connections that are
-    /// open stay as they are.
+    /// of them, until there is one again. It is for attempts that wait in [`Endpoint::accept`], too: what counts
+    /// is the configuration at the moment of [`Incoming::accept`]. Connections that are open stay as they are.
     pub fn set_server_config(&self, config: Option<ServerConfig>) {
         let core = config.as_ref().map(ServerConfig::core);
         let prepare = config.as_ref().and_then(|config| config.prepare.clone());
@@ -275,6 +275,10 @@ impl Endpoint {
             {
                 let mut queue = shared.queue();
                 if let Some(incoming) = queue.list.pop_front() {
+                    if !queue.list.is_empty() {
+                        // Two that came together have woken one.
+                        shared.arrived.notify_one();
+                    }
                     return Some(incoming);
                 }
                 if queue.closed {
@@ -344,6 +348,8 @@ impl Endpoint {
         self.owner.shared.tokens.clear();
         let mut inner = socket.lock();
         let before = std::mem::replace(&mut inner.udp, Arc::new(udp));
+        // That may have changed since.
+        inner.udp.serve(self.owner.server.load(Ordering::Relaxed));
         inner.before = Some((before, socket.now() + KEPT));
         // What the network says of packets from the old address is over.
         inner.unanswered.clear();

@@ -6,7 +6,7 @@
 //! [`Connection::subscribe`] adds one to a connection that is open. Without any, no event is made.
 //!
 //! A sink is called in the middle of the connection's work, while the connection is locked: it must not
-//! wait, nor use the [`Connection`]. Events borrow from the connection; to keep what they say, copy it or
+//! wait, nor use or own the [`Connection`], its endpoint or another of its connections. Events borrow from the connection; to keep what they say, copy it or
 //! send it to a channel.
 
 pub use equic_transport::qlog::{

@@ -55,8 +55,8 @@ impl NewConnection<'_> {
     }
 }
 
-/// Hooks run while the connection is locked: one that uses its own [`Connection`] waits for itself for
-/// ever.
+/// Hooks run while the connection and its endpoint are locked: one that uses or owns its own [`Connection`], another
+/// of the endpoint's, or the endpoint waits for itself for ever.
 impl Connection {
     /// Attaches a hook to operations of this connection, from now on. For the handshake, too:
     /// [`ClientConfig::with_hooks`](crate::ClientConfig::with_hooks) and

@@ -245,7 +245,12 @@ fn a_reload_is_everything_or_nothing() {
 fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
-    let gateway = Running::gateway(lab.server(), &name, &[]);
+    // Tests may run under nohup(1), which gateways heed.
+    let run = ["--default-signal=HUP", EQUIC, "gateway", "run", "-i", "eth0", "-p", "443"];
+    let gateway = Running::start(
+        lab.server().command("env"),
+        &[&run[..], &["--json", "--name", &name]].concat(),
+    );
     gateway.event("ready");
     let out = eventually("its report is there", || {
         let out = equic(&["gateway", "reload", "--gateway", &name]);

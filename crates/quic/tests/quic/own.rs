@@ -407,3 +407,31 @@ fn the_end_of_the_runtime_ends_waiting() {
     assert!(client.connect_with(&identity.client(), "127.0.0.1:1".parse().unwrap(), NAME).is_err());
     runtime.block_on(soon("idle", client.wait_idle()));
 }
+
+/// A waker that is only counted.
+struct Counted;
+
+impl std::task::Wake for Counted {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Who stops to wait for the end is forgotten: a task for each stream may wait for it beside its stream.
+#[tokio::test]
+async fn waiting_for_the_end_and_stopping_leaves_nothing() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    echo(server.clone());
+    let client = client();
+    let connection = connect(&client, &identity.client(), &server).await;
+    let counted = Arc::new(Counted);
+    for _ in 0..3 {
+        let waker = std::task::Waker::from(Arc::clone(&counted));
+        let mut closed = Box::pin(connection.closed());
+        let context = &mut std::task::Context::from_waker(&waker);
+        assert!(std::future::Future::poll(closed.as_mut(), context).is_pending());
+        assert_eq!(Arc::strong_count(&counted), 3, "ours, the waker, and who waits");
+    }
+    assert_eq!(Arc::strong_count(&counted), 1);
+    connection.close(VarInt::from_u32(1), "");
+    assert_eq!(soon("closed", connection.closed()).await, ConnectionError::LocallyClosed);
+}

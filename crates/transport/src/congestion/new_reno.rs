@@ -62,7 +62,7 @@ impl Controller for NewReno {
                 self.rest = grown % self.window;
                 self.window += grown / self.window;
             }
-            _ => self.window += sample.acked,
+            _ => self.window = self.window.saturating_add(sample.acked),
         }
     }
 

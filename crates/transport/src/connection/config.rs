@@ -87,6 +87,9 @@ pub struct TransportConfig {
     pub follow_preferred_address: bool,
 }
 
+/// More than any path holds, and so little that sums of windows do not overflow.
+const MAX_INITIAL_WINDOW: u64 = 1 << 32;
+
 impl TransportConfig {
     /// The versions that are spoken, never none: without TLS none is, whatever is written here.
     pub(super) fn spoken(&self) -> impl Iterator<Item = KnownVersion> + '_ {
@@ -97,7 +100,7 @@ impl TransportConfig {
 
     /// The UDP payload to begin with.
     pub(super) fn first_mtu(&self) -> u16 {
-        self.initial_mtu.max(BASE_SIZE)
+        self.initial_mtu.min(self.max_mtu).max(BASE_SIZE)
     }
 
     /// The congestion window to begin with.
@@ -105,7 +108,10 @@ impl TransportConfig {
         let datagram = self.first_mtu();
         // With less than two datagrams nothing could be probed for (RFC 9002 s.7.2).
         let least = 2 * u64::from(datagram);
-        self.initial_window.map_or_else(|| initial_window(datagram), |window| window.max(least))
+        self.initial_window.map_or_else(
+            || initial_window(datagram),
+            |window| window.clamp(least, MAX_INITIAL_WINDOW),
+        )
     }
 
     /// A congestion controller for a new path.
@@ -121,7 +127,7 @@ impl TransportConfig {
     pub(super) fn start_discovery(&self) -> MtuDiscovery {
         let first = self.first_mtu();
         let max = if self.mtu_discovery { self.max_mtu.max(first) } else { first };
-        MtuDiscovery::starting_at(first, max)
+        MtuDiscovery::starting_at(first, max, self.mtu_discovery)
     }
 
     /// Thresholds of loss for this round-trip time.
@@ -234,6 +240,17 @@ mod tests {
             assert!((Duration::from_millis(80)..=most).contains(&thresholds.delay));
             assert!(wrong.thresholds(&rtt(0)).delay >= GRANULARITY);
         }
+    }
+
+    #[test]
+    fn what_cannot_be_is_brought_to_what_can() {
+        let usual = TransportConfig::default();
+        let wide = TransportConfig { initial_window: Some(u64::MAX), ..usual.clone() };
+        assert_eq!(wide.first_window(), MAX_INITIAL_WINDOW);
+        let small = TransportConfig { max_mtu: 1300, initial_mtu: 1452, ..usual };
+        assert_eq!(small.first_mtu(), 1300);
+        let least = TransportConfig { max_mtu: 0, initial_mtu: 0, ..small };
+        assert_eq!(least.first_mtu(), 1200);
     }
 
     #[test]

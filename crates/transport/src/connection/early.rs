@@ -103,7 +103,7 @@ impl Connection {
         };
         let limits = limits(&parameters);
         let size = parameters.max_udp_payload_size.get().get();
-        self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
+        self.paths.iter_mut().for_each(|path| path.on_peer_limit(size));
         self.streams.set_peer_limits(limits);
         self.early = Early {
             keys: Some(keys),

@@ -32,7 +32,8 @@ const DEFAULT_EXPONENT: u8 = 3;
 
 /// The log of a connection.
 pub(super) struct Log {
-    sink: Box<dyn QlogSink>,
+    /// Told one after the other.
+    sinks: Vec<Box<dyn QlogSink>>,
     now: Timestamp,
     /// Of the datagram that is being taken in.
     checksum: u32,
@@ -40,23 +41,6 @@ pub(super) struct Log {
     /// before all of it is there, because its checksum goes with them.
     sending: Vec<Sending>,
     known: Known,
-}
-
-/// One after the other.
-struct Both(Box<dyn QlogSink>, Box<dyn QlogSink>);
-
-impl QlogSink for Both {
-    fn event(&mut self, event: &Event<'_>) {
-        self.0.event(event);
-        self.1.event(event);
-    }
-}
-
-/// Stands for a sink that moves.
-struct Nobody;
-
-impl QlogSink for Nobody {
-    fn event(&mut self, _: &Event<'_>) {}
 }
 
 struct Sending {
@@ -69,7 +53,8 @@ struct Sending {
 
 impl Log {
     fn emit(&mut self, path: PathKey, kind: EventKind<'_>) {
-        self.sink.event(&Event { time: self.now, path: path.0, kind });
+        let event = Event { time: self.now, path: path.0, kind };
+        self.sinks.iter_mut().for_each(|sink| sink.event(&event));
     }
 }
 
@@ -86,8 +71,13 @@ impl Connection {
     /// Has everything that happens from now on told to `sink`, in place of the last one if there was
     /// one. For a whole log: before the first datagram.
     pub fn set_qlog(&mut self, sink: Box<dyn QlogSink>) {
-        let mut log =
-            Log { sink, now: self.now, checksum: 0, sending: Vec::new(), known: Known::default() };
+        let mut log = Log {
+            sinks: vec![sink],
+            now: self.now,
+            checksum: 0,
+            sending: Vec::new(),
+            known: Known::default(),
+        };
         let path = self.path();
         let (key, local, remote) = (path.key, path.local, path.remote);
         let ids = [self.ids.scid(), self.ids.remote.current()];
@@ -113,10 +103,7 @@ impl Connection {
     /// of what happens from now on, and not of the state that the connection is in.
     pub fn add_qlog(&mut self, sink: Box<dyn QlogSink>) {
         match self.qlog.as_mut() {
-            Some(log) => {
-                let before = std::mem::replace(&mut log.sink, Box::new(Nobody));
-                log.sink = Box::new(Both(before, sink));
-            }
+            Some(log) => log.sinks.push(sink),
             None => self.set_qlog(sink),
         }
     }

@@ -119,7 +119,7 @@ impl Connection {
         (path.local, path.limited) = (local, self.side == Side::Server);
         path.ecn = self.path().ecn.restart(self.config.ecn);
         if let Some(peer) = &self.peer {
-            path.mtu.on_peer_limit(peer.max_udp_payload_size);
+            path.on_peer_limit(peer.max_udp_payload_size);
         }
         if let Some(gone) = self.paths.add(path) {
             self.release_id(gone.remote_id);
@@ -138,7 +138,9 @@ impl Connection {
     /// All frames of a packet are processed; it had others than probing ones, and no later packet has
     /// come yet: the peer has moved (RFC 9000 s.9.3).
     pub(super) fn on_peer_packet(&mut self, now: Timestamp, key: PathKey) {
-        if key == self.path().key || self.side == Side::Client {
+        // An answer in the same packet may have ended the path on which it came.
+        let gone = self.paths.get(key).is_none();
+        if gone || key == self.path().key || self.side == Side::Client {
             return;
         }
         let input = (key, self.path().key);

@@ -245,6 +245,15 @@ impl Path {
         }
     }
 
+    /// The peer's `max_udp_payload_size`: what is sent is no larger from now on.
+    pub(super) fn on_peer_limit(&mut self, limit: u64) {
+        let before = self.mtu.current();
+        self.mtu.on_peer_limit(limit);
+        if self.mtu.current() != before {
+            self.controller.on_datagram_size(self.mtu.current());
+        }
+    }
+
     pub(super) fn on_datagram_received(&mut self, bytes: usize) {
         self.received += bytes as u64;
     }

@@ -118,6 +118,10 @@ impl Endpoint {
         let Incoming(first, _) = incoming;
         let waiting = self.waiting.remove(&first.sent_to);
         let server = server.ok_or(AcceptError::NotServing)?;
+        // The configuration may be another than when the attempt came.
+        if !server.speaks(first.version) {
+            return Err(AcceptError::Start(StartError::OtherVersion(first.version)));
+        }
         let suite = server.suite().unwrap_or(self.config.suite);
         let (source, seed) = ((self.source.clone(), suite), self.rng.random());
         let mut connection = Connection::accept_with(now, &*server, &first, source, seed)

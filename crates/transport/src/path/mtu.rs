@@ -40,6 +40,8 @@ pub(crate) struct MtuDiscovery {
     /// The latest sent of the datagrams larger than the base that arrived: when, and its size.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
+    /// Whether larger sizes are looked for.
+    searches: bool,
 }
 
 /// Large datagrams were lost, and none as large that was sent since the first of them has arrived.
@@ -65,12 +67,13 @@ impl Suspicion {
 
 impl MtuDiscovery {
     /// Starts at the base; up to `max` bytes of UDP payload.
+    #[cfg(test)]
     pub(crate) fn new(max: u16) -> MtuDiscovery {
-        MtuDiscovery::starting_at(BASE_SIZE, max)
+        MtuDiscovery::starting_at(BASE_SIZE, max, true)
     }
 
-    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload.
-    pub(crate) fn starting_at(current: u16, max: u16) -> MtuDiscovery {
+    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload, if it `searches`.
+    pub(crate) fn starting_at(current: u16, max: u16, searches: bool) -> MtuDiscovery {
         let max = max.max(current);
         MtuDiscovery {
             current,
@@ -81,6 +84,7 @@ impl MtuDiscovery {
             raise_at: None,
             arrived: None,
             suspicion: None,
+            searches,
         }
     }
 
@@ -99,6 +103,9 @@ impl MtuDiscovery {
 
     /// The size of a probe to send now, if one is due. One is in flight at a time.
     pub(crate) fn next_probe(&mut self, now: Timestamp) -> Option<u16> {
+        if !self.searches {
+            return None;
+        }
         if self.raise_at.is_some_and(|at| at <= now) {
             (self.upper, self.raise_at, self.probes_lost) = (self.max, None, 0);
         }
@@ -179,7 +186,8 @@ impl MtuDiscovery {
             return false;
         }
         let failed = self.current;
-        *self = MtuDiscovery { upper: failed - 1, max: self.max, ..MtuDiscovery::new(self.max) };
+        let base = MtuDiscovery::starting_at(BASE_SIZE, self.max, self.searches);
+        *self = MtuDiscovery { upper: failed - 1, ..base };
         true
     }
 }
@@ -218,6 +226,21 @@ mod tests {
         }
         let (found, probes) = search(&mut MtuDiscovery::new(1472), 1500, START);
         assert_eq!((found, probes), (1472, 1), "the usual path takes one probe");
+    }
+
+    #[test]
+    fn who_does_not_search_does_not_after_a_black_hole_either() {
+        let mut discovery = MtuDiscovery::starting_at(1400, 1400, false);
+        assert_eq!(discovery.next_probe(START), None);
+        let mut now = 0;
+        while discovery.current() > BASE_SIZE {
+            now += 100;
+            assert!(now < 10_000);
+            discovery.on_lost(at(now + 50), 1400, at(now));
+            discovery.on_lost(at(now + 50), 1400, at(now));
+            discovery.on_acked(BASE_SIZE, at(now));
+        }
+        assert_eq!(discovery.next_probe(at(now) + RAISE_AFTER * 2), None);
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Bbr {
         } else if self.window < target
             || sample.rate.is_none_or(|r| r.total_delivered < initial_window(self.datagram as u16))
         {
-            self.window += sample.acked;
+            self.window = self.window.saturating_add(sample.acked);
         }
         self.window = self.window.max(minimum);
         // s.5.6.4.5, s.5.6.4.7.

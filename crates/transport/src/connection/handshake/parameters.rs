@@ -65,10 +65,10 @@ impl Connection {
         self.streams.set_peer_limits(limits);
         let limit = parameters.active_connection_id_limit.get().get();
         let most = limit.min(self.config.connection_ids);
-        let count = self.decide(Operation::ConnectionIdCount, most, most);
+        let count = self.decide(Operation::ConnectionIdCount, most, most).min(most);
         self.ids.local.set_limit(limit, count);
         let size = parameters.max_udp_payload_size.get().get();
-        self.paths.iter_mut().for_each(|path| path.mtu.on_peer_limit(size));
+        self.paths.iter_mut().for_each(|path| path.on_peer_limit(size));
         if let Some(server) = parameters.server {
             if let Some(token) = server.stateless_reset_token {
                 self.ids.remote.set_handshake_token(token);

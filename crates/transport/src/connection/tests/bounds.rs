@@ -251,3 +251,17 @@ fn limits_are_not_raised_beyond_what_windows_may_be() {
     let told = network.client.streams.data_limit();
     assert!(told > 900_000 && told <= most, "{told}");
 }
+
+/// The peer is given no more connection IDs than are configured, whatever it would keep.
+#[test]
+fn no_more_connection_ids_than_are_configured() {
+    for (answer, given) in [(1, 1), (u64::MAX, 2)] {
+        let mut network = Network::with(3, Faults::none(), |config| config.connection_ids = 2);
+        network.on_server = Some(Box::new(move |server| {
+            replace(server, Operation::ConnectionIdCount, all(answer));
+        }));
+        network.connect();
+        echo(&mut network, 5000);
+        assert_eq!(network.server().ids.local.iter().count(), given, "{answer}");
+    }
+}
