@@ -428,7 +428,7 @@ async fn waiting_for_the_end_and_stopping_leaves_nothing() {
         let waker = std::task::Waker::from(Arc::clone(&counted));
         let mut closed = Box::pin(connection.closed());
         let context = &mut std::task::Context::from_waker(&waker);
-        assert!(std::future::Future::poll(closed.as_mut(), context).is_pending());
+        assert!(closed.as_mut().poll(context).is_pending());
         assert_eq!(Arc::strong_count(&counted), 3, "ours, the waker, and who waits");
     }
     assert_eq!(Arc::strong_count(&counted), 1);
