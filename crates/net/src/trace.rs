@@ -30,17 +30,17 @@ pub enum TraceError {
     TooLong,
     /// The line is not a number of milliseconds and nothing else.
     NotANumber {
-        /// Which line.
+        /// Line with the mistake, counted from 1.
         line: usize,
     },
     /// The moment is further than 49 days from the start.
     TooLate {
-        /// Which line.
+        /// Line with the mistake, counted from 1.
         line: usize,
     },
     /// The moment is before that of the line above.
     Backwards {
-        /// Which line.
+        /// Line with the mistake, counted from 1.
         line: usize,
     },
     /// There is no line.
@@ -75,7 +75,7 @@ impl Trace {
     /// lines are errors, as they are to Mahimahi.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// [`TraceError`]: the mistake, with its line where it has one.
     pub fn parse(text: &[u8]) -> Result<Trace, TraceError> {
         if text.len() > MAX_TRACE_TEXT {
             return Err(TraceError::TooLong);

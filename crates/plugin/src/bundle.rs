@@ -19,7 +19,7 @@ pub const MAX_CODE: usize = 1 << 20;
 /// Bytes of a bundle at most.
 pub const MAX_BUNDLE: usize = HEADER + KEY + SIGNATURE + MAX_MANIFEST + MAX_CODE;
 
-/// Why bytes are no bundle.
+/// Reason for which bytes are refused as a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BundleError {
@@ -107,7 +107,7 @@ impl<'b> Bundle<'b> {
         Ok(Bundle { manifest, text, code, author })
     }
 
-    /// What the plugin declares.
+    /// The manifest: what the bundle's plugin declares.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -122,7 +122,7 @@ impl<'b> Bundle<'b> {
         self.code
     }
 
-    /// Who has signed it.
+    /// Public key that the signature belongs to; none if the bundle is not signed.
     pub fn author(&self) -> Option<PublicKey> {
         self.author
     }

@@ -65,7 +65,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Who brings a plugin.
+/// The side that brings a plugin to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The owner of this endpoint.

@@ -28,7 +28,7 @@ const MAX_VARINT: u64 = (1 << 62) - 1;
 /// Types below are for the IETF to give (RFC 9000 s.22.1.1 and s.22.4).
 const FIRST_PRIVATE_FRAME: u64 = 0x40;
 
-/// Why a manifest was refused.
+/// Reason for which a manifest is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ManifestError {
@@ -43,21 +43,21 @@ pub enum ManifestError {
     Value {
         /// The key.
         key: String,
-        /// What is wrong with its value.
+        /// Reason for which the key's value is refused.
         unfit: Unfit,
     },
     /// Something is used that needs a class which is not declared.
     #[error("the manifest: {what} takes the capability `{class}`: add it to `capabilities`")]
     Undeclared {
-        /// What is used.
+        /// Operation or field that is used, by name.
         what: String,
-        /// What it takes.
+        /// Class that it needs.
         class: Class,
     },
     /// Something is used that no plugin gets.
     #[error("the manifest: {what} is for no plugin")]
     Impossible {
-        /// What is used.
+        /// Operation or field that is used, by name.
         what: String,
     },
 }
@@ -159,7 +159,7 @@ impl fmt::Display for Anchor {
 pub struct Operation {
     /// The operation.
     pub operation: Transports,
-    /// Where.
+    /// Moment of the operation at which the plugin is called.
     pub anchor: Anchor,
     /// For operations that are there for each frame type: which.
     pub frame: Option<u64>,
@@ -178,7 +178,7 @@ pub struct Frame {
     pub ack_eliciting: bool,
 }
 
-/// What a plugin declares.
+/// A manifest that was checked: name, needs and limits of a plugin, as its author declares them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -210,7 +210,7 @@ pub struct Manifest {
     pub expires: Option<u64>,
 }
 
-/// What stands in the file.
+/// The manifest's file as TOML has it, before it is checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {

@@ -16,7 +16,7 @@ const MAX_POLICY: usize = 64 << 10;
 /// An author whom a policy names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
-    /// What the owner calls it.
+    /// Name that the owner gives the author, for messages.
     pub name: String,
     /// Who has the other half of it is the author.
     pub key: PublicKey,
@@ -51,11 +51,11 @@ pub struct Policy {
     pub anyone: BTreeSet<Class>,
     /// What those of named authors may do.
     pub authors: Vec<Author>,
-    /// How large they may be.
+    /// Most memory, steps and code that a plugin may have.
     pub limits: Limits,
 }
 
-/// Why a text is no policy.
+/// Reason for which a text is refused as a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -65,11 +65,11 @@ pub enum PolicyError {
     /// Classes that cannot be granted so.
     #[error("the policy grants `{class}` to {whom}: {why}")]
     Class {
-        /// Which.
+        /// Class that cannot be granted.
         class: Class,
-        /// To whom.
+        /// Author or side that it would be granted to.
         whom: String,
-        /// Why not.
+        /// Reason for which it cannot be granted.
         why: &'static str,
     },
     /// A key that is none.
@@ -160,7 +160,7 @@ impl Granted {
     }
 }
 
-/// Why a plugin does not run.
+/// Reason for which a plugin is not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -173,47 +173,47 @@ pub enum Refusal {
     /// Larger than the policy has it.
     #[error("its {what} is {found}, and the policy's limit {limit}")]
     TooLarge {
-        /// What of it.
+        /// Quantity that is over the limit, by name.
         what: &'static str,
-        /// How much.
+        /// Amount that the plugin wants, in the quantity's unit.
         found: u64,
-        /// How much at most.
+        /// Most that the policy allows, in the same unit.
         limit: u64,
     },
     /// The policy lets nobody's plugins run, or not those of this author.
     #[error("the policy lets no plugin run that {}", author.map_or("nobody signed".to_owned(), |key| format!("{key} signed")))]
     NotAccepted {
-        /// Who has signed it.
+        /// Public key that signed the bundle; none if it is not signed.
         author: Option<PublicKey>,
     },
     /// It wants a class that the policy does not grant.
     #[error("{what} takes `{class}`, which the policy does not grant")]
     NotGranted {
-        /// What it wants it for.
+        /// Operation or field that the class is wanted for, by name.
         what: String,
-        /// Which.
+        /// Class that is wanted.
         class: Class,
     },
     /// It wants a class that takes a signature of an author whom the policy names.
     #[error("{what} takes `{class}`, and with it the signature of an author whom the policy names")]
     NotSigned {
-        /// What it wants it for.
+        /// Operation or field that the class is wanted for, by name.
         what: String,
-        /// Which.
+        /// Class that is wanted.
         class: Class,
     },
     /// It wants a class that a peer's plugin never gets.
     #[error("{what} takes `{class}`, which a plugin of the peer's never gets")]
     OfThePeer {
-        /// What it wants it for.
+        /// Operation or field that the class is wanted for, by name.
         what: String,
-        /// Which.
+        /// Class that is wanted.
         class: Class,
     },
     /// It wants what no plugin gets.
     #[error("{what} is for no plugin")]
     Impossible {
-        /// What.
+        /// Operation or field that is wanted, by name.
         what: String,
     },
 }

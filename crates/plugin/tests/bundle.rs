@@ -14,7 +14,7 @@ fn hash() -> String {
     format!("code = \"sha256:{}\"\n", "0".repeat(64))
 }
 
-/// What a manifest is refused for.
+/// Message with which a manifest is refused.
 fn refused(text: &str) -> String {
     Manifest::parse(format!("{}{text}", hash()).as_bytes()).expect_err(text).to_string()
 }

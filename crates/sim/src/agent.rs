@@ -1,4 +1,4 @@
-//! What lives on a node.
+//! Agents: programs that live on a node, and send and receive datagrams.
 
 use std::any::Any;
 

@@ -100,7 +100,7 @@ impl Direction {
     }
 }
 
-/// What is wrong with a [`Direction`].
+/// Reason for which a [`Direction`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DirectionError {

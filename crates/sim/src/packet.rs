@@ -137,7 +137,7 @@ pub(crate) struct Packet {
     pub buffer: Vec<u8>,
 }
 
-/// Why a packet did not arrive.
+/// Reason for which a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DropCause {
     /// The queue was full.

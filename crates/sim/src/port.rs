@@ -180,7 +180,7 @@ impl Port {
         (self.queue.packets(), self.queue.bytes())
     }
 
-    /// When [`Port::step`] is to be called.
+    /// Time at which [`Port::step`] is to be called; none while nothing waits.
     pub(crate) fn next(&self) -> Option<Time> {
         let turn = (self.queue.packets() > 0).then_some(self.free_at);
         match (self.way.next(), turn) {

@@ -21,7 +21,7 @@ pub struct Recording {
     pub agents: Vec<AgentId>,
 }
 
-/// Why a [`Recording`] is refused.
+/// Reason for which a [`Recording`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordError {

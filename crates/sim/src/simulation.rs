@@ -27,7 +27,7 @@ const ANYWAY: u64 = 200_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(u32);
 
-/// Why a run ended.
+/// Reason for which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All agents that it waited for have finished.

@@ -38,7 +38,7 @@ impl Time {
         self.0 as f64 / 1e9
     }
 
-    /// How long since the start.
+    /// Virtual time since the start of the run.
     pub const fn elapsed(self) -> Duration {
         Duration::from_nanos(self.0)
     }

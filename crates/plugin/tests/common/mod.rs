@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Manifests, keys and bundles for the tests of this crate.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
 use equic_plugin::{SigningKey, pack};

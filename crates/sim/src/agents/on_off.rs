@@ -79,7 +79,7 @@ pub struct OnOff {
     rng: Xoshiro256PlusPlus,
     /// Nanoseconds between datagrams.
     gap: u64,
-    /// When the next goes.
+    /// Time of the next datagram.
     next: Time,
     /// When the time that is on ends.
     off_at: Time,
@@ -151,7 +151,7 @@ mod tests {
         OnOff::new(config, to, FlowId(0), [7; 32]).expect("it can be")
     }
 
-    /// When it sends, until the end.
+    /// Times of the datagrams that the agent sends before `end`.
     fn moments(mut agent: OnOff, end: Time) -> Vec<Time> {
         let mut moments = Vec::new();
         while let Some(next) = agent.next_timer().filter(|next| *next < end) {

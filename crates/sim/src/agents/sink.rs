@@ -1,4 +1,4 @@
-//! Who takes whatever comes.
+//! An agent that takes every datagram and answers none.
 
 use crate::agent::{Agent, Datagram, Transmit};
 use crate::time::Time;

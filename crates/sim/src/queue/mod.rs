@@ -63,7 +63,7 @@ impl Limit {
     }
 }
 
-/// Why a [`Queue`] is refused.
+/// Reason for which a [`Queue`] is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueError {

@@ -44,7 +44,7 @@ impl Simulation {
         if self.routes.forwards(node) { self.routes.next(node, to) } else { None }
     }
 
-    /// Who is at an address.
+    /// Agent at an address; none if nobody is there.
     pub(super) fn resident(&self, address: Address) -> Option<AgentId> {
         let port = usize::from(address.port).wrapping_sub(1);
         *self.residents[address.node.0 as usize].get(port)?

@@ -80,7 +80,7 @@ pub struct Topology {
     pub ip: IpVersion,
 }
 
-/// Why a network is refused.
+/// Reason for which a network is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {

@@ -9,7 +9,7 @@ use crate::received::AckPolicy;
 /// What we and the peer acknowledge with. Nothing else of the connection is known here.
 #[derive(Debug)]
 pub(super) struct Acknowledgements {
-    /// How often we acknowledge application data.
+    /// Packets and delay after which application data is acknowledged.
     policy: AckPolicy,
     /// The sequence number of the peer's last request that counted.
     seen: Option<u64>,
@@ -21,7 +21,7 @@ pub(super) struct Acknowledgements {
     in_flight: Option<u64>,
     /// The largest delay asked for in requests that are not acknowledged.
     pending_delay: Duration,
-    /// When the last one was made.
+    /// Time at which the peer was last asked for another frequency.
     asked_at: Option<Timestamp>,
     /// To be sent, or sent again.
     due: bool,
@@ -42,7 +42,7 @@ impl Acknowledgements {
         }
     }
 
-    /// How often we acknowledge application data.
+    /// Packets and delay after which application data is acknowledged.
     pub(super) fn policy(&self) -> AckPolicy {
         self.policy
     }

@@ -4,7 +4,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::Connection;
 
-/// What the handshake has agreed on.
+/// What TLS agreed on in the handshake: protocol and server name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HandshakeData {
     /// The application protocol (ALPN); none: not yet, or none was asked for.

@@ -241,7 +241,7 @@ pub struct Connection {
     peer: Option<Peer>,
     progress: handshake::Progress,
     closing: close::Closing,
-    /// How often acknowledgements go.
+    /// Frequency of acknowledgements, ours and the one asked of the peer.
     acks: Acknowledgements,
     datagrams: datagrams::Datagrams,
     /// Time at which timers last ran.

@@ -20,7 +20,7 @@ use crate::operation::{
     MAX_WORDS, Operation, OwnFrame, Point, Words,
 };
 
-/// When hooks look on.
+/// Moment at which hooks look on: before an operation, or after it.
 #[derive(Clone, Copy)]
 enum When<'a> {
     Before,

@@ -151,7 +151,7 @@ impl Hooks {
         self.attached.get_mut(place)
     }
 
-    /// Whose own a frame type is.
+    /// Hook that declared a frame type as its own; none if no hook did.
     pub(crate) fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
         self.attached.iter().find_map(|one| {
             let own = one.own.frames.iter().find(|own| own.frame_type == frame_type)?;

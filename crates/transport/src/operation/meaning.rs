@@ -82,7 +82,7 @@ macro_rules! heading {
     };
 }
 
-/// What a call carries beside words.
+/// Sentence on the bytes that a call carries beside its words, for rustdoc.
 macro_rules! carried {
     (Words) => {
         ""

@@ -44,7 +44,7 @@ pub(super) trait Backend {
     /// The exit of a function that began with `begin_entry`.
     fn leave_entry(&mut self, registers: u16);
 
-    /// Where the next instruction goes.
+    /// Offset of the next instruction in the code, in bytes.
     fn here(&self) -> usize;
 
     /// Makes room for one more operation, entry or end.
@@ -137,7 +137,7 @@ pub(super) fn compile<B: Backend>(
 
 struct Compiler<B> {
     backend: B,
-    /// Where each instruction's code begins.
+    /// Offset of each BPF instruction's code, in bytes.
     offsets: Vec<u32>,
     /// Jumps and calls forwards, and the instruction they go to.
     jumps: Vec<(Patch, u32)>,

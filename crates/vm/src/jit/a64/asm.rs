@@ -6,7 +6,7 @@ use crate::jit::compile::Patch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gpr(pub(super) u8);
 
-/// What is left of the budget.
+/// Register with the instructions left of the budget.
 pub(super) const BUDGET: Gpr = Gpr(26);
 /// Pointer to `State`.
 pub(super) const STATE: Gpr = Gpr(25);

@@ -19,7 +19,7 @@ use super::enter::State;
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Swap};
 
-/// Where BPF's registers are.
+/// Registers of the machine that hold BPF's r0 to r10.
 const REGISTERS: [Gpr; 11] =
     [Gpr(7), Gpr(0), Gpr(1), Gpr(2), Gpr(3), Gpr(4), Gpr(19), Gpr(20), Gpr(21), Gpr(22), Gpr(23)];
 

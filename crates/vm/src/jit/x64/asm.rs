@@ -25,7 +25,7 @@ pub(super) const R15: Gpr = Gpr(15);
 
 /// Base of the sandbox.
 pub(super) const BASE: Gpr = R9;
-/// What is left of the budget.
+/// Register with the instructions left of the budget.
 pub(super) const BUDGET: Gpr = R10;
 /// Free between operations.
 pub(super) const SCRATCH: Gpr = R11;

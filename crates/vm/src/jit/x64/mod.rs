@@ -21,7 +21,7 @@ use super::enter::State;
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, Condition, Op, Operand, Place, Reg, Swap};
 
-/// Where BPF's registers are.
+/// Registers of the machine that hold BPF's r0 to r10.
 const REGISTERS: [Gpr; 11] = [RAX, RDI, RSI, RDX, RCX, R8, RBX, R13, R14, R15, RBP];
 
 pub(super) struct X64 {
