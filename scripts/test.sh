@@ -16,7 +16,7 @@ suites=(
 	null-crypto 'cargo test --release -p equic-wire --features null-crypto --lib -- --quiet
 		cargo test --release -p equic-transport --features null-crypto --lib -- --quiet null
 		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet
-		cargo test --release -p equic-sim --features quic --test quic -- --quiet'
+		cargo test --release -p equic-sim --features quic,tcp --test quic --test tcp -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.

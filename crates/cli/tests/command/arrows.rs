@@ -25,7 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-vm", &[]),
     ("libequic_vm", &["equic-vm"]),
     ("equic-plugin", &["equic-transport", "equic-vm"]),
-    ("equic-sim", &["equic-wire", "equic-transport", "equic-net"]),
+    ("equic-tcp", &["equic-transport"]),
+    ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),
     (
         "equic-cli",
         &[
