@@ -42,6 +42,7 @@ mod figures;
 mod frames;
 mod handshake;
 mod hello;
+mod hook_requests;
 mod identity;
 mod ids;
 mod keys;
@@ -94,6 +95,7 @@ pub use figures::PathStats;
 use handshake::Peer;
 pub use handshake::StartError;
 pub(crate) use handshake::{initial_suite, tls_version};
+pub use hook_requests::TellError;
 pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
 pub use migration::MigrateError;
@@ -135,6 +137,8 @@ pub enum Event {
     PathValidated(SocketAddr),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
+    /// A hook tells the application something, in words of its own.
+    HookMessage(HookId, Vec<u8>),
 }
 
 /// Addresses and ECN mark that a datagram came with.
@@ -255,7 +259,8 @@ pub struct Connection {
 impl Connection {
     /// The oldest event that the application was not told of yet; none when there are no more.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front().or_else(|| self.streams.poll_event().map(Event::Stream))
+        let event = self.events.pop_front().or_else(|| self.hook_message());
+        event.or_else(|| self.streams.poll_event().map(Event::Stream))
     }
 
     /// Side of the connection that this end is: client or server.

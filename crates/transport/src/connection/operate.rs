@@ -345,7 +345,7 @@ impl Connection {
 
     /// The hook at a place, and what it sees: all of the connection that is no hook.
     #[inline]
-    fn hook_at(&mut self, place: usize) -> Option<(&mut dyn Hook, Host<'_>)> {
+    pub(super) fn hook_at(&mut self, place: usize) -> Option<(&mut dyn Hook, Host<'_>)> {
         let Attached { hook, own, .. } = self.hooks.at(place)?;
         let view = View {
             now: self.now,

@@ -16,7 +16,7 @@
 //! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
 //! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none;
 //! * `words.rs`: typed values as words and back;
-//! * `host.rs`: what a hook sees of the connection and may ask of it.
+//! * `host.rs`, `requests.rs`: what a hook sees of the connection and may ask of it.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
 //!
@@ -28,6 +28,7 @@ mod hooks;
 mod host;
 mod meaning;
 mod point;
+mod requests;
 mod words;
 
 pub use catalogue::{Carries, Description, Operation};
@@ -36,6 +37,7 @@ pub(crate) use hooks::{Attached, Callees, Hooks};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
 pub use point::{AttachError, OwnFrame, Point};
+pub(crate) use requests::MAX_MESSAGE;
 pub(crate) use words::{MAX_WORDS, Words};
 
 /// The bytes of a call.
