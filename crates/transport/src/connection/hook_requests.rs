@@ -61,22 +61,18 @@ impl Connection {
         let mut call = Call { operation, parameter: 0, inputs, bytes };
         let Some(place) = self.hooks.place(id) else { return };
         let points = self.hooks.points(place, operation);
-        let Some((hook, mut host)) = self.hook_at(place) else { return };
-        let mut ran = Ok(());
-        for point in points {
-            let before = if point.before { hook.before(&mut host, &call) } else { Ok(()) };
-            let replaced = before.and_then(|()| match point.replace {
-                true => hook.replace(&mut host, &mut call, &mut []).map(|_| ()),
-                false => Ok(()),
-            });
-            ran = replaced.and_then(|()| match point.after {
-                true => hook.after(&mut host, &call, &[]),
-                false => Ok(()),
-            });
-            if ran.is_err() {
-                break;
+        let Some(mut hook) = self.hooks.take(place) else { return };
+        let mut host = self.host(place);
+        let ran = points.into_iter().try_for_each(|point| {
+            if point.before {
+                hook.before(&mut host, &call)?;
             }
-        }
+            if point.replace {
+                hook.replace(&mut host, &mut call, &mut [])?;
+            }
+            if point.after { hook.after(&mut host, &call, &[]) } else { Ok(()) }
+        });
+        self.hooks.put_back(place, hook);
         if let Err(error) = ran {
             self.take_off(id, error);
         }

@@ -335,7 +335,6 @@ mod tests {
             let described = operation.describe();
             assert!(described.id < 128, "{operation}: a set of them is 128 bits");
             assert_eq!(Operation::of(described.id.into()), Some(*operation));
-            assert!(described.inputs.len() <= super::super::MAX_WORDS, "{operation}");
             assert!(
                 described.section.contains(" s.")
                     || described.section.contains(" A.")

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use super::HookId;
-use super::hooks::Own;
 use super::requests::{MAX_MESSAGE, Requests};
 use crate::Timestamp;
 use crate::connection::View;
@@ -179,11 +178,15 @@ impl Extensions {
 
 /// The connection, as a hook sees it while it is called.
 pub struct Host<'a> {
-    pub(crate) own: &'a Own,
-    pub(crate) view: View<'a>,
+    view: View<'a>,
 }
 
-impl Host<'_> {
+impl<'a> Host<'a> {
+    #[inline]
+    pub(crate) fn new(view: View<'a>) -> Host<'a> {
+        Host { view }
+    }
+
     /// The moment of the call.
     pub fn now(&self) -> Timestamp {
         self.view.now()
@@ -196,7 +199,7 @@ impl Host<'_> {
 
     /// The hook that is called.
     pub fn hook(&self) -> HookId {
-        self.own.id
+        self.view.own().id
     }
 
     /// Reads a field.
@@ -224,9 +227,11 @@ impl Host<'_> {
     /// [`Operation::FrameAcked`]: super::Operation::FrameAcked
     /// [`Operation::FrameLost`]: super::Operation::FrameLost
     pub fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
-        let own = self.own.frames.iter().find(|own| own.frame_type == frame_type);
+        let own = self.view.own();
+        let hook = own.id;
+        let own = own.frames.iter().find(|own| own.frame_type == frame_type);
         let own = own.ok_or(Denied::FrameType)?;
-        let (hook, eliciting) = (self.own.id, own.ack_eliciting);
+        let eliciting = own.ack_eliciting;
         let waiting = &mut self.view.extensions().waiting;
         if waiting.iter().filter(|one| one.hook == hook).count() >= MAX_WAITING {
             return Err(Denied::Full);
