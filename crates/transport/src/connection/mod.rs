@@ -42,13 +42,13 @@ mod figures;
 mod frames;
 mod handshake;
 mod hello;
-mod hook_requests;
 mod identity;
 mod ids;
 mod keys;
 #[cfg(feature = "qlog")]
 mod log;
 mod memory;
+mod messages;
 mod migration;
 #[cfg(feature = "null-crypto")]
 mod null;
@@ -95,9 +95,9 @@ pub use figures::PathStats;
 use handshake::Peer;
 pub use handshake::StartError;
 pub(crate) use handshake::{initial_suite, tls_version};
-pub use hook_requests::TellError;
 pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
+pub use messages::TellError;
 pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;

@@ -28,7 +28,7 @@ impl Connection {
         self.log_timers([loss, acks, idle]);
         let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
         all.into_iter()
-            .chain([held, self.extensions.requests.timer()])
+            .chain([held, self.extensions.messages.timer()])
             .flatten()
             .min()
             .map(|at| self.rested(at))

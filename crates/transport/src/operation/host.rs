@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::HookId;
-use super::requests::{MAX_MESSAGE, Requests};
+use super::messages::{MAX_MESSAGE, Messages};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -149,7 +149,7 @@ pub(crate) struct Extension {
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
     waiting: VecDeque<Extension>,
-    pub(crate) requests: Requests,
+    pub(crate) messages: Messages,
 }
 
 impl Extensions {
@@ -168,7 +168,7 @@ impl Extensions {
     /// Those of a hook that is off.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
-        self.requests.forget(hook);
+        self.messages.forget(hook);
     }
 
     pub(crate) fn put_back(&mut self, extension: Extension) {
@@ -193,8 +193,8 @@ impl<'a> Host<'a> {
     }
 
     /// What hooks asked for.
-    pub(super) fn requests(&mut self) -> &mut Requests {
-        &mut self.view.extensions().requests
+    pub(super) fn messages(&mut self) -> &mut Messages {
+        &mut self.view.extensions().messages
     }
 
     /// The hook that is called.

@@ -245,7 +245,7 @@ fn every_operation_is_called_and_can_be_watched() {
 
     handshake::watch_beginnings(&calls);
     let calls = calls.lock().unwrap();
-    // Those that a single hook asks for have tests of their own: requests.rs.
+    // Those that a single hook asks for have tests of their own: messages.rs.
     let asked_for = [Operation::HookTimer, Operation::HookMessage];
     let missed = Operation::ALL.iter().filter(|one| !calls.contains_key(one));
     let missed: Vec<_> = missed.filter(|one| !asked_for.contains(one)).collect();

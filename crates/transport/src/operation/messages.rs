@@ -18,14 +18,14 @@ const LEAST: Duration = Duration::from_millis(10);
 
 /// What hooks of a connection asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct Messages {
     /// At most [`MAX_MESSAGES`], of at most [`MAX_MESSAGE`] bytes each.
     messages: VecDeque<(HookId, Vec<u8>)>,
     /// One a hook at most.
     timers: Vec<(HookId, Timestamp)>,
 }
 
-impl Requests {
+impl Messages {
     /// The oldest message.
     pub(crate) fn message(&mut self) -> Option<(HookId, Vec<u8>)> {
         self.messages.pop_front()
@@ -56,14 +56,14 @@ impl Host<'_> {
     /// take.
     pub fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
         let hook = self.hook();
-        let requests = self.requests();
+        let asked = self.messages();
         if message.len() > MAX_MESSAGE {
             return Err(Denied::TooLong);
         }
-        if requests.messages.len() >= MAX_MESSAGES {
+        if asked.messages.len() >= MAX_MESSAGES {
             return Err(Denied::Full);
         }
-        requests.messages.push_back((hook, message.to_vec()));
+        asked.messages.push_back((hook, message.to_vec()));
         Ok(())
     }
 
@@ -71,12 +71,12 @@ impl Host<'_> {
     /// moment, and no sooner than in 10 milliseconds; none: not at all. A hook has one timer.
     pub fn set_timer(&mut self, at: Option<Timestamp>) {
         let (hook, soonest) = (self.hook(), self.now() + LEAST);
-        let requests = self.requests();
-        requests.forget(hook);
+        let asked = self.messages();
+        asked.forget(hook);
         if let Some(at) = at
-            && requests.timers.len() < MAX_HOOKS
+            && asked.timers.len() < MAX_HOOKS
         {
-            requests.timers.push((hook, at.max(soonest)));
+            asked.timers.push((hook, at.max(soonest)));
         }
     }
 }
