@@ -17,6 +17,10 @@ suites=(
 		cargo test --release -p equic-transport --features null-crypto --lib -- --quiet null
 		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet
 		cargo test --release -p equic-sim --features quic --test quic -- --quiet'
+	# The simulator, a workspace of its own for the same reason, and scenarios in virtual time.
+	sim 'cargo test --release -p equic-scenario --features play,command -- --quiet
+		cd sim
+		cargo test --release --locked -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.
