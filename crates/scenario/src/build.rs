@@ -133,9 +133,11 @@ fn between(
 /// All directions that are described; those of access links once.
 fn directions(topology: &Topology) -> Vec<&Direction> {
     let links: Vec<&Link> = match topology {
-        Topology::Simple(link) => vec![link],
+        Topology::Simple(link) => vec![&**link],
         Topology::Dumbbell { bottleneck, access, .. } => vec![bottleneck, access, access],
-        Topology::ParkingLot { links, access } => links.iter().chain([access, access]).collect(),
+        Topology::ParkingLot { links, access } => {
+            links.iter().chain([&**access, &**access]).collect()
+        }
         Topology::TwoPath(links) => links.iter().collect(),
         Topology::Graph { links, .. } => links.iter().map(|(_, _, link)| link).collect(),
     };

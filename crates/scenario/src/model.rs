@@ -43,22 +43,22 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Topology {
     /// Two nodes and a link.
-    Simple(Link),
+    Simple(Box<Link>),
     /// Pairs that share one link between two routers.
     Dumbbell {
         /// Number of pairs.
         pairs: usize,
         /// Link that is shared.
-        bottleneck: Link,
+        bottleneck: Box<Link>,
         /// Link of each host to its router.
-        access: Link,
+        access: Box<Link>,
     },
     /// A row of routers: the first pair goes all the way, each other pair over one link.
     ParkingLot {
         /// Links between routers.
         links: Vec<Link>,
         /// Link of each host to its router.
-        access: Link,
+        access: Box<Link>,
     },
     /// A client and a server with two ways between them.
     TwoPath(Box<[Link; 2]>),

@@ -202,7 +202,7 @@ fn sizes(reader: &mut Reader, table: &Table<'_, '_>) -> Option<SizeDistribution>
     if size == 0 {
         table.complain(reader, "size", "a flow has a byte");
     }
-    if !(shape > 0.0) {
+    if shape <= 0.0 {
         table.complain(reader, "shape", "above 0");
     }
     Some(match most {

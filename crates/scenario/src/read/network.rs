@@ -77,23 +77,23 @@ pub(super) fn network(reader: &mut Reader, top: &Table<'_, '_>) -> Option<Networ
     Some(Network { ip, topology })
 }
 
-fn the_link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
+fn the_link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
     if !table.has("link") {
         table.complain(reader, "link", "this table is missing");
     }
     let inner = table.inner(reader, "link", &LINK)?;
     no_ends(reader, &inner);
-    link(reader, &inner)
+    link(reader, &inner).map(Box::new)
 }
 
 /// Access links of the nsQUIC thesis, unless others are asked for.
-fn access(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
+fn access(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
     let Some(inner) = table.inner(reader, "access", &LINK) else {
         let usual = Direction::new(1_000_000_000, Duration::from_millis(10));
-        return Some(Link { there: usual.clone(), back: usual });
+        return Some(Box::new(Link { there: usual.clone(), back: usual }));
     };
     no_ends(reader, &inner);
-    link(reader, &inner)
+    link(reader, &inner).map(Box::new)
 }
 
 fn no_ends(reader: &mut Reader, table: &Table<'_, '_>) {

@@ -14,7 +14,8 @@
 //! the idle timeout, which no hook can put off.
 //!
 //! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
-//! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none;
+//! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none; `callees.rs`: those
+//!   that one call goes to;
 //! * `words.rs`: typed values as words and back;
 //! * `host.rs`: what a hook sees of the connection and may ask of it.
 //!
@@ -23,6 +24,7 @@
 //! [`Connection::attach`]: crate::Connection::attach
 //! [`Connection::attach_with_frames`]: crate::Connection::attach_with_frames
 
+mod callees;
 mod catalogue;
 mod hooks;
 mod host;
@@ -30,13 +32,14 @@ mod meaning;
 mod point;
 mod words;
 
+pub(crate) use callees::{Callees, Watchers};
 pub use catalogue::{Carries, Description, Operation};
 pub use hooks::HookId;
-pub(crate) use hooks::{Attached, Callees, Hooks};
+pub(crate) use hooks::{Hooks, Own};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
 pub use point::{AttachError, OwnFrame, Point};
-pub(crate) use words::{MAX_WORDS, Words};
+pub(crate) use words::{Word, Words};
 
 /// The bytes of a call.
 #[derive(Debug)]
