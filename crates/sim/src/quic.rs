@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 use equic_transport::{
-    Arrival, CloseReason, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome,
-    StartError, Stats, StreamEvent, StreamId, Timestamp, VarInt,
+    Arrival, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome, StartError,
+    Stats, StreamEvent, StreamId, Timestamp, VarInt,
 };
 use equic_wire::packet::LongInvariant;
 
@@ -115,6 +115,8 @@ pub fn bulk(
         bytes: bulk.bytes,
         stream: None,
         written: 0,
+        delivered: false,
+        failure: None,
     };
     let receiver = BulkReceiver {
         end: end(to, from, back, run.agent_seed(to)),
@@ -194,6 +196,9 @@ pub struct BulkSender {
     bytes: u64,
     stream: Option<StreamId>,
     written: u64,
+    /// Whether all was acknowledged.
+    delivered: bool,
+    failure: Option<String>,
 }
 
 impl BulkSender {
@@ -202,17 +207,29 @@ impl BulkSender {
         self.end.stats()
     }
 
+    /// Reason for which its connection failed, if it did: the server may never have heard of it.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     /// Reads what happened and writes what there is room for.
     fn work(&mut self, now: Time) {
         let Some(connection) = &mut self.end.connection else { return };
         let mut done = false;
         while let Some(event) = connection.poll_event() {
-            done |= matches!(event, Event::Stream(StreamEvent::Finished(_)));
+            match event {
+                Event::Stream(StreamEvent::Finished(_)) => done = true,
+                Event::Closed(reason) if !self.delivered => {
+                    self.failure = Some(reason.to_string());
+                }
+                _ => {}
+            }
         }
         if self.stream.is_none() && connection.is_connected() {
             self.stream = connection.open(Direction::Unidirectional);
         }
         let Some(stream) = self.stream else { return };
+        self.delivered |= done;
         if done {
             connection.close(timestamp(now), VarInt::from_u32(0), "");
         }
@@ -304,10 +321,7 @@ impl BulkReceiver {
             if let Event::Closed(reason) = event
                 && self.outcome.completed.is_none()
             {
-                self.outcome.failure = Some(match reason {
-                    CloseReason::IdleTimeout => "idle timeout".to_owned(),
-                    other => format!("{other:?}"),
-                });
+                self.outcome.failure = Some(reason.to_string());
             }
         }
         self.stream = self.stream.or_else(|| connection.accept(Direction::Unidirectional));
