@@ -68,6 +68,7 @@ struct Side {
     confirmed: bool,
     closed: Option<CloseReason>,
     failed: Vec<(HookId, HookError)>,
+    told: Vec<(HookId, Vec<u8>)>,
 }
 
 struct InFlight {
@@ -142,6 +143,7 @@ impl Network {
                 confirmed: false,
                 closed: None,
                 failed: Vec::new(),
+                told: Vec::new(),
             })
         };
         let start = Timestamp::START;
@@ -182,6 +184,11 @@ impl Network {
     /// Hooks of an end that failed, and why, since this was asked last.
     pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
         std::mem::take(&mut self.side(end).failed)
+    }
+
+    /// What hooks of an end told the application, since this was asked last.
+    pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
+        std::mem::take(&mut self.side(end).told)
     }
 
     /// Shakes hands: until both ends have it confirmed.
@@ -359,6 +366,7 @@ impl Network {
                 Event::Confirmed => side.confirmed = true,
                 Event::Closed(reason) => side.closed = Some(reason),
                 Event::HookFailed(hook, error) => side.failed.push((hook, error)),
+                Event::HookMessage(hook, message) => side.told.push((hook, message)),
                 _ => {}
             }
         }

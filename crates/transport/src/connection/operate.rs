@@ -357,7 +357,7 @@ impl Connection {
     /// time, so that it can look at all of the connection: one word is written, and two are put back. To borrow
     /// each part of a connection by itself, as would be needed else, is a word for each.
     #[inline(always)]
-    fn host(&mut self, place: usize) -> Host<'_> {
+    pub(super) fn host(&mut self, place: usize) -> Host<'_> {
         Host::new(View { connection: self, place })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::HookId;
+use super::messages::{MAX_MESSAGE, Messages};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -48,7 +49,8 @@ fields! {
     MinRtt = 3,
     /// The latest sample.
     LatestRtt = 4,
-    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`.
+    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`. Set, it is the
+    /// controller's from there on, two datagrams at least and a gibibyte at most; BBR has its own.
     CongestionWindow = 5,
     /// Bytes in flight.
     BytesInFlight = 6,
@@ -56,12 +58,18 @@ fields! {
     PtoCount = 7,
     /// The size of datagrams.
     DatagramSize = 8,
-    /// The slow start threshold; all ones: still in slow start.
+    /// The slow start threshold; all ones: still in slow start. It may be set as the window may.
     SlowStartThreshold = 9,
     /// The congestion window that the connection's own controller has, whatever a hook answers.
     ControllerWindow = 10,
     /// The rate at which that controller would send, in bytes a second.
     ControllerPacingRate = 11,
+    /// The rate at which the path delivers, by the latest sample, in bytes a second; 0: not known.
+    DeliveryRate = 12,
+    /// When the next 1-RTT packet will count as lost; all ones: none waits for that.
+    LossTime = 13,
+    /// When a 1-RTT packet that is to be acknowledged was last sent, while one is in flight; else all ones.
+    LastElicitingSent = 14,
     /// Datagrams received.
     DatagramsReceived = 16,
     /// Datagrams sent.
@@ -102,8 +110,10 @@ impl Field {
 pub enum Denied {
     /// The field cannot be set.
     ReadOnly(Field),
-    /// Too many of its frames are waiting.
+    /// Too many of its frames or messages are waiting.
     Full,
+    /// A message is too long.
+    TooLong,
     /// The frame type is not the hook's own.
     FrameType,
 }
@@ -112,7 +122,8 @@ impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
-            Denied::Full => write!(f, "{MAX_WAITING} frames of the hook wait already"),
+            Denied::Full => write!(f, "{MAX_WAITING} frames or messages wait already"),
+            Denied::TooLong => write!(f, "a message has {MAX_MESSAGE} bytes at most"),
             Denied::FrameType => {
                 f.write_str("the frame type is not the hook's own: attach it with that type")
             }
@@ -138,6 +149,7 @@ pub(crate) struct Extension {
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
     waiting: VecDeque<Extension>,
+    pub(crate) messages: Messages,
 }
 
 impl Extensions {
@@ -156,6 +168,7 @@ impl Extensions {
     /// Those of a hook that is off.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
+        self.messages.forget(hook);
     }
 
     pub(crate) fn put_back(&mut self, extension: Extension) {
@@ -177,6 +190,11 @@ impl<'a> Host<'a> {
     /// The moment of the call.
     pub fn now(&self) -> Timestamp {
         self.view.now()
+    }
+
+    /// What hooks asked for.
+    pub(super) fn messages(&mut self) -> &mut Messages {
+        &mut self.view.extensions().messages
     }
 
     /// The hook that is called.

@@ -17,7 +17,7 @@
 //! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none; `callees.rs`: those
 //!   that one call goes to;
 //! * `words.rs`: typed values as words and back;
-//! * `host.rs`: what a hook sees of the connection and may ask of it.
+//! * `host.rs`, `messages.rs`: what a hook sees of the connection and may ask of it.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
 //!
@@ -29,6 +29,7 @@ mod catalogue;
 mod hooks;
 mod host;
 mod meaning;
+mod messages;
 mod point;
 mod words;
 
@@ -38,6 +39,7 @@ pub use hooks::HookId;
 pub(crate) use hooks::{Hooks, Own};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
+pub(crate) use messages::MAX_MESSAGE;
 pub use point::{AttachError, OwnFrame, Point};
 pub(crate) use words::{Word, Words};
 
