@@ -80,6 +80,8 @@ impl Connection {
 
     /// Takes off a hook that has failed.
     pub(super) fn take_off(&mut self, id: HookId, error: HookError) {
+        // Before all that is known of it is forgotten.
+        self.extensions.on_failed(id, &error);
         if self.detach(id).is_some() {
             self.events.push_back(Event::HookFailed(id, error));
         }
@@ -337,7 +339,7 @@ impl Connection {
     }
 
     #[cold]
-    fn take_off_at(&mut self, place: usize, error: HookError) {
+    pub(super) fn take_off_at(&mut self, place: usize, error: HookError) {
         if let Some(id) = self.hooks.at(place).map(|one| one.own.id) {
             self.take_off(id, error);
         }
@@ -345,7 +347,7 @@ impl Connection {
 
     /// The hook at a place, and what it sees: all of the connection that is no hook.
     #[inline]
-    fn hook_at(&mut self, place: usize) -> Option<(&mut dyn Hook, Host<'_>)> {
+    pub(super) fn hook_at(&mut self, place: usize) -> Option<(&mut dyn Hook, Host<'_>)> {
         let Attached { hook, own, .. } = self.hooks.at(place)?;
         let view = View {
             now: self.now,
@@ -356,6 +358,8 @@ impl Connection {
             spaces: &self.spaces,
             stats: &self.stats,
             extensions: &mut self.extensions,
+            streams: &self.streams,
+            datagrams: &self.datagrams,
         };
         Some((&mut **hook, Host { own, view }))
     }

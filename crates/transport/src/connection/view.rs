@@ -6,11 +6,13 @@ use std::time::Duration;
 use equic_wire::Side;
 
 use super::Stats;
+use super::datagrams::Datagrams;
 use super::handshake::{Peer, Progress};
 use super::path::Paths;
 use super::space::{SpaceId, Spaces};
 use crate::Timestamp;
 use crate::operation::{Extensions, Field};
+use crate::stream::Streams;
 
 /// Longer than any idle timeout is no round trip, and sums of them must not overflow.
 const MAX_RTT: Duration = Duration::from_secs(60);
@@ -25,6 +27,8 @@ pub(crate) struct View<'a> {
     pub(super) spaces: &'a Spaces,
     pub(super) stats: &'a Stats,
     pub(super) extensions: &'a mut Extensions,
+    pub(super) streams: &'a Streams,
+    pub(super) datagrams: &'a Datagrams,
 }
 
 impl View<'_> {
@@ -75,6 +79,9 @@ impl View<'_> {
             Field::ActivePath => path.key.0.into(),
             Field::LargestAcked => {
                 self.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
+            }
+            Field::ApplicationWaits => {
+                u64::from(self.streams.wants_to_send() || self.datagrams.wants_to_send())
             }
             Field::PeerMaxAckDelay => {
                 self.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))

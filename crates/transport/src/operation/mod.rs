@@ -16,7 +16,8 @@
 //! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
 //! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none;
 //! * `words.rs`: typed values as words and back;
-//! * `host.rs`: what a hook sees of the connection and may ask of it.
+//! * `host.rs`: what a hook sees of the connection and may ask of it;
+//! * `requests.rs`: what it asks for that is done between calls: hooks that it brings, and the end.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
 //!
@@ -28,6 +29,7 @@ mod hooks;
 mod host;
 mod meaning;
 mod point;
+mod requests;
 mod words;
 
 pub use catalogue::{Carries, Description, Operation};
@@ -36,6 +38,8 @@ pub(crate) use hooks::{Attached, Callees, Hooks};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
 pub use point::{AttachError, OwnFrame, Point};
+pub use requests::HookEvent;
+pub(crate) use requests::Request;
 pub(crate) use words::{MAX_WORDS, Words};
 
 /// The bytes of a call.
@@ -137,6 +141,15 @@ pub trait Hook: Send {
         outputs: &[u64],
     ) -> Result<(), HookError> {
         let _ = (host, call, outputs);
+        Ok(())
+    }
+
+    /// News for this hook alone: a message of the application, or what came of another hook that it brought.
+    ///
+    /// # Errors
+    /// It is broken, and taken off.
+    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent<'_>) -> Result<(), HookError> {
+        let _ = (host, event);
         Ok(())
     }
 }
