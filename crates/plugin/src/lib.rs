@@ -6,7 +6,8 @@
 //! * [`Manifest`]: what a plugin declares; what it does not declare it does not get;
 //! * [`Class`]: what operations and fields mean for who lets a plugin use them, as one table: `class`;
 //! * [`Policy`]: what the owner of an endpoint grants, to whom; and [`decide`], a function of nothing but its
-//!   arguments, which says what a plugin gets, or why it gets nothing.
+//!   arguments, which says what a plugin gets, or why it gets nothing;
+//! * [`exchange`]: plugins that one end of a connection gives to the other.
 //!
 //! Start reading at [`decide`].
 
@@ -14,6 +15,7 @@
 
 mod bundle;
 mod class;
+pub mod exchange;
 mod key;
 mod manifest;
 mod policy;

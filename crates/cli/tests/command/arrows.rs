@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
     ("libequic_vm", &["equic-vm"]),
-    ("equic-plugin", &["equic-transport", "equic-vm"]),
+    ("equic-plugin", &["equic-wire", "equic-transport", "equic-vm"]),
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net"]),
     (
         "equic-cli",
