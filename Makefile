@@ -73,7 +73,9 @@ lint: setup ## formatting, clippy, shell scripts' syntax
 fmt: setup ## format Rust and C
 	@scripts/lint.sh --fix
 
-header: ## generate the headers of the C libraries again
+header: ## generate the headers of the C libraries and of plugins again
+	@$(CARGO) run --quiet --release -p equic-plugin --example header > plugins/sdk/equic_plugin.h.new
+	@mv plugins/sdk/equic_plugin.h.new plugins/sdk/equic_plugin.h
 	@$(CARGO) run --quiet --release -p libequic --example header > crates/capi/include/equic.h.new
 	@mv crates/capi/include/equic.h.new crates/capi/include/equic.h
 	@$(CARGO) run --quiet --release -p libequic_vm --example header > crates/vm-capi/include/equic_vm.h.new
@@ -87,7 +89,7 @@ bench-wire: setup ## ns to parse and write packet headers, frames and transport 
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
 
 .PHONY: bench-vm vm-random
-bench-vm: setup ## ns a call of bytecode, ours beside rbpf and native
+bench-vm: setup ## ns a call of bytecode, ours beside rbpf, solana-sbpf, wasmtime and native
 	@scripts/bench-vm.sh $(BENCH)
 
 CASES ?= 10000000

@@ -13,10 +13,8 @@ suites=(
 	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
 	# (docs/transport.md).
-	null-crypto 'cargo test --release -p equic-wire --features null-crypto --lib -- --quiet
-		cargo test --release -p equic-transport --features null-crypto --lib -- --quiet null
-		cargo test --release -p equic-transport --features null-crypto --test null_peer -- --quiet
-		cargo test --release -p equic-sim --features quic --test quic -- --quiet'
+	null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim --no-fail-fast --lib --test null_peer \
+		--test quic --features equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.

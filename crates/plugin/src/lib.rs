@@ -1,6 +1,6 @@
 //! Protocol plugins: bytecode that changes operations of a QUIC connection, from its owner or from the peer.
 //!
-//! What is here so far takes place before any bytecode runs, and decides whether it may:
+//! Before any bytecode runs it is decided whether it may:
 //!
 //! * [`Bundle`]: a plugin as a file or on the wire: manifest, object, signature (`docs/plugins.md` has the format);
 //! * [`Manifest`]: what a plugin declares; what it does not declare it does not get;
@@ -9,7 +9,10 @@
 //!   arguments, which says what a plugin gets, or why it gets nothing;
 //! * [`exchange`]: plugins that one end of a connection gives to the other.
 //!
-//! Start reading at [`decide`].
+//! Then it runs: [`Plugin`] is a bundle that was loaded, with what it was granted; [`Plugin::attach`] gives it memory
+//! of its own and puts it on the operations of one connection. `runtime` is the room for that.
+//!
+//! Start reading at [`decide`], then at `runtime/mod.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -19,9 +22,13 @@ pub mod exchange;
 mod key;
 mod manifest;
 mod policy;
+mod runtime;
+mod sdk;
 
 pub use bundle::{Bundle, BundleError, MAX_BUNDLE, MAX_CODE, MAX_MANIFEST, PackError, pack};
 pub use class::{Class, Origin, Requires, class_of, class_of_setting};
 pub use key::{KeyError, PublicKey, SigningKey};
 pub use manifest::{ABI, Anchor, Frame, Manifest, ManifestError, Operation, Unfit, Version};
 pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
+pub use runtime::{Answer, Plugin, PluginError, Trace, Traced};
+pub use sdk::header;

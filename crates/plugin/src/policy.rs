@@ -155,6 +155,11 @@ pub struct Granted {
 }
 
 impl Granted {
+    #[cfg(test)]
+    pub(crate) fn of(classes: impl Iterator<Item = Class>) -> Granted {
+        Granted { classes: classes.collect() }
+    }
+
     /// Whether this class is among it.
     pub fn has(&self, class: Class) -> bool {
         self.classes.contains(&class)

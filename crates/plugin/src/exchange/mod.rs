@@ -8,8 +8,10 @@
 //! * `frame.rs`, `parameter.rs`: formats;
 //! * `outgoing.rs`, `incoming.rs`, `pieces.rs`: offers of either side; `machine.rs`: both together, as [`Exchange`];
 //! * `hook.rs`: the exchange on a connection, [`ExchangeHook`]; `plugins.rs`: plugins as hooks beside it;
+//! * `bytecode.rs`: plugins as bytecode, the usual [`Load`];
 //! * `cache.rs`: bundles of earlier connections; `config.rs`: what it is told, and tells.
 
+mod bytecode;
 mod cache;
 mod config;
 mod frame;
@@ -23,6 +25,7 @@ mod pieces;
 mod plugins;
 mod violation;
 
+pub use bytecode::Bytecode;
 pub use cache::{Cache, FolderCache, MemoryCache};
 pub use config::{
     Accepted, ExchangeConfig, Listener, Load, Loaded, PluginId, Progress, Push, Update,

@@ -66,6 +66,10 @@ impl View<'_> {
             Field::PtoCount => path.pto_count.into(),
             Field::DatagramSize => path.mtu.current().into(),
             Field::SlowStartThreshold => path.controller.slow_start_threshold().unwrap_or(u64::MAX),
+            Field::ControllerWindow => path.controller.window(),
+            Field::ControllerPacingRate => {
+                path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
+            }
             Field::DatagramsReceived => stats.datagrams_received,
             Field::DatagramsSent => stats.datagrams_sent,
             Field::BytesReceived => stats.bytes_received,

@@ -29,6 +29,10 @@ pub struct Description {
     pub inputs: &'static [&'static str],
     /// Names of the output words, in order.
     pub outputs: &'static [&'static str],
+    /// Meanings of the input words, in order: ``"`name`: text"``, with the unit where there is one.
+    pub input_meanings: &'static [&'static str],
+    /// Meanings of the output words, in order.
+    pub output_meanings: &'static [&'static str],
     /// Description of what the operation does or decides.
     pub does: &'static str,
 }
@@ -73,6 +77,8 @@ macro_rules! operations {
                         carries: Carries::$carries,
                         inputs: &[$(stringify!($input)),*],
                         outputs: &[$(stringify!($output)),*],
+                        input_meanings: &[$(meaning!($input)),*],
+                        output_meanings: &[$(meaning!($output)),*],
                         does: concat!($($doc),+),
                     },)+
                 }

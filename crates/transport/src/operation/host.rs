@@ -13,11 +13,37 @@ use crate::connection::View;
 /// Frames of one hook that may wait to be sent.
 const MAX_WAITING: usize = 64;
 
-/// A value of the connection, by a number that never changes. Durations and moments are in
-/// nanoseconds, sizes in bytes; those of a path are the active one's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Field {
+macro_rules! fields {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident = $number:literal,
+    )+) => {
+        /// A value of the connection, by a number that never changes. Durations and moments are in
+        /// nanoseconds, sizes in bytes; those of a path are the active one's.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u16)]
+        pub enum Field {
+            $(
+                $(#[doc = $doc])+
+                $name = $number,
+            )+
+        }
+
+        impl Field {
+            /// All of them.
+            pub const ALL: &[Field] = &[$(Field::$name),+];
+
+            /// Description of the field's value.
+            pub const fn describe(self) -> &'static str {
+                match self {
+                    $(Field::$name => concat!($($doc),+),)+
+                }
+            }
+        }
+    };
+}
+
+fields! {
     /// The smoothed round-trip time (RFC 9002 s.5.3); may be set, to a minute at most.
     SmoothedRtt = 1,
     /// Its variation; may be set, to a minute at most.
@@ -26,9 +52,7 @@ pub enum Field {
     MinRtt = 3,
     /// The latest sample.
     LatestRtt = 4,
-    /// The congestion window in force: a hook's, if one has answered [`Operation::CongestionWindow`].
-    ///
-    /// [`Operation::CongestionWindow`]: super::Operation::CongestionWindow
+    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`.
     CongestionWindow = 5,
     /// Bytes in flight.
     BytesInFlight = 6,
@@ -38,6 +62,10 @@ pub enum Field {
     DatagramSize = 8,
     /// The slow start threshold; all ones: still in slow start.
     SlowStartThreshold = 9,
+    /// The congestion window that the connection's own controller has, whatever a hook answers.
+    ControllerWindow = 10,
+    /// The rate at which that controller would send, in bytes a second.
+    ControllerPacingRate = 11,
     /// Datagrams received.
     DatagramsReceived = 16,
     /// Datagrams sent.
@@ -69,33 +97,6 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them.
-    pub const ALL: &[Field] = &[
-        Field::SmoothedRtt,
-        Field::RttVariation,
-        Field::MinRtt,
-        Field::LatestRtt,
-        Field::CongestionWindow,
-        Field::BytesInFlight,
-        Field::PtoCount,
-        Field::DatagramSize,
-        Field::SlowStartThreshold,
-        Field::DatagramsReceived,
-        Field::DatagramsSent,
-        Field::BytesReceived,
-        Field::BytesSent,
-        Field::PacketsReceived,
-        Field::PacketsSent,
-        Field::PacketsLost,
-        Field::Side,
-        Field::Connected,
-        Field::Confirmed,
-        Field::ActivePath,
-        Field::LargestAcked,
-        Field::PeerMaxAckDelay,
-        Field::ApplicationWaits,
-    ];
-
     /// The field with this number.
     pub fn of(number: u64) -> Option<Field> {
         Field::ALL.iter().copied().find(|field| u64::from(*field as u16) == number)

@@ -1,0 +1,67 @@
+//! C to objects, by clang.
+
+use std::path::Path;
+use std::process::Command;
+
+use thiserror::Error;
+
+/// Names of clang, the newest first. Before 16 there is no `-mcpu=v4`.
+const NAMES: [&str; 7] =
+    ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
+
+/// Reason for which there is no object.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There is no clang.
+    #[error("no clang is installed: install clang 16 or newer, or name one by the variable CLANG")]
+    NoClang,
+    /// It does not start.
+    #[error("{clang} does not start: {error}")]
+    Start {
+        /// Name of the compiler.
+        clang: String,
+        /// Reason that the system gives.
+        error: std::io::Error,
+    },
+    /// It does not take the source.
+    #[error("{clang} does not compile {file}:\n{messages}")]
+    Source {
+        /// Name of the compiler.
+        clang: String,
+        /// The source.
+        file: String,
+        /// Messages of the compiler.
+        messages: String,
+    },
+}
+
+/// Arguments of clang for plugins, but for source, object and folders of headers.
+pub fn flags() -> &'static [&'static str] {
+    &["-target", "bpf", "-O2", "-mcpu=v3", "-g", "-Wall", "-Wextra", "-ffreestanding", "-c"]
+}
+
+fn clang() -> Result<String, BuildError> {
+    if let Ok(clang) = std::env::var("CLANG") {
+        return Ok(clang);
+    }
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    NAMES.into_iter().find(runs).map(str::to_owned).ok_or(BuildError::NoClang)
+}
+
+/// Compiles a plugin. `include` has `equic_plugin.h`. Returns what clang warns of.
+///
+/// # Errors
+/// [`BuildError`].
+pub fn compile(source: &Path, object: &Path, include: &Path) -> Result<String, BuildError> {
+    let clang = clang()?;
+    let mut command = Command::new(&clang);
+    command.args(flags()).arg("-I").arg(include).arg("-o").arg(object).arg(source);
+    let output =
+        command.output().map_err(|error| BuildError::Start { clang: clang.clone(), error })?;
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        return Ok(messages);
+    }
+    Err(BuildError::Source { clang, file: source.display().to_string(), messages })
+}

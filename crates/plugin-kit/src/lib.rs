@@ -1,0 +1,15 @@
+//! For authors of protocol plugins, and for tests of plugins:
+//!
+//! * [`compile`]: C to an object, by clang;
+//! * [`Network`]: a client and a server in one thread and virtual time, over a link of `equic-net`; the same seed
+//!   gives the same run.
+//!
+//! `equic plugin` is made of it.
+
+#![forbid(unsafe_code)]
+
+mod clang;
+mod network;
+
+pub use clang::{BuildError, compile, flags};
+pub use network::{End, Network, StartError, Stuck};

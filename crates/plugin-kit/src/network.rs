@@ -1,0 +1,431 @@
+//! Two connections in one thread and virtual time, over a link.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use equic_net::{Link, Port};
+use equic_transport::operation::{HookError, HookId};
+use equic_transport::{
+    Arrival, ClientConfig, CloseReason, Connection, Direction, EcnCodepoint, Endpoint,
+    EndpointConfig, Event, Handle, ReadOutcome, Received, ServerConfig, StreamError, StreamId,
+    Timestamp, Transmit, TransportConfig, WriteError,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use thiserror::Error;
+
+/// The largest datagram that an end is asked for.
+const LARGEST: usize = 1500;
+
+/// Steps in a row in which time may stand still.
+const STILL: u32 = 10_000;
+
+/// Reason for which there is no network: in the configuration of TLS or of the link.
+#[derive(Debug, Error)]
+#[error("no connection in memory: {0}")]
+pub struct StartError(String);
+
+impl StartError {
+    fn of(error: impl fmt::Display) -> StartError {
+        StartError(error.to_string())
+    }
+}
+
+/// What was waited for did not come.
+#[derive(Debug, Error)]
+#[error("{after:?} after the start: {why}")]
+pub struct Stuck {
+    /// Time since the start.
+    pub after: Duration,
+    why: String,
+}
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+}
+
+impl End {
+    /// The other one.
+    pub fn other(self) -> End {
+        match self {
+            End::Client => End::Server,
+            End::Server => End::Client,
+        }
+    }
+}
+
+struct Side {
+    address: SocketAddr,
+    endpoint: Endpoint,
+    connection: Option<(Handle, Connection)>,
+    confirmed: bool,
+    closed: Option<CloseReason>,
+    failed: Vec<(HookId, HookError)>,
+}
+
+struct InFlight {
+    to: End,
+    ecn: EcnCodepoint,
+    bytes: Vec<u8>,
+}
+
+/// A client, a server, and the link between them.
+pub struct Network {
+    now: Timestamp,
+    client: Side,
+    server: Side,
+    /// To the client, and to the server.
+    ports: [Port; 2],
+    in_flight: BTreeMap<(Timestamp, u64), InFlight>,
+    /// Datagrams sent so far.
+    sent: u64,
+    still: u32,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// A server with a certificate that it made itself, and a client that trusts it.
+fn configs(
+    transport: Arc<TransportConfig>,
+) -> Result<(ClientConfig, ServerConfig, rustls::crypto::CryptoProvider), Box<dyn std::error::Error>>
+{
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    // Ed25519: signatures of ECDSA are of one length or another, and with them datagrams.
+    let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
+    let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()])?;
+    parameters.serial_number = Some(1.into());
+    let certificate = CertificateDer::from(parameters.self_signed(&signer)?);
+    let key = PrivateKeyDer::try_from(signer.serialize_der())?;
+    let (shared, versions) = (Arc::new(provider.clone()), [&rustls::version::TLS13]);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.clone())?;
+    let mut client = rustls::ClientConfig::builder_with_provider(shared.clone())
+        .with_protocol_versions(&versions)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut server = rustls::ServerConfig::builder_with_provider(shared)
+        .with_protocol_versions(&versions)?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    client.alpn_protocols = vec![b"equic-plugin".to_vec()];
+    server.alpn_protocols.clone_from(&client.alpn_protocols);
+    let client = ClientConfig { tls: Arc::new(client), transport: transport.clone() };
+    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    Ok((client, server, provider))
+}
+
+impl Network {
+    /// A client that is about to connect, over a link that is the same in both directions.
+    ///
+    /// # Errors
+    /// [`StartError`]; of a link that can be it would be a fault of this crate.
+    pub fn new(link: &Link, config: TransportConfig, seed: u64) -> Result<Network, StartError> {
+        link.check().map_err(StartError::of)?;
+        let (client, server, provider) = configs(Arc::new(config)).map_err(StartError::of)?;
+        let end = |address: &str, server, seed| -> Result<Side, StartError> {
+            let config = EndpointConfig::new(&provider).map_err(StartError::of)?;
+            Ok(Side {
+                address: address.parse().map_err(StartError::of)?,
+                endpoint: Endpoint::new(config, server, [seed; 32]),
+                connection: None,
+                confirmed: false,
+                closed: None,
+                failed: Vec::new(),
+            })
+        };
+        let start = Timestamp::START;
+        let server = end("192.0.2.1:443", Some(Arc::new(server)), seed as u8 ^ 0x5a)?;
+        let mut ours = end("198.51.100.1:50000", None, seed as u8)?;
+        let name = ServerName::try_from("equic.test").map_err(StartError::of)?;
+        let connected = ours.endpoint.connect(start, &client, name, server.address);
+        ours.connection = Some(connected.map_err(StartError::of)?);
+        let port = |way: u64| Port::new(link.clone(), seed.rotate_left(2) ^ way);
+        Ok(Network {
+            now: start,
+            client: ours,
+            server,
+            ports: [port(1), port(2)],
+            in_flight: BTreeMap::new(),
+            sent: 0,
+            still: 0,
+        })
+    }
+
+    /// The time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.now.since(Timestamp::START)
+    }
+
+    fn side(&mut self, end: End) -> &mut Side {
+        match end {
+            End::Client => &mut self.client,
+            End::Server => &mut self.server,
+        }
+    }
+
+    /// The connection of an end; the server has none before the client's first datagram is there.
+    pub fn connection(&mut self, end: End) -> Option<&mut Connection> {
+        self.side(end).connection.as_mut().map(|(_, connection)| connection)
+    }
+
+    /// Hooks of an end that failed, and why, since this was asked last.
+    pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
+        std::mem::take(&mut self.side(end).failed)
+    }
+
+    /// Shakes hands: until both ends have it confirmed.
+    ///
+    /// # Errors
+    /// [`Stuck`].
+    pub fn connect(&mut self) -> Result<(), Stuck> {
+        self.run_until(Duration::from_secs(60), "the handshake is not confirmed", |network| {
+            network.client.confirmed && network.server.confirmed
+        })
+    }
+
+    /// Sends so many bytes on a stream of its own, from one end to the other, and reads them there; returns the
+    /// time that it took. What is read must be what was sent.
+    ///
+    /// # Errors
+    /// [`Stuck`], after `limit`, or when other bytes arrive.
+    pub fn transfer(&mut self, from: End, bytes: u64, limit: Duration) -> Result<Duration, Stuck> {
+        let begun = self.now;
+        let mut transfer = Transfer { stream: None, incoming: None, written: 0, read: 0, bytes };
+        let mut wrong = None;
+        self.run_until(limit, "the transfer is not complete", |network| {
+            let wrote = network.connection(from).map_or(Ok(()), |end| transfer.write(end));
+            let read = match network.connection(from.other()) {
+                Some(end) => wrote.and_then(|()| transfer.read(end)),
+                None => wrote.map(|()| false),
+            };
+            read.unwrap_or_else(|error| {
+                wrong = Some(error);
+                true
+            })
+        })?;
+        match wrong {
+            Some(why) => Err(self.stuck(why)),
+            None => Ok(self.now.since(begun)),
+        }
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Errors
+    /// [`Stuck`], if both ends are over.
+    pub fn pass(&mut self, time: Duration) -> Result<(), Stuck> {
+        let end = self.now + time;
+        while self.now < end {
+            self.step(end)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until `done` says so; it is asked whenever something happened.
+    ///
+    /// # Errors
+    /// [`Stuck`], with `otherwise`, after `limit`, or when a connection is closed.
+    pub fn run_until(
+        &mut self,
+        limit: Duration,
+        otherwise: &str,
+        mut done: impl FnMut(&mut Network) -> bool,
+    ) -> Result<(), Stuck> {
+        let end = self.now + limit;
+        loop {
+            if done(self) {
+                return Ok(());
+            }
+            let sides = [&self.client, &self.server];
+            if let Some(reason) = sides.into_iter().find_map(|side| side.closed.as_ref()) {
+                let why = format!("{otherwise}: closed, {reason:?}");
+                return Err(self.stuck(why));
+            }
+            if self.now >= end {
+                return Err(self.stuck(otherwise.to_owned()));
+            }
+            self.step(end)?;
+        }
+    }
+
+    fn stuck(&self, why: String) -> Stuck {
+        Stuck { after: self.elapsed(), why }
+    }
+
+    /// All that is to be sent is; then the next thing happens: a datagram arrives, or a timer runs out.
+    fn step(&mut self, end: Timestamp) -> Result<(), Stuck> {
+        self.transmit(End::Client);
+        self.transmit(End::Server);
+        let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
+        let timers = [End::Client, End::Server].map(|end| self.connection(end)?.poll_timeout());
+        let next = timers.into_iter().flatten().chain(arrival).min();
+        let next = next.unwrap_or(end).min(end).max(self.now);
+        self.still = if next == self.now { self.still + 1 } else { 0 };
+        if self.still > STILL {
+            return Err(self.stuck("time stands still: a timer is due without end".to_owned()));
+        }
+        self.now = next;
+        while let Some(entry) = self.in_flight.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let datagram = entry.remove();
+            self.deliver(datagram)?;
+        }
+        let now = self.now;
+        for end in [End::Client, End::Server] {
+            if let Some(connection) = self.connection(end)
+                && connection.poll_timeout().is_some_and(|at| at <= now)
+            {
+                connection.handle_timeout(now);
+            }
+            self.listen(end);
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self, from: End) {
+        let mut buffer = [0; LARGEST];
+        let now = self.now;
+        loop {
+            let side = self.side(from);
+            let Some((handle, connection)) = &mut side.connection else { return };
+            let sent: Option<Transmit> = connection.poll_transmit(now, &mut buffer);
+            // The endpoint knows a connection ID before the peer does.
+            while let Some(change) = connection.poll_id_change() {
+                side.endpoint.handle_id_change(*handle, change);
+            }
+            let Some(sent) = sent else { break };
+            let port = &mut self.ports[usize::from(from == End::Client)];
+            let verdict = port.send(now.since(Timestamp::START), sent.size);
+            for at in
+                verdict.fate.arrived().then_some(verdict.arrival).into_iter().chain(verdict.copy)
+            {
+                let mut bytes = buffer[..sent.size].to_vec();
+                if let Some(corruption) = verdict.corruption {
+                    corruption.apply(&mut bytes);
+                }
+                self.sent += 1;
+                let datagram = InFlight { to: from.other(), ecn: sent.ecn, bytes };
+                self.in_flight.insert((Timestamp::START + at, self.sent), datagram);
+            }
+        }
+        self.listen(from);
+    }
+
+    fn deliver(&mut self, datagram: InFlight) -> Result<(), Stuck> {
+        let InFlight { to, ecn, mut bytes } = datagram;
+        let (now, remote) = (self.now, self.side(to.other()).address);
+        let arrival = Arrival { remote, local: None, ecn };
+        let side = self.side(to);
+        // Answers of an endpoint without a connection; there is no occasion for one here.
+        let mut response = Vec::new();
+        let failed = match side.endpoint.handle_datagram(now, arrival, &bytes, &mut response) {
+            Received::Incoming(incoming) => match side.endpoint.accept(now, incoming) {
+                Ok(accepted) => {
+                    side.connection = Some(accepted);
+                    None
+                }
+                Err(error) => Some(error.to_string()),
+            },
+            Received::Connection(_) => {
+                if let Some((_, connection)) = &mut side.connection {
+                    connection.handle_datagram(now, arrival, &mut bytes);
+                }
+                None
+            }
+            Received::Respond | Received::Nothing => None,
+        };
+        self.listen(to);
+        failed.map_or(Ok(()), |error| Err(self.stuck(error)))
+    }
+
+    fn listen(&mut self, end: End) {
+        let side = self.side(end);
+        let Some((_, connection)) = &mut side.connection else { return };
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::Confirmed => side.confirmed = true,
+                Event::Closed(reason) => side.closed = Some(reason),
+                Event::HookFailed(hook, error) => side.failed.push((hook, error)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A stream from one end to the other.
+struct Transfer {
+    stream: Option<StreamId>,
+    incoming: Option<StreamId>,
+    written: u64,
+    read: u64,
+    bytes: u64,
+}
+
+/// The byte at a place of what is sent.
+fn byte(at: u64) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16) ^ (at >> 24)) as u8
+}
+
+impl Transfer {
+    fn write(&mut self, end: &mut Connection) -> Result<(), String> {
+        let stream = match self.stream {
+            Some(stream) => stream,
+            None => match end.open(Direction::Unidirectional) {
+                Some(stream) => *self.stream.insert(stream),
+                None => return Ok(()),
+            },
+        };
+        while self.written < self.bytes {
+            let until = self.bytes.min(self.written + 4096);
+            let piece: Vec<u8> = (self.written..until).map(byte).collect();
+            let count = match end.write(stream, &piece) {
+                Ok(count) => count,
+                Err(StreamError::Write(WriteError::Blocked)) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            };
+            self.written += count as u64;
+            if self.written == self.bytes {
+                end.streams().finish(stream).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all of it has come.
+    fn read(&mut self, end: &mut Connection) -> Result<bool, String> {
+        self.incoming = self.incoming.or_else(|| end.accept(Direction::Unidirectional));
+        let Some(stream) = self.incoming else { return Ok(false) };
+        let mut buffer = [0; 4096];
+        loop {
+            match end.read(stream, &mut buffer).map_err(|error| error.to_string())? {
+                ReadOutcome::Bytes(count) => {
+                    let right =
+                        (self.read..).zip(&buffer[..count]).all(|(at, read)| *read == byte(at));
+                    if !right {
+                        return Err(format!("other bytes than were sent, after {}", self.read));
+                    }
+                    self.read += count as u64;
+                }
+                ReadOutcome::Blocked => return Ok(false),
+                ReadOutcome::Finished if self.read == self.bytes => return Ok(true),
+                ReadOutcome::Finished => {
+                    return Err(format!("{} of {} bytes", self.read, self.bytes));
+                }
+                ReadOutcome::Reset(code) => return Err(format!("reset: {code}")),
+            }
+        }
+    }
+}

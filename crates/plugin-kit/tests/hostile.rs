@@ -1,0 +1,167 @@
+//! Plugins that mean harm: refused when they are loaded, or taken off when they do it. The connection lives, and the
+//! transfer is complete.
+
+mod common;
+
+use common::{at, attach, download, link, network, of_text, seed};
+use equic_plugin::Plugin;
+use equic_plugin_kit::End;
+
+const TUNE: &str = r#"capabilities = ["observe", "tune"]"#;
+
+fn plugin(name: &str, manifest: &str, text: &str) -> Plugin {
+    of_text(name, manifest, text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The reason for which it was taken off while data was sent.
+fn taken_off(name: &str, manifest: &str, text: &str) -> String {
+    let mut network = network(&link(), seed());
+    attach(&mut network, End::Server, &plugin(name, manifest, text));
+    download(&mut network, 300_000);
+    let failed = network.failures(End::Server);
+    assert_eq!(failed.len(), 1, "{name}: {failed:?}");
+    failed[0].1.to_string()
+}
+
+/// It did what it wanted, and the transfer is complete all the same; it took so many milliseconds.
+fn contained(name: &str, manifest: &str, text: &str) -> u128 {
+    let mut network = network(&link(), seed());
+    attach(&mut network, End::Server, &plugin(name, manifest, text));
+    let took = download(&mut network, 300_000);
+    let failed = network.failures(End::Server);
+    assert!(failed.is_empty(), "{name}: {failed:?}");
+    took.as_millis()
+}
+
+fn refused(name: &str, manifest: &str, text: &str) -> String {
+    of_text(name, manifest, text).expect_err(name).to_string()
+}
+
+#[test]
+fn a_loop_without_end() {
+    let text = "equic_u64 run(void) { for (;;) __asm__ volatile(\"\"); }";
+    for anchor in ["before", "replace", "after"] {
+        let why = taken_off("loop", &at(TUNE, "CongestionWindow", anchor), text);
+        assert!(why.contains("the budget is used up"), "{why}");
+        assert!(why.contains("CongestionWindow") && why.contains("run"), "{why}");
+    }
+}
+
+#[test]
+fn wild_pointers_mean_its_own_memory() {
+    let text = "
+        equic_u64 run(void)
+        {
+            for (equic_u64 at = 1; at; at *= 7)
+                *(volatile equic_u64 *)(at * 0x9e3779b97f4a7c15) = at;
+            *(volatile equic_u8 *)0 = 1;
+            return EQUIC_DEFAULT;
+        }";
+    let manifest = at(&format!("{TUNE}\nmemory = 16384"), "AckPolicy", "replace");
+    // Odd powers of 7 never become 0: it is the budget that ends it.
+    let why = taken_off("wild", &manifest, text);
+    assert!(why.contains("the budget is used up"), "{why}");
+}
+
+#[test]
+fn helpers_get_no_wild_pointers() {
+    let text = "equic_u64 run(void) { return equic_log((void *)0xffffffffffff, 100, 1); }";
+    let why = taken_off("far", &at(TUNE, "PacingRate", "before"), text);
+    assert!(why.contains("not in the sandbox"), "{why}");
+    let text = "equic_u64 run(void) { return equic_log((void *)64, ~0ull, 1); }";
+    let why = taken_off("long", &at(TUNE, "PacingRate", "before"), text);
+    assert!(why.contains("budget"), "{why}");
+}
+
+#[test]
+fn what_is_not_declared_is_not_there() {
+    let run = at(TUNE, "CongestionWindow", "replace");
+    let text = |call: &str| format!("equic_u64 run(void) {{ return {call}; }}");
+    // Helpers.
+    for (name, call) in [
+        ("get", "equic_get(EQUIC_MIN_RTT)"),
+        ("set", "equic_set(EQUIC_SMOOTHED_RTT, 1)"),
+        ("frame", "equic_queue_frame(0x1f00, 1)"),
+        ("none", "((equic_u64 (*)(void))(void *)99)()"),
+    ] {
+        let why = refused(name, &run, &text(call));
+        assert!(why.contains("helper") && why.contains("does not exist"), "{name}: {why}");
+    }
+    // Fields.
+    let reads = at(&format!("{TUNE}\nreads = [\"MinRtt\"]"), "CongestionWindow", "replace");
+    let why = taken_off("field", &reads, &text("equic_get(EQUIC_SMOOTHED_RTT)"));
+    assert!(why.contains("SmoothedRtt is not among the manifest's `reads`"), "{why}");
+    let why = taken_off("nofield", &reads, &text("equic_get(77)"));
+    assert!(why.contains("there is no field 77"), "{why}");
+    // Functions.
+    let why = refused(
+        "static",
+        &run,
+        "static equic_u64 run(void) { return 0; } equic_u64 x(void) { return run(); }",
+    );
+    assert!(why.contains("no function `run`"), "{why}");
+}
+
+#[test]
+fn who_looks_on_changes_nothing() {
+    let sets = "capabilities = [\"observe\", \"raise\"]\nsets = [\"SmoothedRtt\"]";
+    let text = "equic_u64 run(void) { return equic_set(EQUIC_SMOOTHED_RTT, 1); }";
+    for anchor in ["before", "after"] {
+        let why = taken_off("setter", &at(sets, "UpdateRtt", anchor), text);
+        assert!(why.contains("changes nothing"), "{why}");
+    }
+    // What it writes to its words and returns.
+    let text = "equic_u64 run(equic_u64 *words) { words[0] = words[1] = words[2] = 0; return 7; }";
+    for anchor in ["before", "after"] {
+        let observe = r#"capabilities = ["observe"]"#;
+        let took = contained("writer", &at(observe, "CongestionWindow", anchor), text);
+        assert!(took < 1_000, "{took}");
+    }
+}
+
+#[test]
+fn answers_that_cannot_be() {
+    let run = |operation| at(TUNE, operation, "replace");
+    let why = taken_off("seven", &run("CongestionWindow"), "equic_u64 run(void) { return 7; }");
+    assert!(why.contains("CongestionWindow: it returned 0x7"), "{why}");
+    // A truth that is neither.
+    let text = "equic_u64 run(struct equic_ack_is_due *c) { c->out.due = 2; return EQUIC_DONE; }";
+    let why = taken_off("two", &run("AckIsDue"), text);
+    assert!(why.contains("outputs cannot be"), "{why}");
+}
+
+#[test]
+fn more_than_its_class_allows() {
+    // A window and a pace without limit, of a plugin that may only lower them: nothing is faster.
+    let usual = {
+        let mut network = network(&link(), seed());
+        download(&mut network, 300_000).as_millis()
+    };
+    let text = "equic_u64 run(equic_u64 *words) { words[1] = 1ull << 40; return EQUIC_DONE; }";
+    for operation in ["CongestionWindow", "PacingRate"] {
+        let tuned = contained("more", &at(TUNE, operation, "replace"), text);
+        assert_eq!(tuned, usual, "{operation}");
+    }
+    let raise = r#"capabilities = ["observe", "tune", "raise"]"#;
+    let raised = contained("raised", &at(raise, "CongestionWindow", "replace"), text);
+    assert!(raised < usual, "{raised} of {usual}");
+}
+
+#[test]
+fn the_least_that_can_be() {
+    // A window of nothing, a pace of nothing, acknowledgements never: the transport's bounds hold.
+    for (operation, text) in [
+        ("CongestionWindow", "words[1] = 0;"),
+        ("PacingRate", "words[1] = 0;"),
+        ("AckPolicy", "words[1] = ~0ull; words[2] = ~0ull; words[3] = 0;"),
+        ("AckIsDue", "words[1] = 0;"),
+        ("AckDeadline", "words[1] = ~0ull;"),
+        ("ProbeTimeout", "words[2] = 0;"),
+        ("SetTimer", "words[0] = 0;"),
+        ("PtoBackoff", "words[1] = 0;"),
+        ("DatagramSize", "words[1] = 0;"),
+    ] {
+        let text = format!("equic_u64 run(equic_u64 *words) {{ {text} return EQUIC_DONE; }}");
+        contained("least", &at(TUNE, operation, "replace"), &text);
+    }
+}

@@ -1,0 +1,122 @@
+//! How a call looks to bytecode, and the helpers that there are. What is in here is what plugins are compiled
+//! against: numbers are never given to anything else, and what goes away changes [`crate::ABI`].
+//!
+//! A function of a plugin is called with four arguments:
+//!
+//! | register | |
+//! |---|---|
+//! | r1 | address of the call's words: the operation's inputs, and behind them its outputs, 8 bytes each, little endian |
+//! | r2 | address of the call's bytes; 0: it has none |
+//! | r3 | number of these bytes, [`MAX_BYTES`] at most: of longer ones it is the beginning |
+//! | r4 | frame type, of operations that are there for each; else 0 |
+//!
+//! What it returns counts in the default's place alone: [`DEFAULT`] or [`DONE`].
+
+use equic_transport::operation::Field;
+use equic_vm::Host;
+
+use super::view::Context;
+use crate::class::Class;
+
+/// Bytes for the words of a call: inputs and outputs, up to eight of each.
+pub(super) const WORDS: u64 = 128;
+/// Bytes of a call at most that bytecode sees or writes.
+pub(super) const MAX_BYTES: u64 = 4096;
+/// Bytes of the sandbox that calls need.
+pub(super) const AREA: u64 = WORDS + MAX_BYTES;
+
+/// Returned by a function in a default's place: the default is to run.
+pub(super) const DEFAULT: u64 = 0;
+/// Returned by a function in a default's place: the outputs are written.
+pub(super) const DONE: u64 = 1;
+
+/// The bytecode's host.
+#[derive(Debug)]
+pub(super) struct Abi;
+
+impl Host for Abi {
+    type Data<'h> = Context<'h>;
+}
+
+/// A helper as plugins know it.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    pub(crate) number: u32,
+    pub(crate) name: &'static str,
+    /// Type of its result in C.
+    pub(crate) result: &'static str,
+    /// Its parameters in C.
+    pub(crate) parameters: &'static str,
+    /// For the header.
+    pub(crate) does: &'static str,
+    /// Instructions that a call of it counts as.
+    pub(super) cost: u32,
+    /// A class without which it is not there, whatever else a plugin has.
+    pub(super) class: Option<Class>,
+}
+
+/// All helpers, by number.
+pub(crate) const HELPERS: &[Helper] = &[
+    Helper {
+        number: 1,
+        name: "equic_get",
+        result: "equic_u64",
+        parameters: "equic_u64 field",
+        does: "Reads a field, one of the manifest's `reads`.",
+        cost: 10,
+        class: Some(Class::Observe),
+    },
+    Helper {
+        number: 2,
+        name: "equic_set",
+        result: "equic_u64",
+        parameters: "equic_u64 field, equic_u64 value",
+        does: "Sets a field, one of the manifest's `sets`, in an operation's place. Returns the value that it has \
+               then: it is held within bounds.",
+        cost: 20,
+        class: None,
+    },
+    Helper {
+        number: 3,
+        name: "equic_now",
+        result: "equic_u64",
+        parameters: "void",
+        does: "The moment of the call, in nanoseconds on the connection's clock.",
+        cost: 5,
+        class: None,
+    },
+    Helper {
+        number: 4,
+        name: "equic_log",
+        result: "equic_u64",
+        parameters: "const void *text, equic_u64 length, equic_u64 value",
+        does: "A line for who develops the plugin, and a number: `equic plugin run` shows them. Otherwise nobody \
+               sees it.",
+        cost: 50,
+        class: None,
+    },
+    Helper {
+        number: 5,
+        name: "equic_queue_frame",
+        result: "equic_u64",
+        parameters: "equic_u64 type, equic_u64 token",
+        does: "Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for \
+               it, with `token`. Returns 1; 0: too many wait already.",
+        cost: 50,
+        class: Some(Class::Frames),
+    },
+];
+
+/// The field with this number.
+pub(super) fn field(number: u64) -> Option<Field> {
+    const BY_NUMBER: [Option<Field>; 128] = {
+        let mut table = [None; 128];
+        let mut at = 0;
+        while at < Field::ALL.len() {
+            table[Field::ALL[at] as usize] = Some(Field::ALL[at]);
+            at += 1;
+        }
+        table
+    };
+    *BY_NUMBER.get(usize::try_from(number).ok()?)?
+}

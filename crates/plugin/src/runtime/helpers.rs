@@ -1,0 +1,140 @@
+//! Helpers: what bytecode may ask for. One that a plugin has no class for is not in its table, so bytecode that calls it
+//! is not loaded; a field that it did not declare ends the call, and with it the plugin.
+
+use equic_transport::operation::{Denied, Field};
+use equic_vm::{Caller, HelperError, Helpers, Region};
+
+use super::abi::{Abi, HELPERS, field};
+use super::trace::printable;
+use super::view::Context;
+use crate::class::{Class, class_of_setting};
+use crate::manifest::Manifest;
+use crate::policy::Granted;
+
+/// Bytes of a line of the log that are kept.
+const MAX_LINE: u64 = 256;
+
+/// The helpers that a plugin has.
+pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
+    let mut helpers = Helpers::new();
+    for helper in HELPERS {
+        let declared = match helper.name {
+            "equic_get" => !manifest.reads.is_empty(),
+            "equic_set" => !manifest.sets.is_empty(),
+            _ => true,
+        };
+        if !declared || helper.class.is_some_and(|class| !granted.has(class)) {
+            continue;
+        }
+        let (number, name, cost) = (helper.number, helper.name, helper.cost);
+        let added = match name {
+            "equic_get" => helpers.add(number, name, cost, get),
+            "equic_set" => helpers.add(number, name, cost, set),
+            "equic_now" => helpers.add(number, name, cost, now),
+            "equic_log" => helpers.add(number, name, cost, log),
+            "equic_queue_frame" => helpers.add(number, name, cost, queue_frame),
+            _ => unreachable!("a test makes the whole table"),
+        };
+        debug_assert!(added.is_ok(), "{name}");
+    }
+    helpers
+}
+
+type Call<'c, 'h> = Caller<'c, Context<'h>>;
+
+fn known(number: u64) -> Result<Field, HelperError> {
+    field(number).ok_or_else(|| HelperError::failed(format!("there is no field {number}")))
+}
+
+fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
+    let field = known(number)?;
+    if !caller.data.rights.may_read(field) {
+        return Err(HelperError::failed(format!("{field:?} is not among the manifest's `reads`")));
+    }
+    Ok(caller.data.connection.get(field))
+}
+
+fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, HelperError> {
+    let field = known(number)?;
+    let data = &mut *caller.data;
+    if !data.rights.may_set(field) {
+        return Err(HelperError::failed(format!("{field:?} is not among the manifest's `sets`")));
+    }
+    if data.looks_on {
+        return Err(HelperError::failed(
+            "a function that is called before or after changes nothing",
+        ));
+    }
+    let class = class_of_setting(field).unwrap_or(Class::Never);
+    if !data.rights.has(class) {
+        return Err(HelperError::failed(format!("setting {field:?} takes `{class}`")));
+    }
+    match data.connection.set(field, value) {
+        Ok(()) => Ok(data.connection.get(field)),
+        Err(denied) => Err(HelperError::failed(denied.to_string())),
+    }
+}
+
+fn now(caller: &mut Call<'_, '_>) -> Result<u64, HelperError> {
+    Ok(caller.data.connection.now())
+}
+
+fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, HelperError> {
+    caller.charge(text.len / 8)?;
+    let kept = Region::new(text.offset, text.len.min(MAX_LINE));
+    caller.memory.read(text)?;
+    if caller.data.trace.is_some() {
+        let line = String::from_utf8_lossy(caller.memory.read(kept)?);
+        let line = printable(line.trim_end_matches('\0'), MAX_LINE as usize);
+        if let Some(trace) = caller.data.trace.as_deref_mut() {
+            trace.on_log(&line, value);
+        }
+    }
+    Ok(0)
+}
+
+/// 1: it waits to be sent; 0: too many of the plugin's wait already.
+fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
+    match caller.data.connection.queue_frame(frame, token) {
+        Ok(()) => Ok(1),
+        Err(Denied::Full) => Ok(0),
+        Err(denied) => Err(HelperError::failed(denied.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every helper of the list is made for a plugin that has everything, and none for one that has nothing.
+    #[test]
+    fn every_helper_is_made() {
+        let manifest = |more: &str| {
+            let text = format!(
+                "code = \"sha256:{}\"\nname = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 1\nsteps = 1\n{more}
+                 [[operations]]\noperation = \"InitOpaqueData\"\nanchor = \"replace\"\nfunction = \"f\"",
+                "0".repeat(64)
+            );
+            Manifest::parse(text.as_bytes()).unwrap()
+        };
+        let all =
+            "capabilities = [\"observe\", \"tune\", \"frames\", \"raise\", \"choose\", \"payload\"]
+            reads = [\"MinRtt\"]\nsets = [\"SmoothedRtt\"]";
+        let made = |more: &str| {
+            let manifest = manifest(more);
+            let granted = Granted::of(manifest.capabilities.iter().copied());
+            format!("{:?}", table(&manifest, &granted))
+        };
+        let (everything, nothing) = (made(all), made("capabilities = [\"tune\"]"));
+        let numbers: BTreeSet<u32> = HELPERS.iter().map(|helper| helper.number).collect();
+        assert_eq!(numbers.len(), HELPERS.len());
+        for helper in HELPERS {
+            assert!(everything.contains(helper.name), "{}", helper.name);
+        }
+        for name in ["equic_get", "equic_set", "equic_queue_frame"] {
+            assert!(!nothing.contains(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A plugin on one connection: the transport's hook over a program with memory of its own.
+
+use std::io;
+
+use equic_transport::operation::{Bytes, Call, Decision, Hook, HookError, Host, Operation};
+use equic_vm::{Entry, HelperError, Region, Trap};
+
+use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
+use super::clamp::clamp;
+use super::trace::{Answer, Trace, Traced, printable};
+use super::view::Context;
+use super::{Inner, Plugin};
+use crate::manifest::Anchor;
+
+/// Bytes of a reason for which a plugin failed: names of functions in it are the plugin's own.
+const MAX_REASON: usize = 512;
+
+/// See the module.
+pub(super) struct Instance {
+    plugin: Plugin,
+    machine: equic_vm::Instance<Abi>,
+    trace: Option<Box<dyn Trace>>,
+}
+
+/// What a function returned, and what it cost.
+struct Outcome {
+    value: u64,
+    steps: u64,
+}
+
+impl Instance {
+    pub(super) fn new(plugin: &Plugin, trace: Option<Box<dyn Trace>>) -> io::Result<Instance> {
+        let machine = plugin.inner.program.instantiate()?;
+        Ok(Instance { plugin: plugin.clone(), machine, trace })
+    }
+
+    /// Runs a function that looks on.
+    fn look(
+        &mut self,
+        anchor: Anchor,
+        host: &mut Host<'_>,
+        call: &Call<'_>,
+        outputs: &[u64],
+    ) -> Result<(), HookError> {
+        let Some(entry) = self.plugin.function(call.operation, call.parameter, anchor) else {
+            return Ok(());
+        };
+        let ran = self.run(entry, true, host, call, outputs);
+        if self.trace.is_some() {
+            let told = ran.as_ref().map(|ran| (Answer::Seen, ran.steps));
+            self.tell(anchor, host, call, told);
+        }
+        ran.map(|_| ())
+    }
+
+    /// Runs a function: words and bytes in, its value out.
+    #[inline]
+    fn run(
+        &mut self,
+        entry: Entry,
+        looks_on: bool,
+        host: &mut Host<'_>,
+        call: &Call<'_>,
+        outputs: &[u64],
+    ) -> Result<Outcome, HookError> {
+        let inner: &Inner = &self.plugin.inner;
+        let area = inner.area;
+        let mut memory = self.machine.memory();
+        let words = call.inputs.len() + outputs.len();
+        let room = memory.write(Region::new(area, 8 * words as u64)).map_err(failed)?;
+        let values = call.inputs.iter().chain(outputs);
+        for (place, word) in room.chunks_exact_mut(8).zip(values) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let mut budget = inner.manifest.steps;
+        let (at, length) = match &call.bytes {
+            Bytes::None => (0, 0),
+            bytes => {
+                let bytes = bytes.as_slice();
+                let length = bytes.len().min(MAX_BYTES as usize);
+                let room = Region::new(area + WORDS, length as u64);
+                let room = memory.write(room).map_err(failed)?;
+                if matches!(call.bytes, Bytes::Out(_)) {
+                    room.fill(0);
+                } else {
+                    room.copy_from_slice(&bytes[..length]);
+                }
+                (area + WORDS, length as u64)
+            }
+        };
+        let mut context = Context {
+            connection: host,
+            rights: &inner.rights,
+            looks_on,
+            trace: self.trace.as_deref_mut(),
+        };
+        let arguments = [area, at, length, call.parameter, 0];
+        match self.machine.call(entry, arguments, &mut budget, &mut context) {
+            Ok(value) => Ok(Outcome { value, steps: inner.manifest.steps - budget }),
+            Err(trap) => Err(trapped(call.operation, &trap)),
+        }
+    }
+
+    /// What a function answered in a default's place.
+    fn answer(
+        &mut self,
+        value: u64,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        match value {
+            DEFAULT => return Ok(Decision::Default),
+            DONE => {}
+            other => return Err(wrong(call.operation, &format!("returned {other:#x}"))),
+        }
+        let area = self.plugin.inner.area;
+        let memory = self.machine.memory();
+        let from = area + 8 * call.inputs.len() as u64;
+        let words = memory.read(Region::new(from, 8 * outputs.len() as u64)).map_err(failed)?;
+        for (output, word) in outputs.iter_mut().zip(words.chunks_exact(8)) {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(word);
+            *output = u64::from_le_bytes(bytes);
+        }
+        if let Bytes::Out(buffer) = &mut call.bytes {
+            // The first output is how many bytes it wrote.
+            let length = outputs.first().copied().unwrap_or(0);
+            let most = (buffer.len() as u64).min(MAX_BYTES);
+            if length > most {
+                let what = format!("wrote {length} bytes where there is room for {most}");
+                return Err(wrong(call.operation, &what));
+            }
+            let written = memory.read(Region::new(area + WORDS, length)).map_err(failed)?;
+            buffer[..written.len()].copy_from_slice(written);
+        }
+        clamp(call.operation, call.inputs, outputs, host, &self.plugin.inner.rights);
+        Ok(Decision::Done)
+    }
+
+    #[cold]
+    fn tell(
+        &mut self,
+        anchor: Anchor,
+        host: &Host<'_>,
+        call: &Call<'_>,
+        told: Result<(Answer<'_>, u64), &HookError>,
+    ) {
+        let Some(trace) = &mut self.trace else { return };
+        let steps = self.plugin.inner.manifest.steps;
+        let (answer, steps) = told.unwrap_or_else(|error| (Answer::Failed(&error.0), steps));
+        trace.on_call(&Traced {
+            now: host.now(),
+            operation: call.operation,
+            anchor,
+            frame: call.parameter,
+            inputs: call.inputs,
+            answer,
+            steps,
+        });
+    }
+}
+
+#[cold]
+fn failed(error: HelperError) -> HookError {
+    HookError(error.to_string())
+}
+
+#[cold]
+fn wrong(operation: Operation, what: &str) -> HookError {
+    HookError(format!("{operation}: it {what}"))
+}
+
+#[cold]
+fn trapped(operation: Operation, trap: &Trap) -> HookError {
+    HookError(printable(&format!("{operation}: {trap}"), MAX_REASON))
+}
+
+impl Hook for Instance {
+    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+        self.look(Anchor::Before, host, call, &[])
+    }
+
+    fn replace(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        let function = self.plugin.function(call.operation, call.parameter, Anchor::Replace);
+        let Some(entry) = function else { return Ok(Decision::Default) };
+        let ran = self.run(entry, false, host, call, outputs);
+        let (answer, steps) = match ran {
+            Ok(ran) => (self.answer(ran.value, host, call, outputs), ran.steps),
+            Err(error) => (Err(error), 0),
+        };
+        if self.trace.is_some() {
+            let told = answer.as_ref().map(|answer| match answer {
+                Decision::Done => (Answer::Done(outputs), steps),
+                Decision::Default => (Answer::Default, steps),
+            });
+            self.tell(Anchor::Replace, host, call, told);
+        }
+        answer
+    }
+
+    fn after(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &Call<'_>,
+        outputs: &[u64],
+    ) -> Result<(), HookError> {
+        self.look(Anchor::After, host, call, outputs)
+    }
+}

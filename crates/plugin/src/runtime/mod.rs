@@ -1,0 +1,283 @@
+//! Bytecode on the operations of one connection.
+//!
+//! * [`Plugin`], here: a bundle that was loaded, and where its functions belong; connections share it;
+//! * `abi.rs`: how a call looks to bytecode: its arguments, where words and bytes lie, which helpers there are;
+//! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
+//! * `helpers.rs`: what bytecode may ask for, and `view.rs` of whom;
+//! * `clamp.rs`: answers that are more than a plugin's classes allow;
+//! * `trace.rs`: every call, for who develops plugins.
+
+mod abi;
+mod clamp;
+mod helpers;
+mod instance;
+mod trace;
+mod view;
+
+use std::io;
+use std::sync::Arc;
+
+use equic_transport::Connection;
+use equic_transport::operation::{AttachError, Field, HookId, Operation, OwnFrame, Point};
+use equic_vm::{Config, Entry, LoadError, Program};
+use thiserror::Error;
+
+use crate::bundle::Bundle;
+use crate::class::Class;
+use crate::exchange::Loaded;
+use crate::manifest::{Anchor, Manifest};
+use crate::policy::Granted;
+
+use abi::Abi;
+pub(crate) use abi::HELPERS;
+use instance::Instance;
+pub use trace::{Answer, Trace, Traced};
+
+/// Reason for which a plugin cannot run on a connection.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PluginError {
+    /// The object was refused: it cannot be read, or its bytecode may not run.
+    #[error("the object: {0}")]
+    Load(#[from] LoadError),
+    /// The manifest names a function that the object does not have.
+    #[error("the object has no function `{0}`, which the manifest attaches: is it static?")]
+    NoFunction(String),
+    /// The object's variables leave no room for calls.
+    #[error(
+        "its variables leave {left} bytes of its memory, and calls need {needed}: raise `memory`"
+    )]
+    NoRoom {
+        /// Bytes that are left between variables and stack.
+        left: u64,
+        /// Bytes that calls need.
+        needed: u64,
+    },
+    /// What was granted is not what this plugin uses.
+    #[error("{what} takes `{class}`, which was not granted")]
+    NotGranted {
+        /// Operation or field that is used, by name.
+        what: String,
+        /// Class that it needs.
+        class: Class,
+    },
+    /// The connection has no place for it.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// There is no memory for an instance.
+    #[error("memory for an instance: {0}")]
+    Memory(#[from] io::Error),
+}
+
+/// Functions of a plugin at one operation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Functions {
+    before: Option<Entry>,
+    replace: Option<Entry>,
+    after: Option<Entry>,
+}
+
+impl Functions {
+    fn set(&mut self, anchor: Anchor, entry: Entry) {
+        match anchor {
+            Anchor::Before => self.before = Some(entry),
+            Anchor::Replace => self.replace = Some(entry),
+            Anchor::After => self.after = Some(entry),
+        }
+    }
+
+    fn at(&self, anchor: Anchor) -> Option<Entry> {
+        match anchor {
+            Anchor::Before => self.before,
+            Anchor::Replace => self.replace,
+            Anchor::After => self.after,
+        }
+    }
+}
+
+/// Fields and classes that a plugin has.
+#[derive(Clone, Debug)]
+struct Rights {
+    /// A bit for each field, by its number.
+    reads: u128,
+    sets: u128,
+    granted: Granted,
+}
+
+impl Rights {
+    fn may_read(&self, field: Field) -> bool {
+        self.reads & bit(field) != 0
+    }
+
+    fn may_set(&self, field: Field) -> bool {
+        self.sets & bit(field) != 0
+    }
+
+    fn has(&self, class: Class) -> bool {
+        self.granted.has(class)
+    }
+}
+
+fn bit(field: Field) -> u128 {
+    1u128.checked_shl(u32::from(field as u16)).unwrap_or(0)
+}
+
+#[derive(Debug)]
+struct Inner {
+    manifest: Manifest,
+    program: Program<Abi>,
+    rights: Rights,
+    /// By the operation's number, of operations without frame types.
+    functions: Vec<Functions>,
+    /// Of operations that are there for each frame type; a few.
+    of_frames: Vec<((Operation, u64), Functions)>,
+    /// Offset in the sandbox of the call's words.
+    area: u64,
+}
+
+/// A plugin that was loaded: checked, compiled, and held to what it was granted. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    inner: Arc<Inner>,
+}
+
+impl Plugin {
+    /// Loads the bundle's object. It takes time and memory in proportion to the object's size, and of the
+    /// instance's memory nothing yet.
+    ///
+    /// # Errors
+    /// [`PluginError`]: but for [`PluginError::Attach`] and [`PluginError::Memory`] any of them.
+    pub fn load(bundle: &Bundle<'_>, granted: &Granted) -> Result<Plugin, PluginError> {
+        let manifest = bundle.manifest().clone();
+        for (what, class) in manifest.uses() {
+            if !granted.has(class) {
+                return Err(PluginError::NotGranted { what, class });
+            }
+        }
+        let mut config = Config::default();
+        config.memory = manifest.memory;
+        let helpers = Arc::new(helpers::table(&manifest, granted));
+        let program = Program::load(bundle.code(), helpers, &config)?;
+        let free = program.free();
+        if free.len < abi::AREA {
+            return Err(PluginError::NoRoom { left: free.len, needed: abi::AREA });
+        }
+        let mut functions = Vec::new();
+        let mut of_frames: Vec<((Operation, u64), Functions)> = Vec::new();
+        for one in &manifest.operations {
+            let entry = program.entry(&one.function);
+            let entry = entry.ok_or_else(|| PluginError::NoFunction(one.function.clone()))?;
+            let number = usize::from(one.operation.describe().id);
+            let slot = match one.frame {
+                Some(frame) => {
+                    let key = (one.operation, frame);
+                    let found = of_frames.iter().position(|(other, _)| *other == key);
+                    let at = found.unwrap_or_else(|| {
+                        of_frames.push((key, Functions::default()));
+                        of_frames.len() - 1
+                    });
+                    &mut of_frames[at].1
+                }
+                None => {
+                    if functions.len() <= number {
+                        functions.resize(number + 1, Functions::default());
+                    }
+                    &mut functions[number]
+                }
+            };
+            slot.set(one.anchor, entry);
+        }
+        let set = |fields: &[Field]| fields.iter().fold(0, |bits, field| bits | bit(*field));
+        let rights = Rights {
+            reads: set(&manifest.reads),
+            sets: set(&manifest.sets),
+            granted: granted.clone(),
+        };
+        let area = free.offset;
+        let inner = Inner { manifest, program, rights, functions, of_frames, area };
+        Ok(Plugin { inner: Arc::new(inner) })
+    }
+
+    /// What it declares.
+    pub fn manifest(&self) -> &Manifest {
+        &self.inner.manifest
+    }
+
+    /// Instructions of its bytecode.
+    pub fn instructions(&self) -> usize {
+        self.inner.program.instructions()
+    }
+
+    /// Puts it on the operations of a connection, with memory of its own. `Connection::detach` takes it off; if it
+    /// fails, it is taken off by itself, defaults run, and the application is told
+    /// ([`Event::HookFailed`](equic_transport::Event::HookFailed)).
+    ///
+    /// # Errors
+    /// [`PluginError::Attach`], [`PluginError::Memory`].
+    pub fn attach(&self, connection: &mut Connection) -> Result<HookId, PluginError> {
+        self.attach_with(connection, None)
+    }
+
+    /// As [`Plugin::attach`], and every call is told.
+    ///
+    /// # Errors
+    /// As [`Plugin::attach`].
+    pub fn attach_traced(
+        &self,
+        connection: &mut Connection,
+        trace: Box<dyn Trace>,
+    ) -> Result<HookId, PluginError> {
+        self.attach_with(connection, Some(trace))
+    }
+
+    fn attach_with(
+        &self,
+        connection: &mut Connection,
+        trace: Option<Box<dyn Trace>>,
+    ) -> Result<HookId, PluginError> {
+        let instance = Instance::new(self, trace)?;
+        Ok(connection.attach_with_frames(Box::new(instance), &self.points(), &self.frames())?)
+    }
+
+    /// An instance to be attached by who asks for it, and where.
+    pub(crate) fn loaded(&self) -> Result<Loaded, PluginError> {
+        let instance = Instance::new(self, None)?;
+        Ok(Loaded { hook: Box::new(instance), points: self.points(), frames: self.frames() })
+    }
+
+    fn frames(&self) -> Vec<OwnFrame> {
+        let frames = self.inner.manifest.frames.iter();
+        let frames = frames
+            .map(|own| OwnFrame { frame_type: own.frame_type, ack_eliciting: own.ack_eliciting });
+        frames.collect()
+    }
+
+    fn points(&self) -> Vec<Point> {
+        let of = |functions: &Functions, operation, frame_type| Point {
+            operation,
+            frame_type,
+            before: functions.before.is_some(),
+            replace: functions.replace.is_some(),
+            after: functions.after.is_some(),
+        };
+        let inner = &self.inner;
+        let simple = Operation::ALL.iter().filter_map(|operation| {
+            let functions = inner.functions.get(usize::from(operation.describe().id))?;
+            Some(of(functions, *operation, None))
+        });
+        let of_frames = inner.of_frames.iter();
+        let of_frames = of_frames
+            .map(|((operation, frame), functions)| of(functions, *operation, Some(*frame)));
+        simple.chain(of_frames).filter(|one| one.before || one.replace || one.after).collect()
+    }
+
+    /// The function that a call goes to.
+    fn function(&self, operation: Operation, frame: u64, anchor: Anchor) -> Option<Entry> {
+        let inner = &self.inner;
+        let simple = inner.functions.get(operation as usize).and_then(|one| one.at(anchor));
+        simple.or_else(|| {
+            let mut of_frames = inner.of_frames.iter();
+            of_frames.find(|(key, _)| *key == (operation, frame))?.1.at(anchor)
+        })
+    }
+}

@@ -1,0 +1,42 @@
+//! What helpers see while a function runs: the connection, and what the plugin may do there.
+
+use equic_transport::operation::{Denied, Field, Host};
+
+use super::Rights;
+use super::trace::Trace;
+
+/// A connection, as helpers need it.
+pub(super) trait Connection {
+    /// Nanoseconds on the connection's clock.
+    fn now(&self) -> u64;
+    fn get(&self, field: Field) -> u64;
+    fn set(&mut self, field: Field, value: u64) -> Result<(), Denied>;
+    fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied>;
+}
+
+impl Connection for Host<'_> {
+    fn now(&self) -> u64 {
+        Host::now(self).as_nanos()
+    }
+
+    fn get(&self, field: Field) -> u64 {
+        Host::get(self, field)
+    }
+
+    fn set(&mut self, field: Field, value: u64) -> Result<(), Denied> {
+        Host::set(self, field, value)
+    }
+
+    fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
+        Host::queue_frame(self, frame_type, token)
+    }
+}
+
+/// What a function's helpers have to do with.
+pub(super) struct Context<'h> {
+    pub(super) connection: &'h mut (dyn Connection + 'h),
+    pub(super) rights: &'h Rights,
+    /// The function looks on: it changes nothing.
+    pub(super) looks_on: bool,
+    pub(super) trace: Option<&'h mut (dyn Trace + 'static)>,
+}

@@ -1,0 +1,194 @@
+//! The header that plugins in C are compiled with, made of the tables: operations and fields of the transport, helpers
+//! of `runtime/abi.rs`. `plugins/sdk/equic_plugin.h` is what this gives; `make header` writes it.
+
+use std::fmt::Write as _;
+
+use equic_transport::operation::{Carries, Description, Field, Operation};
+
+use crate::class::{Class, class_of};
+use crate::manifest::{ABI, Anchor};
+use crate::runtime::HELPERS;
+
+/// Columns of a comment.
+const WIDTH: usize = 100;
+
+/// `equic_plugin.h`.
+pub fn header() -> String {
+    let mut text = String::new();
+    text.push_str(
+        "/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * What plugins of QUIC connections are compiled with (docs/plugins.md):
+ *
+ *     clang -target bpf -O2 -mcpu=v3 -I plugins/sdk -c plugin.c
+ *
+ * Made of the tables of the transport and of equic-plugin by `make header`.
+ *
+ * A function of a plugin is called with the words of the call; where the operation has bytes, with these and
+ * their number; where it is there for each frame type, with that:
+ *
+ *     equic_u64 on_ack(struct equic_ack_policy *call)
+ *     equic_u64 parse(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
+ *
+ * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. Before and after one
+ * what it returns does not matter, and what it writes changes nothing.
+ */
+#ifndef EQUIC_PLUGIN_H
+#define EQUIC_PLUGIN_H
+
+typedef __UINT8_TYPE__ equic_u8;
+typedef __UINT16_TYPE__ equic_u16;
+typedef __UINT32_TYPE__ equic_u32;
+typedef __UINT64_TYPE__ equic_u64;
+
+",
+    );
+    let _ = writeln!(text, "/* `abi` of the manifest. */\n#define EQUIC_ABI {ABI}\n");
+    text.push_str(
+        "/* Returned in an operation's place. */
+#define EQUIC_DEFAULT 0
+#define EQUIC_DONE 1
+
+/* None, of what can be none. */
+#define EQUIC_NONE (~(equic_u64)0)
+
+#define EQUIC_MICROSECOND 1000ull
+#define EQUIC_MILLISECOND 1000000ull
+#define EQUIC_SECOND 1000000000ull
+
+/* Helpers. */
+
+",
+    );
+    for helper in HELPERS {
+        comment(&mut text, helper.does);
+        let (result, parameters) = (helper.result, helper.parameters);
+        let _ = writeln!(
+            text,
+            "static {result} (*const {})({parameters}) __attribute__((unused)) = (void *){};\n",
+            helper.name, helper.number
+        );
+    }
+    text.push_str("/* Fields: what `equic_get` reads. */\nenum equic_field {\n");
+    for field in Field::ALL {
+        let name = upper(&format!("{field:?}"));
+        let _ =
+            writeln!(text, "\tEQUIC_{name} = {}, /* {} */", *field as u16, plain(field.describe()));
+    }
+    text.push_str("};\n\n/* Operations. */\n");
+    for operation in Operation::ALL.iter().filter(|one| is_for_plugins(**one)) {
+        text.push('\n');
+        structure(&mut text, &operation.describe());
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
+/// Whether a plugin gets it at any anchor, whoever brings it.
+fn is_for_plugins(operation: Operation) -> bool {
+    let anchors = [Anchor::Before, Anchor::Replace, Anchor::After];
+    anchors.into_iter().any(|anchor| class_of(operation, anchor, true) != Class::Never)
+}
+
+/// Words of a call of an operation.
+fn structure(text: &mut String, operation: &Description) {
+    let bytes = match operation.carries {
+        Carries::Words => "",
+        Carries::Bytes => " Bytes to read go with it.",
+        Carries::Frame => " It is there for each frame type.",
+    };
+    let name = operation.name;
+    comment(text, &format!("{name} ({}):{}{bytes}", operation.section, operation.does));
+    let _ = writeln!(text, "struct equic_{} {{", snake(name));
+    let kinds = [
+        ("in", operation.inputs, operation.input_meanings),
+        ("out", operation.outputs, operation.output_meanings),
+    ];
+    for (kind, words, meanings) in kinds {
+        if words.is_empty() {
+            continue;
+        }
+        text.push_str("\tstruct {\n");
+        for (word, meaning) in words.iter().zip(meanings) {
+            let meaning = meaning.split_once("`: ").map_or(*meaning, |(_, meaning)| meaning);
+            let _ = writeln!(text, "\t\tequic_u64 {word}; /* {} */", plain(meaning));
+        }
+        let _ = writeln!(text, "\t}} {kind};");
+    }
+    text.push_str("};\n");
+}
+
+/// A comment, in lines.
+fn comment(text: &mut String, what: &str) {
+    let mut line = String::from("/*");
+    for word in plain(what).split_whitespace() {
+        if line.len() + 1 + word.len() > WIDTH {
+            text.push_str(&line);
+            line = String::from("\n *");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    text.push_str(" */\n");
+}
+
+/// Without rustdoc's links: their text, or, where that is an explanation in parentheses, nothing.
+fn plain(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text.trim();
+    while let Some(at) = rest.find('[') {
+        out.push_str(&rest[..at]);
+        let inner = &rest[at + 1..];
+        let Some(end) = inner.find(']') else { break };
+        out.push_str(inner[..end].trim_matches('`').trim_start_matches("Operation::"));
+        rest = &inner[end + 1..];
+        if let Some(target) = rest.strip_prefix('(').and_then(|rest| rest.find(')')) {
+            rest = &rest[target + 2..];
+        }
+    }
+    out.push_str(rest);
+    out.replace('`', "")
+}
+
+/// `SelectACKPath` as `select_ack_path`.
+fn snake(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    let mut out = String::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let before = at.checked_sub(1).map(|before| letters[before].is_lowercase());
+        let next = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+        if letter.is_uppercase() && before.is_some_and(|lower| lower || next) {
+            out.push('_');
+        }
+        out.extend(letter.to_lowercase());
+    }
+    out
+}
+
+fn upper(name: &str) -> String {
+    snake(name).to_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_is_what_the_tables_give() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = file.join("../../plugins/sdk/equic_plugin.h");
+        let written = std::fs::read_to_string(file).unwrap();
+        assert!(written == header(), "run `make header` and commit what it changes");
+    }
+
+    #[test]
+    fn names_in_c() {
+        assert_eq!(snake("SelectACKPath"), "select_ack_path");
+        assert_eq!(snake("MinRtt"), "min_rtt");
+        assert_eq!(
+            plain(" the word ([`Host::queue_frame`](super::Host)); 0: x"),
+            "the word (Host::queue_frame); 0: x"
+        );
+    }
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * A cap on window and pace: no more than 30,000 bytes in flight, and no more than 500,000 bytes a
+ * second. What the connection's own controller wants below that holds. */
+#include <equic_plugin.h>
+
+static const equic_u64 most_in_flight = 30000;
+static const equic_u64 most_a_second = 500000;
+
+static equic_u64 least(equic_u64 a, equic_u64 b)
+{
+	return a < b ? a : b;
+}
+
+equic_u64 window(struct equic_congestion_window *call)
+{
+	call->out.bytes = least(equic_get(EQUIC_CONTROLLER_WINDOW), most_in_flight);
+	return EQUIC_DONE;
+}
+
+equic_u64 rate(struct equic_pacing_rate *call)
+{
+	call->out.rate = least(equic_get(EQUIC_CONTROLLER_PACING_RATE), most_a_second);
+	return EQUIC_DONE;
+}
