@@ -25,7 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-vm", &[]),
     ("libequic_vm", &["equic-vm"]),
     ("equic-plugin", &["equic-wire", "equic-transport", "equic-vm"]),
-    ("equic-plugin-kit", &["equic-net", "equic-plugin", "equic-transport", "equic-vm"]),
+    ("equic-plugin-kit", &["equic-wire", "equic-net", "equic-plugin", "equic-transport", "equic-vm"]),
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net"]),
     (
         "equic-cli",
