@@ -70,6 +70,7 @@ struct Side {
     confirmed: bool,
     closed: Option<CloseReason>,
     failed: Vec<(HookId, HookError)>,
+    told: Vec<(HookId, Vec<u8>)>,
 }
 
 struct InFlight {
@@ -147,8 +148,7 @@ fn configs(
         .with_single_cert(vec![certificate], key)?;
     client.alpn_protocols = vec![b"equic-plugin".to_vec()];
     server.alpn_protocols.clone_from(&client.alpn_protocols);
-    let client =
-        ClientConfig { tls: Arc::new(client), transport: Arc::new(client_transport) };
+    let client = ClientConfig { tls: Arc::new(client), transport: Arc::new(client_transport) };
     let server = ServerConfig {
         tls: Arc::new(server),
         transport: Arc::new(server_transport),
@@ -190,6 +190,7 @@ impl Network {
                 confirmed: false,
                 closed: None,
                 failed: Vec::new(),
+                told: Vec::new(),
             })
         };
         let start = Timestamp::START;
@@ -235,6 +236,11 @@ impl Network {
     /// Hooks of an end that failed, and why, since this was asked last.
     pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
         std::mem::take(&mut self.side(end).failed)
+    }
+
+    /// What hooks of an end told the application, since this was asked last.
+    pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
+        std::mem::take(&mut self.side(end).told)
     }
 
     /// Shakes hands: until both ends have it confirmed.
@@ -420,6 +426,7 @@ impl Network {
                 Event::Confirmed => side.confirmed = true,
                 Event::Closed(reason) => side.closed = Some(reason),
                 Event::HookFailed(hook, error) => side.failed.push((hook, error)),
+                Event::HookMessage(hook, message) => side.told.push((hook, message)),
                 _ => {}
             }
         }

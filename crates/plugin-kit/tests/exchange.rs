@@ -9,13 +9,13 @@ use std::time::Duration;
 use common::{bottleneck, link, object, plugins, seed};
 use equic_net::{Chance, Link};
 use equic_plugin::exchange::{
-    Bytecode, ExchangeConfig, ExchangeHandle, ExchangeHook, Frame, Kind, MemoryCache, PluginId,
-    PLUGIN_VIOLATION, Progress, Push, Status, Update,
+    Bytecode, ExchangeConfig, ExchangeHandle, ExchangeHook, Frame, Kind, MemoryCache,
+    PLUGIN_VIOLATION, PluginId, Progress, Push, Status, Update,
 };
 use equic_plugin::{Origin, Policy, SigningKey, pack};
 use equic_plugin_kit::{Beginning, End, Network};
 use equic_transport::operation::{
-    Bytes, Call, Decision, Hook, HookError, HookEvent, HookId, Host, Operation, OwnFrame, Point,
+    Bytes, Call, Decision, Hook, HookError, HookId, Host, Operation, OwnFrame, Point,
 };
 use equic_transport::{Connection, TransportConfig};
 
@@ -81,7 +81,7 @@ impl Party {
         let handle = self.handle.lock().unwrap().clone();
         let (id, handle) = handle.unwrap();
         what(&handle);
-        assert!(network.connection(end).unwrap().tell_hook(id, &[]));
+        network.connection(end).unwrap().tell_hook(id, &[]).unwrap();
     }
 }
 
@@ -316,10 +316,16 @@ impl Hook for Rude {
         Ok(Decision::Done)
     }
 
-    fn on_event(&mut self, host: &mut Host<'_>, _event: &HookEvent<'_>) -> Result<(), HookError> {
+    fn after(
+        &mut self,
+        host: &mut Host<'_>,
+        _call: &Call<'_>,
+        _outputs: &[u64],
+    ) -> Result<(), HookError> {
         for (token, frame) in self.frames.iter().enumerate() {
             let kind = Kind::ALL[usize::from(frame[3])];
-            host.queue_frame(kind.frame_type(), token as u64).map_err(|d| HookError(d.to_string()))?;
+            host.queue_frame(kind.frame_type(), token as u64)
+                .map_err(|d| HookError(d.to_string()))?;
         }
         Ok(())
     }
@@ -342,11 +348,12 @@ fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
             [Operation::ParseFrame, Operation::ProcessFrame, Operation::WriteFrame]
                 .map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
         })
+        .chain([Point::observe(Operation::HookMessage)])
         .collect();
     let own: Vec<OwnFrame> =
         Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect();
     let id = server.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap();
-    assert!(server.tell_hook(id, &[]));
+    server.tell_hook(id, &[]).unwrap();
     match network.transfer(End::Client, 10_000, Duration::from_secs(10)) {
         Ok(_) => "all is well".to_owned(),
         Err(stuck) => stuck.to_string(),

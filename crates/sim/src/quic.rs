@@ -11,17 +11,18 @@ use std::sync::Arc;
 
 use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
 use equic_transport::{
-    Arrival, CloseReason, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome,
-    StartError, Stats, StreamEvent, StreamId, Timestamp, VarInt,
+    Arrival, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome, StartError,
+    Stats, StreamEvent, StreamId, Timestamp, VarInt,
 };
 use equic_wire::packet::LongInvariant;
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
-use crate::simulation::{AgentId, Simulation};
+use crate::simulation::Simulation;
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
+pub use crate::transfer::{BulkIds, Outcome};
 pub use equic_transport::TransportConfig;
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 
@@ -53,30 +54,6 @@ impl Bulk {
         self.transport.congestion = Arc::new(factory);
         self
     }
-}
-
-/// Agents and flows of a transfer.
-#[derive(Clone, Copy, Debug)]
-pub struct BulkIds {
-    /// The client, a [`BulkSender`].
-    pub sender: AgentId,
-    /// The server, a [`BulkReceiver`], for which the run waits.
-    pub receiver: AgentId,
-    /// Packets from the client to the server.
-    pub there: FlowId,
-    /// Packets from the server to the client.
-    pub back: FlowId,
-}
-
-/// Result of a transfer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Time at which the server's application had the last byte; none: it did not get that far.
-    pub completed: Option<Time>,
-    /// Bytes that the server's application has read.
-    pub bytes: u64,
-    /// Reason for which the transfer failed, if it did.
-    pub failure: Option<String>,
 }
 
 /// Why a transfer cannot be set up.
@@ -138,6 +115,8 @@ pub fn bulk(
         bytes: bulk.bytes,
         stream: None,
         written: 0,
+        delivered: false,
+        failure: None,
     };
     let receiver = BulkReceiver {
         end: end(to, from, back, run.agent_seed(to)),
@@ -217,6 +196,9 @@ pub struct BulkSender {
     bytes: u64,
     stream: Option<StreamId>,
     written: u64,
+    /// Whether all was acknowledged.
+    delivered: bool,
+    failure: Option<String>,
 }
 
 impl BulkSender {
@@ -225,17 +207,29 @@ impl BulkSender {
         self.end.stats()
     }
 
+    /// Reason for which its connection failed, if it did: the server may never have heard of it.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     /// Reads what happened and writes what there is room for.
     fn work(&mut self, now: Time) {
         let Some(connection) = &mut self.end.connection else { return };
         let mut done = false;
         while let Some(event) = connection.poll_event() {
-            done |= matches!(event, Event::Stream(StreamEvent::Finished(_)));
+            match event {
+                Event::Stream(StreamEvent::Finished(_)) => done = true,
+                Event::Closed(reason) if !self.delivered => {
+                    self.failure = Some(reason.to_string());
+                }
+                _ => {}
+            }
         }
         if self.stream.is_none() && connection.is_connected() {
             self.stream = connection.open(Direction::Unidirectional);
         }
         let Some(stream) = self.stream else { return };
+        self.delivered |= done;
         if done {
             connection.close(timestamp(now), VarInt::from_u32(0), "");
         }
@@ -327,10 +321,7 @@ impl BulkReceiver {
             if let Event::Closed(reason) = event
                 && self.outcome.completed.is_none()
             {
-                self.outcome.failure = Some(match reason {
-                    CloseReason::IdleTimeout => "idle timeout".to_owned(),
-                    other => format!("{other:?}"),
-                });
+                self.outcome.failure = Some(reason.to_string());
             }
         }
         self.stream = self.stream.or_else(|| connection.accept(Direction::Unidirectional));

@@ -96,13 +96,15 @@ impl ExchangeHook {
         Ok((id, handle))
     }
 
-    /// Operations that it is attached to.
+    /// Operations that it is attached to: those of its frames, and some that tell it what happens.
     pub fn points() -> Vec<Point> {
         let after = |operation| Point { before: false, ..Point::observe(operation) };
         let of_frames = Kind::ALL.iter().flat_map(|kind| {
             OF_FRAMES.map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
         });
-        let life = [after(Operation::ReadParameters), after(Operation::HandshakeConfirmed)];
+        let told =
+            [Operation::ReadParameters, Operation::HandshakeConfirmed, Operation::HookMessage];
+        let life = told.map(after);
         of_frames.chain(life).collect()
     }
 
@@ -224,7 +226,7 @@ impl Hook for ExchangeHook {
         Ok(())
     }
 
-    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent<'_>) -> Result<(), HookError> {
+    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
         {
             let mut exchange = self.shared.lock();
             match event {

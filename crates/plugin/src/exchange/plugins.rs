@@ -286,7 +286,7 @@ impl Hook for Bounded {
         self.plugin.after(host, call, outputs)
     }
 
-    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent<'_>) -> Result<(), HookError> {
+    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
         self.plugin.on_event(host, event)
     }
 }

@@ -163,9 +163,29 @@ impl Controller for Cubic {
         (self.recovery_start, self.epoch, self.undo) = (None, None, None);
     }
 
+    fn on_retransmission_timeout(&mut self, now: Timestamp) {
+        self.undo = None;
+        let before = Box::new(self.clone());
+        // RFC 9438 s.4.8; the loss window of RFC 5681 s.3.1.
+        self.on_persistent_congestion(now);
+        self.window = self.datagram;
+        self.undo = Some(before);
+    }
+
     fn on_datagram_size(&mut self, size: u16) {
         self.datagram = size.into();
         self.window = self.window.max(self.minimum());
+    }
+
+    fn set_window(&mut self, window: u64) -> bool {
+        // A new stage: the curve of the old one says nothing of this window.
+        (self.window, self.epoch, self.undo) = ((window as f64).max(self.minimum()), None, None);
+        true
+    }
+
+    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
+        (self.threshold, self.undo) = (threshold.map(|threshold| threshold as f64), None);
+        true
     }
 
     fn window(&self) -> u64 {

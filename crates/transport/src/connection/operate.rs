@@ -16,17 +16,9 @@ use equic_wire::Side;
 use super::view::View;
 use super::{Connection, Event};
 use crate::operation::{
-    AttachError, Attached, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host,
-    MAX_WORDS, Operation, OwnFrame, Point, Words,
+    AttachError, Bytes, Call, Callees, Decision, Hook, HookError, HookId, Hooks, Host, Operation,
+    OwnFrame, Point, Watchers, Words,
 };
-
-/// Moment at which hooks look on: before an operation, or after it.
-#[derive(Clone, Copy)]
-enum When<'a> {
-    Before,
-    /// With the outputs.
-    After(&'a [u64]),
-}
 
 impl Connection {
     /// Attaches a hook to operations of this connection.
@@ -64,18 +56,23 @@ impl Connection {
         let inputs = [u64::from(self.side == Side::Server)];
         let operation = Operation::InitOpaqueData;
         let mut call = Call { operation, parameter: 0, inputs: &inputs, bytes: Bytes::None };
-        let Some((hook, mut host)) = self.hook_at(place) else { return Ok(()) };
-        hook.before(&mut host, &call)?;
-        hook.replace(&mut host, &mut call, &mut [])?;
-        hook.after(&mut host, &call, &[])
+        let Some(mut hook) = self.hooks.take(place) else { return Ok(()) };
+        let mut run = |mut host: Host<'_>| {
+            hook.before(&mut host, &call)?;
+            hook.replace(&mut host, &mut call, &mut [])?;
+            hook.after(&mut host, &call, &[])
+        };
+        let outcome = run(self.host(place));
+        self.hooks.put_back(place, hook);
+        outcome
     }
 
     /// Takes a hook off again.
     pub fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
-        let hook = self.hooks.detach(id)?;
+        let hook = self.hooks.detach(id);
         self.extensions.forget(id);
         self.forget_answers();
-        Some(hook)
+        hook
     }
 
     /// Takes off a hook that has failed.
@@ -236,32 +233,43 @@ impl Connection {
         input: I,
         bytes: Bytes<'_>,
     ) -> Option<O> {
-        debug_assert_eq!(I::COUNT, operation.describe().inputs.len(), "{operation}");
-        debug_assert_eq!(O::COUNT, operation.describe().outputs.len(), "{operation}");
-        let mut inputs = [0; MAX_WORDS];
-        input.store(&mut inputs);
-        let mut call = Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes };
+        let (inputs, mut outputs) = (input.to_words(), O::ZEROS);
+        let inputs = inputs.as_ref();
+        debug_assert_eq!(inputs.len(), operation.describe().inputs.len(), "{operation}");
+        debug_assert_eq!(
+            O::ZEROS.as_ref().len(),
+            operation.describe().outputs.len(),
+            "{operation}"
+        );
+        let mut call = Call { operation, parameter, inputs, bytes };
         let mut callees = self.hooks.callees(operation, parameter);
-        self.call_watching(&mut callees, When::Before, &call);
-        let place = Hooks::replacing(&callees)?;
-        let mut outputs = [0; MAX_WORDS];
-        let answer = match self.call_replacing(place, &mut call, &mut outputs[..O::COUNT]) {
-            Ok(Decision::Done) => O::load(&outputs[..O::COUNT])
-                .ok_or_else(|| HookError(format!("{operation}: its outputs cannot be"))),
-            Ok(Decision::Default) => {
-                call.bytes.wipe();
-                return None;
+        match callees.before() {
+            Watchers::One(place) => {
+                if let Some(mut hook) = self.hooks.take(place) {
+                    let outcome = hook.before(&mut self.host(place), &call);
+                    self.hooks.put_back(place, hook);
+                    if let Err(error) = outcome {
+                        callees = self.after_failure(place, error, &call);
+                    }
+                }
             }
-            Err(error) => Err(error),
-        };
-        match answer {
-            Ok(answer) => Some(answer),
-            Err(error) => {
-                call.bytes.wipe();
-                self.take_off_at(place, error);
-                None
-            }
+            Watchers::Nobody => {}
+            Watchers::Many => callees = self.call_many(callees, None, &call),
         }
+        let place = callees.replacing()?;
+        let mut hook = self.hooks.take(place)?;
+        let outcome = hook.replace(&mut self.host(place), &mut call, outputs.as_mut());
+        self.hooks.put_back(place, hook);
+        match outcome {
+            Ok(Decision::Done) => match O::from_words(&outputs) {
+                Some(answer) => return Some(answer),
+                None => self.cannot_be(place, operation),
+            },
+            Ok(Decision::Default) => {}
+            Err(error) => self.take_off_at(place, error),
+        }
+        call.bytes.wipe();
+        None
     }
 
     #[inline(always)]
@@ -273,94 +281,85 @@ impl Connection {
         bytes: Bytes<'_>,
         output: O,
     ) {
-        let (mut inputs, mut outputs) = ([0; MAX_WORDS], [0; MAX_WORDS]);
-        input.store(&mut inputs);
-        output.store(&mut outputs);
-        let call = Call { operation, parameter, inputs: &inputs[..I::COUNT], bytes };
-        let mut callees = self.hooks.callees(operation, parameter);
-        self.call_watching(&mut callees, When::After(&outputs[..O::COUNT]), &call);
-    }
-
-    /// Calls all hooks that look on. Nothing that a hook does calls an operation, so who is attached changes
-    /// only by a failure; then so does `callees`.
-    #[inline(always)]
-    fn call_watching(&mut self, callees: &mut Callees, when: When<'_>, call: &Call<'_>) {
-        let mut nth = 0;
-        loop {
-            let place = match when {
-                When::Before => self.hooks.before(callees, nth),
-                When::After(_) => self.hooks.after(callees, nth),
-            };
-            let Some(place) = place else { return };
-            let Some((hook, mut host)) = self.hook_at(place) else { return };
-            let outcome = match when {
-                When::Before => hook.before(&mut host, call),
-                When::After(outputs) => hook.after(&mut host, call, outputs),
-            };
-            nth += 1;
-            if let Err(error) = outcome {
-                let after = matches!(when, When::After(_));
-                (nth, *callees) = self.after_failure(callees, after, nth, call, (place, error));
+        let (inputs, outputs) = (input.to_words(), output.to_words());
+        let call = Call { operation, parameter, inputs: inputs.as_ref(), bytes };
+        let callees = self.hooks.callees(operation, parameter);
+        match callees.after() {
+            Watchers::One(place) => {
+                if let Some(mut hook) = self.hooks.take(place) {
+                    let outcome = hook.after(&mut self.host(place), &call, outputs.as_ref());
+                    self.hooks.put_back(place, hook);
+                    if let Err(error) = outcome {
+                        self.take_off_at(place, error);
+                    }
+                }
+            }
+            Watchers::Nobody => {}
+            Watchers::Many => {
+                self.call_many(callees, Some(outputs.as_ref()), &call);
             }
         }
     }
 
-    /// A hook that looked on has failed, `called` calls after the first: it is taken off. Returns how many of those
-    /// that are left were called, and who they are.
-    #[cold]
-    fn after_failure(
+    /// Calls all that look on before the operation, or after it, which is when there are outputs. Nothing that a
+    /// hook does calls an operation, so who is attached changes only by a failure; returns who it is then.
+    #[inline(never)]
+    fn call_many(
         &mut self,
-        callees: &Callees,
-        after: bool,
-        called: u32,
+        mut callees: Callees,
+        outputs: Option<&[u64]>,
         call: &Call<'_>,
-        (place, error): (usize, HookError),
-    ) -> (u32, Callees) {
-        let of = |nth| {
-            if after { self.hooks.after(callees, nth) } else { self.hooks.before(callees, nth) }
+    ) -> Callees {
+        let watcher = |hooks: &Hooks, callees, nth| match outputs {
+            None => hooks.before(callees, nth),
+            Some(_) => hooks.after(callees, nth),
         };
-        // It may have been called more than once; what is behind it moves up.
-        let gone = (0..called).filter(|nth| of(*nth) == Some(place)).count();
-        self.take_off_at(place, error);
-        let left = called - u32::try_from(gone).unwrap_or(called);
-        (left, self.hooks.callees(call.operation, call.parameter))
+        let mut called = 0;
+        while let Some(place) = watcher(&self.hooks, callees, called) {
+            called += 1;
+            let Some(mut hook) = self.hooks.take(place) else { continue };
+            let mut host = self.host(place);
+            let outcome = match outputs {
+                None => hook.before(&mut host, call),
+                Some(outputs) => hook.after(&mut host, call, outputs),
+            };
+            self.hooks.put_back(place, hook);
+            if let Err(error) = outcome {
+                // It may have been called more than once; what is behind it moves up.
+                let gone = |nth: &usize| watcher(&self.hooks, callees, *nth) == Some(place);
+                called -= (0..called).filter(gone).count();
+                callees = self.after_failure(place, error, call);
+            }
+        }
+        callees
     }
 
-    fn call_replacing(
-        &mut self,
-        place: usize,
-        call: &mut Call<'_>,
-        outputs: &mut [u64],
-    ) -> Result<Decision, HookError> {
-        match self.hook_at(place) {
-            Some((hook, mut host)) => hook.replace(&mut host, call, outputs),
-            None => Ok(Decision::Default),
-        }
+    /// Takes off a hook that looked on and has failed; returns who is called now.
+    #[cold]
+    #[inline(never)]
+    fn after_failure(&mut self, place: usize, error: HookError, call: &Call<'_>) -> Callees {
+        self.take_off_at(place, error);
+        self.hooks.callees(call.operation, call.parameter)
+    }
+
+    /// Takes off a hook whose outputs no value has.
+    #[cold]
+    #[inline(never)]
+    fn cannot_be(&mut self, place: usize, operation: Operation) {
+        self.take_off_at(place, HookError(format!("{operation}: its outputs cannot be")));
     }
 
     #[cold]
+    #[inline(never)]
     pub(super) fn take_off_at(&mut self, place: usize, error: HookError) {
-        if let Some(id) = self.hooks.at(place).map(|one| one.own.id) {
-            self.take_off(id, error);
-        }
+        self.take_off(self.hooks.own(place).id, error);
     }
 
-    /// The hook at a place, and what it sees: all of the connection that is no hook.
-    #[inline]
-    pub(super) fn hook_at(&mut self, place: usize) -> Option<(&mut dyn Hook, Host<'_>)> {
-        let Attached { hook, own, .. } = self.hooks.at(place)?;
-        let view = View {
-            now: self.now,
-            side: self.side,
-            progress: &self.progress,
-            peer: &self.peer,
-            paths: &mut self.paths,
-            spaces: &self.spaces,
-            stats: &self.stats,
-            extensions: &mut self.extensions,
-            streams: &self.streams,
-            datagrams: &self.datagrams,
-        };
-        Some((&mut **hook, Host { own, view }))
+    /// The connection as the hook of a place sees it while it is called. The hook is out of its place for that
+    /// time, so that it can look at all of the connection: one word is written, and two are put back. To borrow
+    /// each part of a connection by itself, as would be needed else, is a word for each.
+    #[inline(always)]
+    pub(super) fn host(&mut self, place: usize) -> Host<'_> {
+        Host::new(View { connection: self, place })
     }
 }

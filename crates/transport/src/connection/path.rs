@@ -7,7 +7,7 @@ use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 
 use crate::Timestamp;
 use crate::congestion::{Controller, DeliveryRate, Pacer, WindowUsage};
-use crate::operation::Words;
+use crate::operation::Word;
 use crate::path::{EcnValidation, MtuDiscovery};
 use crate::recovery::RttEstimator;
 
@@ -28,15 +28,13 @@ const LEAST: u64 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PathKey(pub u32);
 
-impl Words for PathKey {
-    const COUNT: usize = 1;
-
-    fn store(self, words: &mut [u64]) {
-        self.0.store(words);
+impl Word for PathKey {
+    fn to_word(self) -> u64 {
+        self.0.to_word()
     }
 
-    fn load(words: &[u64]) -> Option<PathKey> {
-        u32::load(words).map(PathKey)
+    fn from_word(word: u64) -> Option<PathKey> {
+        u32::from_word(word).map(PathKey)
     }
 }
 
@@ -185,6 +183,8 @@ pub(super) struct Path {
     pub controller: Box<dyn Controller>,
     pub pacer: Pacer,
     pub rates: DeliveryRate,
+    /// The latest sample, in bytes a second; 0: none yet.
+    pub delivery_rate: u64,
     pub usage: WindowUsage,
     /// Bytes in flight, of all spaces.
     pub in_flight: u64,
@@ -227,6 +227,7 @@ impl Path {
             controller: config.start_controller(seed),
             pacer: Pacer::new(now, config.first_window()),
             rates: DeliveryRate::default(),
+            delivery_rate: 0,
             usage: WindowUsage::default(),
             in_flight: 0,
             mtu: config.start_discovery(),

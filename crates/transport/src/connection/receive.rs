@@ -16,25 +16,22 @@ use super::waiting::Readiness;
 use super::{Arrival, Connection};
 use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
-use crate::operation::{Bytes, Operation, Words};
+use crate::operation::{Bytes, Operation, Word};
 use crate::received::{AckPolicy, EcnCodepoint};
 
-impl Words for EcnCodepoint {
-    const COUNT: usize = 1;
-
-    fn store(self, words: &mut [u64]) {
+impl Word for EcnCodepoint {
+    fn to_word(self) -> u64 {
         // As in the IP header (RFC 3168 s.5).
         match self {
-            EcnCodepoint::NotEct => 0u64,
+            EcnCodepoint::NotEct => 0,
             EcnCodepoint::Ect1 => 1,
             EcnCodepoint::Ect0 => 2,
             EcnCodepoint::Ce => 3,
         }
-        .store(words);
     }
 
-    fn load(words: &[u64]) -> Option<EcnCodepoint> {
-        Some(match u64::load(words)? {
+    fn from_word(word: u64) -> Option<EcnCodepoint> {
+        Some(match word {
             0 => EcnCodepoint::NotEct,
             1 => EcnCodepoint::Ect1,
             2 => EcnCodepoint::Ect0,

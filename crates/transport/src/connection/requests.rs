@@ -7,14 +7,6 @@ use crate::operation::{HookError, HookEvent, HookId, Request};
 const MAX_IN_A_ROW: usize = 128;
 
 impl Connection {
-    /// Gives a hook a message of the application's ([`HookEvent::Told`]); false: there is no such hook. It may want
-    /// frames sent: poll again.
-    pub fn tell_hook(&mut self, id: HookId, message: &[u8]) -> bool {
-        let told = self.give(id, &HookEvent::Told(message));
-        self.run_requests();
-        told
-    }
-
     /// Carries out what hooks have asked for.
     #[inline]
     pub(super) fn run_requests(&mut self) {
@@ -57,13 +49,14 @@ impl Connection {
         }
     }
 
-    /// Tells a hook; false: it is off.
-    fn give(&mut self, id: HookId, event: &HookEvent<'_>) -> bool {
-        let Some(place) = self.hooks.place(id) else { return false };
-        let Some((hook, mut host)) = self.hook_at(place) else { return false };
-        if let Err(error) = hook.on_event(&mut host, event) {
+    /// Tells a hook, if it is there.
+    fn give(&mut self, id: HookId, event: &HookEvent) {
+        let Some(place) = self.hooks.place(id) else { return };
+        let Some(mut hook) = self.hooks.take(place) else { return };
+        let outcome = hook.on_event(&mut self.host(place), event);
+        self.hooks.put_back(place, hook);
+        if let Err(error) = outcome {
             self.take_off_at(place, error);
         }
-        true
     }
 }

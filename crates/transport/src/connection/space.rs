@@ -7,7 +7,7 @@ use equic_wire::StreamId;
 use rustls::quic::Keys;
 
 use super::path::PathKey;
-use crate::operation::{Extension, Words};
+use crate::operation::{Extension, Word};
 use crate::received::ReceivedPackets;
 use crate::recovery::LossDetector;
 use crate::stream::{Assembler, Control, SendBuffer};
@@ -34,20 +34,17 @@ impl SpaceId {
     }
 }
 
-impl Words for SpaceId {
-    const COUNT: usize = 1;
-
-    fn store(self, words: &mut [u64]) {
+impl Word for SpaceId {
+    fn to_word(self) -> u64 {
         match self {
-            SpaceId::Initial => 0u64,
+            SpaceId::Initial => 0,
             SpaceId::Handshake => 1,
             SpaceId::Data(PathId(id)) => 2 + u64::from(id),
         }
-        .store(words);
     }
 
-    fn load(words: &[u64]) -> Option<SpaceId> {
-        Some(match u64::load(words)? {
+    fn from_word(word: u64) -> Option<SpaceId> {
+        Some(match word {
             0 => SpaceId::Initial,
             1 => SpaceId::Handshake,
             other => SpaceId::Data(PathId(u32::try_from(other - 2).ok()?)),

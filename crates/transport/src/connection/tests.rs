@@ -12,6 +12,7 @@ mod handshake;
 mod hostile;
 mod hostile_start;
 mod keys;
+mod messages;
 mod migration;
 mod network;
 #[cfg(feature = "null-crypto")]

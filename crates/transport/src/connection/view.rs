@@ -1,53 +1,57 @@
-//! What a hook sees of its connection, and may change there. None of it is a hook, and nothing here calls an
-//! operation: so hooks stay where they are while one of them runs.
+//! What a hook sees of its connection, and may change there. Nothing here calls an operation, attaches a hook or
+//! takes one off: so they stay where they are while one of them runs.
 
 use std::time::Duration;
 
 use equic_wire::Side;
 
-use super::Stats;
-use super::datagrams::Datagrams;
-use super::handshake::{Peer, Progress};
-use super::path::Paths;
-use super::space::{SpaceId, Spaces};
+use super::Connection;
+use super::space::SpaceId;
 use crate::Timestamp;
-use crate::operation::{Extensions, Field};
-use crate::stream::Streams;
+use crate::operation::{Extensions, Field, Own};
 
 /// Longer than any idle timeout is no round trip, and sums of them must not overflow.
 const MAX_RTT: Duration = Duration::from_secs(60);
 
-/// Parts of a connection.
+/// More than any path takes, and sums of windows must not overflow.
+const MAX_WINDOW: u64 = 1 << 30;
+
+/// A connection that calls a hook. It is two words, since one is made for each call: what the hook asks for is
+/// looked up when it asks.
 pub(crate) struct View<'a> {
-    pub(super) now: Timestamp,
-    pub(super) side: Side,
-    pub(super) progress: &'a Progress,
-    pub(super) peer: &'a Option<Peer>,
-    pub(super) paths: &'a mut Paths,
-    pub(super) spaces: &'a Spaces,
-    pub(super) stats: &'a Stats,
-    pub(super) extensions: &'a mut Extensions,
-    pub(super) streams: &'a Streams,
-    pub(super) datagrams: &'a Datagrams,
+    pub(super) connection: &'a mut Connection,
+    /// The hook's.
+    pub(super) place: usize,
 }
 
 impl View<'_> {
     pub(crate) fn now(&self) -> Timestamp {
-        self.now
+        self.connection.now
+    }
+
+    /// Name and frame types of the hook.
+    pub(crate) fn own(&self) -> &Own {
+        self.connection.hooks.own(self.place)
     }
 
     /// Frames that hooks want sent.
     pub(crate) fn extensions(&mut self) -> &mut Extensions {
-        self.extensions
+        &mut self.connection.extensions
     }
 
     /// Sets a field; returns whether it can be set.
     pub(crate) fn set(&mut self, field: Field, value: u64) -> bool {
-        let rtt = &mut self.paths.active_mut().rtt;
-        let value = Duration::from_nanos(value).min(MAX_RTT);
+        let path = self.connection.path_mut();
+        let duration = Duration::from_nanos(value).min(MAX_RTT);
+        let window = value.clamp(2 * u64::from(path.mtu.current()), MAX_WINDOW);
         match field {
-            Field::SmoothedRtt => rtt.set_smoothed(value),
-            Field::RttVariation => rtt.set_variation(value),
+            Field::SmoothedRtt => path.rtt.set_smoothed(duration),
+            Field::RttVariation => path.rtt.set_variation(duration),
+            Field::CongestionWindow => return path.controller.set_window(window),
+            Field::SlowStartThreshold => {
+                let threshold = Some(window).filter(|_| value != u64::MAX);
+                return path.controller.set_slow_start_threshold(threshold);
+            }
             _ => return false,
         }
         true
@@ -55,7 +59,8 @@ impl View<'_> {
 
     pub(crate) fn get(&self, field: Field) -> u64 {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let (path, stats) = (self.paths.active(), self.stats);
+        let connection = &*self.connection;
+        let (path, stats) = (connection.path(), &connection.stats);
         match field {
             Field::SmoothedRtt => nanos(path.rtt.smoothed()),
             Field::RttVariation => nanos(path.rtt.variation()),
@@ -70,6 +75,15 @@ impl View<'_> {
             Field::ControllerPacingRate => {
                 path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
             }
+            Field::DeliveryRate => path.delivery_rate,
+            Field::LossTime => connection.spaces[SpaceId::DATA]
+                .loss
+                .loss_time()
+                .map_or(u64::MAX, Timestamp::as_nanos),
+            Field::LastElicitingSent => {
+                let sent = connection.spaces[SpaceId::DATA].loss.last_ack_eliciting();
+                sent.map_or(u64::MAX, Timestamp::as_nanos)
+            }
             Field::DatagramsReceived => stats.datagrams_received,
             Field::DatagramsSent => stats.datagrams_sent,
             Field::BytesReceived => stats.bytes_received,
@@ -77,18 +91,19 @@ impl View<'_> {
             Field::PacketsReceived => stats.packets_received,
             Field::PacketsSent => stats.packets_sent,
             Field::PacketsLost => stats.packets_lost,
-            Field::Side => u64::from(self.side == Side::Server),
-            Field::Connected => self.progress.complete.into(),
-            Field::Confirmed => self.progress.confirmed.into(),
+            Field::Side => u64::from(connection.side == Side::Server),
+            Field::Connected => connection.progress.complete.into(),
+            Field::Confirmed => connection.progress.confirmed.into(),
             Field::ActivePath => path.key.0.into(),
             Field::LargestAcked => {
-                self.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
+                connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
             }
             Field::ApplicationWaits => {
-                u64::from(self.streams.wants_to_send() || self.datagrams.wants_to_send())
+                let (streams, datagrams) = (&connection.streams, &connection.datagrams);
+                u64::from(streams.wants_to_send() || datagrams.wants_to_send())
             }
             Field::PeerMaxAckDelay => {
-                self.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))
+                connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))
             }
         }
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use equic_wire::VarInt;
 use equic_wire::frame::FrameType;
 
+use super::callees::{Callees, MANY, NOBODY, Watchers};
 use super::point::{AttachError, OwnFrame, Point};
 use super::{Carries, Hook, Operation};
 
@@ -31,23 +32,11 @@ pub(crate) struct Own {
 }
 
 /// A hook that is attached.
-pub(crate) struct Attached {
-    pub(crate) hook: Box<dyn Hook>,
-    pub(crate) own: Own,
+struct Attached {
+    /// None while it is called: what it sees is the whole connection but itself.
+    hook: Option<Box<dyn Hook>>,
+    own: Own,
     points: Vec<Point>,
-}
-
-/// Whom a call goes to: places in [`Hooks::attached`].
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Callees {
-    /// Where they begin in [`Dispatch::places`]: first those called before, behind them those called after.
-    start: u32,
-    before: u32,
-    after: u32,
-    /// The one that is asked to replace the operation.
-    replace: Option<u8>,
-    /// Operations of frame types: other callees may be meant, by [`Dispatch::by_type`].
-    by_type: bool,
 }
 
 /// See the module.
@@ -57,8 +46,8 @@ struct Dispatch {
     by_operation: Vec<Callees>,
     /// For the types that a hook named or owns, of operations that anything is attached to; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
-    /// See [`Callees::start`].
-    places: Vec<u8>,
+    /// Where several look on: who is called before, and who after.
+    lists: Vec<[Vec<u8>; 2]>,
 }
 
 /// All hooks of a connection.
@@ -102,15 +91,24 @@ impl Hooks {
     }
 
     /// Whom a call of the operation goes to; `parameter` is its frame type, where it has one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         match self.dispatch.by_operation.get(operation as usize) {
             Some(callees) if callees.by_type => self.callees_by_type(operation, parameter),
             Some(callees) => *callees,
-            None => Callees::default(),
+            None => Hooks::no_callees(),
         }
     }
 
+    /// Nobody has asked whether anything is attached at all.
+    #[cold]
+    fn no_callees() -> Callees {
+        Callees::default()
+    }
+
+    /// Not cold, but for the layout of all the calls that have no frame type.
+    #[cold]
+    #[inline(never)]
     fn callees_by_type(&self, operation: Operation, frame_type: u64) -> Callees {
         let (dispatch, wanted) = (&self.dispatch, (operation, frame_type));
         match dispatch.by_type.binary_search_by_key(&wanted, |(key, _)| *key) {
@@ -118,37 +116,73 @@ impl Hooks {
             Err(_) => {
                 let general = dispatch.by_operation[operation as usize];
                 // Of types that nobody knows, nobody is asked what they do.
-                Callees { replace: general.replace.filter(|_| is_known(frame_type)), ..general }
+                let replace = if is_known(frame_type) { general.replace } else { NOBODY };
+                Callees { replace, ..general }
             }
         }
     }
 
     /// The hook that is called before the operation as the `nth`.
-    #[inline]
-    pub(crate) fn before(&self, callees: &Callees, nth: u32) -> Option<usize> {
-        let place = (nth < callees.before)
-            .then(|| self.dispatch.places.get((callees.start + nth) as usize));
-        place.flatten().map(|place| usize::from(*place))
-    }
-
-    /// The hook that replaces the operation.
-    #[inline]
-    pub(crate) fn replacing(callees: &Callees) -> Option<usize> {
-        callees.replace.map(usize::from)
+    pub(crate) fn before(&self, callees: Callees, nth: usize) -> Option<usize> {
+        self.watcher(callees, callees.before(), 0, nth)
     }
 
     /// The hook that is called after the operation as the `nth`.
-    #[inline]
-    pub(crate) fn after(&self, callees: &Callees, nth: u32) -> Option<usize> {
-        let at = callees.start + callees.before + nth;
-        let place = (nth < callees.after).then(|| self.dispatch.places.get(at as usize));
-        place.flatten().map(|place| usize::from(*place))
+    pub(crate) fn after(&self, callees: Callees, nth: usize) -> Option<usize> {
+        self.watcher(callees, callees.after(), 1, nth)
     }
 
-    /// The hook at a place.
+    fn watcher(
+        &self,
+        callees: Callees,
+        watchers: Watchers,
+        half: usize,
+        nth: usize,
+    ) -> Option<usize> {
+        match watchers {
+            Watchers::Nobody => None,
+            Watchers::One(place) => (nth == 0).then_some(place),
+            Watchers::Many => {
+                let list = &self.dispatch.lists.get(callees.list as usize)?[half];
+                list.get(nth).map(|place| usize::from(*place))
+            }
+        }
+    }
+
+    /// Hands out the hook at a place, to be called. [`Hooks::put_back`] is next.
     #[inline]
-    pub(crate) fn at(&mut self, place: usize) -> Option<&mut Attached> {
-        self.attached.get_mut(place)
+    pub(crate) fn take(&mut self, place: usize) -> Option<Box<dyn Hook>> {
+        match self.attached.get_mut(place) {
+            Some(one) => one.hook.take(),
+            None => Hooks::no_hook(),
+        }
+    }
+
+    #[cold]
+    fn no_hook() -> Option<Box<dyn Hook>> {
+        None
+    }
+
+    /// The hook of a place has been called.
+    #[inline]
+    pub(crate) fn put_back(&mut self, place: usize, hook: Box<dyn Hook>) {
+        match self.attached.get_mut(place) {
+            // Nothing is there to be dropped, which need not be looked into again.
+            Some(one) => std::mem::forget(one.hook.replace(hook)),
+            None => Hooks::drop_hook(hook),
+        }
+    }
+
+    /// Places do not go while one of them is empty.
+    #[cold]
+    #[inline(never)]
+    fn drop_hook(hook: Box<dyn Hook>) {
+        drop(hook);
+    }
+
+    /// Name and frame types of the hook at a place.
+    pub(crate) fn own(&self, place: usize) -> &Own {
+        &self.attached[place].own
     }
 
     /// Hook that declared a frame type as its own; none if no hook did.
@@ -218,7 +252,7 @@ impl Hooks {
         let id = HookId(self.next);
         self.next += 1;
         let own = Own { id, frames: frames.to_vec() };
-        self.attached.push(Attached { hook, own, points: points.to_vec() });
+        self.attached.push(Attached { hook: Some(hook), own, points: points.to_vec() });
         self.arrange();
         Ok(id)
     }
@@ -228,11 +262,17 @@ impl Hooks {
         self.attached.iter().position(|one| one.own.id == id)
     }
 
+    /// Where the hook at a place is attached to an operation.
+    pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<Point> {
+        let points = self.attached.get(place).map_or(&[][..], |one| &one.points);
+        points.iter().filter(|point| point.operation == operation).copied().collect()
+    }
+
     pub(crate) fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
         let place = self.place(id)?;
         let gone = self.attached.remove(place);
         self.arrange();
-        Some(gone.hook)
+        gone.hook
     }
 
     /// Makes the dispatch of what is attached.
@@ -252,12 +292,12 @@ impl Hooks {
         let owned: BTreeSet<u64> = owned.map(|own| own.frame_type).collect();
         let mut by_type = BTreeMap::new();
         for operation in operations {
-            let callees = self.add(&mut dispatch.places, operation, None);
+            let callees = self.add(&mut dispatch.lists, operation, None);
             dispatch.by_operation[operation as usize] = callees;
             if callees.by_type {
                 let named = points().filter(|point| point.operation == operation);
                 for frame_type in named.filter_map(|point| point.frame_type).chain(owned.clone()) {
-                    let callees = self.add(&mut dispatch.places, operation, Some(frame_type));
+                    let callees = self.add(&mut dispatch.lists, operation, Some(frame_type));
                     by_type.insert((operation, frame_type), callees);
                 }
             }
@@ -267,8 +307,12 @@ impl Hooks {
     }
 
     /// Whom a call goes to, of this frame type, or of those that nobody named.
-    fn add(&self, places: &mut Vec<u8>, operation: Operation, frame_type: Option<u64>) -> Callees {
-        let start = places.len();
+    fn add(
+        &self,
+        lists: &mut Vec<[Vec<u8>; 2]>,
+        operation: Operation,
+        frame_type: Option<u64>,
+    ) -> Callees {
         // What is for one type goes behind what is for all.
         let kinds = [None, frame_type];
         let kinds = &kinds[..1 + usize::from(frame_type.is_some())];
@@ -284,19 +328,26 @@ impl Hooks {
             let all = kinds.iter().flat_map(points);
             all.filter(move |(_, point)| wanted(point)).map(|(place, _)| place)
         };
-        places.extend(of(|point| point.before));
-        let before = places.len() - start;
-        places.extend(of(|point| point.after));
-        let after = places.len() - start - before;
+        let [before, after]: [Vec<u8>; 2] =
+            [of(|point| point.before).collect(), of(|point| point.after).collect()];
         let replace = of(|point| point.replace).last();
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        Callees {
-            start: count(start),
-            before: count(before),
-            after: count(after),
-            replace: replace.filter(|place| self.may_replace(*place, operation, frame_type)),
+        let replace = replace.filter(|place| self.may_replace(*place, operation, frame_type));
+        let few = |list: &[u8]| match list {
+            [] => NOBODY,
+            [place] => *place,
+            _ => MANY,
+        };
+        let callees = Callees {
+            before: few(&before),
+            replace: replace.unwrap_or(NOBODY),
+            after: few(&after),
             by_type: has_frame_types(operation),
+            list: u32::try_from(lists.len()).unwrap_or(u32::MAX),
+        };
+        if callees.before == MANY || callees.after == MANY {
+            lists.push([before, after]);
         }
+        callees
     }
 
     /// Frames of a type that the transport knows are written by nobody else; those that it does not know
@@ -350,12 +401,11 @@ mod tests {
         parameter: u64,
     ) -> (Vec<HookId>, Option<HookId>, Vec<HookId>) {
         let callees = hooks.callees(operation, parameter);
-        let before: Vec<usize> = (0..).map_while(|nth| hooks.before(&callees, nth)).collect();
-        let after: Vec<usize> = (0..).map_while(|nth| hooks.after(&callees, nth)).collect();
-        let mut name =
-            |place: usize| hooks.at(place).map(|one| one.own.id).expect("it is attached");
+        let before: Vec<usize> = (0..).map_while(|nth| hooks.before(callees, nth)).collect();
+        let after: Vec<usize> = (0..).map_while(|nth| hooks.after(callees, nth)).collect();
+        let mut name = |place: usize| hooks.own(place).id;
         let before = before.into_iter().map(&mut name).collect();
-        let replace = Hooks::replacing(&callees).map(&mut name);
+        let replace = callees.replacing().map(&mut name);
         (before, replace, after.into_iter().map(&mut name).collect())
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::hooks::Own;
-use super::requests::{MAX_REQUESTS, Request};
-use super::{Hook, HookId, OwnFrame, Point};
 use equic_wire::TransportErrorCode;
 
+use super::messages::{MAX_MESSAGE, Messages};
+use super::requests::{MAX_REQUESTS, Request};
+use super::{Hook, HookId, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -52,7 +52,8 @@ fields! {
     MinRtt = 3,
     /// The latest sample.
     LatestRtt = 4,
-    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`.
+    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`. Set, it is the
+    /// controller's from there on, two datagrams at least and a gibibyte at most; BBR has its own.
     CongestionWindow = 5,
     /// Bytes in flight.
     BytesInFlight = 6,
@@ -60,12 +61,18 @@ fields! {
     PtoCount = 7,
     /// The size of datagrams.
     DatagramSize = 8,
-    /// The slow start threshold; all ones: still in slow start.
+    /// The slow start threshold; all ones: still in slow start. It may be set as the window may.
     SlowStartThreshold = 9,
     /// The congestion window that the connection's own controller has, whatever a hook answers.
     ControllerWindow = 10,
     /// The rate at which that controller would send, in bytes a second.
     ControllerPacingRate = 11,
+    /// The rate at which the path delivers, by the latest sample, in bytes a second; 0: not known.
+    DeliveryRate = 12,
+    /// When the next 1-RTT packet will count as lost; all ones: none waits for that.
+    LossTime = 13,
+    /// When a 1-RTT packet that is to be acknowledged was last sent, while one is in flight; else all ones.
+    LastElicitingSent = 14,
     /// Datagrams received.
     DatagramsReceived = 16,
     /// Datagrams sent.
@@ -108,8 +115,10 @@ impl Field {
 pub enum Denied {
     /// The field cannot be set.
     ReadOnly(Field),
-    /// Too many of its frames are waiting.
+    /// Too many of its frames or messages are waiting.
     Full,
+    /// A message is too long.
+    TooLong,
     /// The frame type is not the hook's own.
     FrameType,
     /// Too many requests of hooks wait to be carried out.
@@ -120,7 +129,8 @@ impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
-            Denied::Full => write!(f, "{MAX_WAITING} frames of the hook wait already"),
+            Denied::Full => write!(f, "{MAX_WAITING} frames or messages wait already"),
+            Denied::TooLong => write!(f, "a message has {MAX_MESSAGE} bytes at most"),
             Denied::FrameType => {
                 f.write_str("the frame type is not the hook's own: attach it with that type")
             }
@@ -152,6 +162,7 @@ pub(crate) struct Extensions {
     pub(super) requests: VecDeque<Request>,
     /// Hooks that other hooks brought, and those that did.
     pub(super) brought: Vec<(HookId, HookId)>,
+    pub(crate) messages: Messages,
 }
 
 impl Extensions {
@@ -171,6 +182,7 @@ impl Extensions {
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
         self.forget_requests(hook);
+        self.messages.forget(hook);
     }
 
     pub(crate) fn put_back(&mut self, extension: Extension) {
@@ -180,19 +192,28 @@ impl Extensions {
 
 /// The connection, as a hook sees it while it is called.
 pub struct Host<'a> {
-    pub(crate) own: &'a Own,
-    pub(crate) view: View<'a>,
+    view: View<'a>,
 }
 
-impl Host<'_> {
+impl<'a> Host<'a> {
+    #[inline]
+    pub(crate) fn new(view: View<'a>) -> Host<'a> {
+        Host { view }
+    }
+
     /// The moment of the call.
     pub fn now(&self) -> Timestamp {
         self.view.now()
     }
 
+    /// What hooks asked for.
+    pub(super) fn messages(&mut self) -> &mut Messages {
+        &mut self.view.extensions().messages
+    }
+
     /// The hook that is called.
     pub fn hook(&self) -> HookId {
-        self.own.id
+        self.view.own().id
     }
 
     /// Reads a field.
@@ -220,9 +241,11 @@ impl Host<'_> {
     /// [`Operation::FrameAcked`]: super::Operation::FrameAcked
     /// [`Operation::FrameLost`]: super::Operation::FrameLost
     pub fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
-        let own = self.own.frames.iter().find(|own| own.frame_type == frame_type);
+        let own = self.view.own();
+        let hook = own.id;
+        let own = own.frames.iter().find(|own| own.frame_type == frame_type);
         let own = own.ok_or(Denied::FrameType)?;
-        let (hook, eliciting) = (self.own.id, own.ack_eliciting);
+        let eliciting = own.ack_eliciting;
         let waiting = &mut self.view.extensions().waiting;
         if waiting.iter().filter(|one| one.hook == hook).count() >= MAX_WAITING {
             return Err(Denied::Full);
@@ -246,7 +269,7 @@ impl Host<'_> {
         points: Vec<Point>,
         frames: Vec<OwnFrame>,
     ) -> Result<(), Denied> {
-        self.request(Request::Attach { by: self.own.id, token, hook, points, frames })
+        self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
     }
 
     /// Asks for a hook to be taken off that this one brought, in the order of all its requests. Of another hook
@@ -255,7 +278,7 @@ impl Host<'_> {
     /// # Errors
     /// [`Denied::TooMany`].
     pub fn detach(&mut self, hook: HookId) -> Result<(), Denied> {
-        self.request(Request::Detach { by: self.own.id, hook })
+        self.request(Request::Detach { by: self.hook(), hook })
     }
 
     /// Asks for the connection to be closed with an error of the transport (RFC 9000 s.20.1), in the order of all
@@ -264,7 +287,7 @@ impl Host<'_> {
     /// # Errors
     /// [`Denied::TooMany`].
     pub fn close(&mut self, code: TransportErrorCode, reason: &str) -> Result<(), Denied> {
-        self.request(Request::Close { by: self.own.id, code, reason: reason.to_owned() })
+        self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
     }
 
     fn request(&mut self, request: Request) -> Result<(), Denied> {

@@ -14,9 +14,10 @@
 //! the idle timeout, which no hook can put off.
 //!
 //! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
-//! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none;
+//! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none; `callees.rs`: those
+//!   that one call goes to;
 //! * `words.rs`: typed values as words and back;
-//! * `host.rs`: what a hook sees of the connection and may ask of it;
+//! * `host.rs`, `messages.rs`: what a hook sees of the connection and may ask of it;
 //! * `requests.rs`: what it asks for that is done between calls: hooks that it brings, and the end.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
@@ -24,23 +25,27 @@
 //! [`Connection::attach`]: crate::Connection::attach
 //! [`Connection::attach_with_frames`]: crate::Connection::attach_with_frames
 
+mod callees;
 mod catalogue;
 mod hooks;
 mod host;
 mod meaning;
+mod messages;
 mod point;
 mod requests;
 mod words;
 
+pub(crate) use callees::{Callees, Watchers};
 pub use catalogue::{Carries, Description, Operation};
 pub use hooks::HookId;
-pub(crate) use hooks::{Attached, Callees, Hooks};
+pub(crate) use hooks::{Hooks, Own};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
+pub(crate) use messages::MAX_MESSAGE;
 pub use point::{AttachError, OwnFrame, Point};
 pub use requests::HookEvent;
 pub(crate) use requests::Request;
-pub(crate) use words::{MAX_WORDS, Words};
+pub(crate) use words::{Word, Words};
 
 /// The bytes of a call.
 #[derive(Debug)]
@@ -144,11 +149,11 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// News for this hook alone: a message of the application, or what came of another hook that it brought.
+    /// News of another hook that this one brought ([`Host::attach`]).
     ///
     /// # Errors
     /// It is broken, and taken off.
-    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent<'_>) -> Result<(), HookError> {
+    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
         let _ = (host, event);
         Ok(())
     }

@@ -11,12 +11,10 @@ use super::{AttachError, Hook, HookError, HookId, OwnFrame, Point};
 /// Most requests that wait at a time, of all hooks.
 pub(super) const MAX_REQUESTS: usize = 64;
 
-/// News for one hook, beside the calls of operations.
+/// News for one hook of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum HookEvent<'a> {
-    /// A message of the application ([`Connection::tell_hook`](crate::Connection::tell_hook)).
-    Told(&'a [u8]),
+pub enum HookEvent {
     /// Another hook was attached that this one brought ([`Host::attach`](super::Host::attach)), or was not.
     Attached {
         /// The token of the request.

@@ -4,48 +4,77 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The most words that go into or come out of an operation.
-pub(crate) const MAX_WORDS: usize = 8;
-
 /// No moment, as a word.
 const NEVER: u64 = u64::MAX;
 
-/// Type that can be an operation's inputs or outputs, as 64-bit words.
+/// Type whose values are one word each.
+pub(crate) trait Word: Copy {
+    /// The value as a word.
+    fn to_word(self) -> u64;
+
+    /// The value that a word stands for; none: a hook has written what cannot be.
+    fn from_word(word: u64) -> Option<Self>;
+}
+
+/// Type that can be an operation's inputs or outputs, as 64-bit words: none, one, or a tuple of some. As many
+/// are written for a call as there are, since the room for more would cost as much as the call.
 pub(crate) trait Words: Copy {
-    /// Number of words that a value takes.
-    const COUNT: usize;
+    /// Room for as many words as a value has.
+    type Array: AsRef<[u64]> + AsMut<[u64]>;
 
-    /// Writes itself to the first [`Words::COUNT`] words.
-    fn store(self, words: &mut [u64]);
+    /// Where a hook writes an answer.
+    const ZEROS: Self::Array;
 
-    /// Reads itself; none: a hook has written what cannot be.
-    fn load(words: &[u64]) -> Option<Self>;
+    /// The value as words.
+    fn to_words(self) -> Self::Array;
+
+    /// The value that words stand for; none: a hook has written what cannot be.
+    fn from_words(words: &Self::Array) -> Option<Self>;
 }
 
 impl Words for () {
-    const COUNT: usize = 0;
+    type Array = [u64; 0];
 
-    fn store(self, _words: &mut [u64]) {}
+    const ZEROS: [u64; 0] = [];
 
-    fn load(_words: &[u64]) -> Option<()> {
+    #[inline]
+    fn to_words(self) -> [u64; 0] {
+        []
+    }
+
+    #[inline]
+    fn from_words(_words: &[u64; 0]) -> Option<()> {
         Some(())
+    }
+}
+
+impl<W: Word> Words for W {
+    type Array = [u64; 1];
+
+    const ZEROS: [u64; 1] = [0];
+
+    #[inline]
+    fn to_words(self) -> [u64; 1] {
+        [self.to_word()]
+    }
+
+    #[inline]
+    fn from_words(words: &[u64; 1]) -> Option<W> {
+        W::from_word(words[0])
     }
 }
 
 macro_rules! one_word {
     ($($type:ty: $value:ident => $store:expr, $word:ident => $load:expr;)+) => {
-        $(impl Words for $type {
-            const COUNT: usize = 1;
-
-            fn store(self, words: &mut [u64]) {
+        $(impl Word for $type {
+            #[inline]
+            fn to_word(self) -> u64 {
                 let $value = self;
-                if let Some(first) = words.first_mut() {
-                    *first = $store;
-                }
+                $store
             }
 
-            fn load(words: &[u64]) -> Option<$type> {
-                let $word = *words.first()?;
+            #[inline]
+            fn from_word($word: u64) -> Option<$type> {
                 $load
             }
         })+
@@ -68,42 +97,35 @@ one_word! {
 }
 
 macro_rules! tuples {
-    ($(($($name:ident),+);)+) => {
-        $(impl<$($name: Words),+> Words for ($($name,)+) {
-            const COUNT: usize = 0 $(+ $name::COUNT)+;
+    ($($count:literal: ($($name:ident),+);)+) => {
+        $(impl<$($name: Word),+> Words for ($($name,)+) {
+            type Array = [u64; $count];
 
+            const ZEROS: [u64; $count] = [0; $count];
+
+            #[inline]
             #[expect(non_snake_case, reason = "a value has its type parameter's name")]
-            fn store(self, words: &mut [u64]) {
+            fn to_words(self) -> [u64; $count] {
                 let ($($name,)+) = self;
-                let mut rest = words;
-                $(
-                    let (own, others) = rest.split_at_mut($name::COUNT.min(rest.len()));
-                    $name.store(own);
-                    rest = others;
-                )+
-                let _ = rest;
+                [$($name.to_word()),+]
             }
 
-            fn load(words: &[u64]) -> Option<Self> {
-                let mut rest = words;
-                let value = ($({
-                    let (own, others) = rest.split_at_checked($name::COUNT)?;
-                    rest = others;
-                    $name::load(own)?
-                },)+);
-                let _ = rest;
-                Some(value)
+            #[inline]
+            #[expect(non_snake_case, reason = "a word has the name of its value's type parameter")]
+            fn from_words(words: &[u64; $count]) -> Option<Self> {
+                let [$($name),+] = *words;
+                Some(($($name::from_word($name)?,)+))
             }
         })+
     };
 }
 
 tuples! {
-    (A, B);
-    (A, B, C);
-    (A, B, C, D);
-    (A, B, C, D, E);
-    (A, B, C, D, E, F);
+    2: (A, B);
+    3: (A, B, C);
+    4: (A, B, C, D);
+    5: (A, B, C, D, E);
+    6: (A, B, C, D, E, F);
 }
 
 #[cfg(test)]
@@ -113,12 +135,11 @@ mod tests {
     #[test]
     fn there_and_back() {
         let value = (7u64, true, Some(Timestamp::from_nanos(9)), None::<u64>);
-        let mut words = [0; MAX_WORDS];
-        value.store(&mut words);
-        assert_eq!(words, [7, 1, 9, u64::MAX, 0, 0, 0, 0]);
-        assert_eq!(<(u64, bool, Option<Timestamp>, Option<u64>)>::load(&words), Some(value));
-        assert_eq!(bool::load(&[2]), None, "neither true nor false");
-        assert_eq!(u16::load(&[1 << 16]), None);
-        assert_eq!(<(u64, u64)>::load(&[1]), None);
+        let words = value.to_words();
+        assert_eq!(words, [7, 1, 9, u64::MAX]);
+        assert_eq!(Words::from_words(&words), Some(value));
+        assert_eq!(<(u64, bool)>::from_words(&[7, 2]), None, "neither true nor false");
+        assert_eq!(u16::from_words(&[1 << 16]), None);
+        assert_eq!(<(u64, u32)>::ZEROS, [0, 0]);
     }
 }

@@ -14,7 +14,6 @@ use crate::operation::{
 /// What a hook was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum News {
-    Told(Vec<u8>),
     Attached(u64, Result<HookId, AttachError>),
     Failed(HookId, String),
 }
@@ -28,12 +27,13 @@ struct Brings {
 }
 
 impl Hook for Brings {
-    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent<'_>) -> Result<(), HookError> {
+    fn before(&mut self, host: &mut Host<'_>, call: &Call<'_>) -> Result<(), HookError> {
+        (self.ask)(host, call.bytes.as_slice());
+        Ok(())
+    }
+
+    fn on_event(&mut self, _host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
         let news = match event {
-            HookEvent::Told(message) => {
-                (self.ask)(host, message);
-                News::Told(message.to_vec())
-            }
             HookEvent::Attached { token, outcome } => News::Attached(*token, *outcome),
             HookEvent::Failed { hook, error } => News::Failed(*hook, error.0.clone()),
         };
@@ -49,7 +49,8 @@ fn brings(
 ) -> (HookId, Arc<Mutex<Vec<News>>>) {
     let news = Arc::<Mutex<Vec<News>>>::default();
     let hook = Brings { news: news.clone(), ask: Box::new(ask) };
-    (connection.attach(Box::new(hook), &[]).unwrap(), news)
+    let told = Point { after: false, ..Point::observe(Operation::HookMessage) };
+    (connection.attach(Box::new(hook), &[told]).unwrap(), news)
 }
 
 const WINDOW: Operation = Operation::CongestionWindow;
@@ -66,20 +67,20 @@ fn a_hook_brings_another_and_takes_it_off() {
     });
     let window = |network: &Network| network.client.path().window();
     let usual = window(&network);
-    assert!(network.client.tell_hook(id, b"bring"));
+    network.client.tell_hook(id, b"bring").unwrap();
     let told = news.lock().unwrap().drain(..).collect::<Vec<_>>();
-    let [News::Told(_), News::Attached(7, Ok(other))] = told[..] else { panic!("{told:?}") };
+    let [News::Attached(7, Ok(other))] = told[..] else { panic!("{told:?}") };
     *brought.lock().unwrap() = Some(other);
     echo(&mut network, 50_000);
     assert_eq!(window(&network), 3_000);
     // The place is taken.
-    assert!(network.client.tell_hook(id, b"bring"));
+    network.client.tell_hook(id, b"bring").unwrap();
     let taken = News::Attached(7, Err(AttachError::Taken(WINDOW)));
     assert_eq!(news.lock().unwrap().last(), Some(&taken));
-    assert!(network.client.tell_hook(id, b"off"));
+    network.client.tell_hook(id, b"off").unwrap();
     echo(&mut network, 50_000);
     assert!(window(&network) >= usual);
-    assert!(!network.client.tell_hook(other, b"it is gone"));
+    assert_eq!(network.client.tell_hook(other, b""), Err(TellError::Gone));
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_hook_is_told_when_one_that_it_brought_fails() {
         let begins = vec![Point::replace(Operation::InitOpaqueData)];
         host.attach(2, fails, begins, Vec::new()).unwrap();
     });
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     echo(&mut network, 10_000);
     let news = news.lock().unwrap();
     let failed = |token| {
@@ -120,7 +121,7 @@ fn no_more_requests_than_there_may_be() {
         assert_eq!(attach(), Err(Denied::TooMany));
         assert_eq!(host.detach(host.hook()), Err(Denied::TooMany));
     });
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     let attached = |news: &&News| matches!(news, News::Attached(0, Ok(_)));
     assert_eq!(news.lock().unwrap().iter().filter(attached).count(), 31, "and itself");
     echo(&mut network, 1000);
@@ -132,7 +133,7 @@ fn a_hook_takes_off_none_but_its_own() {
     network.connect();
     let victim = network.client.attach(always(&[2_400]), &[Point::replace(WINDOW)]).unwrap();
     let (id, _) = brings(&mut network.client, move |host, _| host.detach(victim).unwrap());
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     assert!(network.client.detach(victim).is_some());
 }
 
@@ -142,7 +143,7 @@ fn a_hook_ends_the_connection() {
     network.connect();
     let code = TransportErrorCode(VarInt::from_u32(0x2f50));
     let (id, _) = brings(&mut network.client, move |host, _| host.close(code, "rules").unwrap());
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     network.pass(Duration::from_millis(100));
     let [Some(_), Some(CloseReason::Peer(error))] = network.closed() else {
         panic!("{:?}", network.closed())
@@ -196,13 +197,13 @@ fn a_hook_sees_whether_the_application_waits() {
     let (id, _) = brings(&mut network.client, move |host, _| {
         looks.lock().unwrap().push(host.get(Field::ApplicationWaits));
     });
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     let stream = network.client.open(Direction::Bidirectional).unwrap();
     network.client.write(stream, b"data").unwrap();
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     network.pass(Duration::from_millis(100));
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     network.client.send_datagram(Bytes::from_static(b"data")).unwrap();
-    network.client.tell_hook(id, b"");
+    network.client.tell_hook(id, b"").unwrap();
     assert_eq!(*seen.lock().unwrap(), [0, 1, 0, 1]);
 }
