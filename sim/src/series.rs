@@ -10,7 +10,9 @@ use equic_report::csv;
 use equic_report::plot::{Axis, LinePlot, PlotError, Series as Line};
 use equic_scenario::Scenario;
 use equic_scenario::command::Run;
-use equic_scenario::play::{FileHeader, FlowPoint, JsonSeq, Logs, QlogSink, Series, record};
+use equic_scenario::play::{
+    FileHeader, FlowPoint, JsonSeq, Logs, MakeLogs, QlogSink, Series, record,
+};
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
@@ -36,8 +38,7 @@ pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
     let failures = Arc::new(Mutex::new(Vec::new()));
     let folder = args.qlog_dir.clone().unwrap_or_default();
     let logs = |flow: &str, copy: usize| logs(&folder, flow, copy, &failures);
-    let wanted: Option<&dyn Fn(&str, usize) -> Logs> =
-        if args.qlog_dir.is_some() { Some(&logs) } else { None };
+    let wanted: Option<&MakeLogs<'_>> = if args.qlog_dir.is_some() { Some(&logs) } else { None };
     let (_, series) = record(scenario, *seed, wanted)?;
     if let Some(failure) = failures.lock().unwrap_or_else(PoisonError::into_inner).first() {
         return Err(Failure::new(String::clone(failure)));
