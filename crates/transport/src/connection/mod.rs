@@ -62,6 +62,7 @@ mod start;
 mod tests;
 mod tickets;
 mod timers;
+mod validation;
 mod version;
 mod view;
 mod waiting;

@@ -95,7 +95,7 @@ impl Connection {
         let key = match from {
             From::Known(key) => {
                 let path = &mut self.paths[key];
-                path.on_datagram_received(datagram.len());
+                path.validation.on_received(datagram.len());
                 path.local = path.local.or(arrival.local);
                 key
             }
@@ -365,7 +365,7 @@ impl Connection {
         }
         if found.space == SpaceId::Handshake {
             // RFC 9000 s.8.1: whoever has Handshake keys has our Initial.
-            self.path_mut().validated = true;
+            self.path_mut().validation.on_proof();
             if self.side == Side::Server {
                 self.discard(now, SpaceId::Initial);
             }

@@ -177,8 +177,8 @@ impl Connection {
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
-        let (mtu, credit) = (path.mtu.current().min(largest), path.credit());
-        let validated = path.validated;
+        let (mtu, credit) = (path.mtu.current().min(largest), path.validation.credit());
+        let validated = path.validation.is_validated();
         if !path.may_send() {
             // Not for want of a window that it waits.
             self.paths[key].usage.on_underused(now);
@@ -576,7 +576,7 @@ impl Connection {
         }
         let error = error.clone();
         let key = self.path().key;
-        let credit = self.path().credit().map_or(usize::MAX, |credit| credit as usize);
+        let credit = self.path().validation.credit().map_or(usize::MAX, |credit| credit as usize);
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
         let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]

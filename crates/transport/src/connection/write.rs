@@ -7,7 +7,7 @@ use equic_wire::frame::{
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
-use super::path::{Challenge, PathKey};
+use super::path::PathKey;
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
@@ -318,21 +318,18 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) {
         let pause = self.path().rtt.pto_base();
-        let path = &self.paths[key];
-        let (asked, response) = (path.challenge.filter(|asked| asked.due), path.response);
+        let validation = &self.paths[key].validation;
+        let (challenge, response) = (validation.challenge(), validation.response());
         if let Some(data) = response
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
-            self.paths[key].response = None;
+            self.paths[key].validation.on_response_sent();
             frames.push(SentFrame::Ping);
         }
-        if let Some(asked) = asked
-            && self.write_frame(id, &Frame::PathChallenge(asked.data), writer).is_ok()
+        if let Some(data) = challenge
+            && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
-            let again = Some(now + pause * (1 << asked.sent.min(6)));
-            let sent = asked.sent + 1;
-            let path = &mut self.paths[key];
-            path.challenge = Some(Challenge { due: false, again, sent, ..asked });
+            self.paths[key].validation.on_challenge_sent(now, pause);
             frames.push(SentFrame::Ping);
         }
     }

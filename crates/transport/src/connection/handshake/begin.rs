@@ -23,6 +23,7 @@ use crate::connection::early::Early;
 use crate::connection::path::{Path, PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
+use crate::connection::validation::Validation;
 use crate::connection::waiting::Waiting;
 use crate::connection::{Connection, FirstPacket, Stats, close};
 use crate::crypto::Forgeries;
@@ -176,7 +177,8 @@ impl Connection {
         mut rng: StdRng,
     ) -> Connection {
         let seed = rng.random();
-        let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
+        let path =
+            Path::new(now, PathKey(0), remote, &config, seed, Validation::new(ids.validated));
         Connection {
             side,
             version: start.original,

@@ -19,7 +19,7 @@ fn a_nat_that_rebinds_is_followed() {
         echo(&mut network, 20_000);
         assert_eq!(network.server().remote_address(), address(new));
         network.pass(Duration::from_secs(3));
-        assert!(network.server().path().validated);
+        assert!(network.server().path().validation.is_validated());
         assert_eq!(network.server().paths.iter().count(), 1, "the old path is forgotten");
         echo(&mut network, 200_000);
     }
@@ -59,7 +59,7 @@ fn a_client_migrates_with_another_connection_id() {
     network.pass(Duration::from_secs(3));
     let (client, server) = (&network.client, network.server());
     assert_ne!(client.path().remote_id, before);
-    assert!(client.path().validated && server.path().validated);
+    assert!(client.path().validation.is_validated() && server.path().validation.is_validated());
     assert_eq!(server.remote_address(), network.client_address);
     assert_eq!(client.ids.remote.get(before), None, "the old one is retired");
     assert!(server.path().remote_id > 0, "nor does the server use its old one");

@@ -317,11 +317,11 @@ impl Network {
                     if path.key == active { " (active)" } else { "" },
                     path.remote,
                     path.local,
-                    path.validated,
-                    path.credit(),
+                    path.validation.is_validated(),
+                    path.validation.credit(),
                     path.in_flight,
                     path.controller.window(),
-                    path.challenge
+                    path.validation
                 )
             };
             end.paths.iter().map(one).collect::<String>()
