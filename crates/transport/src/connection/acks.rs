@@ -33,7 +33,7 @@ impl Connection {
     fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
         // A frame before it in the same packet may have completed the handshake, and with that the
         // space (RFC 9001 s.4.9.2): nothing of it is left to be acknowledged.
-        if self.spaces[id].discarded {
+        if self.keys.is_discarded(id) {
             return;
         }
         self.stats.acks_received += 1;
@@ -194,7 +194,7 @@ impl Connection {
         let input = (id, number, packet.size, key);
         self.notify(Operation::PacketAcked, input);
         if id.is_data()
-            && let Some(keys) = &mut self.one_rtt
+            && let Some(keys) = self.keys.one_rtt_mut()
         {
             keys.on_acked(self.now, number);
         }

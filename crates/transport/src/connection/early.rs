@@ -2,7 +2,6 @@
 
 use equic_wire::params::{RawParameters, TransportParameters};
 use equic_wire::{Side, TransportErrorCode};
-use rustls::quic::DirectionalKeys;
 
 use super::space::{SentFrame, SpaceId};
 use super::waiting::Readiness;
@@ -26,8 +25,6 @@ enum Answer {
 /// Early data of a connection.
 #[derive(Default)]
 pub(super) struct Early {
-    /// Keys of early data: a client's to seal, a server's to open.
-    pub keys: Option<DirectionalKeys>,
     answer: Answer,
     /// Limits that the server granted when the session was made, which early data must keep to.
     remembered: Option<PeerLimits>,
@@ -105,33 +102,30 @@ impl Connection {
         let size = parameters.max_udp_payload_size.get().get();
         self.paths.iter_mut().for_each(|path| path.on_peer_limit(size));
         self.streams.set_peer_limits(limits);
-        self.early = Early {
-            keys: Some(keys),
-            answer: Answer::Open,
-            remembered: Some(limits),
-            expires: None,
-        };
+        self.keys.set_early(Some(keys));
+        self.early = Early { answer: Answer::Open, remembered: Some(limits), expires: None };
     }
 
     /// A client may send early data.
     pub(super) fn may_send_early(&self) -> bool {
-        self.side == Side::Client && self.one_rtt.is_none() && self.early.keys.is_some()
+        self.side == Side::Client && !self.keys.has(SpaceId::DATA) && self.keys.has_early()
     }
 
     /// TLS has got on: whether early data is taken may be known by now.
     pub(super) fn look_for_early(&mut self, now: Timestamp) {
         match (self.side, self.early.answer) {
             (Side::Server, Answer::None) if self.level != SpaceId::Initial => {
-                self.early.keys = self.tls.zero_rtt_keys().filter(|_| !self.progress.complete);
-                let accepted = self.early.keys.is_some();
+                let keys = self.tls.zero_rtt_keys().filter(|_| !self.progress.complete);
+                let accepted = keys.is_some();
+                self.keys.set_early(keys);
                 self.early.answer = if accepted { Answer::Accepted } else { Answer::Rejected };
                 if accepted {
                     self.early_answered(true);
                 }
             }
-            (Side::Client, Answer::Open) if self.one_rtt.is_some() => {
+            (Side::Client, Answer::Open) if self.keys.has(SpaceId::DATA) => {
                 // RFC 9001 s.4.9.3: 1-RTT keys from now on.
-                self.early.keys = None;
+                self.keys.set_early(None);
                 if self.tls.is_early_data_accepted() {
                     self.early.answer = Answer::Accepted;
                     self.early_answered(true);
@@ -155,6 +149,7 @@ impl Connection {
             return;
         }
         self.early = Early { answer: Answer::Rejected, ..Early::default() };
+        self.keys.set_early(None);
         for (number, packet) in self.space(SpaceId::DATA).loss.give_up_all() {
             if packet.in_flight
                 && let Some(path) = self.paths.get_mut(packet.content.path)
@@ -191,21 +186,21 @@ impl Connection {
     pub(super) fn early_readiness(&self) -> Readiness {
         match (self.side, self.early.answer) {
             (Side::Server, Answer::None) => Readiness::TooEarly,
-            (Side::Server, Answer::Accepted) if self.early.keys.is_some() => Readiness::Ready,
+            (Side::Server, Answer::Accepted) if self.keys.has_early() => Readiness::Ready,
             _ => Readiness::TooLate,
         }
     }
 
     /// RFC 9001 s.4.9.3: a server keeps its keys for stragglers, three probe timeouts long.
     pub(super) fn on_one_rtt_packet(&mut self, now: Timestamp) {
-        if self.early.keys.is_some() && self.early.expires.is_none() {
+        if self.keys.has_early() && self.early.expires.is_none() {
             self.early.expires = Some(now + self.path().rtt.pto_base() * 3);
         }
     }
 
     pub(super) fn expire_early(&mut self, now: Timestamp) {
         if self.early.expires.is_some_and(|at| at <= now) {
-            self.early.keys = None;
+            self.keys.set_early(None);
         }
     }
 }

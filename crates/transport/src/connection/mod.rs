@@ -52,7 +52,8 @@ mod migration;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operate;
-pub(crate) mod path;
+pub(crate) mod packet_keys;
+mod path;
 mod receive;
 mod retry;
 mod send;
@@ -79,8 +80,8 @@ use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, Transpor
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
+use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
-use crate::crypto::{Forgeries, OneRttKeys};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
 use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
@@ -100,6 +101,7 @@ pub(crate) use ids::FirstPacket;
 pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
+use packet_keys::PacketKeys;
 use path::{Path, PathKey, Paths};
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
@@ -229,7 +231,7 @@ pub struct Connection {
     /// Packet number space that TLS's handshake messages go into now.
     level: SpaceId,
     spaces: Spaces,
-    one_rtt: Option<OneRttKeys>,
+    keys: PacketKeys,
     /// Packets that did not open.
     forgeries: Forgeries,
     streams: Streams,

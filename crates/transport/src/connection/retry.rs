@@ -108,7 +108,7 @@ impl Connection {
         self.start.retry = Some(retry.scid());
         self.ids.remote.set_handshake_id(retry.scid());
         let keys = self.start.initial_keys(self.side, self.version, retry.scid());
-        self.space(SpaceId::Initial).keys = Some(keys);
+        self.keys.install(SpaceId::Initial, keys);
         // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);

@@ -251,10 +251,8 @@ impl Connection {
 
     fn has_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
         let keys = match id {
-            SpaceId::Data(_) => {
-                self.one_rtt.is_some() && self.may_send_data() || self.may_send_early()
-            }
-            _ => self.spaces[id].keys.is_some(),
+            SpaceId::Data(_) => self.keys.has(id) && self.may_send_data() || self.may_send_early(),
+            _ => self.keys.has(id),
         };
         if !keys {
             return false;
@@ -314,7 +312,7 @@ impl Connection {
         self.progress.done_due
             || self.has_token()
             || self.activity.wants_ping()
-            || !self.extensions.is_empty() && self.one_rtt.is_some()
+            || !self.extensions.is_empty() && self.keys.has(SpaceId::DATA)
             || self.ids.has_news()
             || self.acks.due().is_some()
             || self.datagrams.wants_to_send()
@@ -476,7 +474,7 @@ impl Connection {
             SpaceId::Data(_) => {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
                 let spin = self.decide(Operation::SpinBit, key, false);
-                let key_phase = self.one_rtt.as_ref()?.bit();
+                let key_phase = self.keys.one_rtt()?.bit();
                 let header = ShortHeader { dcid, spin, key_phase, fixed_bit };
                 return header.open(writer, number).ok();
             }
@@ -498,28 +496,10 @@ impl Connection {
     ) -> Option<()> {
         let (header, body) = packet.split_at_mut(finished.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
-        if self.is_beyond_limit(id, number) {
-            return None;
-        }
-        let space = &self.spaces[id];
-        let sealed = match (id, &mut self.one_rtt) {
-            (SpaceId::Data(_), Some(keys)) => keys.seal(number, header, payload).ok()?,
-            (SpaceId::Data(_), None) => {
-                let keys = self.early.keys.as_ref()?;
-                keys.packet.encrypt_in_place(number, header, payload).ok()?
-            }
-            _ => {
-                space.keys.as_ref()?.local.packet.encrypt_in_place(number, header, payload).ok()?
-            }
-        };
+        let sealed = self.keys.seal(id, number, header, payload)?;
         tag.copy_from_slice(sealed.as_ref());
         let sample = finished.header().sample(packet)?;
-        let key = match (id, &self.one_rtt) {
-            (SpaceId::Data(_), Some(keys)) => keys.local_header(),
-            (SpaceId::Data(_), None) => &*self.early.keys.as_ref()?.header,
-            _ => &*space.keys.as_ref()?.local.header,
-        };
-        let mask = header_mask(key, sample)?;
+        let mask = header_mask(self.keys.local_header(id)?, sample)?;
         finished.protect(packet, &mask)
     }
 
@@ -582,8 +562,8 @@ impl Connection {
         let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
             .into_iter()
             .filter(|id| match id {
-                SpaceId::Data(_) => self.one_rtt.is_some() && self.progress.complete,
-                _ => self.spaces[*id].keys.is_some(),
+                SpaceId::Data(_) => self.keys.has(*id) && self.progress.complete,
+                _ => self.keys.has(*id),
             })
             .collect();
         for (index, id) in spaces.iter().enumerate() {

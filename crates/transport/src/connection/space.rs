@@ -4,7 +4,6 @@ use std::ops::{Index, IndexMut, Range};
 
 use bytes::Bytes;
 use equic_wire::StreamId;
-use rustls::quic::Keys;
 
 use super::path::PathKey;
 use crate::operation::{Extension, Word};
@@ -130,8 +129,6 @@ pub(super) struct Sent {
 }
 
 pub(super) struct Space {
-    /// Of Initial and Handshake; 1-RTT keys are the connection's.
-    pub keys: Option<Keys>,
     pub received: ReceivedPackets,
     pub loss: LossDetector<Sent>,
     pub crypto_in: Assembler,
@@ -142,14 +139,11 @@ pub(super) struct Space {
     pub skip: Option<u64>,
     /// Probes to send, whatever the window says.
     pub probes: u8,
-    /// Its keys are gone for good.
-    pub discarded: bool,
 }
 
 impl Space {
     pub(super) fn new() -> Space {
         Space {
-            keys: None,
             received: ReceivedPackets::default(),
             loss: LossDetector::default(),
             crypto_in: Assembler::default(),
@@ -157,7 +151,6 @@ impl Space {
             next: 0,
             skip: None,
             probes: 0,
-            discarded: false,
         }
     }
 }

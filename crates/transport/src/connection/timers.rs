@@ -86,7 +86,7 @@ impl Connection {
             path.paced_until = path.paced_until.filter(|at| *at > now);
         }
         self.on_hold_timer(now);
-        if let Some(keys) = &mut self.one_rtt {
+        if let Some(keys) = self.keys.one_rtt_mut() {
             keys.expire(now);
         }
         self.expire_early(now);
@@ -185,7 +185,7 @@ impl Connection {
                 let space = &self.spaces[id];
                 // Early data in flight can fill the window, and is not acknowledged before the
                 // handshake gets on: that must not wait for it.
-                let held = space.keys.is_some() && space.crypto_out.wants_to_send(u64::MAX);
+                let held = self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX);
                 let held = held.then_some(self.activity.since());
                 let sent = space.loss.last_ack_eliciting().or(held)?;
                 Some((sent + self.pto(id) * backoff, id))
@@ -195,7 +195,7 @@ impl Connection {
             return probe;
         }
         // RFC 9002 s.6.2.2.1: the client keeps a server alive that may not send.
-        let handshake = self.spaces[SpaceId::Handshake].keys.is_some();
+        let handshake = self.keys.has(SpaceId::Handshake);
         let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
         Some((self.activity.since() + self.pto(id) * backoff, id))
     }

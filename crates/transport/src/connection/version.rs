@@ -81,7 +81,7 @@ impl Connection {
         (self.start.token, self.start.retry) = (bytes::Bytes::new(), None);
         self.packets_before = self.stats.packets_received;
         let keys = self.start.initial_keys(self.side, version, self.ids.original_dcid());
-        self.space(SpaceId::Initial).keys = Some(keys);
+        self.keys.install(SpaceId::Initial, keys);
         self.path_mut().pto_count = 0;
         self.activity.restart(now);
         // The session, if there was one, is spent.
@@ -106,8 +106,7 @@ impl Connection {
             || initial
                 && match self.side {
                     Side::Client => {
-                        version == self.start.keyed
-                            && self.spaces[SpaceId::Handshake].keys.is_none()
+                        version == self.start.keyed && !self.keys.has(SpaceId::Handshake)
                     }
                     // Sent before the client heard of the other version.
                     Side::Server => version == self.start.original,
@@ -120,7 +119,7 @@ impl Connection {
             self.version = version;
             let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
             let keys = self.start.initial_keys(self.side, version, dcid);
-            self.space(SpaceId::Initial).keys = Some(keys);
+            self.keys.install(SpaceId::Initial, keys);
         }
     }
 
@@ -139,7 +138,7 @@ impl Connection {
         (self.version, self.start.keyed) = (better, better);
         self.tls = self.start.session()?;
         let keys = self.start.initial_keys(self.side, better, self.ids.original_dcid());
-        self.space(SpaceId::Initial).keys = Some(keys);
+        self.keys.install(SpaceId::Initial, keys);
         Ok(())
     }
 

@@ -172,7 +172,7 @@ impl Connection {
         // Behind other packets there may be too little room, for which no frame is given up.
         let behind = writer.position() == 0 && writer.remaining() + MAX_OVERHEAD < datagram;
         // RFC 9001 s.5.6: who repeats early data would repeat what an extension means.
-        if self.one_rtt.is_none() || behind {
+        if !self.keys.has(SpaceId::DATA) || behind {
             return silent;
         }
         // Those that wait now: a hook may queue another while it writes one.

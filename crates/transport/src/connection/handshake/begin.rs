@@ -20,6 +20,7 @@ use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
 use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
+use crate::connection::packet_keys::PacketKeys;
 use crate::connection::path::{Path, PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
@@ -81,7 +82,7 @@ impl Connection {
             remote,
             rng,
         );
-        connection.space(SpaceId::Initial).keys = Some(keys);
+        connection.keys.install(SpaceId::Initial, keys);
         connection.drive_tls(now);
         connection.begin_early();
         Ok(connection)
@@ -159,7 +160,7 @@ impl Connection {
             remote,
             rng,
         );
-        connection.space(SpaceId::Initial).keys = Some(keys);
+        connection.keys.install(SpaceId::Initial, keys);
         if let Some(preferred) = preferred {
             let (id, token) = (preferred.connection_id(), preferred.reset_token());
             connection.ids.local.issue_told(id, token);
@@ -195,7 +196,7 @@ impl Connection {
             tls,
             level: SpaceId::Initial,
             spaces: Spaces::new(),
-            one_rtt: None,
+            keys: PacketKeys::new(config.key_limits),
             forgeries: Forgeries::default(),
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),

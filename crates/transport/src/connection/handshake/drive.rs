@@ -6,7 +6,6 @@ use super::MAX_CRYPTO;
 use crate::Timestamp;
 use crate::connection::space::{Space, SpaceId};
 use crate::connection::{Connection, Event, hello};
-use crate::crypto::OneRttKeys;
 use crate::crypto::session::{KeyChange, SessionError};
 use crate::operation::Operation;
 use crate::stream::FrameError;
@@ -82,12 +81,12 @@ impl Connection {
             self.space(level).crypto_out.write_bytes(data.into());
             match change {
                 Some(KeyChange::Handshake { keys }) => {
-                    self.space(SpaceId::Handshake).keys = Some(keys);
+                    self.keys.install(SpaceId::Handshake, keys);
                     self.level = SpaceId::Handshake;
                     self.notify(Operation::KeysReady, SpaceId::Handshake);
                 }
                 Some(KeyChange::OneRtt { keys, next }) => {
-                    self.one_rtt = Some(OneRttKeys::new(keys, next, self.config.key_limits));
+                    self.keys.install_one_rtt(keys, next);
                     self.level = SpaceId::DATA;
                     self.notify(Operation::KeysReady, SpaceId::DATA);
                 }
@@ -125,13 +124,14 @@ impl Connection {
 
     /// The keys of a space are not needed any more (RFC 9001 s.4.9).
     pub(in crate::connection) fn discard(&mut self, _now: Timestamp, id: SpaceId) {
-        if self.spaces[id].discarded {
+        if self.keys.is_discarded(id) {
             return;
         }
         self.notify(Operation::DiscardKeys, id);
         let space = self.space(id);
         let given_up = space.loss.give_up_all();
-        *space = Space { discarded: true, ..Space::new() };
+        *space = Space::new();
+        self.keys.discard(id);
         // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
         for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
             if let Some(path) = self.paths.get_mut(packet.content.path) {

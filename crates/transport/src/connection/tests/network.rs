@@ -343,7 +343,7 @@ impl Network {
                     space.loss.largest_acked(),
                     space.received.largest(),
                     space.crypto_out.wants_to_send(u64::MAX),
-                    if space.discarded { "discarded" } else { "in use" },
+                    if end.keys.is_discarded(id) { "discarded" } else { "in use" },
                 )
             };
             end.spaces.ids().map(one).collect::<String>()
