@@ -46,7 +46,9 @@ impl Connection {
             self.renew_keys(now, wear);
         }
         let spent = self.keys.one_rtt().is_some_and(|keys| keys.wear() == Wear::Spent);
-        if spent || self.spaces.ids().any(|id| self.keys.is_worn_out(id, self.spaces[id].next)) {
+        if spent
+            || self.spaces.ids().any(|id| self.keys.is_worn_out(id, self.spaces[id].numbers.next()))
+        {
             let code = TransportErrorCode::AEAD_LIMIT_REACHED;
             self.fail(now, code, "the keys may protect no more packets and cannot be updated");
             return false;

@@ -53,6 +53,7 @@ mod migration;
 mod null;
 mod operate;
 pub(crate) mod packet_keys;
+mod packet_numbers;
 mod path;
 mod receive;
 mod retry;

@@ -28,12 +28,6 @@ const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 /// A datagram has one packet at most of each space; application data of one path ID is enough.
 const MAX_PACKETS: usize = 3;
 
-/// Most packet numbers that may be left out at once.
-const MAX_SKIP: u64 = 64;
-
-/// At most so many packets between two numbers left out.
-const MAX_SKIP_DISTANCE: u64 = 8192;
-
 /// Limits on the content of a datagram to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
@@ -228,7 +222,7 @@ impl Connection {
 
     /// Whether no probe of another kind is due.
     fn is_quiet(&self) -> bool {
-        self.spaces[SpaceId::DATA].probes == 0
+        self.spaces[SpaceId::DATA].probes() == 0
     }
 
     fn probe_mtu(&mut self, now: Timestamp, buffer: usize, allowance: Allowance) -> Allowance {
@@ -277,7 +271,7 @@ impl Connection {
         if allowance.passive || validates {
             return validates;
         }
-        space.probes > 0
+        space.probes() > 0
             || allowance.in_flight
                 && (space.crypto_out.wants_to_send(u64::MAX) || id.is_data() && self.has_data())
             || self.ack_is_due(now, id, allowance.path)
@@ -391,15 +385,14 @@ impl Connection {
         pad: Padding,
     ) -> Option<Built> {
         let start = writer.position();
-        let next = self.spaces[id].next;
+        let next = self.spaces[id].numbers.next();
         let number = match self.begin(Operation::NextPacketNumber, (id, next)) {
             Some(number) => number,
-            None => self.next_number(id),
+            None if id.is_data() => self.spaces[id].numbers.choose(&mut self.rng),
+            None => next,
         };
         self.end(Operation::NextPacketNumber, (id, next), number);
-        // Never one that was used; those skipped are remembered, so they are few.
-        let number = number.clamp(next, next + MAX_SKIP);
-        self.space(id).next = number + 1;
+        let number = self.space(id).numbers.take(number);
         self.stats.numbers_skipped += number - next;
         let open = self.open_header(id, number, allowance.path, writer)?;
         self.notify(Operation::GenerateHeader, (id, number, allowance.path));
@@ -429,8 +422,7 @@ impl Connection {
         self.end(Operation::PadPacket, (id, wanted), padding);
         let most = writer.remaining().saturating_sub(TAG_LEN);
         writer.zeros(padding.max(needed).min(most)).ok()?;
-        let space = self.space(id);
-        space.probes = space.probes.saturating_sub(u8::from(eliciting));
+        self.space(id).on_written(eliciting);
         Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
@@ -439,23 +431,6 @@ impl Connection {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.grease_quic_bit)
             && self.rng.random_bool(0.5)
-    }
-
-    /// The next packet number; from time to time one is left out, so that a peer that acknowledges
-    /// what it has not received is found out (RFC 9000 s.21.4).
-    fn next_number(&mut self, id: SpaceId) -> u64 {
-        let next = self.spaces[id].next;
-        if !id.is_data() {
-            return next;
-        }
-        // Often in the beginning, when a window grows fastest, then ever more seldom.
-        let mut choose =
-            |from: u64| from + self.rng.random_range(1..=(2 * from).clamp(16, MAX_SKIP_DISTANCE));
-        let skip = self.spaces[id].skip.unwrap_or_else(|| choose(next));
-        let number = next + u64::from(skip == next);
-        let skip = if skip <= next { choose(number) } else { skip };
-        self.space(id).skip = Some(skip);
-        number
     }
 
     pub(super) fn open_header(
@@ -567,7 +542,7 @@ impl Connection {
             })
             .collect();
         for (index, id) in spaces.iter().enumerate() {
-            let number = self.spaces[*id].next;
+            let number = self.spaces[*id].numbers.next();
             let start = writer.position();
             let open = self.open_header(*id, number, key, &mut writer)?;
             Connection::close_frame(&error, id.is_data()).write(&mut writer).ok()?;
@@ -577,7 +552,7 @@ impl Connection {
             let padding = needed.max(whole.saturating_sub(writer.position()));
             writer.zeros(padding).ok()?;
             let finished = open.finish(&mut writer, TAG_LEN).ok()?;
-            self.space(*id).next += 1;
+            self.space(*id).numbers.take(number);
             self.stats.packets_sent += 1;
             let bytes = writer.written_mut().get_mut(start..)?;
             #[cfg(feature = "qlog")]

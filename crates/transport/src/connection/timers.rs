@@ -226,6 +226,6 @@ impl Connection {
         let answer = self.begin(Operation::ProbeCount, (id, count));
         let probes = answer.unwrap_or(probes).clamp(1, 2);
         self.end(Operation::ProbeCount, (id, count), probes);
-        self.space(id).probes = probes;
+        self.space(id).probe(probes);
     }
 }

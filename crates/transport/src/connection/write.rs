@@ -50,7 +50,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
-        let probing = self.spaces[id].probes > 0;
+        let probing = self.spaces[id].probes() > 0;
         let in_flight = !allowance.passive && (allowance.in_flight || probing);
         if id.is_data() && in_flight && self.datagrams.goes_first() {
             self.write_datagrams(id, writer, frames);
@@ -277,7 +277,7 @@ impl Connection {
 
     fn write_crypto(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         let space = self.space(id);
-        if space.probes > 0 && !id.is_data() && !space.crypto_out.wants_to_send(u64::MAX) {
+        if space.probes() > 0 && !id.is_data() && !space.crypto_out.wants_to_send(u64::MAX) {
             // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
             // do nothing with a PING alone, and some close for it.
             space.crypto_out.on_first_lost(writer.remaining() as u64);

@@ -337,9 +337,9 @@ impl Network {
                 format!(
                     "\n{:?} {id:?}: next {}, {} in flight, probes {}, acked {:?}, received {:?}, to send {}, {}",
                     end.side,
-                    space.next,
+                    space.numbers.next(),
                     space.loss.sent().len(),
-                    space.probes,
+                    space.probes(),
                     space.loss.largest_acked(),
                     space.received.largest(),
                     space.crypto_out.wants_to_send(u64::MAX),
