@@ -89,7 +89,7 @@ bench-wire: setup ## ns to parse and write packet headers, frames and transport 
 	@$(CARGO) bench --quiet -p equic-wire --bench wire
 
 .PHONY: bench-vm vm-random
-bench-vm: setup ## ns a call of bytecode, ours beside rbpf and native
+bench-vm: setup ## ns a call of bytecode, ours beside rbpf, solana-sbpf, wasmtime and native
 	@scripts/bench-vm.sh $(BENCH)
 
 CASES ?= 10000000

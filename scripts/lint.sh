@@ -32,7 +32,7 @@ cargo fmt --all --check
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --all-targets -- -D warnings
 cargo clippy --release -p equic-wire -p equic-transport -p equic-sim --all-targets \
-	--features equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic -- -D warnings
+	--features equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp -- -D warnings
 # libequic_vm's page is its header; rustdoc's would overwrite that of the crate equic-vm, whose name it has.
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --exclude libequic_vm --lib --no-deps
 for script in scripts/*.sh packaging/*.sh packaging/debian/p* .ci/run; do

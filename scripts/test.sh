@@ -14,7 +14,8 @@ suites=(
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
 	# (docs/transport.md).
 	null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim --no-fail-fast --lib --test null_peer \
-		--test quic --features equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic -- --quiet'
+		--test quic --test tcp \
+		--features equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.

@@ -3,6 +3,8 @@
 mod native;
 mod ours;
 mod rbpf_jit;
+mod sbpf;
+mod wasm;
 
 use object::{Object as _, ObjectSection as _};
 
@@ -41,20 +43,23 @@ pub trait Engine {
 }
 
 /// All of them, ready to be called.
-pub fn all(elf: &[u8]) -> Vec<Box<dyn Engine>> {
+pub fn all(object: &Object) -> Vec<Box<dyn Engine>> {
+    let elf = &object.elf;
     vec![
         Box::new(native::Native::default()),
         Box::new(ours::Ours::new(elf, equic_vm::Engine::Auto)),
         Box::new(rbpf_jit::Rbpf::new(elf)),
+        Box::new(sbpf::Sbpf::new(elf)),
+        Box::new(wasm::Wasm::new(&object.wasm)),
         Box::new(ours::Ours::new(elf, equic_vm::Engine::Interpreter)),
     ]
 }
 
-/// The instructions of a function: `-ffunction-sections` gives each a section.
-pub fn text(elf: &[u8], function: &str) -> Vec<u8> {
+/// The instructions of a function, if there is one of that name: `-ffunction-sections` gives each a section.
+pub fn text(elf: &[u8], function: &str) -> Option<Vec<u8>> {
     let file = object::File::parse(elf).expect("clang's object");
-    let section = file.section_by_name(&format!(".text.{function}")).expect("a section for each");
-    section.data().expect("with bytes").to_vec()
+    let section = file.section_by_name(&format!(".text.{function}"))?;
+    Some(section.data().expect("with bytes").to_vec())
 }
 
 /// A context as `on_ack` finds it, 128 bytes.

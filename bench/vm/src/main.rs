@@ -1,5 +1,6 @@
 //! Cost of a call of bytecode in nanoseconds, and of compiling it, by engine: one process, engines in turn,
-//! medians with 95 % intervals. The program is `crates/vm/tests/c/on_ack.c`, compiled by clang.
+//! medians with 95 % intervals. The program is `crates/vm/tests/c/on_ack.c`, compiled by clang to eBPF and to
+//! WebAssembly.
 //!
 //! * `empty`: a call of a function that returns 0.
 //! * `on_ack`: RTT, Reno and pacing over a context of 128 bytes.
@@ -10,17 +11,17 @@
 
 mod engines;
 mod measure;
-
-use std::process::Command;
+mod objects;
 
 use engines::Subject;
 use measure::Measured;
+use objects::Object;
 
 const ROUNDS: usize = 101;
 
 fn main() {
-    let object = compile();
-    let long = long_object();
+    let object = objects::short();
+    let long = objects::long();
     let mut engines = engines::all(&object);
     println!(
         "{:<34} {:>20} {:>20} {:>20} {:>20} {:>22} {:>22}",
@@ -63,48 +64,8 @@ fn main() {
             engine.name()
         );
     }
-    println!("\n{} bytes of instructions are compiled; {ROUNDS} rounds, engines in turn.", long.code);
-}
-
-/// An object, and bytes of instructions in it.
-pub struct Object {
-    pub elf: Vec<u8>,
-    pub code: usize,
-}
-
-fn clang(source: &str, out: &str) -> Vec<u8> {
-    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang-19".to_owned());
-    let mut command = Command::new(&clang);
-    command.args(["-target", "bpf", "-O2", "-mcpu=v3", "-ffunction-sections", "-c", source, "-o", out]);
-    let done = command.status().unwrap_or_else(|error| panic!("{clang}: {error}; set CLANG"));
-    assert!(done.success(), "{command:?}");
-    std::fs::read(out).expect("clang wrote it")
-}
-
-fn compile() -> Vec<u8> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/vm/tests/c/on_ack.c");
-    let out = std::env::temp_dir().join(format!("equic-bench-vm-{}.o", std::process::id()));
-    let elf = clang(source, out.to_str().expect("a path in UTF-8"));
-    let _ = std::fs::remove_file(out);
-    elf
-}
-
-/// One function of about 5 KB of instructions: `on_ack` unrolled.
-fn long_object() -> Object {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/vm/tests/c/on_ack.c");
-    let text = std::fs::read_to_string(source).expect("on_ack.c is in the tree");
-    let body = text.replace("u64 on_ack(struct context *c)", "static inline __attribute__((always_inline)) u64 once(volatile struct context *c)");
-    let mut text = body;
-    text.push_str("\nu64 many(volatile struct context *c)\n{\n\tu64 sum = 0;\n");
-    for _ in 0..14 {
-        text.push_str("\tsum += once(c);\n");
-    }
-    text.push_str("\treturn sum;\n}\n");
-    let stem = std::env::temp_dir().join(format!("equic-bench-vm-long-{}", std::process::id()));
-    let (source, out) = (stem.with_extension("c"), stem.with_extension("o"));
-    std::fs::write(&source, text).expect("a temporary file");
-    let elf = clang(source.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
-    let _ = (std::fs::remove_file(source), std::fs::remove_file(out));
-    let code = engines::text(&elf, "many").len();
-    Object { elf, code }
+    println!(
+        "\n{} bytes of instructions are compiled; {ROUNDS} rounds, engines in turn.",
+        long.code
+    );
 }

@@ -24,7 +24,8 @@
 //! Start reading at [`Simulation`], whose loop is `step`; then:
 //! * `agenda.rs`: what happens next; `port.rs`: one direction of a link, over the model of `equic-net`;
 //! * `queue/`: drop-tail, RED, CoDel, FQ-CoDel; `topology/`: networks and routes;
-//! * `agents/`: other traffic; `quic.rs`: the transport of this tree, with the feature `quic`;
+//! * `agents/`: other traffic; `quic.rs`: the transport of this tree, with the feature `quic`; `tcp.rs`: TCP, with
+//!   the feature `tcp`;
 //! * `record.rs`: what is written down as a run goes.
 
 #![forbid(unsafe_code)]
@@ -43,8 +44,12 @@ pub mod quic;
 mod random;
 mod record;
 mod simulation;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 mod time;
 mod topology;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod transfer;
 
 pub use agent::{Agent, Datagram, Status, Transmit};
 pub use agents::{

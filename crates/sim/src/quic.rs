@@ -18,10 +18,11 @@ use equic_wire::packet::LongInvariant;
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
-use crate::simulation::{AgentId, Simulation};
+use crate::simulation::Simulation;
 use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
+pub use crate::transfer::{BulkIds, Outcome};
 pub use equic_transport::TransportConfig;
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
 
@@ -53,30 +54,6 @@ impl Bulk {
         self.transport.congestion = Arc::new(factory);
         self
     }
-}
-
-/// Agents and flows of a transfer.
-#[derive(Clone, Copy, Debug)]
-pub struct BulkIds {
-    /// The client, a [`BulkSender`].
-    pub sender: AgentId,
-    /// The server, a [`BulkReceiver`], for which the run waits.
-    pub receiver: AgentId,
-    /// Packets from the client to the server.
-    pub there: FlowId,
-    /// Packets from the server to the client.
-    pub back: FlowId,
-}
-
-/// Result of a transfer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Time at which the server's application had the last byte; none: it did not get that far.
-    pub completed: Option<Time>,
-    /// Bytes that the server's application has read.
-    pub bytes: u64,
-    /// Reason for which the transfer failed, if it did.
-    pub failure: Option<String>,
 }
 
 /// Why a transfer cannot be set up.

@@ -38,8 +38,21 @@ fn empty(_: &mut [u64; 16]) -> u64 {
 }
 
 fn on_ack(c: &mut [u64; 16]) -> u64 {
-    let [latest, min, smoothed, var, acked, window, threshold, avoided, in_flight, datagram, pace, limited, ..] =
-        c;
+    let [
+        latest,
+        min,
+        smoothed,
+        var,
+        acked,
+        window,
+        threshold,
+        avoided,
+        in_flight,
+        datagram,
+        pace,
+        limited,
+        ..,
+    ] = c;
     *min = (*min).min(*latest);
     let distance = smoothed.abs_diff(*latest);
     *var = (3_u64.wrapping_mul(*var)).wrapping_add(distance) >> 2;

@@ -49,7 +49,8 @@ impl Engine for Ours {
         let entry = self.entries[subject as usize];
         for _ in 0..times {
             let mut budget = black_box(100_000);
-            let result = self.instance.call(entry, [self.context, 0, 0, 0, 0], &mut budget, &mut ());
+            let result =
+                self.instance.call(entry, [self.context, 0, 0, 0, 0], &mut budget, &mut ());
             black_box(result).expect("it returns");
         }
     }

@@ -28,7 +28,11 @@ impl Rbpf {
     pub fn new(elf: &[u8]) -> Self {
         let subjects = [Subject::Empty, Subject::OnAck, Subject::Loop, Subject::Helper];
         let vms = subjects
-            .map(|subject| vm(Box::leak(text(elf, subject.function()).into_boxed_slice())))
+            .map(|subject| {
+                vm(Box::leak(
+                    text(elf, subject.function()).expect("a section for each").into_boxed_slice(),
+                ))
+            })
             .into();
         Rbpf { vms, context: context().map(u64::to_le_bytes).concat(), fails: false }
     }
@@ -42,7 +46,8 @@ impl Engine for Rbpf {
     fn call(&mut self, subject: Subject, times: u32) {
         for _ in 0..times {
             // SAFETY: the programs are this benchmark's own, and stay within 128 bytes of context.
-            let result = unsafe { self.vms[subject as usize].execute_program_jit(&mut self.context) };
+            let result =
+                unsafe { self.vms[subject as usize].execute_program_jit(&mut self.context) };
             black_box(result).expect("it returns");
         }
     }
@@ -52,10 +57,12 @@ impl Engine for Rbpf {
         if self.fails {
             return None;
         }
-        let code: &'static [u8] = Box::leak(text(&object.elf, "many").into_boxed_slice());
+        let code: &'static [u8] =
+            Box::leak(text(&object.elf, "many").expect("a long one").into_boxed_slice());
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
-        let took = std::panic::catch_unwind(|| measure::time(|| drop(black_box(vm(black_box(code))))));
+        let took =
+            std::panic::catch_unwind(|| measure::time(|| drop(black_box(vm(black_box(code))))));
         std::panic::set_hook(hook);
         self.fails = took.is_err();
         took.ok()

@@ -26,7 +26,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("libequic_vm", &["equic-vm"]),
     ("equic-plugin", &["equic-transport", "equic-vm"]),
     ("equic-plugin-kit", &["equic-net", "equic-plugin", "equic-transport", "equic-vm"]),
-    ("equic-sim", &["equic-wire", "equic-transport", "equic-net"]),
+    ("equic-tcp", &["equic-transport"]),
+    ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),
     (
         "equic-cli",
         &[

@@ -163,6 +163,15 @@ impl Controller for Cubic {
         (self.recovery_start, self.epoch, self.undo) = (None, None, None);
     }
 
+    fn on_retransmission_timeout(&mut self, now: Timestamp) {
+        self.undo = None;
+        let before = Box::new(self.clone());
+        // RFC 9438 s.4.8; the loss window of RFC 5681 s.3.1.
+        self.on_persistent_congestion(now);
+        self.window = self.datagram;
+        self.undo = Some(before);
+    }
+
     fn on_datagram_size(&mut self, size: u16) {
         self.datagram = size.into();
         self.window = self.window.max(self.minimum());

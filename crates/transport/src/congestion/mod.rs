@@ -2,7 +2,9 @@
 //!
 //! A [`Controller`] decides; one exists per path. [`Algorithm`] names those that come with the
 //! transport and makes them. For another, implement [`Controller`] and a [`ControllerFactory`] that makes
-//! it, and give that to [`TransportConfig::congestion`](crate::TransportConfig::congestion).
+//! it, and give that to [`TransportConfig::congestion`](crate::TransportConfig::congestion). Nothing here knows
+//! QUIC's packets: another transport drives the same controllers with a [`DeliveryRate`], a [`WindowUsage`] and
+//! a [`Pacer`] for each path, as `equic-tcp` does.
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
@@ -30,11 +32,9 @@ pub use crate::recovery::{DeliveryMark, RttEstimator};
 pub(crate) use bbr::Bbr;
 pub(crate) use cubic::Cubic;
 pub(crate) use new_reno::NewReno;
-pub(crate) use pacer::Pacer;
-pub use pacer::Rate;
-pub(crate) use rate::DeliveryRate;
-pub use rate::RateSample;
-pub(crate) use usage::WindowUsage;
+pub use pacer::{Pacer, Rate};
+pub use rate::{DeliveryRate, RateSample};
+pub use usage::WindowUsage;
 
 /// Input to a congestion controller from packets newly acknowledged by an ACK frame.
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +98,12 @@ pub trait Controller: fmt::Debug + Send {
     /// Nothing came through for several PTOs (RFC 9002 s.7.6).
     fn on_persistent_congestion(&mut self, now: Timestamp);
 
+    /// TCP's retransmission timer expired (RFC 5681 s.3.1, RFC 6298 s.5): everything in flight may be lost.
+    /// [`Controller::on_spurious_loss`] says if that was wrong. QUIC has no such timer and does not call it.
+    fn on_retransmission_timeout(&mut self, now: Timestamp) {
+        self.on_persistent_congestion(now);
+    }
+
     /// The path now takes datagrams of so many bytes.
     fn on_datagram_size(&mut self, size: u16);
 
@@ -111,6 +117,12 @@ pub trait Controller: fmt::Debug + Send {
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)
+    }
+
+    /// Whether the algorithm works only if packets leave at [`Controller::pacing_rate`]: then they are paced also
+    /// where pacing is off otherwise, as it is for TCP.
+    fn needs_pacing(&self) -> bool {
+        false
     }
 
     /// Name of the controller's state, for logs; slow start or congestion avoidance unless it has others.

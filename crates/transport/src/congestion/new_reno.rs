@@ -89,6 +89,14 @@ impl Controller for NewReno {
         (self.recovery_start, self.before) = (None, None);
     }
 
+    fn on_retransmission_timeout(&mut self, _now: Timestamp) {
+        self.before = Some((self.window, self.threshold));
+        self.recovery_start = None;
+        self.threshold = Some((self.window / REDUCTION).max(self.minimum()));
+        // RFC 5681 s.3.1: the loss window.
+        self.window = self.datagram;
+    }
+
     fn on_datagram_size(&mut self, size: u16) {
         self.datagram = size.into();
         self.window = self.window.max(self.minimum());

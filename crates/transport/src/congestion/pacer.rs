@@ -33,7 +33,7 @@ impl Rate {
 
 /// A leaky bucket: packets leave at a rate, with bursts for what a timer could not resolve.
 #[derive(Debug, Clone)]
-pub(crate) struct Pacer {
+pub struct Pacer {
     /// Bytes that may leave now. Below zero after a packet larger than what was left.
     tokens: f64,
     /// The most that may leave at once, in bytes.
@@ -46,7 +46,7 @@ const BURST_TIME: Duration = Duration::from_millis(2);
 
 impl Pacer {
     /// Lets the initial window out at once (RFC 9002 s.7.7).
-    pub(crate) fn new(now: Timestamp, initial_window: u64) -> Pacer {
+    pub fn new(now: Timestamp, initial_window: u64) -> Pacer {
         Pacer { tokens: initial_window as f64, burst: initial_window as f64, updated: now }
     }
 
@@ -60,7 +60,7 @@ impl Pacer {
     }
 
     /// Earliest time at which a datagram of `datagram` bytes may leave; none means now.
-    pub(crate) fn next(&mut self, now: Timestamp, rate: Rate, datagram: u16) -> Option<Timestamp> {
+    pub fn next(&mut self, now: Timestamp, rate: Rate, datagram: u16) -> Option<Timestamp> {
         self.refill(now, rate, datagram);
         let lacking = f64::from(datagram) - self.tokens;
         if lacking <= 0.0 {
@@ -72,7 +72,7 @@ impl Pacer {
     }
 
     /// So many bytes left.
-    pub(crate) fn on_sent(&mut self, bytes: u64) {
+    pub fn on_sent(&mut self, bytes: u64) {
         // A probe goes out whatever the bucket says; it must not take a whole round trip to mend.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }

@@ -8,7 +8,7 @@ use crate::recovery::DeliveryMark;
 
 /// Counts what a path delivers; one a path.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct DeliveryRate {
+pub struct DeliveryRate {
     delivered: u64,
     delivered_at: Timestamp,
     first_sent: Timestamp,
@@ -41,12 +41,12 @@ pub struct RateSample {
 
 impl DeliveryRate {
     /// Bytes lost so far.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// A packet is sent; `in_flight` is without it. What to remember with the packet.
-    pub(crate) fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
+    /// A packet is sent; `in_flight` is without it. Returns the mark to keep with the packet.
+    pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
         if in_flight == 0 {
             (self.first_sent, self.delivered_at) = (now, now);
         }
@@ -61,18 +61,18 @@ impl DeliveryRate {
     }
 
     /// There is room in the window and nothing to send.
-    pub(crate) fn on_app_limited(&mut self, in_flight: u64) {
+    pub fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
     /// A packet was lost.
-    pub(crate) fn on_lost(&mut self, bytes: u64) {
+    pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
     /// Packets were acknowledged: when each was sent, its size, and its mark. `min_rtt` is the least
     /// round trip known: no sample is believed that spans less.
-    pub(crate) fn on_acked(
+    pub fn on_acked(
         &mut self,
         now: Timestamp,
         packets: impl Iterator<Item = (Timestamp, u64, DeliveryMark)>,

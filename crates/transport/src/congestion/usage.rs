@@ -8,7 +8,7 @@ use crate::Timestamp;
 /// Pacing that holds back what waits is neither: whether the window would have been filled shows when
 /// it is full, or when nothing waits any more.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct WindowUsage {
+pub struct WindowUsage {
     /// Time at which the window was last found full; none: never.
     full_at: Option<Timestamp>,
     /// Time at which the window last had room and nothing was waiting to fill it; none: never.
@@ -17,18 +17,18 @@ pub(crate) struct WindowUsage {
 
 impl WindowUsage {
     /// The window has no room for a datagram.
-    pub(crate) fn on_full(&mut self, now: Timestamp) {
+    pub fn on_full(&mut self, now: Timestamp) {
         self.full_at = Some(now);
     }
 
     /// The window has room and something else than the window or the pacer holds the sender back.
-    pub(crate) fn on_underused(&mut self, now: Timestamp) {
+    pub fn on_underused(&mut self, now: Timestamp) {
         self.underused_at = Some(now);
     }
 
     /// Whether the window was used up while a packet sent at `sent` was in flight, so that its
     /// acknowledgement may let the window grow.
-    pub(crate) fn was_used_since(&self, sent: Timestamp) -> bool {
+    pub fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);
         full || self.underused_at.is_none_or(|at| at < sent)
     }

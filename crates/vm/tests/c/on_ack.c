@@ -1,6 +1,6 @@
 /* RTT, Reno and pacing over a context of 128 bytes: what a congestion controller does for each ACK.
  * The benchmark's program. */
-typedef unsigned long u64;
+typedef unsigned long long u64;
 
 struct context {
 	u64 latest_rtt, min_rtt, smoothed_rtt, rttvar;
@@ -49,8 +49,12 @@ u64 loop(struct context *c)
 	return sum;
 }
 
-/* By number, as every engine can have it. */
+#ifdef __wasm__
+extern u64 now(u64) __attribute__((import_module("env"), import_name("now")));
+#else
+/* By number, as every engine of eBPF can have it. */
 static u64 (*const now)(u64) = (void *)9;
+#endif
 u64 helper(u64 a)
 {
 	return now(a) + 1;

@@ -296,6 +296,10 @@ impl Controller for Bbr {
         }
     }
 
+    fn needs_pacing(&self) -> bool {
+        true
+    }
+
     fn state(&self) -> &'static str {
         match self.state {
             State::Startup => "startup",

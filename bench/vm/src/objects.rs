@@ -1,0 +1,80 @@
+//! What engines load: C compiled by clang to eBPF and to WebAssembly.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::engines;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/vm/tests/c/on_ack.c");
+const FUNCTIONS: [&str; 5] = ["empty", "on_ack", "loop", "helper", "many"];
+
+/// One program in both formats.
+pub struct Object {
+    pub elf: Vec<u8>,
+    pub wasm: Vec<u8>,
+    /// Bytes of eBPF instructions of the function `many`, where there is one.
+    pub code: usize,
+}
+
+/// The functions that are called.
+pub fn short() -> Object {
+    let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
+    Object::compile("short", &text)
+}
+
+/// With one function more, of about 5 KB of instructions: `on_ack` unrolled.
+pub fn long() -> Object {
+    let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
+    let inlined =
+        "static inline __attribute__((always_inline)) u64 once(volatile struct context *c)";
+    let mut text = text.replace("u64 on_ack(struct context *c)", inlined);
+    text.push_str("\nu64 many(volatile struct context *c)\n{\n\tu64 sum = 0;\n");
+    for _ in 0..14 {
+        text.push_str("\tsum += once(c);\n");
+    }
+    text.push_str("\treturn sum;\n}\n");
+    Object::compile("long", &text)
+}
+
+impl Object {
+    fn compile(name: &str, text: &str) -> Object {
+        let folder =
+            std::env::temp_dir().join(format!("equic-bench-vm-{}-{name}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a temporary folder");
+        let source = folder.join("program.c");
+        std::fs::write(&source, text).expect("room for a temporary file");
+        let bpf = ["-target", "bpf", "-mcpu=v3", "-ffunction-sections"];
+        let elf = clang(&bpf, &source, &folder.join("program.o"));
+        let elf = std::fs::read(elf).expect("clang wrote it");
+        let object =
+            clang(&["-target", "wasm32", "-ffreestanding"], &source, &folder.join("wasm.o"));
+        let wasm = link(&object, &folder.join("program.wasm"));
+        std::fs::remove_dir_all(folder).expect("it is ours");
+        let code = engines::text(&elf, "many").map_or(0, |text| text.len());
+        Object { elf, wasm, code }
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).expect("UTF-8")
+}
+
+fn clang(target: &[&str], source: &Path, out: &Path) -> PathBuf {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    run(Command::new(clang).args(target).args(["-O2", "-c", "-o"]).args([out, source]));
+    out.to_owned()
+}
+
+/// By the linker that comes with Rust.
+fn link(object: &Path, out: &Path) -> Vec<u8> {
+    let sysroot = run(Command::new("rustc").args(["--print", "sysroot"]));
+    let host = format!("lib/rustlib/{}-unknown-linux-gnu/bin/rust-lld", std::env::consts::ARCH);
+    let linker = Path::new(sysroot.trim()).join(host);
+    let exports = FUNCTIONS.map(|function| format!("--export-if-defined={function}"));
+    let mut command = Command::new(linker);
+    command.args(["-flavor", "wasm", "--no-entry"]).args(exports);
+    run(command.arg("-o").args([out, object]));
+    std::fs::read(out).expect("the linker wrote it")
+}

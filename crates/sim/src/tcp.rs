@@ -1,0 +1,268 @@
+//! TCP as an inhabitant: `equic-tcp`, which has what Linux has today, and the congestion controllers of QUIC.
+//!
+//! [`bulk`] sets both ends of a transfer in their places; [`TcpBulkReceiver::outcome`] says what became of it.
+//! Headers are carried, and count on the wire with their options; payload has a length and no content.
+
+use equic_tcp::{CloseReason, Connection, Event, Flags, MAX_HEADER, Segment, Stats, Timestamp};
+
+use crate::agent::{Agent, Datagram, Status, Transmit};
+use crate::link::DEFAULT_MTU;
+use crate::packet::{Address, Ecn, FlowId, Protocol};
+use crate::simulation::Simulation;
+use crate::time::Time;
+use crate::topology::{NodeId, TopologyError};
+
+pub use crate::transfer::{BulkIds, Outcome};
+pub use equic_tcp::{Algorithm, ControllerFactory, TcpConfig};
+
+/// Bytes of a TCP header without options.
+const TCP_HEADER: u32 = 20;
+
+/// A transfer of `bytes` from the client to the server, on one connection.
+#[derive(Clone, Debug)]
+pub struct TcpBulk {
+    /// Bytes to transfer.
+    pub bytes: u64,
+    /// Time at which the client begins its handshake.
+    pub start: Time,
+    /// Configuration of both ends. Where IP's header is that of version 6, the MSS is 20 bytes less than this says
+    /// if it would not fit into an MTU of 1,500 bytes otherwise.
+    pub config: TcpConfig,
+}
+
+impl TcpBulk {
+    /// A transfer that begins with the run, with the default configuration.
+    pub fn new(bytes: u64) -> TcpBulk {
+        TcpBulk { bytes, start: Time::START, config: TcpConfig::default() }
+    }
+
+    /// The same with this congestion control: an [`Algorithm`], or one of your own.
+    #[must_use]
+    pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpBulk {
+        self.config = self.config.congestion(factory);
+        self
+    }
+}
+
+/// Puts both ends of a transfer on their nodes.
+///
+/// # Errors
+/// No route leads from one end to the other, or a node has no port number left.
+pub fn bulk(
+    run: &mut Simulation,
+    client: NodeId,
+    server: NodeId,
+    bulk: &TcpBulk,
+) -> Result<BulkIds, TopologyError> {
+    let (from, to) = (run.address(client)?, run.address(server)?);
+    let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
+    let mut config = bulk.config.clone();
+    let default_mss = |ip: u32| (DEFAULT_MTU - ip - TCP_HEADER) as u16;
+    let ip = run.topology().ip.header();
+    if config.mss == default_mss(20) {
+        config.mss = default_mss(ip);
+    }
+    let end = |own: Address, peer: Address, flow, seed| TcpEnd {
+        config: config.clone(),
+        connection: None,
+        seed,
+        ports: (own.port, peer.port),
+        peer,
+        flow,
+    };
+    let sender = TcpBulkSender {
+        end: end(from, to, there, run.agent_seed(from)),
+        start: bulk.start,
+        bytes: bulk.bytes,
+    };
+    let receiver = TcpBulkReceiver {
+        end: end(to, from, back, run.agent_seed(to)),
+        outcome: Outcome::default(),
+    };
+    let (sender, receiver) = (Box::new(sender), Box::new(receiver));
+    let (sender, receiver) = (run.attach(from, sender), run.attach(to, receiver));
+    Ok(BulkIds { sender, receiver, there, back })
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp::from_nanos(time.as_nanos())
+}
+
+/// One end of a connection, without an application.
+struct TcpEnd {
+    config: TcpConfig,
+    connection: Option<Box<Connection>>,
+    seed: [u8; 32],
+    /// Own port and the peer's.
+    ports: (u16, u16),
+    peer: Address,
+    flow: FlowId,
+}
+
+impl TcpEnd {
+    fn on_segment(&mut self, now: Time, segment: &Segment, ecn: Ecn) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_segment(timestamp(now), segment, ecn == Ecn::Ce);
+        }
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_timeout(timestamp(now));
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        // No link of the network carries a header.
+        let buffer = buffer.get_mut(..MAX_HEADER)?;
+        let mut sent = self.connection.as_mut()?.poll_transmit(timestamp(now))?;
+        (sent.segment.source_port, sent.segment.destination_port) = self.ports;
+        let size = sent.segment.write(buffer);
+        let options = (size - TCP_HEADER as usize) as u8;
+        Some(Transmit {
+            header_fields: size,
+            padding: sent.segment.payload,
+            protocol: Protocol::Tcp { options },
+            ecn: if sent.ecn_capable { Ecn::Ect0 } else { Ecn::NotEct },
+            ..Transmit::udp(self.peer, self.flow, size)
+        })
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        let timeout = self.connection.as_ref()?.poll_timeout()?;
+        Some(Time::from_nanos(timeout.as_nanos()))
+    }
+
+    fn stats(&self) -> Stats {
+        self.connection.as_ref().map(|connection| connection.stats()).unwrap_or_default()
+    }
+}
+
+fn segment(datagram: &Datagram<'_>) -> Option<Segment> {
+    Segment::parse(datagram.payload, datagram.padding).ok()
+}
+
+/// The client of a [`bulk`] transfer.
+pub struct TcpBulkSender {
+    end: TcpEnd,
+    start: Time,
+    bytes: u64,
+}
+
+impl TcpBulkSender {
+    /// State and counters of its connection.
+    pub fn stats(&self) -> Stats {
+        self.end.stats()
+    }
+
+    fn work(&mut self) {
+        let Some(connection) = &mut self.end.connection else { return };
+        while connection.poll_event().is_some() {}
+    }
+}
+
+impl Agent for TcpBulkSender {
+    fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
+        if let Some(segment) = segment(&datagram) {
+            self.end.on_segment(now, &segment, datagram.ecn);
+        }
+        self.work();
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        let end = &mut self.end;
+        if end.connection.is_none() && now >= self.start {
+            let mut connection = Connection::connect(timestamp(now), &end.config, end.seed);
+            connection.write(self.bytes);
+            connection.finish();
+            end.connection = Some(Box::new(connection));
+        }
+        self.end.on_timer(now);
+        self.work();
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.end.poll_transmit(now, buffer)
+    }
+
+    fn next_timer(&mut self) -> Option<Time> {
+        if self.end.connection.is_none() {
+            return Some(self.start);
+        }
+        self.end.next_timer()
+    }
+}
+
+/// The server of a [`bulk`] transfer: it takes one connection.
+pub struct TcpBulkReceiver {
+    end: TcpEnd,
+    outcome: Outcome,
+}
+
+impl TcpBulkReceiver {
+    /// Result of the transfer so far.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// State and counters of its connection.
+    pub fn stats(&self) -> Stats {
+        self.end.stats()
+    }
+
+    fn work(&mut self, now: Time) {
+        let Some(connection) = &mut self.end.connection else { return };
+        self.outcome.bytes += connection.read();
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::Finished => {
+                    self.outcome.completed = Some(now);
+                    connection.finish();
+                }
+                Event::Closed(reason) if self.outcome.completed.is_none() => {
+                    self.outcome.failure = Some(match reason {
+                        CloseReason::TimedOut => "timed out".to_owned(),
+                        other => format!("{other:?}"),
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Agent for TcpBulkReceiver {
+    fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
+        let Some(segment) = segment(&datagram) else { return };
+        let end = &mut self.end;
+        if end.connection.is_some() {
+            end.on_segment(now, &segment, datagram.ecn);
+        } else if segment.flags.has(Flags::SYN) {
+            let made = Connection::accept(timestamp(now), &end.config, &segment, end.seed);
+            end.connection = made.map(Box::new);
+        }
+        self.work(now);
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        self.end.on_timer(now);
+        self.work(now);
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.end.poll_transmit(now, buffer)
+    }
+
+    fn next_timer(&mut self) -> Option<Time> {
+        self.end.next_timer()
+    }
+
+    fn status(&self) -> Status {
+        let over = self.outcome.completed.is_some() || self.outcome.failure.is_some();
+        if over { Status::Finished } else { Status::Working }
+    }
+
+    fn goodput(&self) -> u64 {
+        self.outcome.bytes
+    }
+}

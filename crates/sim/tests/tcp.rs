@@ -1,0 +1,214 @@
+//! TCP in virtual time: with the feature `tcp`.
+
+use std::process::Command;
+use std::time::Duration;
+
+use equic_sim::tcp::{Algorithm, BulkIds, Outcome, TcpBulk, TcpBulkReceiver, TcpBulkSender, bulk};
+use equic_sim::{
+    CoDel, Direction, End, FqCoDel, Limit, Queue, Red, Simulation, Time, dumbbell, simple,
+};
+
+fn link() -> Direction {
+    Direction::new(10_000_000, Duration::from_millis(50))
+}
+
+fn with(congestion: Algorithm, bytes: u64) -> TcpBulk {
+    TcpBulk::new(bytes).congestion(congestion)
+}
+
+/// One transfer between two nodes; acknowledgements have the same link back, without loss.
+fn play(link: Direction, transfer: &TcpBulk, seed: u64) -> (Simulation, BulkIds) {
+    let mut named = simple(link.clone());
+    *named.topology.direction_mut(named.bottlenecks[0].back()) = link.loss_percent(0.0);
+    let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
+    run.sum_up();
+    let ids = bulk(&mut run, named.clients[0], named.servers[0], transfer).expect("it can be");
+    run.run(Time::from_secs(10_000)).expect("time goes on");
+    (run, ids)
+}
+
+fn outcome(run: &Simulation, ids: BulkIds) -> Outcome {
+    run.agent::<TcpBulkReceiver>(ids.receiver).expect("it is the receiver").outcome().clone()
+}
+
+fn sender(run: &Simulation, ids: BulkIds) -> &TcpBulkSender {
+    run.agent(ids.sender).expect("it is the sender")
+}
+
+fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
+    let outcome = outcome(run, ids);
+    assert_eq!(outcome.failure, None);
+    outcome.completed.expect("it has completed").as_secs_f64()
+}
+
+/// 10 MB at 10 Mb/s without loss. 1,448 of 1,500 bytes are payload, so that it takes 8.29 s, and the start.
+#[test]
+fn a_clean_link_is_filled() {
+    for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
+        let (mut run, ids) = play(link(), &with(algorithm, 10_000_000), 1);
+        let took = seconds(&run, ids);
+        assert!((8.29..9.0).contains(&took), "{algorithm:?}: {took} s");
+        // To the end of what is still under way.
+        assert_eq!(run.run(Time::from_secs(10_000)), Ok(End::Idle));
+        assert_eq!(outcome(&run, ids).bytes, 10_000_000);
+        let there = run.flow_stats(ids.there);
+        assert_eq!(there.sent, there.delivered + there.dropped + there.unreachable);
+        let stats = sender(&run, ids).stats();
+        assert_eq!((there.sent, stats.timeouts, stats.spurious), (stats.segments_sent, 0, 0));
+    }
+}
+
+/// Headers count as on the wire: 20 bytes of IP, 20 of TCP, 20 of options on the SYN and 12 on the others.
+#[test]
+fn headers_count_as_on_the_wire() {
+    let (mut run, ids) = play(link(), &TcpBulk::new(100_000), 1);
+    run.run(Time::from_secs(1_000)).expect("time goes on");
+    let (there, back) = (run.flow_stats(ids.there), run.flow_stats(ids.back));
+    let segments = 100_000u64.div_ceil(1_448);
+    // SYN, data with FIN on the last segment, ACK of the server's SYN and of its FIN.
+    assert_eq!(there.sent, 1 + segments + 2);
+    assert_eq!(there.sent_bytes, 60 + 100_000 + (segments + 2) * 52);
+    assert_eq!(back.sent_bytes, 60 + (back.sent - 1) * 52);
+}
+
+/// Mean of 30 seeds and their standard deviation, in seconds.
+fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
+    let times: Vec<f64> = (1..=30)
+        .map(|seed| {
+            let (run, ids) = play(link.clone(), transfer, seed);
+            // Nothing is reordered: whatever is taken for lost was, unless a queue grew faster than the
+            // retransmission timer could follow.
+            let stats = sender(&run, ids).stats();
+            assert!(stats.spurious <= stats.timeouts, "seed {seed}: {stats:?}");
+            seconds(&run, ids)
+        })
+        .collect();
+    let count = times.len() as f64;
+    let mean = times.iter().sum::<f64>() / count;
+    let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0)).sqrt())
+}
+
+/// ns-3.44 takes 53.1 s with CUBIC, give or take 4.5, and 9.4 s with BBR; its NewReno grows by less than this
+/// one, and its LinuxReno by more (docs/simulator.md), so that 97.1 and 46.7 s are bounds.
+#[test]
+fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
+    let lossy = link().loss_percent(1.0);
+    let time = |algorithm| {
+        let (mean, deviation) = spread(&lossy, &with(algorithm, 10_000_000));
+        println!("{algorithm:?}: {mean:.1} s, standard deviation {deviation:.1} s");
+        mean
+    };
+    let cubic = time(Algorithm::Cubic);
+    assert!((53.1 * 0.9..53.1 * 1.1).contains(&cubic), "{cubic} s");
+    let bbr = time(Algorithm::Bbr);
+    assert!((9.4 * 0.9..9.4 * 1.1).contains(&bbr), "{bbr} s");
+    let reno = time(Algorithm::NewReno);
+    assert!((46.7..97.1).contains(&reno), "{reno} s");
+}
+
+/// A dumbbell with every kind of queue.
+fn shared(queue: Queue, ecn: bool, seed: u64) -> (Simulation, Vec<BulkIds>) {
+    let named = dumbbell(4, link().queue(queue));
+    let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
+    run.sum_up();
+    let mut transfer = with(Algorithm::Cubic, 1_000_000);
+    transfer.config.ecn = ecn;
+    let ids: Vec<BulkIds> = (0..4)
+        .map(|pair| bulk(&mut run, named.clients[pair], named.servers[pair], &transfer).unwrap())
+        .collect();
+    assert_eq!(run.run(Time::from_secs(1_000)), Ok(End::Finished));
+    (run, ids)
+}
+
+#[test]
+fn flows_share_a_narrow_link_under_every_queue() {
+    for (queue, ecn) in [
+        (Queue::DropTail(Limit::Packets(100)), false),
+        (Queue::Red(Red { ecn: true, ..Red::default() }), true),
+        (Queue::CoDel(CoDel { ecn: true, ..CoDel::default() }), true),
+        (Queue::FqCoDel(FqCoDel::default()), false),
+    ] {
+        let (run, ids) = shared(queue, ecn, 1);
+        let longest = ids.iter().map(|ids| seconds(&run, *ids)).fold(0.0, f64::max);
+        // 3.3 s at the link's rate, and the start.
+        assert!((3.3..8.0).contains(&longest), "{queue:?}: {longest} s");
+        let marked: u64 = ids.iter().map(|ids| run.flow_stats(ids.there).marked).sum();
+        assert_eq!(marked > 0, ecn, "{queue:?}");
+    }
+}
+
+#[test]
+fn duplication_and_jitter_do_not_change_what_arrives() {
+    let mut bad = link().loss_percent(2.0);
+    bad.wire.duplicate = equic_sim::Chance::percent(5.0);
+    bad.wire.jitter = Duration::from_millis(10);
+    for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
+        let (run, ids) = play(bad.clone(), &with(algorithm, 1_000_000), 1);
+        seconds(&run, ids);
+        assert_eq!(outcome(&run, ids).bytes, 1_000_000);
+    }
+}
+
+#[test]
+fn heavy_loss_is_got_over() {
+    for percent in [10.0, 30.0] {
+        for seed in 1..=10 {
+            let lossy = link().loss_percent(percent);
+            let (run, ids) = play(lossy, &TcpBulk::new(100_000), seed);
+            seconds(&run, ids);
+            assert_eq!(outcome(&run, ids).bytes, 100_000);
+        }
+    }
+}
+
+#[test]
+fn a_dead_link_ends_in_a_timeout() {
+    let named = simple(link().loss_percent(100.0));
+    let mut run = Simulation::new(named.topology, 1).unwrap();
+    let ids = bulk(&mut run, named.clients[0], named.servers[0], &TcpBulk::new(1_000)).unwrap();
+    assert_eq!(run.run(Time::from_secs(1_000)), Ok(End::Idle));
+    assert_eq!(outcome(&run, ids), Outcome::default());
+    // 1 + 2 + 4 + 8 + 16 + 32 + 64 s, by RFC 6298 s.5.7 and Linux' six retries.
+    assert_eq!(run.now(), Time::from_secs(127));
+}
+
+const RUN: &str = "EQUIC_SIM_TCP_RUN";
+const CAME_TO: &str = "the run came to ";
+
+/// A sum of all that arrives, to the byte and the nanosecond.
+fn digest(name: &str) -> String {
+    let run = match name {
+        "lossy" => play(link().loss_percent(1.0), &with(Algorithm::Cubic, 2_000_000), 5).0,
+        "bbr" => play(link().loss_percent(1.0), &with(Algorithm::Bbr, 2_000_000), 5).0,
+        "shared" => shared(Queue::FqCoDel(FqCoDel::default()), false, 5).0,
+        "early" => shared(Queue::Red(Red::default()), true, 5).0,
+        other => panic!("no run is called {other}"),
+    };
+    let digest = run.digest().expect("it was asked for");
+    format!("{digest:016x} after {} events until {}", run.events(), run.now())
+}
+
+/// What the other process does; without `EQUIC_SIM_TCP_RUN` it is an empty test.
+#[test]
+fn one_run() {
+    if let Ok(name) = std::env::var(RUN) {
+        println!("\n{CAME_TO}{}", digest(&name));
+    }
+}
+
+/// Nothing comes from addresses in memory, hash seeds, the clock or another source of chance.
+#[test]
+fn the_same_seed_gives_the_same_run_in_another_process() {
+    for name in ["lossy", "bbr", "shared", "early"] {
+        let this = std::env::current_exe().expect("a test has a path");
+        let output = Command::new(this)
+            .args(["one_run", "--exact", "--nocapture", "--test-threads=1"])
+            .env(RUN, name)
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let mut runs = text.lines().filter_map(|line| line.strip_prefix(CAME_TO));
+        assert_eq!(runs.next(), Some(digest(name).as_str()), "{name}: {text}");
+    }
+}

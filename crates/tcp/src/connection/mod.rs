@@ -1,0 +1,407 @@
+//! One end of a connection.
+//!
+//! * `receive.rs`: what a segment does; `transmit.rs`: what leaves; here: the handshake's beginning and the end.
+
+mod receive;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use equic_transport::Timestamp;
+
+use crate::config::TcpConfig;
+use crate::receiver::Receiver;
+use crate::segment::{Flags, Options, Segment};
+use crate::sender::{Counters, Expiry, Sender};
+
+/// Times that a SYN is sent again (`net.ipv4.tcp_syn_retries`, `tcp_synack_retries`).
+const MOST_SYNS: u32 = 6;
+
+/// Time for which an end that closed first answers to stray segments (RFC 9293 s.3.6.1; Linux has a minute).
+const TIME_WAIT: Duration = Duration::from_secs(60);
+
+/// State of a connection (RFC 9293 s.3.3.2); those between ESTABLISHED and CLOSED follow from what was sent and
+/// acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    SynSent,
+    SynReceived,
+    Established,
+    TimeWait { until: Timestamp },
+    Closed,
+}
+
+/// Reason for which a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Both ends have finished, and know it.
+    Finished,
+    /// The peer has sent RST.
+    Reset,
+    /// The peer has not answered for too long.
+    TimedOut,
+}
+
+/// News for the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The handshake is complete.
+    Connected,
+    /// There is something to [`Connection::read`].
+    Readable,
+    /// The peer has sent FIN, and everything before it is there.
+    Finished,
+    /// All that was written is acknowledged, FIN too.
+    Acknowledged,
+    /// The connection is over.
+    Closed(CloseReason),
+}
+
+/// A segment to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The segment; its ports are the caller's to fill in.
+    pub segment: Segment,
+    /// Whether its IP packet says that it is ECN-capable, ECT(0) (RFC 3168 s.6.1).
+    pub ecn_capable: bool,
+}
+
+/// State and counters of a connection. Bytes are those of payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stats {
+    /// Congestion window in bytes; while it is being reduced, what PRR allows in flight.
+    pub window: u64,
+    /// Slow start threshold in bytes; none before the first loss, or if the controller has none.
+    pub slow_start_threshold: Option<u64>,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Smoothed round-trip time (RFC 6298 s.2).
+    pub smoothed_rtt: Duration,
+    /// Least round-trip time; zero before the first sample.
+    pub min_rtt: Duration,
+    /// Latest round-trip time; zero before the first sample.
+    pub latest_rtt: Duration,
+    /// Retransmission timeout with its backoff.
+    pub retransmission_timeout: Duration,
+    /// Rate that the controller would send at, in bytes per second.
+    pub pacing_rate: f64,
+    /// Segments sent, those without payload among them.
+    pub segments_sent: u64,
+    /// Segments taken in.
+    pub segments_received: u64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Segments taken for lost.
+    pub lost: u64,
+    /// Expiries of the retransmission timer.
+    pub timeouts: u64,
+    /// Probes for a lost tail (RFC 8985 s.7).
+    pub probes: u64,
+    /// Reductions of the window for loss or marks, without those of the retransmission timer.
+    pub reductions: u64,
+    /// Recoveries that turned out to be for nothing, and were undone.
+    pub spurious: u64,
+}
+
+/// One end of a connection, without I/O. It is called in this order:
+///
+/// ```text
+/// handle_segment(now, segment, ce) or handle_timeout(now)    something came, or poll_timeout's moment has
+/// poll_event(), read(), write(bytes), finish()               until there is nothing to read or write
+/// poll_transmit(now)                                         until none
+/// poll_timeout()                                             after that
+/// ```
+///
+/// What is to go is written before `poll_transmit`: a sender that finds nothing to send takes itself for limited
+/// by its application.
+#[derive(Debug)]
+pub struct Connection {
+    config: TcpConfig,
+    state: State,
+    /// Initial sequence numbers.
+    own_start: u32,
+    peer_start: u32,
+    sender: Sender,
+    receiver: Receiver,
+    seed: u64,
+    mss: u16,
+    /// Peer's shift of the window field.
+    peer_shift: u8,
+    /// Whether the peer's SYN had the option for it.
+    peer_scales: bool,
+    /// What both have agreed on.
+    timestamps: bool,
+    sack: bool,
+    ecn: bool,
+    /// Own timestamp clock at the start of time.
+    clock_offset: u32,
+    /// TS.Recent (RFC 7323 s.4.3).
+    recent: u32,
+    syn_at: Option<Timestamp>,
+    syn_sent_at: Option<Timestamp>,
+    syns: u32,
+    syn_due: bool,
+    ack_due: bool,
+    probe_due: bool,
+    /// CE was seen and CWR was not (RFC 3168 s.6.1.3).
+    echo_congestion: bool,
+    reduced: bool,
+    events: VecDeque<Event>,
+    told_readable: bool,
+    told_finished: bool,
+    told_acknowledged: bool,
+    segments_sent: u64,
+    segments_received: u64,
+    started: Timestamp,
+}
+
+impl Connection {
+    /// A client, which begins its handshake. Initial sequence number and timestamp clock come from the seed.
+    pub fn connect(now: Timestamp, config: &TcpConfig, seed: [u8; 32]) -> Connection {
+        let mut connection = Connection::new(now, config, seed, State::SynSent);
+        connection.syn_due = true;
+        connection
+    }
+
+    /// A server, for a client whose SYN this is. None: it is no SYN.
+    pub fn accept(
+        now: Timestamp,
+        config: &TcpConfig,
+        syn: &Segment,
+        seed: [u8; 32],
+    ) -> Option<Connection> {
+        let others = Flags::ACK.with(Flags::RST).with(Flags::FIN);
+        if !syn.flags.has(Flags::SYN) || syn.flags.0 & others.0 != 0 {
+            return None;
+        }
+        let mut connection = Connection::new(now, config, seed, State::SynReceived);
+        connection.segments_received = 1;
+        connection.learn(syn);
+        connection.ecn = syn.flags.has(Flags::ECE.with(Flags::CWR));
+        connection.syn_due = true;
+        Some(connection)
+    }
+
+    fn new(now: Timestamp, config: &TcpConfig, seed: [u8; 32], state: State) -> Connection {
+        let word =
+            |at: usize| u32::from_le_bytes([seed[at], seed[at + 1], seed[at + 2], seed[at + 3]]);
+        let seed = u64::from(word(8)) << 32 | u64::from(word(12));
+        let mss = payload_size(config.mss, config.timestamps);
+        Connection {
+            state,
+            own_start: word(0),
+            peer_start: 0,
+            sender: Sender::new(now, config, mss, seed),
+            receiver: Receiver::new(config, mss),
+            seed,
+            mss,
+            peer_shift: 0,
+            peer_scales: false,
+            timestamps: config.timestamps,
+            sack: config.sack,
+            ecn: config.ecn,
+            clock_offset: word(4),
+            recent: 0,
+            syn_at: None,
+            syn_sent_at: None,
+            syns: 0,
+            syn_due: false,
+            ack_due: false,
+            probe_due: false,
+            echo_congestion: false,
+            reduced: false,
+            events: VecDeque::new(),
+            told_readable: false,
+            told_finished: false,
+            told_acknowledged: false,
+            segments_sent: 0,
+            segments_received: 0,
+            started: now,
+            config: config.clone(),
+        }
+    }
+
+    /// Takes in the peer's SYN: its initial sequence number and options.
+    fn learn(&mut self, syn: &Segment) {
+        let (config, options) = (&self.config, &syn.options);
+        self.peer_start = syn.sequence;
+        self.timestamps = config.timestamps && options.timestamps.is_some();
+        self.recent = options.timestamps.map_or(0, |timestamps| timestamps.value);
+        self.sack = config.sack && options.sack_permitted;
+        // RFC 9293 s.3.7.1: 536 bytes unless the peer says otherwise; nobody sends segments of nothing.
+        let peer = options.mss.unwrap_or(536).max(64);
+        self.peer_scales = options.window_scale.is_some();
+        let scaled = config.window_scaling && self.peer_scales;
+        // RFC 7323 s.2.3: 14 at most.
+        self.peer_shift = options.window_scale.filter(|_| scaled).unwrap_or(0).min(14);
+        self.receiver.set_shift(if scaled { config.window_shift() } else { 0 });
+        let mss = payload_size(config.mss.min(peer), self.timestamps);
+        if mss != self.mss {
+            self.mss = mss;
+            self.sender = Sender::new(self.started, config, mss, self.seed);
+        }
+    }
+
+    /// Hands so many bytes over to be sent. They are taken whatever their number: they have no content.
+    pub fn write(&mut self, bytes: u64) {
+        self.sender.write(bytes);
+    }
+
+    /// Nothing more will be written: FIN follows what was.
+    pub fn finish(&mut self) {
+        self.sender.finish();
+    }
+
+    /// Bytes that have come since the last call, in order.
+    pub fn read(&mut self) -> u64 {
+        self.told_readable = false;
+        let small = |receiver: &Receiver, mss: u64| receiver.limit() - receiver.next() < mss;
+        let was_small = small(&self.receiver, u64::from(self.mss));
+        let count = self.receiver.take();
+        if was_small && count > 0 && self.state == State::Established {
+            // The window was all but closed, and opens.
+            self.receiver.ask_for_ack();
+        }
+        count
+    }
+
+    /// Bytes written that the peer has not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        self.sender.unacknowledged()
+    }
+
+    /// The next piece of news.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether the handshake is complete and the connection not over.
+    pub fn is_connected(&self) -> bool {
+        self.state == State::Established
+    }
+
+    /// Whether the connection is over, and will neither send nor wait for anything.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Name of the sender's state, as Linux has it: open, disorder, cwr, recovery or loss.
+    pub fn congestion_state(&self) -> &'static str {
+        self.sender.state()
+    }
+
+    /// State and counters.
+    pub fn stats(&self) -> Stats {
+        let (sender, rtt) = (&self.sender, &self.sender.rtt);
+        let Counters { retransmissions, lost, timeouts, probes, reductions, spurious } =
+            sender.counters;
+        Stats {
+            window: sender.window(),
+            slow_start_threshold: sender.controller.slow_start_threshold(),
+            in_flight: sender.in_flight(),
+            smoothed_rtt: rtt.smoothed(),
+            min_rtt: rtt.min(),
+            latest_rtt: rtt.latest(),
+            retransmission_timeout: sender.rto(),
+            pacing_rate: sender.controller.pacing_rate(rtt).as_bytes_per_second(),
+            segments_sent: self.segments_sent,
+            segments_received: self.segments_received,
+            retransmissions,
+            lost,
+            timeouts,
+            probes,
+            reductions,
+            spurious,
+        }
+    }
+
+    /// Time at which [`Connection::handle_timeout`] is to be called; none: not before something comes.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Closed => None,
+            State::TimeWait { until } => Some(until),
+            State::SynSent | State::SynReceived => self.syn_at,
+            State::Established => {
+                [self.sender.next_timer(), self.receiver.ack_timer()].into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// Time has come to [`Connection::poll_timeout`]'s moment. Earlier calls do nothing.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        match self.state {
+            State::Closed => {}
+            State::TimeWait { until } => {
+                if now >= until {
+                    self.state = State::Closed;
+                }
+            }
+            State::SynSent | State::SynReceived => {
+                if self.syn_at.take_if(|at| *at <= now).is_some() {
+                    if self.syns > MOST_SYNS {
+                        self.close(CloseReason::TimedOut);
+                    } else {
+                        self.syn_due = true;
+                    }
+                }
+            }
+            State::Established => {
+                self.receiver.on_timer(now);
+                match self.sender.on_timer(now) {
+                    Expiry::None => {}
+                    Expiry::ProbeWindow => self.probe_due = true,
+                    Expiry::GiveUp => self.close(CloseReason::TimedOut),
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        if self.state != State::Closed {
+            if !matches!(self.state, State::TimeWait { .. }) {
+                self.events.push_back(Event::Closed(reason));
+            }
+            self.state = State::Closed;
+        }
+    }
+
+    /// Value of the own timestamp clock (RFC 7323 s.5.4).
+    fn clock(&self, now: Timestamp) -> u32 {
+        let ticks = now.as_nanos() / self.tick();
+        self.clock_offset.wrapping_add(ticks as u32)
+    }
+
+    /// Nanoseconds of a step of the timestamp clock.
+    fn tick(&self) -> u64 {
+        u64::try_from(self.config.timestamp_granularity.as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// Bytes of payload beside the options that every segment has (RFC 6691).
+fn payload_size(mss: u16, timestamps: bool) -> u16 {
+    let options = if timestamps { 12 } else { 0 };
+    mss.saturating_sub(options).max(1)
+}
+
+/// A sequence number that counts from the SYN, from one on the wire; none if it is more than half the space of
+/// sequence numbers before `near`, or before the SYN.
+fn unwrap(wire: u32, start: u32, near: u64) -> Option<u64> {
+    let distance = wire.wrapping_sub(start.wrapping_add(near as u32)) as i32;
+    near.checked_add_signed(distance.into())
+}
+
+/// The opposite.
+fn wrap(number: u64, start: u32) -> u32 {
+    start.wrapping_add(number as u32)
+}
+
+/// Options of a SYN.
+fn syn_options(config: &TcpConfig, shift: Option<u8>) -> Options {
+    Options {
+        mss: Some(config.mss),
+        window_scale: shift,
+        sack_permitted: config.sack,
+        ..Options::default()
+    }
+}

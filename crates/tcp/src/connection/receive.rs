@@ -1,0 +1,251 @@
+//! What a segment does (RFC 9293 s.3.10.7), with the defences of RFC 5961.
+
+use equic_transport::Timestamp;
+
+use super::{CloseReason, Connection, Event, State, TIME_WAIT, unwrap};
+use crate::receiver::Taken;
+use crate::segment::{Flags, Segment};
+use crate::sender::Ack;
+
+/// SACK blocks in an acknowledgement, at most.
+const BLOCKS: usize = 4;
+
+impl Connection {
+    /// Takes in a segment. `ce`: its IP packet was marked as having met congestion (RFC 3168).
+    pub fn handle_segment(&mut self, now: Timestamp, segment: &Segment, ce: bool) {
+        self.segments_received += 1;
+        match self.state {
+            State::Closed => {}
+            State::SynSent => self.on_syn_sent(now, segment),
+            State::SynReceived
+                if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) =>
+            {
+                // The client's SYN again: the answer was lost.
+                self.syn_due |= segment.sequence == self.peer_start;
+            }
+            State::SynReceived => {
+                if self.on_syn_received(now, segment) {
+                    self.on_established(now, segment, ce);
+                }
+            }
+            State::Established | State::TimeWait { .. } => self.on_established(now, segment, ce),
+        }
+    }
+
+    /// RFC 9293 s.3.10.7.3. Two clients that call each other at the same time do not come together.
+    fn on_syn_sent(&mut self, now: Timestamp, segment: &Segment) {
+        let acknowledges = segment.flags.has(Flags::ACK)
+            && segment.acknowledgment == self.own_start.wrapping_add(1);
+        if !acknowledges {
+            return;
+        }
+        if segment.flags.has(Flags::RST) {
+            self.close(CloseReason::Reset);
+            return;
+        }
+        if !segment.flags.has(Flags::SYN) {
+            return;
+        }
+        let written = (self.sender.written() - 1, self.sender.is_finishing());
+        self.learn(segment);
+        // It may have been made anew, for another size of segments.
+        if self.sender.written() == 1 {
+            self.sender.write(written.0);
+            if written.1 {
+                self.sender.finish();
+            }
+        }
+        self.ecn &= segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR);
+        self.establish(now, segment);
+        self.ack_due = true;
+    }
+
+    /// Whether the segment completes the server's handshake.
+    fn on_syn_received(&mut self, now: Timestamp, segment: &Segment) -> bool {
+        let Some(start) = unwrap(segment.sequence, self.peer_start, 1) else { return false };
+        if segment.flags.has(Flags::RST) {
+            if start == self.receiver.next() {
+                self.close(CloseReason::Reset);
+            }
+            return false;
+        }
+        let acknowledges = segment.flags.has(Flags::ACK)
+            && segment.acknowledgment == self.own_start.wrapping_add(1);
+        if !acknowledges || start > self.receiver.limit() {
+            return false;
+        }
+        self.establish(now, segment);
+        true
+    }
+
+    fn establish(&mut self, now: Timestamp, segment: &Segment) {
+        self.state = State::Established;
+        self.syn_at = None;
+        self.syn_due = false;
+        // RFC 7323 s.2.2: the window of a SYN is not scaled.
+        let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_shift };
+        let window = u64::from(segment.window) << shift;
+        // Karn: not of a SYN that was sent twice.
+        let rtt = self.syn_sent_at.filter(|_| self.syns == 1).map(|sent| now.since(sent));
+        self.sender.on_established(now, self.sack, window, rtt);
+        if self.syns > 2 {
+            // RFC 6928 s.2.
+            self.sender.start_small();
+        }
+        self.events.push_back(Event::Connected);
+    }
+
+    fn on_established(&mut self, now: Timestamp, segment: &Segment, ce: bool) {
+        let Some(start) = unwrap(segment.sequence, self.peer_start, self.receiver.next()) else {
+            return;
+        };
+        if segment.flags.has(Flags::RST) {
+            // RFC 5961 s.3.2: at the very number that is expected, else the peer is asked.
+            if start == self.receiver.next() {
+                self.close(CloseReason::Reset);
+            } else if start < self.receiver.limit() {
+                self.receiver.ask_for_ack();
+            }
+            return;
+        }
+        if segment.flags.has(Flags::SYN) || !segment.flags.has(Flags::ACK) {
+            // RFC 5961 s.4.2; or an answer to the handshake that came twice.
+            if segment.flags.has(Flags::SYN) {
+                self.receiver.ask_for_ack();
+            }
+            return;
+        }
+        if !self.accepts_timestamp(segment, start) {
+            return;
+        }
+        // RFC 5961 s.5.2: an acknowledgement of what was not sent, or of long ago, is not believed.
+        let Some(number) = unwrap(segment.acknowledgment, self.own_start, self.sender.una()) else {
+            return;
+        };
+        if number > self.sender.nxt() {
+            self.receiver.ask_for_ack();
+            return;
+        }
+        if ce {
+            self.echo_congestion = self.ecn;
+        } else if segment.flags.has(Flags::CWR) {
+            self.echo_congestion = false;
+        }
+        if number >= self.sender.una() {
+            self.on_acknowledgment(now, segment, number);
+        }
+        self.on_payload(now, segment, start);
+        self.tell();
+        self.end(now);
+    }
+
+    /// PAWS and TS.Recent (RFC 7323 s.5.3, s.4.3).
+    fn accepts_timestamp(&mut self, segment: &Segment, start: u64) -> bool {
+        if !self.timestamps {
+            return true;
+        }
+        // RFC 7323 s.3.2: a segment without the option is dropped.
+        let Some(timestamps) = segment.options.timestamps else { return false };
+        if (timestamps.value.wrapping_sub(self.recent) as i32) < 0 {
+            self.receiver.ask_for_ack();
+            return false;
+        }
+        if start <= self.receiver.last_acknowledged() {
+            self.recent = timestamps.value;
+        }
+        true
+    }
+
+    fn on_acknowledgment(&mut self, now: Timestamp, segment: &Segment, number: u64) {
+        let (una, nxt) = (self.sender.una(), self.sender.nxt());
+        let mut blocks = [(0, 0); BLOCKS];
+        let (mut count, mut dsack) = (0, None);
+        for (index, (left, right)) in segment.options.sack.as_slice().iter().enumerate() {
+            let near = |wire: u32| unwrap(wire, self.own_start, number);
+            let (Some(left), Some(right)) = (near(*left), near(*right)) else { continue };
+            // RFC 2883 s.4: below the acknowledgment, or within the block that follows.
+            let within = |(l, r): &(u32, u32)| {
+                near(*l).is_some_and(|l| l <= left) && near(*r).is_some_and(|r| right <= r)
+            };
+            let second = segment.options.sack.as_slice().get(1);
+            if index == 0 && (right <= number || second.is_some_and(within)) {
+                dsack = Some((left, right)).filter(|_| left < right && self.sack);
+            } else if left < right && left >= number.max(una) && right <= nxt {
+                blocks[count] = (left, right);
+                count += 1;
+            }
+        }
+        let limit = number + (u64::from(segment.window) << self.peer_shift);
+        let bare = segment.sequence_length() == 0 && number == una && limit <= self.sender.limit();
+        let reduced = self.sender.on_ack(
+            now,
+            &Ack {
+                number,
+                blocks: &blocks[..count],
+                dsack,
+                limit,
+                echo: self.echo(now, segment),
+                bare,
+                congestion_echo: self.ecn && segment.flags.has(Flags::ECE),
+            },
+        );
+        self.reduced |= reduced;
+        if self.sender.is_done() && !self.told_acknowledged {
+            self.told_acknowledged = true;
+            self.events.push_back(Event::Acknowledged);
+        }
+    }
+
+    /// Earliest and latest time at which the segment left whose timestamp is returned.
+    fn echo(&self, now: Timestamp, segment: &Segment) -> Option<(Timestamp, Timestamp)> {
+        let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
+        let age = self.clock(now).wrapping_sub(timestamps.echo);
+        let tick = now.as_nanos() / self.tick();
+        let sent = tick.checked_sub(age.into())?;
+        let first = sent.checked_mul(self.tick())?;
+        let last = (first + self.tick() - 1).min(now.as_nanos());
+        Some((Timestamp::from_nanos(first), Timestamp::from_nanos(last)))
+    }
+
+    fn on_payload(&mut self, now: Timestamp, segment: &Segment, start: u64) {
+        let end = start + u64::from(segment.payload);
+        let fin = segment.flags.has(Flags::FIN);
+        if end > start || fin {
+            let taken = self.receiver.on_data(now, start, end, fin);
+            if let (State::TimeWait { until }, Taken::Useless) = (&mut self.state, taken) {
+                // The peer has not heard: RFC 9293 s.3.10.7.4.
+                *until = now + TIME_WAIT;
+            }
+        } else if start != self.receiver.next() && start < self.receiver.next() {
+            // RFC 9293 s.3.8.6.1: a probe of the window, below it.
+            self.receiver.ask_for_ack();
+        }
+    }
+
+    fn tell(&mut self) {
+        if self.receiver.readable() > 0 && !self.told_readable {
+            self.told_readable = true;
+            self.events.push_back(Event::Readable);
+        }
+        if self.receiver.is_finished() && !self.told_finished {
+            self.told_finished = true;
+            self.events.push_back(Event::Finished);
+        }
+    }
+
+    /// Both ends have finished: who closed first waits, for its last acknowledgement may be lost.
+    fn end(&mut self, now: Timestamp) {
+        if self.state != State::Established
+            || !self.receiver.is_finished()
+            || !self.sender.is_done()
+        {
+            return;
+        }
+        self.events.push_back(Event::Closed(CloseReason::Finished));
+        self.state = if self.receiver.wants_ack() {
+            State::TimeWait { until: now + TIME_WAIT }
+        } else {
+            State::Closed
+        };
+    }
+}

@@ -1,0 +1,134 @@
+//! What leaves.
+
+use equic_transport::Timestamp;
+
+use super::{Connection, Outgoing, State, syn_options, wrap};
+use crate::segment::{Flags, Options, Segment, Timestamps};
+use crate::sender::Departure;
+
+impl Connection {
+    /// The next segment that is to leave now.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
+        let outgoing = match self.state {
+            State::Closed => None,
+            State::SynSent | State::SynReceived => self.transmit_syn(now),
+            State::Established => self.transmit(now),
+            State::TimeWait { .. } => self.transmit_ack(now),
+        };
+        self.segments_sent += u64::from(outgoing.is_some());
+        outgoing
+    }
+
+    fn transmit_syn(&mut self, now: Timestamp) -> Option<Outgoing> {
+        if !std::mem::take(&mut self.syn_due) {
+            return None;
+        }
+        let timeout = self.config.initial_rto.saturating_mul(1 << self.syns.min(16));
+        self.syns += 1;
+        self.syn_sent_at = Some(now);
+        self.syn_at = Some(now + timeout.min(self.config.max_rto));
+        let client = self.state == State::SynSent;
+        let shift = self.config.window_shift();
+        let scaled = self.config.window_scaling && (client || self.peer_scales);
+        let mut options = syn_options(&self.config, scaled.then_some(shift));
+        if !client {
+            options.sack_permitted = self.sack;
+        }
+        options.timestamps = self.timestamps.then(|| self.timestamps(now));
+        let mut flags = Flags::SYN;
+        if !client {
+            flags = flags.with(Flags::ACK);
+        }
+        // RFC 3168 s.6.1.1.
+        match (client, self.ecn) {
+            (true, true) => flags = flags.with(Flags::ECE).with(Flags::CWR),
+            (false, true) => flags = flags.with(Flags::ECE),
+            (_, false) => {}
+        }
+        let segment = Segment {
+            sequence: self.own_start,
+            acknowledgment: if client { 0 } else { wrap(1, self.peer_start) },
+            flags,
+            window: self.receiver.window_field(true),
+            options,
+            ..Segment::default()
+        };
+        Some(Outgoing { segment, ecn_capable: false })
+    }
+
+    fn timestamps(&self, now: Timestamp) -> Timestamps {
+        Timestamps { value: self.clock(now), echo: self.recent }
+    }
+
+    fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
+        if std::mem::take(&mut self.probe_due) {
+            // Below the window, so that the peer must answer; as Linux does it.
+            let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK);
+            outgoing.segment.sequence = wrap(self.sender.una() - 1, self.own_start);
+            return Some(outgoing);
+        }
+        // The handshake's last segment carries no data: the application has not been told yet.
+        if std::mem::take(&mut self.ack_due) {
+            return Some(self.segment(now, self.sender.nxt(), Flags::ACK));
+        }
+        if let Some(departure) = self.sender.poll(now) {
+            return Some(self.carry(now, departure));
+        }
+        self.transmit_ack(now)
+    }
+
+    fn transmit_ack(&mut self, now: Timestamp) -> Option<Outgoing> {
+        let due = self.receiver.wants_ack();
+        due.then(|| self.segment(now, self.sender.nxt(), Flags::ACK))
+    }
+
+    /// A segment with part of the stream.
+    fn carry(&mut self, now: Timestamp, departure: Departure) -> Outgoing {
+        let data_end = self.sender.written();
+        let end = departure.end.min(data_end);
+        let payload = end.saturating_sub(departure.start) as u32;
+        let mut flags = Flags::ACK;
+        if self.sender.is_finishing() && departure.end > data_end {
+            flags = flags.with(Flags::FIN);
+        }
+        if end == data_end && payload > 0 {
+            flags = flags.with(Flags::PSH);
+        }
+        let new = !departure.retransmission && payload > 0;
+        if new && std::mem::take(&mut self.reduced) {
+            flags = flags.with(Flags::CWR);
+        }
+        let mut outgoing = self.segment(now, departure.start, flags);
+        outgoing.segment.payload = payload;
+        // RFC 3168 s.6.1.5: not what is sent again.
+        outgoing.ecn_capable = self.ecn && new;
+        outgoing
+    }
+
+    /// A segment that acknowledges what has come.
+    fn segment(&mut self, now: Timestamp, sequence: u64, mut flags: Flags) -> Outgoing {
+        if self.echo_congestion {
+            flags = flags.with(Flags::ECE);
+        }
+        let mut options = Options {
+            timestamps: self.timestamps.then(|| self.timestamps(now)),
+            ..Options::default()
+        };
+        if self.sack {
+            for (left, right) in self.receiver.blocks(options.room_for_blocks()) {
+                let (left, right) = (wrap(left, self.peer_start), wrap(right, self.peer_start));
+                options.sack.push(left, right);
+            }
+        }
+        let segment = Segment {
+            sequence: wrap(sequence, self.own_start),
+            acknowledgment: wrap(self.receiver.next(), self.peer_start),
+            flags,
+            window: self.receiver.window_field(false),
+            options,
+            ..Segment::default()
+        };
+        self.receiver.on_ack_sent();
+        Outgoing { segment, ecn_capable: false }
+    }
+}

@@ -1,0 +1,292 @@
+//! The receiving half of a connection: what came, what to say of it and when.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use equic_transport::Timestamp;
+
+use crate::config::TcpConfig;
+
+/// Most ranges that are kept behind a gap; what would make one more is dropped, as RFC 9293 s.3.10.7.4 allows.
+const MOST_RANGES: usize = 16_384;
+
+/// Blocks that are remembered as reported before (RFC 2018 s.4).
+const RECENT: usize = 4;
+
+/// Judgement of a segment's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It begins where the stream is wanted next.
+    InOrder,
+    /// It is behind a gap.
+    Ahead,
+    /// All of it had come before, or is beyond the window.
+    Useless,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// RCV.NXT, counted from the SYN.
+    next: u64,
+    /// Data behind gaps: first sequence number of each range, and the one behind it.
+    ahead: BTreeMap<u64, u64>,
+    /// A sequence number in each range that was reported last, the newest first.
+    recent: [Option<u64>; RECENT],
+    /// What came twice, to be reported once (RFC 2883).
+    twice: Option<(u64, u64)>,
+    /// Sequence number of the FIN.
+    fin: Option<u64>,
+    /// Sequence number up to which the application has read.
+    read: u64,
+    /// Bytes that may wait, and the sequence number behind the window that was announced.
+    buffer: u64,
+    announced: u64,
+    shift: u8,
+    mss: u64,
+    delayed_ack: Duration,
+    /// Acknowledgements that are still to leave at once.
+    quick: u32,
+    most_quick: u32,
+    /// RCV.NXT when the last acknowledgement left.
+    acknowledged: u64,
+    ack_at: Option<Timestamp>,
+    ack_now: bool,
+    last_came: Option<Timestamp>,
+}
+
+impl Receiver {
+    /// At the first sequence number behind the SYN.
+    pub(crate) fn new(config: &TcpConfig, mss: u16) -> Receiver {
+        Receiver {
+            next: 1,
+            ahead: BTreeMap::new(),
+            recent: [None; RECENT],
+            twice: None,
+            fin: None,
+            read: 1,
+            buffer: config.receive_buffer,
+            announced: 1,
+            shift: 0,
+            mss: u64::from(mss),
+            delayed_ack: config.delayed_ack,
+            quick: config.quick_acks,
+            most_quick: config.quick_acks,
+            acknowledged: 1,
+            ack_at: None,
+            ack_now: false,
+            last_came: None,
+        }
+    }
+
+    /// RCV.NXT.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Sequence number behind the window.
+    pub(crate) fn limit(&self) -> u64 {
+        self.announced.max(self.next)
+    }
+
+    /// Shift of the window field, once both sides have agreed (RFC 7323 s.2.2).
+    pub(crate) fn set_shift(&mut self, shift: u8) {
+        self.shift = shift;
+    }
+
+    /// Whether FIN came, and all before it.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.fin.is_some_and(|fin| self.next > fin)
+    }
+
+    /// Bytes for the application, which has read them with this.
+    pub(crate) fn take(&mut self) -> u64 {
+        let end = if self.is_finished() { self.next - 1 } else { self.next };
+        let count = end - self.read;
+        self.read = end;
+        count
+    }
+
+    /// Bytes that wait for the application.
+    pub(crate) fn readable(&self) -> u64 {
+        self.next - u64::from(self.is_finished()) - self.read
+    }
+
+    /// The window field for the next segment, and whether it opens the window again that was closed to less
+    /// than a segment. The right edge never goes back (RFC 9293 s.3.8.6.2.2).
+    pub(crate) fn window_field(&mut self, syn: bool) -> u16 {
+        let shift = if syn { 0 } else { self.shift };
+        let free = self.buffer.saturating_sub(self.next - self.read.min(self.next));
+        let window = free.max(self.announced.saturating_sub(self.next));
+        let field = (window >> shift).min(65_535) as u16;
+        self.announced = self.announced.max(self.next + (u64::from(field) << shift));
+        field
+    }
+
+    /// Takes in data from `start` to `end`, and a FIN behind it. `ce`: it was marked (RFC 3168).
+    pub(crate) fn on_data(&mut self, now: Timestamp, start: u64, end: u64, fin: bool) -> Taken {
+        let limit = self.limit();
+        let end_with_fin = end + u64::from(fin);
+        if end_with_fin <= self.next || start >= limit.max(self.next + 1) {
+            if start < end {
+                self.twice = Some((start, end_with_fin)).filter(|_| end <= self.next);
+            }
+            self.on_odd();
+            return Taken::Useless;
+        }
+        if let (true, None) = (fin, self.fin) {
+            self.fin = Some(end);
+        }
+        // RFC 9293 s.3.10.7.4: nothing counts behind the FIN, nor beyond the window.
+        let fin_end = self.fin.map_or(u64::MAX, |fin| fin + 1);
+        let (start, end) = (start, end_with_fin.min(fin_end).min(limit.max(self.next + 1)));
+        self.on_pace(now);
+        if start > self.next {
+            let taken = start < end && self.keep(start, end);
+            self.on_odd();
+            return if taken { Taken::Ahead } else { Taken::Useless };
+        }
+        if start < self.next {
+            self.twice = Some((start, self.next));
+        }
+        let gap = !self.ahead.is_empty();
+        self.next = self.next.max(end);
+        self.join();
+        if gap || self.is_finished() {
+            self.ack_now = true;
+        }
+        self.schedule_ack(now);
+        Taken::InOrder
+    }
+
+    /// Something is amiss: the sender is to know at once, and for a while (Linux' quick ACKs).
+    fn on_odd(&mut self) {
+        self.ack_now = true;
+        self.quick = self.quick.max(self.most_quick);
+    }
+
+    /// After a pause the sender starts slowly, and acknowledgements are to help it.
+    fn on_pace(&mut self, now: Timestamp) {
+        /// About a retransmission timeout.
+        const PAUSE: Duration = Duration::from_millis(300);
+        if self.last_came.is_some_and(|before| now.since(before) > PAUSE) {
+            self.quick = self.most_quick;
+        }
+        self.last_came = Some(now);
+    }
+
+    /// Keeps what is behind a gap; whether there was room for it.
+    fn keep(&mut self, start: u64, end: u64) -> bool {
+        let before = self.ahead.range(..=start).next_back().map(|(left, right)| (*left, *right));
+        let (mut left, mut right) = (start, end);
+        if let Some((first, last)) = before.filter(|(_, last)| *last >= start) {
+            if last >= end {
+                self.twice = Some((start, end));
+                self.remember(start);
+                return true;
+            }
+            (left, right) = (first, right.max(last));
+        }
+        let first_behind = |ahead: &BTreeMap<u64, u64>| {
+            ahead.range(left + 1..=end).next().map(|(from, to)| (*from, *to))
+        };
+        let touches = left < start || first_behind(&self.ahead).is_some();
+        if !touches && self.ahead.len() >= MOST_RANGES {
+            return false;
+        }
+        while let Some((from, to)) = first_behind(&self.ahead) {
+            self.ahead.remove(&from);
+            right = right.max(to);
+        }
+        self.ahead.insert(left, right);
+        self.remember(start);
+        true
+    }
+
+    fn remember(&mut self, sequence: u64) {
+        let range = |at: u64| self.ahead.range(..=at).next_back().map(|(left, _)| *left);
+        let own = range(sequence);
+        let others = self.recent.iter().flatten().copied().filter(|at| range(*at) != own);
+        let mut recent = [None; RECENT];
+        recent[0] = Some(sequence);
+        for (place, at) in recent[1..].iter_mut().zip(others) {
+            *place = Some(at);
+        }
+        self.recent = recent;
+    }
+
+    /// Takes ranges that now follow on what is in order.
+    fn join(&mut self) {
+        while let Some(entry) = self.ahead.first_entry() {
+            if *entry.key() > self.next {
+                break;
+            }
+            self.next = self.next.max(entry.remove());
+        }
+    }
+
+    fn schedule_ack(&mut self, now: Timestamp) {
+        // Two full segments (RFC 5681 s.4.2), as Linux counts: more than one is not acknowledged.
+        if self.next - self.acknowledged > self.mss || !self.ahead.is_empty() {
+            self.ack_now = true;
+        } else if self.quick > 0 {
+            self.quick -= 1;
+            self.ack_now = true;
+        }
+        if !self.ack_now {
+            self.ack_at.get_or_insert(now + self.delayed_ack);
+        }
+    }
+
+    /// An acknowledgement is to leave at once.
+    pub(crate) fn ask_for_ack(&mut self) {
+        self.ack_now = true;
+    }
+
+    /// Whether an acknowledgement is due.
+    pub(crate) fn wants_ack(&self) -> bool {
+        self.ack_now
+    }
+
+    /// Time at which one will be due.
+    pub(crate) fn ack_timer(&self) -> Option<Timestamp> {
+        self.ack_at
+    }
+
+    pub(crate) fn on_timer(&mut self, now: Timestamp) {
+        if self.ack_at.take_if(|at| *at <= now).is_some() {
+            self.ack_now = true;
+        }
+    }
+
+    /// A segment that acknowledges leaves.
+    pub(crate) fn on_ack_sent(&mut self) {
+        (self.ack_now, self.ack_at) = (false, None);
+        self.acknowledged = self.next;
+        self.twice = None;
+    }
+
+    /// RCV.NXT when an acknowledgement last left (Last.ACK.sent of RFC 7323 s.4.3).
+    pub(crate) fn last_acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Blocks to report, at most so many: what came twice, then what came last (RFC 2018 s.4, RFC 2883 s.4).
+    pub(crate) fn blocks(&self, most: usize) -> impl Iterator<Item = (u64, u64)> {
+        let range = |at: &u64| {
+            let (left, right) = self.ahead.range(..=*at).next_back()?;
+            (*right > *at).then_some((*left, *right))
+        };
+        // A duplicate within a range that is still ahead is followed by that range.
+        let first = self.twice;
+        let ranges = self.recent.iter().flatten().filter_map(range);
+        let mut told: [Option<(u64, u64)>; RECENT] = [None; RECENT];
+        let mut count = 0;
+        for block in ranges {
+            if !told.contains(&Some(block)) {
+                told[count] = Some(block);
+                count += 1;
+            }
+        }
+        first.into_iter().chain(told.into_iter().flatten()).take(most)
+    }
+}

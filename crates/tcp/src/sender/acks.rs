@@ -1,0 +1,284 @@
+//! What an acknowledgement does.
+
+use std::time::Duration;
+
+use equic_transport::Timestamp;
+use equic_transport::congestion::{AckSample, Signal};
+
+use super::rack::DUP_THRESH;
+use super::scoreboard::Sent;
+use super::{Forced, Phase, Prr, Reduction, Sender};
+
+/// An acknowledgement, in sequence numbers that count from the SYN.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ack<'a> {
+    /// Acknowledgment number: neither below SND.UNA nor above SND.NXT.
+    pub number: u64,
+    /// SACK blocks beyond it, each within what was sent.
+    pub blocks: &'a [(u64, u64)],
+    /// Something that came twice (RFC 2883).
+    pub dsack: Option<(u64, u64)>,
+    /// Sequence number behind the receiver's window.
+    pub limit: u64,
+    /// Earliest and latest time at which the segment was sent whose timestamp it returns.
+    pub echo: Option<(Timestamp, Timestamp)>,
+    /// Whether the segment says nothing but this: no data, and the window is as it was.
+    pub bare: bool,
+    /// ECN-Echo (RFC 3168 s.6.1).
+    pub congestion_echo: bool,
+}
+
+impl Sender {
+    /// Returns whether the window was reduced for ECN, which the next segment says (CWR).
+    pub(crate) fn on_ack(&mut self, now: Timestamp, ack: &Ack<'_>) -> bool {
+        let before = self.in_flight();
+        let advanced = ack.number > self.una;
+        let segments_before = self.board.len();
+        let (mut delivered, mut lost) =
+            (std::mem::take(&mut self.delivered), std::mem::take(&mut self.lost));
+        delivered.clear();
+        lost.clear();
+        let blocks = if self.sack { ack.blocks } else { &[] };
+        self.board.acknowledge(ack.number, blocks, &mut delivered);
+        self.una = ack.number;
+        self.limit = self.limit.max(ack.limit);
+        if self.limit > self.nxt {
+            self.persist_at = None;
+        }
+        let gone = segments_before - self.board.len();
+        let mut acked: u64 = delivered.iter().map(Sent::len).sum();
+        acked = self.count_duplicates(ack, advanced, gone as u64, acked);
+
+        self.sample_rtt(now, ack, advanced, &delivered);
+        let min_rtt = self.rtt.min();
+        for segment in &delivered {
+            // RFC 8985 s.6.2, step 2: the timestamp says that an earlier transmission returned. It does so only of
+            // what is acknowledged in order.
+            let earlier = segment.end <= self.una
+                && ack.echo.is_some_and(|(_, latest)| latest < segment.time_sent);
+            self.rack.on_delivered(now, segment, min_rtt, earlier);
+        }
+        if ack.dsack.is_some() {
+            self.rack.on_dsack(self.una, self.nxt);
+        }
+        if advanced {
+            self.end_phases(now, ack);
+        }
+        self.answer_probe(now, ack, advanced);
+        self.detect_lost(now, advanced, &mut lost);
+        self.note_lost(now, &lost);
+        // What was lost in the recovery that is over, and is not sent again yet, begins another.
+        if !lost.is_empty() || self.board.lost() > 0 && matches!(self.phase, Phase::Open) {
+            self.on_loss(now, &lost);
+        }
+        let reduced = ack.congestion_echo && self.on_mark(now);
+        self.reduce(acked, advanced && lost.is_empty());
+        self.tell_controller(now, acked, before, &delivered);
+
+        if self.board.is_empty() {
+            (self.rto_at, self.probe_at, self.reorder_at) = (None, None, None);
+        } else if advanced {
+            self.rto_at = Some(now + self.rto());
+        }
+        if advanced || !delivered.is_empty() {
+            self.schedule_probe(now);
+        }
+        (self.delivered, self.lost) = (delivered, lost);
+        reduced
+    }
+
+    /// Without SACK, duplicate acknowledgements count the segments that came out of order; returns the bytes
+    /// that this acknowledgement tells of.
+    fn count_duplicates(&mut self, ack: &Ack<'_>, advanced: bool, gone: u64, acked: u64) -> u64 {
+        if self.sack {
+            return acked;
+        }
+        if advanced {
+            // Those that were counted come to be acknowledged, and the one that was missing before them.
+            let counted = self.duplicates.min(gone.saturating_sub(1));
+            self.duplicates -= counted;
+            if matches!(self.phase, Phase::Open) {
+                self.duplicates = 0;
+            }
+            return acked.saturating_sub(counted * self.mss);
+        }
+        // RFC 5681 s.2.
+        if ack.bare && !self.board.is_empty() && self.duplicates + 1 < self.board.len() as u64 {
+            self.duplicates += 1;
+            return self.mss;
+        }
+        acked
+    }
+
+    fn sample_rtt(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool, delivered: &[Sent]) {
+        // Karn: not of what was sent more than once (RFC 6298 s.3); timestamps tell of that, too.
+        let once = delivered.iter().filter(|segment| !segment.retransmitted);
+        let newest = once.map(|segment| segment.time_sent).max();
+        let echoed = ack.echo.filter(|_| advanced && !delivered.is_empty()).map(|(_, at)| at);
+        let Some(sent) = newest.or(echoed) else { return };
+        self.rtt.update(now, now.since(sent), Duration::ZERO);
+        self.backoff = 0;
+    }
+
+    fn end_phases(&mut self, now: Timestamp, ack: &Ack<'_>) {
+        let end = match &self.phase {
+            Phase::Open => return,
+            Phase::Reducing(Reduction { end, .. }) | Phase::Loss { end } => *end,
+        };
+        // Eifel (RFC 3522 s.3.2): what is acknowledged had left before it was sent again.
+        let original = ack
+            .echo
+            .zip(self.retransmitted)
+            .is_some_and(|((_, latest), (again, start))| latest < again && self.una > start);
+        if original && !matches!(self.phase, Phase::Reducing(Reduction { loss: false, .. })) {
+            self.undo(now);
+        } else if self.una >= end {
+            self.leave();
+        }
+    }
+
+    /// What was taken for loss was none.
+    fn undo(&mut self, now: Timestamp) {
+        self.counters.spurious += 1;
+        self.controller.on_spurious_loss(now);
+        self.board.forgive();
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        self.phase = Phase::Open;
+        (self.retransmitted, self.forced) = (None, None);
+        self.duplicates = 0;
+        self.rack.on_recovered();
+    }
+
+    /// A probe for a lost tail is answered: it may have mended a loss that nothing else shows
+    /// (RFC 8985 s.7.4.2).
+    fn answer_probe(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool) {
+        let Some(probe) = self.probe.as_ref().filter(|probe| ack.number >= probe.end) else {
+            return;
+        };
+        let twice = ack.dsack.is_some_and(|(_, right)| right == probe.end);
+        let repaired = probe.retransmission && !twice && ack.number > probe.end;
+        let (end, retransmission) = (probe.end, probe.retransmission);
+        let duplicate = !advanced && ack.blocks.is_empty();
+        if retransmission && !twice && !repaired && !duplicate && ack.number == end {
+            // Neither yet: the copy that was not needed may still be reported.
+            return;
+        }
+        self.probe = None;
+        if repaired && matches!(self.phase, Phase::Open) {
+            self.start_reduction(now, Signal::Loss { bytes: self.mss }, false);
+        }
+    }
+
+    /// Takes for lost what RACK says (RFC 8985 s.6.2 step 5), or without SACK what three duplicates say.
+    pub(super) fn detect_lost(&mut self, now: Timestamp, advanced: bool, lost: &mut Vec<Sent>) {
+        self.reorder_at = None;
+        if !self.sack {
+            let head = self.board.first().copied();
+            let recovering =
+                matches!(&self.phase, Phase::Reducing(Reduction { loss: true, .. })) && advanced;
+            // RFC 6582 s.3.2: in recovery, a partial acknowledgement shows the next that is missing.
+            let first = matches!(self.phase, Phase::Open | Phase::Reducing(_))
+                && self.duplicates >= DUP_THRESH as u64
+                && head.is_some_and(|head| !head.retransmitted);
+            if let Some(head) = head.filter(|_| recovering || first) {
+                lost.extend(self.board.lose(head.number, head.start));
+            }
+            return;
+        }
+        let Some((limit, rtt)) = self.rack.limit() else { return };
+        let recovering = !matches!(self.phase, Phase::Open);
+        let window = self.rack.reordering_window(
+            recovering,
+            self.board.sacked_segments(),
+            self.rtt.min(),
+            self.rtt.smoothed(),
+        );
+        let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
+        let last = self.board.lose_while(limit, late, lost);
+        self.reorder_at = last.map(|segment| segment.time_sent + rtt + window);
+    }
+
+    pub(super) fn note_lost(&mut self, now: Timestamp, lost: &[Sent]) {
+        for segment in lost {
+            self.counters.lost += 1;
+            self.rates.on_lost(segment.len());
+            let total = self.rates.lost();
+            self.controller.on_packet_lost(now, segment.len(), &segment.mark, total);
+        }
+    }
+
+    pub(super) fn on_loss(&mut self, now: Timestamp, lost: &[Sent]) {
+        let bytes = lost.iter().map(Sent::len).sum();
+        match &mut self.phase {
+            Phase::Open => self.start_reduction(now, Signal::Loss { bytes }, true),
+            Phase::Reducing(reduction) if !reduction.loss => {
+                // One reduction a round trip, whatever it is for.
+                (reduction.loss, reduction.end) = (true, self.nxt);
+                (self.forced, self.retransmitted) = (Some(Forced::Lost), None);
+            }
+            Phase::Reducing(_) => {}
+            // What was sent again is lost again: congestion goes on (RFC 5681 s.4.3).
+            Phase::Loss { .. } if lost.iter().any(|segment| segment.retransmitted) => {
+                self.start_reduction(now, Signal::Loss { bytes }, true);
+            }
+            Phase::Loss { .. } => {}
+        }
+    }
+
+    /// Congestion was marked (RFC 3168 s.6.1.2); whether that makes a reduction.
+    fn on_mark(&mut self, now: Timestamp) -> bool {
+        let open = matches!(self.phase, Phase::Open);
+        if open {
+            self.start_reduction(now, Signal::Ecn, false);
+        }
+        open
+    }
+
+    fn start_reduction(&mut self, now: Timestamp, signal: Signal, loss: bool) {
+        self.counters.reductions += 1;
+        let flight = self.nxt - self.una;
+        self.controller.on_congestion(now, now, signal);
+        let prr =
+            (!self.controller.needs_pacing()).then(|| Prr::new(self.controller.window(), flight));
+        let window = self.in_flight();
+        self.phase = Phase::Reducing(Reduction { end: self.nxt, entered: now, prr, window, loss });
+        if loss {
+            self.forced = Some(Forced::Lost);
+            self.retransmitted = None;
+        }
+        self.probe_at = None;
+    }
+
+    /// Sets the window of a reduction that goes on.
+    fn reduce(&mut self, acked: u64, good: bool) {
+        let (pipe, mss) = (self.in_flight(), self.mss);
+        if let Phase::Reducing(Reduction { prr: Some(prr), window, .. }) = &mut self.phase
+            && acked > 0
+        {
+            *window = pipe + prr.on_ack(acked, pipe, mss, good);
+        }
+    }
+
+    fn tell_controller(&mut self, now: Timestamp, acked: u64, before: u64, delivered: &[Sent]) {
+        let marks = delivered.iter().map(|s| (s.time_sent, s.len(), s.mark));
+        let rate = self.rates.on_acked(now, marks, self.rtt.min());
+        let Some(sent) = delivered.iter().map(|segment| segment.time_sent).max() else { return };
+        // While it is being reduced, the window does not grow, whatever is acknowledged.
+        let largest_sent = match &self.phase {
+            Phase::Reducing(reduction) => sent.min(reduction.entered),
+            _ => sent,
+        };
+        self.controller.on_ack(&AckSample {
+            now,
+            acked,
+            largest_sent,
+            in_flight: before,
+            app_limited: !self.usage.was_used_since(sent),
+            rtt: &self.rtt,
+            rate,
+        });
+    }
+}

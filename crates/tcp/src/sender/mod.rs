@@ -1,0 +1,378 @@
+//! The sending half of a connection.
+//!
+//! * `scoreboard.rs`: what is outstanding; `rack.rs`: what of it is lost; `prr.rs`: what a reduction lets out;
+//! * `acks.rs`: what an acknowledgement does; `timers.rs`: what the absence of one does;
+//! * here: what leaves next.
+
+mod acks;
+mod prr;
+mod rack;
+mod scoreboard;
+mod timers;
+
+use std::time::Duration;
+
+use equic_transport::Timestamp;
+use equic_transport::congestion::{
+    Controller, DeliveryMark, DeliveryRate, Pacer, RttEstimator, WindowUsage,
+};
+
+use crate::config::TcpConfig;
+use prr::Prr;
+use rack::Rack;
+use scoreboard::{Scoreboard, Sent};
+
+pub(crate) use acks::Ack;
+pub(crate) use timers::Expiry;
+
+/// State of the sender, by Linux' names Open, CWR or Recovery, and Loss.
+#[derive(Debug)]
+enum Phase {
+    Open,
+    /// The window is being reduced, after a loss or a mark.
+    Reducing(Reduction),
+    /// The retransmission timer expired; until all that was outstanding then is acknowledged.
+    Loss {
+        /// SND.NXT at that time.
+        end: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Reduction {
+    /// SND.NXT when it began: it is over when that is acknowledged.
+    end: u64,
+    entered: Timestamp,
+    /// None for controllers with a window of their own for this.
+    prr: Option<Prr>,
+    /// Bytes that may be in flight, by PRR.
+    window: u64,
+    /// Whether something was lost; otherwise it was marked.
+    loss: bool,
+}
+
+/// A probe for a lost tail that is not answered yet (RFC 8985 s.7.4).
+#[derive(Debug)]
+struct Probe {
+    /// TLP.end_seq.
+    end: u64,
+    /// TLP.is_retrans.
+    retransmission: bool,
+}
+
+/// Something that leaves whatever the window says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Forced {
+    /// The first segment that is lost: fast retransmit, or after the retransmission timer.
+    Lost,
+    /// A probe for a lost tail.
+    Tail,
+}
+
+/// Counters of a sender.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub retransmissions: u64,
+    pub lost: u64,
+    pub timeouts: u64,
+    pub probes: u64,
+    pub reductions: u64,
+    pub spurious: u64,
+}
+
+/// Part of the stream that leaves now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Departure {
+    pub start: u64,
+    /// Sequence number behind it, that of a FIN included.
+    pub end: u64,
+    pub retransmission: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sender {
+    board: Scoreboard,
+    rack: Rack,
+    pub(crate) rtt: RttEstimator,
+    pub(crate) controller: Box<dyn Controller>,
+    rates: DeliveryRate,
+    usage: WindowUsage,
+    pacer: Option<Pacer>,
+    phase: Phase,
+    /// SND.UNA and SND.NXT, counted from the SYN.
+    una: u64,
+    nxt: u64,
+    /// Sequence number behind all that was written.
+    written: u64,
+    fin: bool,
+    /// Sequence number behind what the receiver has room for.
+    limit: u64,
+    mss: u64,
+    sack: bool,
+    /// Duplicate acknowledgements since the last that advanced, without SACK.
+    duplicates: u64,
+    /// The first retransmission of the phase, if there was one: its time and its first sequence number.
+    retransmitted: Option<(Timestamp, u64)>,
+    forced: Option<Forced>,
+    probe: Option<Probe>,
+    backoff: u32,
+    rto_at: Option<Timestamp>,
+    probe_at: Option<Timestamp>,
+    reorder_at: Option<Timestamp>,
+    persist_at: Option<Timestamp>,
+    pace_at: Option<Timestamp>,
+    min_rto: Duration,
+    max_rto: Duration,
+    initial_rto: Duration,
+    send_buffer: u64,
+    tail_loss_probe: bool,
+    delivered: Vec<Sent>,
+    lost: Vec<Sent>,
+    pub(crate) counters: Counters,
+}
+
+impl Sender {
+    /// At the first sequence number behind the SYN.
+    pub(crate) fn new(now: Timestamp, config: &TcpConfig, mss: u16, seed: u64) -> Sender {
+        let mut controller = config.congestion.start(mss, seed);
+        let window = u64::from(config.initial_window.max(1)) * u64::from(mss);
+        controller.set_initial_window(window);
+        let paced = config.pacing || controller.needs_pacing();
+        Sender {
+            board: Scoreboard::default(),
+            rack: Rack::default(),
+            rtt: RttEstimator::new(config.initial_rto),
+            controller,
+            rates: DeliveryRate::default(),
+            usage: WindowUsage::default(),
+            pacer: paced.then(|| Pacer::new(now, window)),
+            phase: Phase::Open,
+            una: 1,
+            nxt: 1,
+            written: 1,
+            fin: false,
+            limit: 1,
+            mss: mss.into(),
+            sack: config.sack,
+            duplicates: 0,
+            retransmitted: None,
+            forced: None,
+            probe: None,
+            backoff: 0,
+            rto_at: None,
+            probe_at: None,
+            reorder_at: None,
+            persist_at: None,
+            pace_at: None,
+            min_rto: config.min_rto,
+            max_rto: config.max_rto,
+            initial_rto: config.initial_rto,
+            send_buffer: config.send_buffer.max(u64::from(mss)),
+            tail_loss_probe: config.tail_loss_probe,
+            delivered: Vec::new(),
+            lost: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What the handshake came to: whether SACK is used, the receiver's window, and the round trip of the SYN.
+    pub(crate) fn on_established(
+        &mut self,
+        now: Timestamp,
+        sack: bool,
+        window: u64,
+        rtt: Option<Duration>,
+    ) {
+        self.sack = sack;
+        self.limit = self.una + window;
+        if let Some(rtt) = rtt {
+            self.rtt.update(now, rtt, Duration::ZERO);
+        }
+    }
+
+    /// The window starts from one segment: the SYN was lost more than once.
+    pub(crate) fn start_small(&mut self) {
+        self.controller.set_initial_window(self.mss);
+    }
+
+    pub(crate) fn write(&mut self, bytes: u64) {
+        if !self.fin {
+            self.written = self.written.saturating_add(bytes);
+        }
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.fin = true;
+    }
+
+    /// SND.UNA.
+    pub(crate) fn una(&self) -> u64 {
+        self.una
+    }
+
+    /// SND.NXT.
+    pub(crate) fn nxt(&self) -> u64 {
+        self.nxt
+    }
+
+    /// Whether everything that was written, and FIN, is acknowledged.
+    pub(crate) fn is_done(&self) -> bool {
+        self.fin && self.una > self.written
+    }
+
+    /// Whether [`Sender::finish`] was called.
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.fin
+    }
+
+    /// Sequence number behind what the receiver has room for.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes that were written and are not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.written.saturating_sub(self.una)
+    }
+
+    /// Sequence number behind the last byte, where FIN has its place.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Bytes under way.
+    pub(crate) fn in_flight(&self) -> u64 {
+        if self.sack {
+            return self.board.in_flight();
+        }
+        // Each duplicate tells of a segment that came (RFC 5681 s.3.2).
+        self.board.in_flight().saturating_sub(self.duplicates.saturating_mul(self.mss))
+    }
+
+    /// Bytes that may be in flight.
+    pub(crate) fn window(&self) -> u64 {
+        match &self.phase {
+            Phase::Reducing(Reduction { prr: Some(_), window, .. }) => *window,
+            _ => self.controller.window(),
+        }
+    }
+
+    /// Name of the state, as Linux has it.
+    pub(crate) fn state(&self) -> &'static str {
+        match &self.phase {
+            Phase::Open if self.board.sacked() > 0 || self.duplicates > 0 => "disorder",
+            Phase::Open => "open",
+            Phase::Reducing(Reduction { loss: true, .. }) => "recovery",
+            Phase::Reducing(_) => "cwr",
+            Phase::Loss { .. } => "loss",
+        }
+    }
+
+    /// The next part of the stream that may leave.
+    pub(crate) fn poll(&mut self, now: Timestamp) -> Option<Departure> {
+        self.pace_at = None;
+        if self.forced == Some(Forced::Tail)
+            && let Some(departure) = self.send_probe(now)
+        {
+            return Some(departure);
+        }
+        let (pipe, window) = (self.in_flight(), self.window());
+        if let Some(segment) = self.board.next_lost() {
+            let forced = self.forced == Some(Forced::Lost);
+            if !forced && pipe > 0 && pipe + segment.len() > window {
+                self.usage.on_full(now);
+                return None;
+            }
+            if !forced && self.is_paced_out(now) {
+                return None;
+            }
+            self.forced = None;
+            return Some(self.retransmit(now, &segment));
+        }
+        self.forced = None;
+        let Some(end) = self.next_end() else {
+            self.note_idle(now, pipe, window);
+            return None;
+        };
+        let length = end - self.nxt;
+        if pipe > 0 && pipe + length > window {
+            self.usage.on_full(now);
+            return None;
+        }
+        if self.is_paced_out(now) {
+            return None;
+        }
+        Some(self.send_new(now, end))
+    }
+
+    /// Sequence number behind the next new segment; none if there is nothing to send, or no room for it at the
+    /// receiver or here.
+    fn next_end(&self) -> Option<u64> {
+        let data = self.written.saturating_sub(self.nxt).min(self.mss);
+        let mut end = self.nxt + data;
+        end += u64::from(self.fin && end == self.written);
+        let waits = end > self.nxt;
+        let fits = end <= self.limit && end - self.una <= self.send_buffer + 1;
+        if waits && !fits && self.board.is_empty() && self.limit > self.nxt {
+            // RFC 9293 s.3.8.6.2.1: rather a small segment than none, if nothing is outstanding.
+            return Some(end.min(self.limit));
+        }
+        (waits && fits).then_some(end)
+    }
+
+    /// There is room in the window and nothing that could fill it.
+    fn note_idle(&mut self, now: Timestamp, pipe: u64, window: u64) {
+        if pipe < window {
+            self.usage.on_underused(now);
+            self.rates.on_app_limited(pipe);
+        }
+        let waits = self.nxt < self.written + u64::from(self.fin);
+        if waits && self.board.is_empty() && self.persist_at.is_none() {
+            self.persist_at = Some(now + self.rto());
+        }
+    }
+
+    fn is_paced_out(&mut self, now: Timestamp) -> bool {
+        let Some(pacer) = &mut self.pacer else { return false };
+        let rate = self.controller.pacing_rate(&self.rtt);
+        self.pace_at = pacer.next(now, rate, u16::try_from(self.mss).unwrap_or(u16::MAX));
+        self.pace_at.is_some()
+    }
+
+    fn send_new(&mut self, now: Timestamp, end: u64) -> Departure {
+        let start = self.nxt;
+        let mark = self.on_departure(now, end - start);
+        self.board.push(start, end, now, mark);
+        self.nxt = end;
+        self.persist_at = None;
+        self.start_timer(now);
+        self.schedule_probe(now);
+        Departure { start, end, retransmission: false }
+    }
+
+    fn retransmit(&mut self, now: Timestamp, segment: &Sent) -> Departure {
+        let mark = self.on_departure(now, segment.len());
+        self.board.retransmit(segment.start, now, mark);
+        self.counters.retransmissions += 1;
+        self.retransmitted.get_or_insert((now, segment.start));
+        if segment.start == self.una {
+            // As Linux does it: the timer is for the first segment, and that has just left.
+            self.rto_at = None;
+        }
+        self.start_timer(now);
+        Departure { start: segment.start, end: segment.end, retransmission: true }
+    }
+
+    /// So many bytes leave: what to remember with them.
+    fn on_departure(&mut self, now: Timestamp, bytes: u64) -> DeliveryMark {
+        let in_flight = self.in_flight();
+        if let Some(pacer) = &mut self.pacer {
+            pacer.on_sent(bytes);
+        }
+        if let Phase::Reducing(Reduction { prr: Some(prr), .. }) = &mut self.phase {
+            prr.on_sent(bytes);
+        }
+        self.controller.on_sent(now, bytes, in_flight + bytes);
+        self.rates.on_sent(now, bytes, in_flight)
+    }
+}

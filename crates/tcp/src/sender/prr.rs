@@ -1,0 +1,84 @@
+//! Proportional Rate Reduction (RFC 6937): what leaves while a window is being reduced.
+
+/// One reduction of the window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prr {
+    /// Target of the reduction (ssthresh), in bytes.
+    threshold: u64,
+    /// Bytes outstanding when it began (RecoverFS).
+    flight: u64,
+    /// Bytes delivered since (prr_delivered).
+    delivered: u64,
+    /// Bytes sent since (prr_out).
+    out: u64,
+}
+
+impl Prr {
+    pub(crate) fn new(threshold: u64, flight: u64) -> Prr {
+        Prr { threshold, flight: flight.max(1), delivered: 0, out: 0 }
+    }
+
+    /// Bytes that may leave in reply to an acknowledgement that delivered so many, with so many in flight
+    /// (`pipe`) after it. `good`: it advanced SND.UNA and showed no further loss, so that the reduction
+    /// may catch up as slow start does (PRR-SSRB); otherwise it does so by conservation of packets (PRR-CRB).
+    pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, mss: u64, good: bool) -> u64 {
+        self.delivered += delivered;
+        let allowed = if pipe > self.threshold {
+            // RFC 6937 s.3.1: CEIL(prr_delivered * ssthresh / RecoverFS) - prr_out.
+            let share = u128::from(self.delivered) * u128::from(self.threshold);
+            let share = share.div_ceil(u128::from(self.flight));
+            u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(self.out)
+        } else {
+            let balance = self.delivered.saturating_sub(self.out).max(delivered);
+            let limit = if good { balance + mss } else { balance };
+            limit.min(self.threshold - pipe)
+        };
+        // The first retransmission leaves in any case: fast retransmit (RFC 5681 s.3.2).
+        if self.out == 0 { allowed.max(mss) } else { allowed }
+    }
+
+    pub(crate) fn on_sent(&mut self, bytes: u64) {
+        self.out += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1_000;
+
+    /// 20 segments outstanding, the first lost: with a threshold of 10, a segment leaves for every second one
+    /// that is delivered, and the window ends at 10 (the first example of RFC 6937 s.3.1).
+    #[test]
+    fn one_loss_is_spread_over_a_round_trip() {
+        let mut prr = Prr::new(10 * MSS, 20 * MSS);
+        // Segment 0 is lost, 1 to 3 are known to be there; 19 deliveries follow in all.
+        let (mut pipe, mut sent) = (19 * MSS, Vec::new());
+        for delivered in 1..=19 {
+            pipe -= MSS;
+            let mut allowed = prr.on_ack(MSS, pipe, MSS, false);
+            let mut count = 0;
+            while allowed >= MSS {
+                (allowed, pipe, count) = (allowed - MSS, pipe + MSS, count + 1);
+                prr.on_sent(MSS);
+            }
+            sent.push(count);
+            assert!(count <= 1, "{delivered}: {sent:?}");
+        }
+        assert_eq!(sent.iter().sum::<u64>(), 10, "{sent:?}");
+        assert_eq!(pipe, 10 * MSS);
+    }
+
+    /// 15 of 20 lost at once: as many leave as are delivered (PRR-CRB), and one more each when that goes well
+    /// (PRR-SSRB), up to the threshold.
+    #[test]
+    fn a_burst_of_losses_is_filled_up_slowly() {
+        let mut prr = Prr::new(10 * MSS, 20 * MSS);
+        assert_eq!(prr.on_ack(MSS, 4 * MSS, MSS, false), MSS);
+        prr.on_sent(MSS);
+        assert_eq!(prr.on_ack(MSS, 4 * MSS, MSS, true), 2 * MSS);
+        prr.on_sent(2 * MSS);
+        assert_eq!(prr.on_ack(MSS, 9 * MSS, MSS, true), MSS, "the threshold ends it");
+    }
+}

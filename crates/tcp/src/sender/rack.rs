@@ -1,0 +1,99 @@
+//! RACK (RFC 8985 s.6): loss by time, in the order of transmission.
+
+use std::time::Duration;
+
+use super::scoreboard::Sent;
+use equic_transport::Timestamp;
+
+/// Round trips in which the window for reordering stays wide (RFC 8985 s.6.2, step 4).
+const PERSIST: u32 = 16;
+
+/// Segments delivered out of order that rule out reordering, as long as there was none (DupThresh).
+pub(crate) const DUP_THRESH: usize = 3;
+
+#[derive(Debug)]
+pub(crate) struct Rack {
+    /// Number of the latest transmission that was delivered (RACK.xmit_ts and RACK.end_seq in one).
+    latest: Option<u64>,
+    rtt: Duration,
+    /// Highest sequence number delivered (RACK.fack).
+    forward: u64,
+    reordering_seen: bool,
+    window_multiplier: u32,
+    window_persist: u32,
+    /// SND.NXT when the window last grew.
+    dsack_round: Option<u64>,
+}
+
+impl Default for Rack {
+    fn default() -> Rack {
+        Rack {
+            latest: None,
+            rtt: Duration::ZERO,
+            forward: 0,
+            reordering_seen: false,
+            window_multiplier: 1,
+            window_persist: 0,
+            dsack_round: None,
+        }
+    }
+}
+
+impl Rack {
+    /// A segment was delivered (steps 2 and 3). `earlier`: by a transmission before its last. Where that cannot be
+    /// told it was, as on Linux, if the last had come back sooner than anything before.
+    pub(crate) fn on_delivered(
+        &mut self,
+        now: Timestamp,
+        segment: &Sent,
+        min_rtt: Duration,
+        earlier: bool,
+    ) {
+        let rtt = now.since(segment.time_sent);
+        let doubtful = segment.retransmitted && (earlier || rtt < min_rtt);
+        if !doubtful && self.latest.is_none_or(|latest| latest < segment.number) {
+            (self.latest, self.rtt) = (Some(segment.number), rtt);
+        }
+        if segment.end > self.forward {
+            self.forward = segment.end;
+        } else if segment.end < self.forward && !segment.retransmitted {
+            self.reordering_seen = true;
+        }
+    }
+
+    /// The receiver has had something twice: reordering may be wider than was thought (step 4).
+    pub(crate) fn on_dsack(&mut self, una: u64, next: u64) {
+        if self.dsack_round.is_none_or(|round| una >= round) {
+            self.dsack_round = Some(next);
+            self.window_multiplier = self.window_multiplier.saturating_add(1);
+            self.window_persist = PERSIST;
+        }
+    }
+
+    /// A recovery is over.
+    pub(crate) fn on_recovered(&mut self) {
+        self.window_persist = self.window_persist.saturating_sub(1);
+        if self.window_persist == 0 {
+            self.window_multiplier = 1;
+        }
+    }
+
+    /// RACK.reo_wnd (step 4).
+    pub(crate) fn reordering_window(
+        &self,
+        recovering: bool,
+        sacked: usize,
+        min_rtt: Duration,
+        smoothed: Duration,
+    ) -> Duration {
+        if !self.reordering_seen && (recovering || sacked >= DUP_THRESH) {
+            return Duration::ZERO;
+        }
+        (min_rtt / 4).saturating_mul(self.window_multiplier).min(smoothed)
+    }
+
+    /// Transmissions with lower numbers can be lost; those that took longer than the time given are.
+    pub(crate) fn limit(&self) -> Option<(u64, Duration)> {
+        self.latest.map(|latest| (latest, self.rtt))
+    }
+}

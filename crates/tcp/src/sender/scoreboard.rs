@@ -1,0 +1,397 @@
+//! Segments that are outstanding, by sequence and by transmission (RFC 6675 s.4, RFC 8985 s.5).
+
+use std::collections::VecDeque;
+
+use equic_transport::Timestamp;
+use equic_transport::congestion::DeliveryMark;
+
+/// Fate of a segment, as far as the sender can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Under way.
+    InFlight,
+    /// The receiver has it and waits for what is before it.
+    Sacked,
+    /// Taken for lost, and not sent again yet.
+    Lost,
+}
+
+/// A segment that was sent. Sequence numbers count from the SYN's, without wrapping.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    /// Its first sequence number.
+    pub start: u64,
+    /// The sequence number behind it.
+    pub end: u64,
+    /// Number of its last transmission: transmissions of all segments are counted together.
+    pub number: u64,
+    /// Time of its last transmission.
+    pub time_sent: Timestamp,
+    /// What the path had delivered by then.
+    pub mark: DeliveryMark,
+    pub fate: Fate,
+    /// Whether it was sent more than once.
+    pub retransmitted: bool,
+}
+
+impl Sent {
+    pub(crate) fn len(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+/// Segments between SND.UNA and SND.NXT.
+#[derive(Debug, Default)]
+pub(crate) struct Scoreboard {
+    /// By sequence, without gaps.
+    segments: VecDeque<Sent>,
+    /// Transmissions in order, by number and first sequence number; those that are out of date are skipped.
+    order: VecDeque<(u64, u64)>,
+    next_number: u64,
+    /// Bytes in each fate.
+    in_flight: u64,
+    sacked: u64,
+    lost: u64,
+    sacked_segments: usize,
+    /// No segment before this sequence number is lost.
+    lost_hint: u64,
+    /// SACK blocks of the last acknowledgement: what they cover is marked.
+    seen: Vec<(u64, u64)>,
+}
+
+/// Room that is kept in `order` for transmissions that are out of date.
+const STALE: usize = 64;
+
+impl Scoreboard {
+    /// Bytes under way.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Bytes that the receiver has out of order.
+    pub(crate) fn sacked(&self) -> u64 {
+        self.sacked
+    }
+
+    /// Segments that the receiver has out of order.
+    pub(crate) fn sacked_segments(&self) -> usize {
+        self.sacked_segments
+    }
+
+    /// Bytes that are lost and not sent again yet.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether nothing is outstanding.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Segments that are outstanding.
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Sent> {
+        self.segments.front()
+    }
+
+    pub(crate) fn last(&self) -> Option<&Sent> {
+        self.segments.back()
+    }
+
+    /// The number of the next transmission.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// A segment is sent for the first time; it begins where the last ended.
+    pub(crate) fn push(&mut self, start: u64, end: u64, now: Timestamp, mark: DeliveryMark) {
+        debug_assert!(end > start && self.last().is_none_or(|last| last.end == start));
+        let number = self.number(start);
+        let (fate, retransmitted) = (Fate::InFlight, false);
+        self.in_flight += end - start;
+        self.segments.push_back(Sent {
+            start,
+            end,
+            number,
+            time_sent: now,
+            mark,
+            fate,
+            retransmitted,
+        });
+    }
+
+    fn number(&mut self, start: u64) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.order.push_back((number, start));
+        // As many that are out of date as are not, and a few: the work is shared by those who made them.
+        if self.order.len() > 2 * self.segments.len() + STALE {
+            let segments = &self.segments;
+            self.order.retain(|(number, start)| {
+                *number == self.next_number - 1
+                    || find(segments, *start).is_some_and(|at| segments[at].number == *number)
+            });
+        }
+        number
+    }
+
+    /// The segment that begins with this sequence number is sent again.
+    pub(crate) fn retransmit(&mut self, start: u64, now: Timestamp, mark: DeliveryMark) {
+        let Some(at) = find(&self.segments, start) else { return };
+        let number = self.number(start);
+        let segment = &mut self.segments[at];
+        (segment.number, segment.time_sent, segment.mark) = (number, now, mark);
+        segment.retransmitted = true;
+        self.change(at, Fate::InFlight);
+    }
+
+    fn change(&mut self, at: usize, fate: Fate) {
+        let segment = &mut self.segments[at];
+        let before = std::mem::replace(&mut segment.fate, fate);
+        let (length, start) = (segment.len(), segment.start);
+        self.count_out(before, length);
+        match fate {
+            Fate::InFlight => self.in_flight += length,
+            Fate::Sacked => {
+                self.sacked += length;
+                self.sacked_segments += 1;
+            }
+            Fate::Lost => {
+                self.lost += length;
+                self.lost_hint = self.lost_hint.min(start);
+            }
+        }
+    }
+
+    fn count_out(&mut self, fate: Fate, length: u64) {
+        match fate {
+            Fate::InFlight => self.in_flight -= length,
+            Fate::Sacked => {
+                self.sacked -= length;
+                self.sacked_segments -= 1;
+            }
+            Fate::Lost => self.lost -= length,
+        }
+    }
+
+    /// Takes in an acknowledgement of all before `una` and of blocks behind it. Segments that are delivered by
+    /// it and were not before are added to `delivered`, with the fate that they had. A segment of which a block
+    /// covers only a part stays as it is; one that `una` cuts becomes shorter.
+    pub(crate) fn acknowledge(
+        &mut self,
+        una: u64,
+        blocks: &[(u64, u64)],
+        delivered: &mut Vec<Sent>,
+    ) {
+        while let Some(segment) = self.segments.front_mut() {
+            if segment.start >= una {
+                break;
+            }
+            let (fate, covered) = (segment.fate, segment.end.min(una));
+            let part = Sent { end: covered, ..*segment };
+            if segment.end <= una {
+                self.segments.pop_front();
+            } else {
+                segment.start = una;
+                let number = segment.number;
+                if let Some(entry) = self.order.iter_mut().find(|entry| entry.0 == number) {
+                    entry.1 = una;
+                }
+            }
+            self.count_out(fate, part.len());
+            if fate == Fate::Sacked && self.segments.front().is_some_and(|s| s.start == una) {
+                // What is left of a segment that was counted.
+                let rest = self.segments.front().is_some_and(|s| s.number == part.number);
+                self.sacked_segments += usize::from(rest);
+            }
+            if fate != Fate::Sacked {
+                delivered.push(part);
+            }
+        }
+        self.lost_hint = self.lost_hint.max(una);
+        for block in blocks {
+            self.sack(*block, delivered);
+        }
+        self.seen.clear();
+        self.seen.extend_from_slice(blocks);
+    }
+
+    /// Marks what a block covers and no block of the last acknowledgement did.
+    fn sack(&mut self, block: (u64, u64), delivered: &mut Vec<Sent>) {
+        let (mut from, end) = block;
+        while from < end {
+            // The first block that was seen and is not before `from`.
+            let next = self.seen.iter().filter(|seen| seen.1 > from && seen.0 < end);
+            let next = next.min_by_key(|seen| seen.0).copied();
+            let until = next.map_or(end, |seen| seen.0);
+            if from < until {
+                self.mark_sacked(from, until, delivered);
+            }
+            let Some((_, right)) = next else { break };
+            from = right;
+        }
+    }
+
+    fn mark_sacked(&mut self, left: u64, right: u64, delivered: &mut Vec<Sent>) {
+        let first = self.segments.partition_point(|segment| segment.start < left);
+        let mut at = first;
+        while let Some(segment) = self.segments.get(at) {
+            if segment.end > right {
+                break;
+            }
+            if segment.fate != Fate::Sacked {
+                delivered.push(*segment);
+                self.change(at, Fate::Sacked);
+            }
+            at += 1;
+        }
+    }
+
+    /// Takes the segment for lost that was last sent with this number.
+    pub(crate) fn lose(&mut self, number: u64, start: u64) -> Option<Sent> {
+        let at = find(&self.segments, start)?;
+        let segment = self.segments[at];
+        if segment.number != number || segment.fate != Fate::InFlight {
+            return None;
+        }
+        self.change(at, Fate::Lost);
+        Some(segment)
+    }
+
+    /// The oldest transmissions that are still under way and have a number below `limit`, in order, as long as
+    /// `wanted` says so of each; those are taken for lost and added to `lost`. Returns the last one below the
+    /// limit that is still under way then.
+    pub(crate) fn lose_while(
+        &mut self,
+        limit: u64,
+        wanted: impl Fn(&Sent) -> bool,
+        lost: &mut Vec<Sent>,
+    ) -> Option<Sent> {
+        while let Some((number, start)) = self.order.front().copied() {
+            if number >= limit {
+                return None;
+            }
+            let segment = find(&self.segments, start).map(|at| self.segments[at]);
+            let live = |s: &Sent| s.number == number && s.fate == Fate::InFlight;
+            match segment.filter(live) {
+                Some(segment) if !wanted(&segment) => break,
+                Some(segment) => {
+                    self.order.pop_front();
+                    lost.extend(self.lose(number, start));
+                    debug_assert_eq!(segment.number, number);
+                }
+                None => {
+                    self.order.pop_front();
+                }
+            }
+        }
+        let below = self.order.partition_point(|(number, _)| *number < limit);
+        self.order.range(..below).rev().find_map(|(number, start)| {
+            let segment = self.segments[find(&self.segments, *start)?];
+            (segment.number == *number && segment.fate == Fate::InFlight).then_some(segment)
+        })
+    }
+
+    /// The first segment that is lost.
+    pub(crate) fn next_lost(&mut self) -> Option<Sent> {
+        if self.lost == 0 {
+            return None;
+        }
+        let hint = self.lost_hint;
+        let from = self.segments.partition_point(|segment| segment.start < hint);
+        let found = self.segments.range(from..).find(|segment| segment.fate == Fate::Lost).copied();
+        self.lost_hint = found.map_or(hint, |segment| segment.start);
+        found
+    }
+
+    /// What was lost is under way again: it turned out not to be lost.
+    pub(crate) fn forgive(&mut self) {
+        for at in 0..self.segments.len() {
+            if self.segments[at].fate == Fate::Lost {
+                self.change(at, Fate::InFlight);
+                let (number, start) = (self.segments[at].number, self.segments[at].start);
+                let place = self.order.partition_point(|entry| entry.0 < number);
+                if self.order.get(place).is_none_or(|entry| entry.0 != number) {
+                    self.order.insert(place, (number, start));
+                }
+            }
+        }
+    }
+
+    /// The receiver has dropped what it had out of order (RFC 2018 s.8): nothing counts as received.
+    pub(crate) fn forget_sacks(&mut self) {
+        for at in 0..self.segments.len() {
+            if self.segments[at].fate == Fate::Sacked {
+                self.change(at, Fate::Lost);
+            }
+        }
+        self.seen.clear();
+    }
+}
+
+/// Place of the segment that begins with this sequence number.
+fn find(segments: &VecDeque<Sent>, start: u64) -> Option<usize> {
+    segments.binary_search_by_key(&start, |segment| segment.start).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flight(count: u64) -> Scoreboard {
+        let mut board = Scoreboard::default();
+        for index in 0..count {
+            let now = Timestamp::from_nanos(index);
+            board.push(index * 100, index * 100 + 100, now, DeliveryMark::default());
+        }
+        board
+    }
+
+    fn starts(delivered: &[Sent]) -> Vec<u64> {
+        delivered.iter().map(|segment| segment.start / 100).collect()
+    }
+
+    #[test]
+    fn bytes_are_in_one_fate_each() {
+        let mut board = flight(10);
+        let mut delivered = Vec::new();
+        board.acknowledge(100, &[(300, 500), (700, 800)], &mut delivered);
+        assert_eq!(starts(&delivered), [0, 3, 4, 7]);
+        assert_eq!((board.in_flight(), board.sacked(), board.lost()), (600, 300, 0));
+        delivered.clear();
+        // One block grows on both sides, over the other: only what is new counts.
+        board.acknowledge(100, &[(200, 900)], &mut delivered);
+        assert_eq!(starts(&delivered), [2, 5, 6, 8]);
+        let mut lost = Vec::new();
+        assert!(board.lose_while(9, |_| true, &mut lost).is_none());
+        assert_eq!((starts(&lost), board.lost()), (vec![1], 100));
+        assert_eq!(board.next_lost().map(|segment| segment.start), Some(100));
+        board.retransmit(100, Timestamp::from_nanos(99), DeliveryMark::default());
+        assert_eq!((board.in_flight(), board.lost(), board.next_lost().is_none()), (200, 0, true));
+        delivered.clear();
+        board.acknowledge(950, &[], &mut delivered);
+        assert_eq!(starts(&delivered), [1, 9]);
+        assert_eq!((board.in_flight(), board.sacked(), board.len()), (50, 0, 1));
+        delivered.clear();
+        board.acknowledge(1000, &[], &mut delivered);
+        assert_eq!((board.in_flight(), board.sacked_segments(), board.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn transmissions_that_are_out_of_date_do_not_pile_up() {
+        let mut board = flight(10);
+        for round in 0..10_000 {
+            board.retransmit(0, Timestamp::from_nanos(round), DeliveryMark::default());
+        }
+        assert!(board.order.len() <= 2 * 10 + STALE + 1, "{}", board.order.len());
+        assert_eq!(board.in_flight(), 1_000);
+        let mut lost = Vec::new();
+        board.lose_while(u64::MAX, |_| true, &mut lost);
+        assert_eq!(starts(&lost), [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]);
+        board.forgive();
+        assert_eq!((board.in_flight(), board.lost(), board.order.len()), (1_000, 0, 10));
+    }
+}

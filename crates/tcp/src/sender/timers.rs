@@ -1,0 +1,183 @@
+//! What happens when no acknowledgement comes: the retransmission timer (RFC 6298), the probe for a lost tail
+//! (RFC 8985 s.7), RACK's timer for reordering, the persist timer (RFC 9293 s.3.8.6.1).
+
+use std::time::Duration;
+
+use equic_transport::Timestamp;
+
+use super::scoreboard::Sent;
+use super::{Departure, Forced, Phase, Probe, Sender};
+
+/// Probe timeout before there is a sample of the round trip (RFC 8985 s.7.2).
+const FIRST_PROBE: Duration = Duration::from_secs(1);
+
+/// Retransmissions of the same segment by the timer after which the connection is given up
+/// (`net.ipv4.tcp_retries2`).
+const MOST_TIMEOUTS: u32 = 15;
+
+/// What a timer has brought about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Nothing that the connection need know.
+    None,
+    /// A segment that the receiver must answer is to leave: it had no room.
+    ProbeWindow,
+    /// The receiver has not answered for too long.
+    GiveUp,
+}
+
+impl Sender {
+    /// The retransmission timeout without backoff (RFC 6298 s.2), with Linux' least.
+    fn timeout_after(&self, backoff: u32) -> Duration {
+        let timeout = match self.rtt.first_sample() {
+            None => self.initial_rto,
+            Some(_) => self.rtt.smoothed() + (self.rtt.variation() * 4).max(self.min_rto),
+        };
+        timeout.saturating_mul(1 << backoff.min(20)).min(self.max_rto)
+    }
+
+    /// The retransmission timeout as it is now.
+    pub(crate) fn rto(&self) -> Duration {
+        self.timeout_after(self.backoff)
+    }
+
+    /// RFC 6298 s.5.1: the timer runs while something is outstanding.
+    pub(super) fn start_timer(&mut self, now: Timestamp) {
+        if self.rto_at.is_none() {
+            self.rto_at = Some(now + self.rto());
+        }
+    }
+
+    /// Time at which [`Sender::on_timer`] is to be called.
+    pub(crate) fn next_timer(&self) -> Option<Timestamp> {
+        let timers = [self.rto_at, self.probe_at, self.reorder_at, self.persist_at, self.pace_at];
+        timers.into_iter().flatten().min()
+    }
+
+    pub(crate) fn on_timer(&mut self, now: Timestamp) -> Expiry {
+        let due = |timer: &mut Option<Timestamp>| timer.take_if(|at| *at <= now).is_some();
+        due(&mut self.pace_at);
+        if due(&mut self.reorder_at) {
+            self.on_reordering_timeout(now);
+        }
+        // The probe stands for the retransmission timer, and may be due at the same time.
+        if due(&mut self.probe_at) {
+            self.forced = Some(Forced::Tail);
+            self.rto_at = Some(now + self.rto());
+        }
+        if due(&mut self.rto_at) {
+            return self.on_retransmission_timeout(now);
+        }
+        if due(&mut self.persist_at) {
+            self.backoff = self.backoff.saturating_add(1);
+            if self.backoff > MOST_TIMEOUTS {
+                return Expiry::GiveUp;
+            }
+            self.persist_at = Some(now + self.rto());
+            return Expiry::ProbeWindow;
+        }
+        Expiry::None
+    }
+
+    fn on_reordering_timeout(&mut self, now: Timestamp) {
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.clear();
+        self.detect_lost(now, false, &mut lost);
+        self.note_lost(now, &lost);
+        if !lost.is_empty() {
+            self.on_loss(now, &lost);
+            // RFC 8985 s.6.3.
+            self.rto_at = Some(now + self.rto());
+        }
+        self.lost = lost;
+    }
+
+    /// RFC 6298 s.5.4 to 5.6, RFC 8985 s.6.3.
+    fn on_retransmission_timeout(&mut self, now: Timestamp) -> Expiry {
+        if self.board.is_empty() {
+            return Expiry::None;
+        }
+        if self.backoff >= MOST_TIMEOUTS {
+            return Expiry::GiveUp;
+        }
+        self.counters.timeouts += 1;
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.clear();
+        self.mark_lost_by_timeout(now, &mut lost);
+        self.note_lost(now, &lost);
+        self.lost = lost;
+        // RFC 5681 s.3.1: the threshold stays if the same segment is sent yet again.
+        if !matches!(self.phase, Phase::Loss { .. }) || self.backoff == 0 {
+            self.controller.on_retransmission_timeout(now);
+            self.retransmitted = None;
+        }
+        self.phase = Phase::Loss { end: self.nxt };
+        (self.duplicates, self.probe, self.probe_at, self.reorder_at) = (0, None, None, None);
+        self.forced = Some(Forced::Lost);
+        self.backoff += 1;
+        self.rto_at = Some(now + self.rto());
+        Expiry::None
+    }
+
+    fn mark_lost_by_timeout(&mut self, now: Timestamp, lost: &mut Vec<Sent>) {
+        let Some(head) = self.board.first().copied() else { return };
+        // RFC 2018 s.8: the receiver said that it had this, and does not acknowledge it.
+        if head.fate == super::scoreboard::Fate::Sacked {
+            self.board.forget_sacks();
+        }
+        lost.extend(self.board.lose(head.number, head.start));
+        let everything = self.board.next_number();
+        match self.rack.limit().filter(|_| self.sack) {
+            None => self.board.lose_while(everything, |_| true, lost),
+            Some((_, rtt)) => {
+                let window = self.rack.reordering_window(
+                    true,
+                    self.board.sacked_segments(),
+                    self.rtt.min(),
+                    self.rtt.smoothed(),
+                );
+                let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
+                self.board.lose_while(everything, late, lost)
+            }
+        };
+    }
+
+    /// RFC 8985 s.7.2, after new data and acknowledgements.
+    pub(super) fn schedule_probe(&mut self, now: Timestamp) {
+        self.probe_at = None;
+        let quiet = matches!(self.phase, Phase::Open) && self.board.sacked() == 0;
+        let wanted = self.tail_loss_probe && self.sack && quiet;
+        if !wanted || self.probe.is_some() || self.board.is_empty() {
+            return;
+        }
+        let mut timeout = FIRST_PROBE;
+        if self.rtt.first_sample().is_some() {
+            timeout = self.rtt.smoothed() * 2;
+            // The acknowledgement of a single segment may be delayed.
+            if self.board.len() == 1 {
+                timeout += self.min_rto;
+            }
+        }
+        let at = now + timeout;
+        self.probe_at = Some(self.rto_at.map_or(at, |rto| rto.min(at)));
+    }
+
+    /// RFC 8985 s.7.3: a new segment if there is one, else the last again.
+    pub(super) fn send_probe(&mut self, now: Timestamp) -> Option<Departure> {
+        self.forced = None;
+        if !matches!(self.phase, Phase::Open) || self.probe.is_some() {
+            return None;
+        }
+        let departure = match self.next_end() {
+            Some(end) => self.send_new(now, end),
+            None => {
+                let last = self.board.last().copied()?;
+                self.retransmit(now, &last)
+            }
+        };
+        self.counters.probes += 1;
+        self.probe = Some(Probe { end: self.nxt, retransmission: departure.retransmission });
+        self.probe_at = None;
+        Some(departure)
+    }
+}
