@@ -162,7 +162,7 @@ impl Connection {
             (SpaceId::Data(_), Some(peer)) => {
                 let delay = ack.delay(peer.ack_delay_exponent);
                 let most = self.peer_max_ack_delay();
-                if self.progress.confirmed { delay.min(most) } else { delay }
+                if self.handshake.is_confirmed() { delay.min(most) } else { delay }
             }
             _ => Duration::ZERO,
         };
@@ -379,7 +379,7 @@ impl Connection {
                 }
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
                 SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
-                SentFrame::HandshakeDone => self.progress.done_due = true,
+                SentFrame::HandshakeDone => self.handshake.on_done_lost(),
                 SentFrame::NewConnectionId(sequence) => self.ids.local.on_lost(*sequence),
                 SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_lost(*sequence),
                 // Of a packet that is probed nothing is known yet.

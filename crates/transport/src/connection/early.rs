@@ -84,15 +84,15 @@ impl Connection {
     pub fn is_early(&self) -> bool {
         match self.early.answer {
             Answer::Open => true,
-            Answer::Accepted => !self.progress.complete,
+            Answer::Accepted => !self.handshake.is_complete(),
             Answer::None | Answer::Rejected => false,
         }
     }
 
     /// A client has begun TLS: perhaps with a session that lets it send.
     pub(super) fn begin_early(&mut self) {
-        let Some(keys) = self.tls.zero_rtt_keys() else { return };
-        let remembered = self.tls.transport_parameters().map(<[u8]>::to_vec);
+        let Some(keys) = self.handshake.tls().zero_rtt_keys() else { return };
+        let remembered = self.handshake.tls().transport_parameters().map(<[u8]>::to_vec);
         let Some(Ok(parameters)) =
             remembered.as_deref().map(|bytes| TransportParameters::parse(bytes, Side::Server))
         else {
@@ -114,8 +114,9 @@ impl Connection {
     /// TLS has got on: whether early data is taken may be known by now.
     pub(super) fn look_for_early(&mut self, now: Timestamp) {
         match (self.side, self.early.answer) {
-            (Side::Server, Answer::None) if self.level != SpaceId::Initial => {
-                let keys = self.tls.zero_rtt_keys().filter(|_| !self.progress.complete);
+            (Side::Server, Answer::None) if self.handshake.level() != SpaceId::Initial => {
+                let keys =
+                    self.handshake.tls().zero_rtt_keys().filter(|_| !self.handshake.is_complete());
                 let accepted = keys.is_some();
                 self.keys.set_early(keys);
                 self.early.answer = if accepted { Answer::Accepted } else { Answer::Rejected };
@@ -126,7 +127,7 @@ impl Connection {
             (Side::Client, Answer::Open) if self.keys.has(SpaceId::DATA) => {
                 // RFC 9001 s.4.9.3: 1-RTT keys from now on.
                 self.keys.set_early(None);
-                if self.tls.is_early_data_accepted() {
+                if self.handshake.tls().is_early_data_accepted() {
                     self.early.answer = Answer::Accepted;
                     self.early_answered(true);
                 } else {

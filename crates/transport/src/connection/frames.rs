@@ -148,7 +148,7 @@ impl Connection {
     /// sent (RFC 9002 A.6).
     pub(super) fn peer_completed_validation(&self) -> bool {
         self.side == Side::Server
-            || self.progress.confirmed
+            || self.handshake.is_confirmed()
             || self.spaces[SpaceId::Handshake].loss.largest_acked().is_some()
     }
 }

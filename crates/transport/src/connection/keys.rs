@@ -24,13 +24,13 @@ impl Connection {
     }
 
     fn may_update_keys(&mut self, worn: bool) -> bool {
-        self.decide(Operation::UpdateKeys, worn, self.progress.confirmed)
+        self.decide(Operation::UpdateKeys, worn, self.handshake.is_confirmed())
     }
 
     fn next_keys(&mut self) -> bool {
         // RFC 9001 s.6.1.
-        let updated =
-            self.progress.confirmed && self.keys.one_rtt_mut().is_some_and(OneRttKeys::update);
+        let updated = self.handshake.is_confirmed()
+            && self.keys.one_rtt_mut().is_some_and(OneRttKeys::update);
         #[cfg(feature = "qlog")]
         if updated {
             self.log_key_update();

@@ -61,7 +61,7 @@ impl Connection {
         if self.side == Side::Server {
             return Err(MigrateError::Server);
         }
-        if !self.progress.confirmed {
+        if !self.handshake.is_confirmed() {
             return Err(MigrateError::NotConfirmed);
         }
         if self.peer.is_some_and(|peer| peer.stay) {
@@ -92,7 +92,7 @@ impl Connection {
             Some(key) => Some(From::Known(key)),
             // RFC 9000 s.9: a client knows where its server is, and nobody moves before the
             // handshake is confirmed.
-            None if self.side == Side::Client || !self.progress.confirmed => None,
+            None if self.side == Side::Client || !self.handshake.is_confirmed() => None,
             None => Some(From::New(arrival.remote, arrival.local)),
         }
     }

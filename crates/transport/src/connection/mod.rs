@@ -82,7 +82,6 @@ use rand::rngs::StdRng;
 
 use crate::Timestamp;
 use crate::crypto::Forgeries;
-use crate::crypto::session::Session;
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
 use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
@@ -94,8 +93,8 @@ pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig
 use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
 pub use figures::PathStats;
-use handshake::Peer;
 pub use handshake::StartError;
+use handshake::{Handshake, Peer};
 pub(crate) use handshake::{initial_suite, tls_version};
 pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
@@ -228,9 +227,7 @@ pub struct Connection {
     /// Frames that hooks want sent.
     pub(crate) extensions: Extensions,
     rng: StdRng,
-    tls: Session,
-    /// Packet number space that TLS's handshake messages go into now.
-    level: SpaceId,
+    handshake: Handshake,
     spaces: Spaces,
     keys: PacketKeys,
     /// Packets that did not open.
@@ -243,7 +240,6 @@ pub struct Connection {
     preferred: Option<PathKey>,
     ids: ConnectionIds,
     peer: Option<Peer>,
-    progress: handshake::Progress,
     closing: close::Closing,
     /// Frequency of acknowledgements, ours and the one asked of the peer.
     acks: Acknowledgements,
@@ -290,7 +286,7 @@ impl Connection {
 
     /// Whether the handshake is complete.
     pub fn is_connected(&self) -> bool {
-        self.progress.complete
+        self.handshake.is_complete()
     }
 
     /// Whether the connection is over and can be dropped.
@@ -300,7 +296,7 @@ impl Connection {
 
     /// The protocol that TLS agreed on.
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.tls.alpn()
+        self.handshake.tls().alpn()
     }
 
     /// The IDs that packets to this connection may carry.
@@ -316,7 +312,7 @@ impl Connection {
         let input = u64::from(direction == Direction::Unidirectional);
         let allowed = self.decide(Operation::OpenStream, input, true);
         let id = if allowed { self.streams.open(direction) } else { None };
-        if id.is_none() && self.progress.complete {
+        if id.is_none() && self.handshake.is_complete() {
             self.streams.want_streams(direction);
         }
         id

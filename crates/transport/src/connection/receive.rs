@@ -273,11 +273,6 @@ impl Connection {
         let _ = (kind, length, trigger);
     }
 
-    /// Whether 1-RTT packets may be opened yet (RFC 9001 s.5.7).
-    pub(super) fn may_read_data(&self) -> bool {
-        self.side == Side::Client || self.progress.complete
-    }
-
     /// Removes header and packet protection; none: it is to be dropped.
     fn open_packet(&mut self, now: Timestamp, found: &Found, packet: &mut [u8]) -> Option<Opened> {
         // RFC 9001 s.6.6: no packet more.

@@ -47,7 +47,7 @@ impl Connection {
 
     /// Whether a NEW_TOKEN frame is to be sent now.
     pub(super) fn has_token(&self) -> bool {
-        self.progress.complete && !self.tokens.is_empty()
+        self.handshake.is_complete() && !self.tokens.is_empty()
     }
 
     pub(super) fn write_tokens(
@@ -56,7 +56,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        while self.progress.complete
+        while self.handshake.is_complete()
             && let Some(token) = self.tokens.pop_front()
         {
             let frame = NewToken::new(&token).map(Frame::NewToken);

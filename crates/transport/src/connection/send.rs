@@ -197,7 +197,7 @@ impl Connection {
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
-        } else if in_flight && validated && self.progress.confirmed && self.is_quiet() {
+        } else if in_flight && validated && self.handshake.is_confirmed() && self.is_quiet() {
             // Not before the peer is known to be there: a probe takes more than may be sent until then,
             // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
             allowance = self.probe_mtu(now, buffer, allowance);
@@ -245,7 +245,10 @@ impl Connection {
 
     fn has_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
         let keys = match id {
-            SpaceId::Data(_) => self.keys.has(id) && self.may_send_data() || self.may_send_early(),
+            SpaceId::Data(_) => {
+                self.keys.has(id) && self.handshake.may_carry_data(self.side)
+                    || self.may_send_early()
+            }
             _ => self.keys.has(id),
         };
         if !keys {
@@ -297,13 +300,8 @@ impl Connection {
         chosen == path
     }
 
-    /// A server may answer before the client's Finished came (RFC 9001 s.5.7).
-    fn may_send_data(&self) -> bool {
-        self.side == Side::Server || self.progress.complete
-    }
-
     fn has_data(&self) -> bool {
-        self.progress.done_due
+        self.handshake.owes_done()
             || self.has_token()
             || self.activity.wants_ping()
             || !self.extensions.is_empty() && self.keys.has(SpaceId::DATA)
@@ -537,7 +535,7 @@ impl Connection {
         let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
             .into_iter()
             .filter(|id| match id {
-                SpaceId::Data(_) => self.keys.has(*id) && self.progress.complete,
+                SpaceId::Data(_) => self.keys.has(*id) && self.handshake.is_complete(),
                 _ => self.keys.has(*id),
             })
             .collect();

@@ -117,7 +117,7 @@ impl Connection {
 
     /// Time at which a PING is due to keep the connection alive (RFC 9000 s.10.1.2); none: never.
     fn keep_alive_timer(&mut self) -> Option<Timestamp> {
-        if !self.progress.complete {
+        if !self.handshake.is_complete() {
             return None;
         }
         let usual = Some(self.config.keep_alive).filter(|interval| !interval.is_zero());
@@ -178,7 +178,7 @@ impl Connection {
         let backoff = self.backoff();
         let ids = self.spaces.ids();
         // RFC 9002 s.6.2.1: what the handshake lacks comes first.
-        let confirmed = self.progress.confirmed;
+        let confirmed = self.handshake.is_confirmed();
         let probe = ids
             .filter(|id| !id.is_data() || confirmed)
             .filter_map(|id| {

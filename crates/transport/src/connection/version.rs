@@ -70,8 +70,7 @@ impl Connection {
                 return self.fail(now, TransportErrorCode::INTERNAL_ERROR, &error.to_string());
             }
         };
-        self.tls = tls;
-        self.level = SpaceId::Initial;
+        self.handshake.restart(tls);
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
         self.spaces[SpaceId::Initial] = Space::new();
@@ -136,7 +135,7 @@ impl Connection {
             return Ok(());
         };
         (self.version, self.start.keyed) = (better, better);
-        self.tls = self.start.session()?;
+        self.handshake.restart(self.start.session()?);
         let keys = self.start.initial_keys(self.side, better, self.ids.original_dcid());
         self.keys.install(SpaceId::Initial, keys);
         Ok(())

@@ -96,7 +96,9 @@ impl Connection {
             SpaceId::Data(_) if found.is_early() => self.early_readiness(),
             // Server data may come before the client's Finished; not the other way round
             // (RFC 9001 s.5.7).
-            SpaceId::Data(_) => ready(self.keys.has(found.space) && self.may_read_data()),
+            SpaceId::Data(_) => {
+                ready(self.keys.has(found.space) && self.handshake.may_carry_data(!self.side))
+            }
             id if self.keys.is_discarded(id) => Readiness::TooLate,
             id => ready(self.keys.has(id)),
         }

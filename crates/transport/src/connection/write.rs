@@ -302,8 +302,9 @@ impl Connection {
     }
 
     fn write_done(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
-        if self.progress.done_due && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok() {
-            self.progress.done_due = false;
+        if self.handshake.owes_done() && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok()
+        {
+            self.handshake.on_done_sent();
             frames.push(SentFrame::HandshakeDone);
         }
     }

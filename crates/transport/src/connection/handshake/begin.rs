@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
 
 use super::parameters::declare;
-use super::{Progress, StartError, initial_suite, random_id};
+use super::{Handshake, StartError, initial_suite, random_id};
 use crate::Timestamp;
 use crate::cid::IdSource;
 use crate::connection::acknowledgements::Acknowledgements;
@@ -193,8 +193,7 @@ impl Connection {
             #[cfg(feature = "qlog")]
             qlog: None,
             extensions: Extensions::default(),
-            tls,
-            level: SpaceId::Initial,
+            handshake: Handshake::new(tls),
             spaces: Spaces::new(),
             keys: PacketKeys::new(config.key_limits),
             forgeries: Forgeries::default(),
@@ -204,7 +203,6 @@ impl Connection {
             preferred: None,
             ids: ConnectionIds::new(ids.scid, ids.remote, ids.original, ids.source),
             peer: None,
-            progress: Progress::default(),
             closing: close::Closing::default(),
             acks: Acknowledgements::new(config.max_ack_delay),
             datagrams: Datagrams::default(),

@@ -44,7 +44,7 @@ impl Connection {
                     hello.extend_from_slice(chunk);
                     (chunk.len(), self.read_hello(hello))
                 }
-                None => (chunk.len(), self.tls.read(chunk)),
+                None => (chunk.len(), self.handshake.read(chunk)),
             };
             self.space(id).crypto_in.consume(count);
             read = true;
@@ -70,24 +70,21 @@ impl Connection {
         }
         self.choose_version(&hello)
             .map_err(|error| SessionError { reason: error.to_string(), alert: None })?;
-        self.tls.read(&hello)
+        self.handshake.read(&hello)
     }
 
     pub(in crate::connection) fn drive_tls(&mut self, now: Timestamp) {
         loop {
-            let mut data = Vec::new();
-            let change = self.tls.write(&mut data);
-            let (empty, level) = (data.is_empty(), self.level);
+            let (level, data, change) = self.handshake.write();
+            let empty = data.is_empty();
             self.space(level).crypto_out.write_bytes(data.into());
             match change {
                 Some(KeyChange::Handshake { keys }) => {
                     self.keys.install(SpaceId::Handshake, keys);
-                    self.level = SpaceId::Handshake;
                     self.notify(Operation::KeysReady, SpaceId::Handshake);
                 }
                 Some(KeyChange::OneRtt { keys, next }) => {
                     self.keys.install_one_rtt(keys, next);
-                    self.level = SpaceId::DATA;
                     self.notify(Operation::KeysReady, SpaceId::DATA);
                 }
                 None if empty => break,
@@ -96,16 +93,12 @@ impl Connection {
         }
         self.look_for_early(now);
         self.read_parameters(now);
-        if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
-            self.progress.complete = true;
+        if self.peer.is_some() && self.handshake.complete() {
             self.events.push_back(Event::Connected);
             self.notify(Operation::HandshakeComplete, ());
             if self.side == Side::Server {
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
-                self.progress.done_due = true;
-                if !self.config.keep_exporter {
-                    self.tls.end();
-                }
+                self.handshake.announce(self.config.keep_exporter);
                 self.confirm(now);
             }
         }
@@ -113,8 +106,7 @@ impl Connection {
 
     /// The handshake is confirmed (RFC 9001 s.4.1.2).
     pub(in crate::connection) fn confirm(&mut self, now: Timestamp) {
-        if !self.progress.confirmed {
-            self.progress.confirmed = true;
+        if self.handshake.confirm() {
             self.events.push_back(Event::Confirmed);
             self.notify(Operation::HandshakeConfirmed, ());
             self.discard(now, SpaceId::Handshake);

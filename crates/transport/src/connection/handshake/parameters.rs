@@ -40,7 +40,7 @@ impl Connection {
         if self.peer.is_some() || self.side == Side::Client && !self.keys.has(SpaceId::DATA) {
             return;
         }
-        let Some(bytes) = self.tls.transport_parameters() else { return };
+        let Some(bytes) = self.handshake.tls().transport_parameters() else { return };
         let bytes = bytes.to_vec();
         if !self.decide_on(Operation::ReadParameters, (), &bytes, true) {
             let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;

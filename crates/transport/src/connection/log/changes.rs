@@ -141,7 +141,7 @@ fn versions(
 }
 
 fn tls(connection: &Connection, log: &mut Log) {
-    if log.known.told_tls || !connection.progress.complete {
+    if log.known.told_tls || !connection.handshake.is_complete() {
         return;
     }
     log.known.told_tls = true;
@@ -149,7 +149,7 @@ fn tls(connection: &Connection, log: &mut Log) {
     if let Some(alpn) = connection.alpn() {
         log.emit(key, EventKind::AlpnInformation(alpn));
     }
-    if let Some(name) = connection.tls.cipher_suite() {
+    if let Some(name) = connection.handshake.tls().cipher_suite() {
         // As the draft writes it: without what TLS 1.3 put before it.
         log.emit(key, EventKind::CipherSelected(name.trim_start_matches("TLS13_")));
     }
@@ -189,8 +189,8 @@ pub(super) fn state(connection: &Connection, log: &mut Log) {
         Closing::Telling { .. } => "closing",
         Closing::Draining { .. } => "draining",
         Closing::Drained => "closed",
-        Closing::Open if connection.progress.confirmed => "handshake_confirmed",
-        Closing::Open if connection.progress.complete => "handshake_complete",
+        Closing::Open if connection.handshake.is_confirmed() => "handshake_confirmed",
+        Closing::Open if connection.handshake.is_complete() => "handshake_complete",
         Closing::Open if connection.keys.has(SpaceId::Handshake) => "handshake_started",
         Closing::Open => "attempted",
     };

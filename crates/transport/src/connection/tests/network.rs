@@ -376,7 +376,7 @@ impl Network {
 
     pub(super) fn connect(&mut self) {
         self.run_until(Duration::from_secs(120), |client, server| {
-            client.progress.confirmed && server.progress.confirmed
+            client.handshake.is_confirmed() && server.handshake.is_confirmed()
         });
         assert_eq!(self.connected, [true; 2], "{}", self.describe());
     }
@@ -482,8 +482,8 @@ impl Network {
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
         self.now = self.now.max(next);
         // RFC 9000 s.9: QUIC relies on addresses that stay for the duration of the handshake.
-        let settled = self.client.progress.confirmed
-            && self.server.as_ref().is_some_and(|server| server.progress.confirmed);
+        let settled = self.client.handshake.is_confirmed()
+            && self.server.as_ref().is_some_and(|server| server.handshake.is_confirmed());
         let rebind = |every| settled && self.now.since(self.rebound_at) >= every;
         if self.faults.rebind.is_some_and(rebind) {
             self.rebound_at = self.now;
