@@ -58,6 +58,25 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// A packet with a short header, as if it were of this space.
+    #[cfg(test)]
+    pub(super) fn in_space(space: SpaceId) -> Found {
+        let options = ParseOptions { dcid_len: 0, greased_fixed_bit: false };
+        let Some(Ok(Packet::Short(short))) = Datagram::new(&[0x40; 40], options).next() else {
+            panic!("a first byte like that begins a short header");
+        };
+        Found {
+            space,
+            kind: PacketType::OneRtt,
+            dcid: short.dcid(),
+            scid: None,
+            version: None,
+            protected: short.protected(),
+            skip: 0,
+            len: 40,
+        }
+    }
+
     /// Whether the packet is a 0-RTT packet.
     pub(super) fn is_early(&self) -> bool {
         self.kind == PacketType::ZeroRtt
