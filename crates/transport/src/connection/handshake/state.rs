@@ -123,29 +123,47 @@ mod tests {
         [session(client.into()), session(server.into())]
     }
 
-    /// Hands over all that one end has to say; returns the spaces it goes into.
-    fn talk(from: &mut Handshake, to: &mut Handshake) -> Vec<SpaceId> {
-        let mut levels = Vec::new();
+    /// Takes all that one end has to say, with the spaces it goes into.
+    fn drain(end: &mut Handshake) -> Vec<(SpaceId, Vec<u8>)> {
+        let mut said = Vec::new();
         loop {
-            let (level, data, change) = from.write();
+            let (level, data, change) = end.write();
             if data.is_empty() && change.is_none() {
-                return levels;
+                return said;
             }
-            levels.extend((!data.is_empty()).then_some(level));
-            assert!(to.read(&data).is_ok());
+            said.extend((!data.is_empty()).then_some((level, data)));
         }
+    }
+
+    /// Hands over what was said, and returns what the other end says to that. An end is asked after each message:
+    /// the keys for its answer to the next come with it.
+    fn hear(end: &mut Handshake, said: Vec<(SpaceId, Vec<u8>)>) -> Vec<(SpaceId, Vec<u8>)> {
+        said.into_iter()
+            .flat_map(|(_, data)| {
+                assert!(end.read(&data).is_ok());
+                drain(end)
+            })
+            .collect()
+    }
+
+    fn levels(said: &[(SpaceId, Vec<u8>)]) -> Vec<SpaceId> {
+        said.iter().map(|(level, _)| *level).collect()
     }
 
     #[test]
     fn messages_go_where_their_keys_are_and_it_is_complete_once() {
         let [mut client, mut server] = ends();
         assert!(!client.complete() && !client.is_complete());
-        assert_eq!(talk(&mut client, &mut server), [SpaceId::Initial]);
-        assert_eq!(talk(&mut server, &mut client), [SpaceId::Initial, SpaceId::Handshake]);
+        let hello = drain(&mut client);
+        assert_eq!(levels(&hello), [SpaceId::Initial]);
+        let answer = hear(&mut server, hello);
+        assert_eq!(levels(&answer), [SpaceId::Initial, SpaceId::Handshake]);
         assert_eq!(server.level(), SpaceId::DATA, "it has keys for data already");
         assert!(!server.complete(), "the client's Finished is not there");
         assert!(server.may_carry_data(Side::Server) && !server.may_carry_data(Side::Client));
-        assert_eq!(talk(&mut client, &mut server), [SpaceId::Handshake]);
+        let finished = hear(&mut client, answer);
+        assert_eq!(levels(&finished), [SpaceId::Handshake]);
+        hear(&mut server, finished);
         for end in [&mut client, &mut server] {
             assert!(end.complete() && !end.complete() && end.is_complete());
             assert!(end.may_carry_data(Side::Client) && !end.is_confirmed());
@@ -156,9 +174,9 @@ mod tests {
     #[test]
     fn a_server_says_that_it_is_done_until_it_arrives() {
         let [mut client, mut server] = ends();
-        talk(&mut client, &mut server);
-        talk(&mut server, &mut client);
-        talk(&mut client, &mut server);
+        let answer = hear(&mut server, drain(&mut client));
+        let finished = hear(&mut client, answer);
+        hear(&mut server, finished);
         assert!(server.complete() && !server.owes_done());
         server.announce(true);
         assert!(server.owes_done() && matches!(server.tls(), Session::Tls(_)));
@@ -179,11 +197,12 @@ mod tests {
     #[test]
     fn it_begins_again_from_nothing() {
         let [mut client, mut server] = ends();
-        talk(&mut client, &mut server);
-        talk(&mut server, &mut client);
-        let [other, mut peer] = ends();
+        let answer = hear(&mut server, drain(&mut client));
+        hear(&mut client, answer);
+        assert_eq!(client.level(), SpaceId::DATA);
+        let [other, _] = ends();
         client.restart(other.tls);
         assert_eq!(client.level(), SpaceId::Initial);
-        assert_eq!(talk(&mut client, &mut peer), [SpaceId::Initial]);
+        assert_eq!(levels(&drain(&mut client)), [SpaceId::Initial]);
     }
 }
