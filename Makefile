@@ -25,9 +25,10 @@ setup-examples:
 setup-fresh:
 	@scripts/setup.sh fresh
 
-build: ## target/release/equic, libequic.so, libequic.a, equic_kern.o
+build: ## target/release/equic, equic-sim, libequic.so, libequic.a, equic_kern.o
 	@scripts/setup.sh build
 	@$(CARGO) build --release --workspace
+	@cd sim && $(CARGO) build --release --locked
 
 root:
 	@if [ "$$(id -u)" != 0 ]; then \

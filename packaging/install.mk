@@ -24,7 +24,7 @@ capi := $(MAKE) --no-print-directory -C crates/capi PREFIX=$(PREFIX) LIBDIR=$(LI
 .PHONY: man install uninstall deb is-built
 
 is-built:
-	@for file in equic libequic.so libequic.a equic_kern.o; do \
+	@for file in equic equic-sim libequic.so libequic.a equic_kern.o; do \
 		test -e $(built)/$$file || { echo "there is no $(built)/$$file: run 'make build' first" >&2; exit 1; }; \
 	done
 
@@ -33,10 +33,10 @@ man: is-built ## the man pages, into out/man
 	@$(built)/equic man --out out/man
 	@echo out/man
 
-install: is-built ## command, library, man pages, completions, service: into DESTDIR and PREFIX
+install: is-built ## commands, library, man pages, completions, service: into DESTDIR and PREFIX
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR)/grafana $(UNITDIR) \
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
-	install -m 755 $(built)/equic $(DESTDIR)$(BINDIR)/
+	install -m 755 $(built)/equic $(built)/equic-sim $(DESTDIR)$(BINDIR)/
 	$(capi) install
 	$(built)/equic man --out $(DESTDIR)$(MANDIR)/man1
 	$(built)/equic completions bash >$(DESTDIR)$(BASHDIR)/equic
@@ -51,7 +51,7 @@ install: is-built ## command, library, man pages, completions, service: into DES
 
 uninstall: ## remove that again, but for the configuration
 	$(capi) uninstall
-	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(UNITDIR)/equic-gateway.service \
+	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(BINDIR)/equic-sim $(UNITDIR)/equic-gateway.service \
 		$(BASHDIR)/equic $(ZSHDIR)/_equic $(FISHDIR)/equic.fish)
 	rm -f $(DESTDIR)$(MANDIR)/man1/equic.1 $(DESTDIR)$(MANDIR)/man1/equic-*.1
 	rm -rf $(DESTDIR)$(DOCDIR)

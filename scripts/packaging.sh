@@ -36,6 +36,7 @@ installs_what_it_says() {
 	LC_ALL=C sort >"$work/wanted" <<-END
 		etc/equic/equic.toml
 		usr/local/bin/equic
+		usr/local/bin/equic-sim
 		usr/local/include/equic.h
 		usr/local/lib/equic_kern.o
 		usr/local/lib/libequic.a
@@ -53,6 +54,7 @@ installs_what_it_says() {
 		test -s "$work/tree/usr/local/share/$file" || fail install "no $file"
 	done
 	[ "$("$work/tree/usr/local/bin/equic" --version)" = "equic $version" ] || fail install "--version"
+	"$work/tree/usr/local/bin/equic" sim run simple --seeds 1 --json | grep -q '"equic.sim.run/1"' || fail install "equic sim"
 	ok install
 }
 

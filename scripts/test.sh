@@ -13,9 +13,11 @@ suites=(
 	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
 	# (docs/transport.md).
-	null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim --no-fail-fast --lib --test null_peer \
-		--test quic --test tcp \
-		--features equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp -- --quiet'
+	null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario --no-fail-fast --lib \
+		--test null_peer --test quic --test tcp --test play --test read --features \
+		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/play -- --quiet'
+	# The simulator, a workspace of its own for the same reason.
+	sim 'cd sim && cargo test --release --locked -- --quiet'
 	# Bytecode compiled for AArch64, under QEMU.
 	aarch64 scripts/aarch64.sh
 	# Example, tests, ASan, valgrind.

@@ -5,6 +5,7 @@
 //! * [`lab`]: network namespaces, load and attacks for experiments on one machine;
 //! * [`demo`]: all of these together, in a minute; [`reproduce`]: the experiments of the papers;
 //! * [`interop`]: do other implementations understand ours, and each other? [`bench`]: how fast are they?
+//! * [`sim`]: simulations, which another program does;
 //! * [`manual`]: man pages and completions, made from the definitions here;
 //! * [`output`], [`failure`]: the only places that print, and the exit codes (0 done, 1 failed,
 //!   2 wrong usage).
@@ -23,6 +24,7 @@ mod quic;
 mod reproduce;
 mod serve;
 mod signals;
+mod sim;
 mod trust;
 
 use std::process::ExitCode;
@@ -34,8 +36,7 @@ use failure::Done;
 #[derive(Parser)]
 #[command(name = "equic", version, max_term_width = 80)]
 #[command(
-    after_help = "`equic COMMAND --help` tells the rest. Exit: 0 done, 1 failed, 2 wrong usage.
-EQUIC_LOG=debug shows on standard error what the libraries do."
+    after_help = "Exit: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs on standard error."
 )]
 struct Equic {
     #[command(subcommand)]
@@ -64,6 +65,9 @@ enum Command {
     /// Measure QUIC implementations side by side
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Play networks and QUIC connections in virtual time
+    #[command(subcommand)]
+    Sim(equic_scenario::command::Command),
     /// Be an endpoint of the QUIC Interop Runner
     InteropEndpoint(interop::endpoint::Args),
     /// Print the man page of a command, or write all of them
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Command::Reproduce(command) => reproduce::run(&command),
         Command::Interop(args) => interop::run(&args),
         Command::Bench(command) => bench::run(command),
+        Command::Sim(_) => sim::run(),
         Command::InteropEndpoint(args) => interop::endpoint::run(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -24,10 +24,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
     ("libequic_vm", &["equic-vm"]),
-    ("equic-plugin", &["equic-transport", "equic-vm"]),
-    ("equic-plugin-kit", &["equic-net", "equic-plugin", "equic-transport", "equic-vm"]),
+    ("equic-plugin", &["equic-wire", "equic-transport", "equic-vm"]),
+    (
+        "equic-plugin-kit",
+        &["equic-wire", "equic-net", "equic-plugin", "equic-transport", "equic-vm"],
+    ),
     ("equic-tcp", &["equic-transport"]),
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),
+    ("equic-scenario", &["equic-report", "equic-sim"]),
     (
         "equic-cli",
         &[
@@ -36,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-quic",
             "equic-endpoint",
             "equic-report",
+            "equic-scenario",
             "equic-lab",
             "equic-interop",
             "equic-bench",
@@ -127,6 +132,32 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     for (name, needed, how) in inner_dependencies(&packages) {
         assert!(how["target"].is_null(), "{name} needs {needed} only where {}", how["target"]);
     }
+}
+
+/// `equic-sim` is built apart (docs/decisions/0029-equic-sim.md), of the same versions: what both need is compiled
+/// once, and both are as well looked after.
+#[test]
+fn the_simulator_has_the_versions_that_all_have() {
+    let packages = |file: &str| -> BTreeSet<(String, String)> {
+        let text = std::fs::read_to_string(format!("{ROOT}/{file}")).expect("it is there");
+        let value = |line: Option<&str>, key: &str| {
+            let value = line?.strip_prefix(key)?.trim_matches('"').to_owned();
+            Some(value)
+        };
+        let package = |text: &str| {
+            let mut lines = text.lines();
+            Some((value(lines.next(), "name = ")?, value(lines.next(), "version = ")?))
+        };
+        text.split("[[package]]\n")
+            .skip(1)
+            .map(|text| package(text).expect("name, version"))
+            .collect()
+    };
+    let (all, own) = (packages("Cargo.lock"), packages("sim/Cargo.lock"));
+    assert!(own.len() > 50 && all.len() > own.len());
+    let names: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
+    let other: Vec<_> = own.difference(&all).filter(|(name, _)| names.contains(name)).collect();
+    assert!(other.is_empty(), "other versions than in Cargo.lock: {other:?}");
 }
 
 /// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC

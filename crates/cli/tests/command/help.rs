@@ -27,7 +27,7 @@ fn commands() -> Vec<Vec<String>> {
 fn the_first_screen_is_one_screen() {
     let help = equic(&["--help"]).ok();
     assert!(help.lines().count() <= 24, "{help}");
-    for command in ["gateway", "serve", "get", "lab"] {
+    for command in ["gateway", "serve", "get", "lab", "sim"] {
         assert!(help.contains(&format!("\n  {command} ")), "{help}");
     }
     let bare = equic(&[]);

@@ -24,5 +24,6 @@ mod metrics;
 mod qlog;
 mod scripts;
 mod serve;
+mod sim;
 mod usage;
 mod watch;

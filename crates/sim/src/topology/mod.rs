@@ -195,6 +195,11 @@ impl Topology {
         self.edges[link.0 as usize].cost = cost;
     }
 
+    /// One direction of a link, by the port that sends; none: the port is of another topology.
+    pub fn direction(&self, port: PortId) -> Option<&Direction> {
+        self.edges.get(port.0 as usize / 2).map(|edge| &edge.directions[port.0 as usize % 2])
+    }
+
     /// One direction of a link, for changes.
     pub fn direction_mut(&mut self, port: PortId) -> &mut Direction {
         &mut self.edges[port.0 as usize / 2].directions[port.0 as usize % 2]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LinkId, NodeId, Topology};
+use super::{LinkId, NodeId, PortId, Topology};
 use crate::link::Direction;
 
 /// A network, and which nodes and links play which part.
@@ -16,6 +16,9 @@ pub struct Named {
     pub servers: Vec<NodeId>,
     /// Links that were given by the caller, each from the clients' side to the servers'.
     pub bottlenecks: Vec<LinkId>,
+    /// Ports of each link between a host and its router: the host's, then the router's. None where hosts
+    /// are linked by what the caller gave.
+    pub access: Vec<[PortId; 2]>,
 }
 
 /// Access links of the nsQUIC thesis: 1 Gb/s, 10 ms.
@@ -28,7 +31,26 @@ pub fn simple(link: Direction) -> Named {
     let mut topology = Topology::new();
     let (client, server) = (topology.host("client"), topology.host("server"));
     let bottleneck = topology.link(client, server, link);
-    Named { topology, clients: vec![client], servers: vec![server], bottlenecks: vec![bottleneck] }
+    Named {
+        topology,
+        clients: vec![client],
+        servers: vec![server],
+        bottlenecks: vec![bottleneck],
+        access: Vec::new(),
+    }
+}
+
+/// Links a client and a server to their routers.
+fn link_hosts(
+    topology: &mut Topology,
+    access: &mut Vec<[PortId; 2]>,
+    [client, left]: [NodeId; 2],
+    [right, server]: [NodeId; 2],
+) {
+    let link = topology.link(client, left, self::access());
+    access.push([link.there(), link.back()]);
+    let link = topology.link(right, server, self::access());
+    access.push([link.back(), link.there()]);
 }
 
 /// So many pairs, whose clients are at one router and whose servers are at another: all share the link
@@ -42,16 +64,15 @@ pub fn dumbbell(pairs: usize, bottleneck: Direction) -> Named {
     let mut topology = Topology::new();
     let (left, right) = (topology.router("left"), topology.router("right"));
     let bottleneck = topology.link(left, right, bottleneck);
-    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    let (mut clients, mut servers, mut access) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=pairs {
         let client = topology.host(format!("client {pair}"));
         let server = topology.host(format!("server {pair}"));
-        topology.link(client, left, access());
-        topology.link(right, server, access());
+        link_hosts(&mut topology, &mut access, [client, left], [right, server]);
         clients.push(client);
         servers.push(server);
     }
-    Named { topology, clients, servers, bottlenecks: vec![bottleneck] }
+    Named { topology, clients, servers, bottlenecks: vec![bottleneck], access }
 }
 
 /// A row of routers with narrow links between. The first pair goes all the way; each other pair goes over
@@ -71,16 +92,15 @@ pub fn parking_lot(links: &[Direction]) -> Named {
     }
     let all = [routers[0], routers[links.len()]];
     let ends = std::iter::once(all).chain(routers.windows(2).map(|pair| [pair[0], pair[1]]));
-    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    let (mut clients, mut servers, mut access) = (Vec::new(), Vec::new(), Vec::new());
     for (index, [left, right]) in ends.enumerate() {
         let client = topology.host(format!("client {}", index + 1));
         let server = topology.host(format!("server {}", index + 1));
-        topology.link(client, left, access());
-        topology.link(right, server, access());
+        link_hosts(&mut topology, &mut access, [client, left], [right, server]);
         clients.push(client);
         servers.push(server);
     }
-    Named { topology, clients, servers, bottlenecks }
+    Named { topology, clients, servers, bottlenecks, access }
 }
 
 /// A client and a server with two ways between them: interface 0 of each leads over the first, interface 1
@@ -94,14 +114,15 @@ pub fn parking_lot(links: &[Direction]) -> Named {
 pub fn two_path(first: Direction, second: Direction) -> Named {
     let mut topology = Topology::new();
     let (client, server) = (topology.host("client"), topology.host("server"));
-    let mut bottlenecks = Vec::new();
+    let (mut bottlenecks, mut access) = (Vec::new(), Vec::new());
     // Interfaces are numbered in the order of links: alike at both ends.
     for (name, link) in [("first", first), ("second", second)] {
         let router = topology.router(name);
-        topology.link(client, router, Direction::new(1_000_000_000, Duration::ZERO));
+        let near = topology.link(client, router, Direction::new(1_000_000_000, Duration::ZERO));
+        access.push([near.there(), near.back()]);
         bottlenecks.push(topology.link(router, server, link));
     }
-    Named { topology, clients: vec![client], servers: vec![server], bottlenecks }
+    Named { topology, clients: vec![client], servers: vec![server], bottlenecks, access }
 }
 
 #[cfg(test)]

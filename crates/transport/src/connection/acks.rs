@@ -108,6 +108,9 @@ impl Connection {
         let marks = counted.clone().map(|(_, p)| (p.time_sent, u64::from(p.size), p.delivery));
         let bytes: u64 = counted.map(|(_, packet)| u64::from(packet.size)).sum();
         let rate = path.rates.on_acked(now, marks, path.rtt.min());
+        if let Some(rate) = rate.and_then(|sample| sample.rate) {
+            path.delivery_rate = rate.as_bytes_per_second() as u64;
+        }
         let largest = packets.iter().find(|(_, packet)| packet.content.path == key);
         let largest_sent = largest.map_or(now, |(_, packet)| packet.time_sent);
         // RFC 9002 s.7.8. Not what the rate sample says of itself: its bubble lasts until all that was

@@ -24,6 +24,7 @@
 //! * `log.rs`: what is told to a log;
 //! * `keys.rs`: key updates and the limits of keys;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them; `view.rs`: what hooks see;
+//! * `requests.rs`: what hooks ask for that is done between calls;
 //! * `bounds.rs`: how far the answers of hooks hold;
 //! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
@@ -48,6 +49,7 @@ mod keys;
 #[cfg(feature = "qlog")]
 mod log;
 mod memory;
+mod messages;
 mod migration;
 #[cfg(feature = "null-crypto")]
 mod null;
@@ -56,6 +58,7 @@ pub(crate) mod packet_keys;
 mod packet_numbers;
 mod path;
 mod receive;
+mod requests;
 mod retry;
 mod send;
 pub(crate) mod space;
@@ -98,6 +101,7 @@ use handshake::{Handshake, Peer};
 pub(crate) use handshake::{initial_suite, tls_version};
 pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
+pub use messages::TellError;
 pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
@@ -138,6 +142,8 @@ pub enum Event {
     PathValidated(SocketAddr),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
+    /// A hook tells the application something, in words of its own.
+    HookMessage(HookId, Vec<u8>),
 }
 
 /// Addresses and ECN mark that a datagram came with.
@@ -255,7 +261,8 @@ pub struct Connection {
 impl Connection {
     /// The oldest event that the application was not told of yet; none when there are no more.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front().or_else(|| self.streams.poll_event().map(Event::Stream))
+        let event = self.events.pop_front().or_else(|| self.hook_message());
+        event.or_else(|| self.streams.poll_event().map(Event::Stream))
     }
 
     /// Side of the connection that this end is: client or server.

@@ -169,6 +169,8 @@ pub(super) struct Path {
     pub controller: Box<dyn Controller>,
     pub pacer: Pacer,
     pub rates: DeliveryRate,
+    /// The latest sample, in bytes a second; 0: none yet.
+    pub delivery_rate: u64,
     pub usage: WindowUsage,
     /// Bytes in flight, of all spaces.
     pub in_flight: u64,
@@ -203,6 +205,7 @@ impl Path {
             controller: config.start_controller(seed),
             pacer: Pacer::new(now, config.first_window()),
             rates: DeliveryRate::default(),
+            delivery_rate: 0,
             usage: WindowUsage::default(),
             in_flight: 0,
             mtu: config.start_discovery(),

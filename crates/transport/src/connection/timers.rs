@@ -27,7 +27,11 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_timers([loss, acks, idle]);
         let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
-        all.into_iter().chain([held]).flatten().min().map(|at| self.rested(at))
+        all.into_iter()
+            .chain([held, self.extensions.messages.timer()])
+            .flatten()
+            .min()
+            .map(|at| self.rested(at))
     }
 
     /// The timer of loss detection, as whoever is attached to it wants it.
@@ -66,6 +70,7 @@ impl Connection {
         self.begin_act(Operation::OnTimer, ());
         self.on_timer(now);
         self.end(Operation::OnTimer, (), ());
+        self.run_requests();
         self.timers_ran = Some(now);
         #[cfg(feature = "qlog")]
         self.log_changes();
@@ -95,6 +100,7 @@ impl Connection {
             self.activity.on_keep_alive(now);
         }
         self.on_challenge_timer(now);
+        self.on_hook_timers(now);
         if self.set_timer().is_some_and(|at| at <= now) {
             self.on_loss_timer(now);
         }

@@ -1,0 +1,254 @@
+//! From a description to the simulator's network, and to who is at the ends of each flow.
+
+use equic_sim::{
+    Direction, LinkId, MAX_MTU, Named, NodeId, Rate, Simulation, dumbbell, parking_lot, simple,
+    two_path,
+};
+
+use crate::model::{Link, Protocol, Route, Scenario, Topology};
+
+/// QUIC asks of a path that it carries UDP payloads of so many bytes (RFC 9000 s.14).
+const LEAST_DATAGRAM: u32 = 1_200;
+
+/// TCP with all its options needs room for some payload.
+const LEAST_SEGMENT: u32 = 128;
+
+/// The part of a description that cannot be.
+pub(crate) enum Whose {
+    Network,
+    Flow(usize),
+    Traffic(usize),
+}
+
+/// Reason for which a description cannot be played.
+pub(crate) struct Impossible {
+    pub(crate) whose: Whose,
+    pub(crate) message: String,
+}
+
+impl Impossible {
+    fn network(error: impl std::fmt::Display) -> Impossible {
+        Impossible { whose: Whose::Network, message: error.to_string() }
+    }
+}
+
+/// A network of the simulator, with the ends of all connections.
+#[cfg_attr(
+    not(feature = "play"),
+    allow(dead_code, reason = "runs read it; else it is but a check")
+)]
+pub(crate) struct Place {
+    pub(crate) topology: equic_sim::Topology,
+    /// Links whose ports are looked at: bottlenecks; of a graph, all.
+    pub(crate) watched: Vec<(String, LinkId)>,
+    /// For each flow of the description: client and server of each of its connections.
+    pub(crate) flows: Vec<Vec<(NodeId, NodeId)>>,
+    /// For each traffic: from, to.
+    pub(crate) traffic: Vec<(NodeId, NodeId)>,
+    /// The largest UDP payload that all links take, in bytes.
+    pub(crate) datagram: u16,
+    /// The largest TCP segment that all links take, without headers and with options, in bytes.
+    pub(crate) mss: u16,
+    /// Bytes that the network may hold between two ends, roughly.
+    pub(crate) holds: u64,
+}
+
+impl Place {
+    /// Makes the network, and finds all ends and ways.
+    pub(crate) fn find(scenario: &Scenario) -> Result<Place, Impossible> {
+        let (named, watched) = make(&scenario.network.topology);
+        let mut topology = named.topology;
+        topology.ip = scenario.network.ip;
+        let directions = directions(&scenario.network.topology);
+        let mtu = directions.iter().map(|link| link.mtu()).min().unwrap_or(MAX_MTU);
+        let datagram = mtu.saturating_sub(topology.ip.header() + 8);
+        let mss = mtu.saturating_sub(topology.ip.header() + 20);
+        if mss < LEAST_SEGMENT {
+            let message = format!("TCP needs an MTU of {} bytes", mtu - mss + LEAST_SEGMENT);
+            return Err(Impossible::network(message));
+        }
+        let quic = scenario.flows.iter().any(|flow| flow.protocol == Protocol::Quic);
+        if quic && datagram < LEAST_DATAGRAM {
+            return Err(Impossible::network(format!(
+                "QUIC needs links that carry {} bytes (RFC 9000 s.14), and one has an MTU of {mtu}",
+                LEAST_DATAGRAM + topology.ip.header() + 8
+            )));
+        }
+        // Routes are checked where flows are: by the simulator itself.
+        let mut run = Simulation::new(topology.clone(), 0).map_err(Impossible::network)?;
+        let pairs: Vec<(NodeId, NodeId)> =
+            named.clients.iter().copied().zip(named.servers.iter().copied()).collect();
+        let mut next = 0;
+        let mut ends = |route: &Route, run: &mut Simulation| {
+            let (from, to) = between(route, &topology, &pairs, &mut next)?;
+            let told = |error: equic_sim::TopologyError| error.to_string();
+            let (one, other) = (run.address(from).map_err(told)?, run.address(to).map_err(told)?);
+            run.flow(one, other).map_err(told)?;
+            Ok((from, to))
+        };
+        let mut flows = Vec::new();
+        for (index, flow) in scenario.flows.iter().enumerate() {
+            let own: Result<Vec<_>, String> =
+                (0..flow.count).map(|_| ends(&flow.route, &mut run)).collect();
+            let whose = Whose::Flow(index);
+            flows.push(own.map_err(|message| Impossible { whose, message })?);
+            if flow.quic.mtu.is_some_and(|mtu| u32::from(mtu) > datagram) {
+                let message = format!("an mtu above {datagram} bytes does not fit all links");
+                return Err(Impossible { whose: Whose::Flow(index), message });
+            }
+            if flow.tcp.mss.is_some_and(|own| u32::from(own) > mss) {
+                let message = format!("an mss above {mss} bytes does not fit all links");
+                return Err(Impossible { whose: Whose::Flow(index), message });
+            }
+        }
+        let mut traffic = Vec::new();
+        for (index, one) in scenario.traffic.iter().enumerate() {
+            let whose = Whose::Traffic(index);
+            traffic
+                .push(ends(&one.route, &mut run).map_err(|message| Impossible { whose, message })?);
+        }
+        let datagram = u16::try_from(datagram).unwrap_or(u16::MAX).min(65_527);
+        Ok(Place {
+            topology,
+            watched,
+            flows,
+            traffic,
+            datagram,
+            mss: u16::try_from(mss).unwrap_or(u16::MAX),
+            holds: holds(&scenario.network.topology, &directions),
+        })
+    }
+}
+
+/// The ends of one connection.
+fn between(
+    route: &Route,
+    topology: &equic_sim::Topology,
+    pairs: &[(NodeId, NodeId)],
+    next: &mut usize,
+) -> Result<(NodeId, NodeId), String> {
+    let find =
+        |name: &str| topology.find(name).ok_or_else(|| format!("there is no node called {name}"));
+    match route {
+        Route::Nodes { from, to } if from == to => Err(format!("it leads from {from} to itself")),
+        Route::Nodes { from, to } => Ok((find(from)?, find(to)?)),
+        Route::Pair(pair) => pairs.get(*pair).copied().ok_or_else(|| {
+            format!("there is no pair {}: the network has {}", pair + 1, pairs.len())
+        }),
+        Route::NextPair if pairs.is_empty() => {
+            Err("a graph has no pairs: write `from` and `to`".to_owned())
+        }
+        Route::NextPair => {
+            let pair = pairs[*next % pairs.len()];
+            *next += 1;
+            Ok(pair)
+        }
+    }
+}
+
+/// All directions that are described; those of access links once.
+fn directions(topology: &Topology) -> Vec<&Direction> {
+    let links: Vec<&Link> = match topology {
+        Topology::Simple(link) => vec![&**link],
+        Topology::Dumbbell { bottleneck, access, .. } => vec![bottleneck, access, access],
+        Topology::ParkingLot { links, access } => {
+            links.iter().chain([&**access, &**access]).collect()
+        }
+        Topology::TwoPath(links) => links.iter().collect(),
+        Topology::Graph { links, .. } => links.iter().map(|(_, _, link)| link).collect(),
+    };
+    links.into_iter().flat_map(|link| [&link.there, &link.back]).collect()
+}
+
+/// A bound of what is in flight on the longest way: the highest rate of the narrow links, of which all ways pass
+/// one, times all delays, and the longest queue.
+fn holds(topology: &Topology, directions: &[&Direction]) -> u64 {
+    let narrow = match topology {
+        Topology::Dumbbell { .. } => 2,
+        Topology::ParkingLot { links, .. } => 2 * links.len(),
+        Topology::Simple(_) | Topology::TwoPath(_) | Topology::Graph { .. } => directions.len(),
+    };
+    let rate = |link: &&Direction| match &link.rate {
+        Rate::BitsPerSecond(rate) => *rate as f64,
+        Rate::Trace(trace) => trace.mean_rate(),
+    };
+    let narrow = &directions[..narrow.min(directions.len())];
+    let fastest = narrow.iter().map(rate).fold(0.0, f64::max);
+    let delay: f64 = directions.iter().map(|link| link.wire.delay.as_secs_f64()).sum();
+    let queue = narrow.iter().map(|link| match link.queue.limit() {
+        equic_sim::Limit::Packets(most) => u64::from(most) * u64::from(link.mtu()),
+        equic_sim::Limit::Bytes(most) => most,
+    });
+    ((fastest * delay / 8.0) as u64).saturating_add(queue.max().unwrap_or(0))
+}
+
+/// The network, and the links whose ports are looked at.
+fn make(topology: &Topology) -> (Named, Vec<(String, LinkId)>) {
+    let mut backs: Vec<&Direction> = Vec::new();
+    let (mut named, access) = match topology {
+        Topology::Simple(link) => {
+            backs.push(&link.back);
+            (simple(link.there.clone()), None)
+        }
+        Topology::Dumbbell { pairs, bottleneck, access } => {
+            backs.push(&bottleneck.back);
+            (dumbbell(*pairs, bottleneck.there.clone()), Some(access))
+        }
+        Topology::ParkingLot { links, access } => {
+            backs.extend(links.iter().map(|link| &link.back));
+            let there: Vec<Direction> = links.iter().map(|link| link.there.clone()).collect();
+            (parking_lot(&there), Some(access))
+        }
+        Topology::TwoPath(links) => {
+            backs.extend(links.iter().map(|link| &link.back));
+            let [first, second] = &**links;
+            (two_path(first.there.clone(), second.there.clone()), None)
+        }
+        Topology::Graph { nodes, links } => return graph(nodes, links),
+    };
+    for (link, back) in named.bottlenecks.iter().zip(backs) {
+        *named.topology.direction_mut(link.back()) = back.clone();
+    }
+    if let Some(access) = access {
+        for [up, down] in named.access.iter().copied() {
+            *named.topology.direction_mut(up) = access.there.clone();
+            *named.topology.direction_mut(down) = access.back.clone();
+        }
+    }
+    let count = named.bottlenecks.len();
+    let name = |index: usize| match count {
+        1 => "bottleneck".to_owned(),
+        _ => format!("bottleneck {}", index + 1),
+    };
+    let watched = named.bottlenecks.iter().enumerate().map(|(index, link)| (name(index), *link));
+    let watched = watched.collect();
+    (named, watched)
+}
+
+fn graph(
+    nodes: &[(String, bool)],
+    links: &[(usize, usize, Link)],
+) -> (Named, Vec<(String, LinkId)>) {
+    let mut topology = equic_sim::Topology::new();
+    let ids: Vec<NodeId> = nodes
+        .iter()
+        .map(
+            |(name, router)| {
+                if *router { topology.router(name.clone()) } else { topology.host(name.clone()) }
+            },
+        )
+        .collect();
+    let mut watched = Vec::new();
+    for (from, to, link) in links {
+        let id = topology.link_with(ids[*from], ids[*to], link.there.clone(), link.back.clone());
+        watched.push((format!("{} - {}", nodes[*from].0, nodes[*to].0), id));
+    }
+    let named = Named {
+        topology,
+        clients: Vec::new(),
+        servers: Vec::new(),
+        bottlenecks: Vec::new(),
+        access: Vec::new(),
+    };
+    (named, watched)
+}

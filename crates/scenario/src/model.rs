@@ -1,0 +1,222 @@
+//! The description as types, after it was read and checked.
+
+use std::time::Duration;
+
+use equic_sim::{Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
+
+/// A network, its flows, and what is to be written down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// One sentence about it; may be empty.
+    pub description: String,
+    /// Seeds of the runs, each once.
+    pub seeds: Vec<u64>,
+    /// Virtual time at which a run ends, whatever is under way.
+    pub limit: Duration,
+    /// Nodes and links.
+    pub network: Network,
+    /// Connections that are studied.
+    pub flows: Vec<Flow>,
+    /// Other traffic.
+    pub traffic: Vec<Traffic>,
+    /// Interval of time series.
+    pub interval: Duration,
+}
+
+/// Both directions of a link, each as seen from its sender.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// From the clients' side, or from the node named first.
+    pub there: Direction,
+    /// The way back.
+    pub back: Direction,
+}
+
+/// Nodes and links.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// Version of IP of all nodes.
+    pub ip: IpVersion,
+    /// Who is linked to whom.
+    pub topology: Topology,
+}
+
+/// A network's shape.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Topology {
+    /// Two nodes and a link.
+    Simple(Box<Link>),
+    /// Pairs that share one link between two routers.
+    Dumbbell {
+        /// Number of pairs.
+        pairs: usize,
+        /// Link that is shared.
+        bottleneck: Box<Link>,
+        /// Link of each host to its router.
+        access: Box<Link>,
+    },
+    /// A row of routers: the first pair goes all the way, each other pair over one link.
+    ParkingLot {
+        /// Links between routers.
+        links: Vec<Link>,
+        /// Link of each host to its router.
+        access: Box<Link>,
+    },
+    /// A client and a server with two ways between them.
+    TwoPath(Box<[Link; 2]>),
+    /// Nodes and links by hand.
+    Graph {
+        /// Nodes with their names, and whether they forward.
+        nodes: Vec<(String, bool)>,
+        /// Links: first node, second node, by their place among the nodes.
+        links: Vec<(usize, usize, Link)>,
+    },
+}
+
+/// Where a flow or other traffic goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Between the hosts of a pair, counted from 0.
+    Pair(usize),
+    /// Pairs in turn: the first flow takes the first pair.
+    NextPair,
+    /// Between two nodes by their names.
+    Nodes {
+        /// Node that opens the connection and sends.
+        from: String,
+        /// Node that listens.
+        to: String,
+    },
+}
+
+/// Transport protocol of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// QUIC: the transport of this tree, without protection.
+    Quic,
+    /// TCP as Linux has it, without TLS.
+    Tcp,
+}
+
+impl Protocol {
+    /// The name, as in a description.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Protocol::Quic => "quic",
+            Protocol::Tcp => "tcp",
+        }
+    }
+}
+
+/// Congestion control of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// RFC 9002 s.7.
+    NewReno,
+    /// RFC 9438 with HyStart++.
+    Cubic,
+    /// BBR version 3.
+    Bbr,
+}
+
+impl Controller {
+    /// The name, as in a description.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Controller::NewReno => "newreno",
+            Controller::Cubic => "cubic",
+            Controller::Bbr => "bbr",
+        }
+    }
+}
+
+/// Connections that are alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Name in results.
+    pub name: String,
+    /// Number of such connections.
+    pub count: usize,
+    /// Hosts at its ends.
+    pub route: Route,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Congestion control.
+    pub controller: Controller,
+    /// Bytes that each sends; none: as many as go until the run ends.
+    pub size: Option<u64>,
+    /// Time at which the first begins.
+    pub start: Duration,
+    /// Time from the start of one to that of the next.
+    pub stagger: Duration,
+    /// Options of QUIC.
+    pub quic: QuicOptions,
+    /// Options of TCP.
+    pub tcp: TcpOptions,
+}
+
+/// Options of QUIC that a study varies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuicOptions {
+    /// Initial congestion window in bytes; none: as RFC 9002 s.7.2 has it.
+    pub initial_window: Option<u64>,
+    /// UDP payload of a full packet in bytes; none: what the smallest MTU of the network takes.
+    pub mtu: Option<u16>,
+    /// Whether connections begin with 1,200 bytes and search for more.
+    pub mtu_discovery: bool,
+    /// Largest flow-control window, and the most that waits to be sent, in bytes; none: by the network.
+    pub window: Option<u64>,
+    /// Whether packets are ECN-capable.
+    pub ecn: bool,
+    /// Whether a receiver with a large window is asked to acknowledge less often.
+    pub ack_frequency: bool,
+    /// Time without a word after which a connection is given up.
+    pub idle_timeout: Duration,
+}
+
+/// Options of TCP that a study varies. None: as Linux has it.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct TcpOptions {
+    /// Initial window in segments.
+    pub initial_window: Option<u32>,
+    /// Maximum segment size in bytes; none: what the smallest MTU of the network takes.
+    pub mss: Option<u16>,
+    /// Selective acknowledgements.
+    pub sack: Option<bool>,
+    /// Timestamps.
+    pub timestamps: Option<bool>,
+    /// Window scaling.
+    pub window_scaling: Option<bool>,
+    /// Whether the client asks for ECN.
+    pub ecn: Option<bool>,
+    /// Whether segments are paced, whatever the controller.
+    pub pacing: Option<bool>,
+    /// Tail loss probes.
+    pub tail_loss_probe: Option<bool>,
+    /// Least time of the retransmission timer beyond the round trip.
+    pub min_rto: Option<Duration>,
+    /// Time for which an acknowledgement may wait.
+    pub delayed_ack: Option<Duration>,
+    /// Largest receive window, and the most that is outstanding, in bytes; none: by the network.
+    pub window: Option<u64>,
+}
+
+/// Other traffic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traffic {
+    /// Name in results.
+    pub name: String,
+    /// Hosts at its ends.
+    pub route: Route,
+    /// Its kind.
+    pub kind: TrafficKind,
+}
+
+/// Kind of other traffic.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TrafficKind {
+    /// UDP at a rate, on and off.
+    OnOff(OnOffConfig),
+    /// Short flows by chance.
+    ShortFlows(ShortFlowsConfig),
+}

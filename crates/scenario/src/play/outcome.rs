@@ -1,0 +1,86 @@
+//! What became of one run.
+
+use serde::Serialize;
+
+/// A run with one seed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunOutcome {
+    /// The seed.
+    pub seed: u64,
+    /// Virtual time at which the run ended, in seconds.
+    pub ended: f64,
+    /// Events that were simulated.
+    pub events: u64,
+    /// All connections, in the order of the description.
+    pub flows: Vec<FlowOutcome>,
+    /// Other traffic, in the order of the description.
+    pub traffic: Vec<TrafficOutcome>,
+    /// Ports of narrow links, both directions; of a graph, of all links.
+    pub ports: Vec<PortOutcome>,
+}
+
+/// A connection in a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowOutcome {
+    /// Name of the flow in the description.
+    pub name: String,
+    /// Number among the connections of that flow, from 1.
+    pub copy: usize,
+    /// Seconds from the start of the handshake to the last byte at the receiver's application; none: it did not get
+    /// that far.
+    pub completion: Option<f64>,
+    /// Bytes that the receiver's application had.
+    pub bytes: u64,
+    /// Bits per second, from the start of the handshake to completion, or to the end of the run.
+    pub goodput: f64,
+    /// Packets, or segments, that the sender's transport sent.
+    pub packets_sent: u64,
+    /// Packets that it gave up as lost.
+    pub packets_lost: u64,
+    /// QUIC: of those, acknowledged after all. TCP: recoveries that turned out to be for nothing.
+    pub spurious_losses: u64,
+    /// Probe timeouts of QUIC, expiries of the retransmission timer of TCP.
+    pub timeouts: u64,
+    /// The least round-trip time that the sender measured, in seconds; none: it measured none.
+    pub min_rtt: Option<f64>,
+    /// Packets to the receiver that queues dropped.
+    pub dropped: u64,
+    /// Packets to the receiver that were lost on links.
+    pub lost: u64,
+    /// Packets to the receiver that a queue had marked.
+    pub marked: u64,
+    /// Reason for which it failed, if it did.
+    pub failure: Option<String>,
+}
+
+/// Other traffic in a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrafficOutcome {
+    /// Name in the description.
+    pub name: String,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub delivered: u64,
+    /// Packets that queues dropped.
+    pub dropped: u64,
+}
+
+/// A port in a run: the sending end of one direction of a link.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PortOutcome {
+    /// Name of the link, and `there` or `back`.
+    pub name: String,
+    /// Share of the port's rate that was used over the run.
+    pub utilisation: Option<f64>,
+    /// Packets that it sent.
+    pub sent: u64,
+    /// Packets that its queue dropped.
+    pub dropped: u64,
+    /// Packets that its queue marked.
+    pub marked: u64,
+    /// Packets that were lost behind it.
+    pub lost: u64,
+    /// The most packets that waited.
+    pub most_packets: usize,
+}

@@ -1,0 +1,251 @@
+//! The simulation of one run, with everybody in it.
+
+use std::time::Duration;
+
+use equic_sim::{
+    FlowId, NodeId, OnOff, PortId, PortStats, Rate, ShortFlows, Simulation, Sink, Time,
+};
+
+use super::outcome::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
+use super::series::{FlowPoint, PortPoint, Series};
+use super::transport::{self, BulkIds};
+use super::{MakeLogs, Part};
+use crate::build::Place;
+use crate::model::{Flow, Scenario, Traffic, TrafficKind};
+
+/// The most points of a time series: more is not looked at, and does not fit.
+const MOST_POINTS: usize = 10_000_000;
+
+/// A run before, while and after it goes.
+pub(super) struct Stage<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    run: Simulation,
+    /// Connections, in the order of the description.
+    connections: Vec<Connection<'a>>,
+    traffic: Vec<FlowId>,
+    ports: Vec<(String, PortId)>,
+}
+
+struct Connection<'a> {
+    flow: &'a Flow,
+    copy: usize,
+    start: Duration,
+    ids: BulkIds,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn set(
+        scenario: &'a Scenario,
+        seed: u64,
+        part: Part,
+        logs: Option<&MakeLogs<'_>>,
+    ) -> Result<Stage<'a>, String> {
+        let place = Place::find(scenario).map_err(|error| error.message)?;
+        let mut run =
+            Simulation::new(place.topology.clone(), seed).map_err(|error| error.to_string())?;
+        let mut connections = Vec::new();
+        for (index, (flow, ends)) in scenario.flows.iter().zip(&place.flows).enumerate() {
+            if matches!(part, Part::Flow(only) if only != index) {
+                continue;
+            }
+            for (copy, ends) in ends.iter().enumerate() {
+                let start = flow.start + flow.stagger * copy as u32;
+                let logs = logs.map(|logs| logs(&flow.name, copy + 1));
+                let ids = transport::attach(&mut run, flow, &place, *ends, start, logs)?;
+                connections.push(Connection { flow, copy: copy + 1, start, ids });
+            }
+        }
+        let mut traffic = Vec::new();
+        for (one, ends) in scenario.traffic.iter().zip(&place.traffic) {
+            traffic.push(attach(&mut run, one, *ends)?);
+        }
+        let both = |(name, link): &(String, equic_sim::LinkId)| {
+            [(format!("{name}, there"), link.there()), (format!("{name}, back"), link.back())]
+        };
+        let ports = place.watched.iter().flat_map(both).collect();
+        Ok(Stage { scenario, seed, run, connections, traffic, ports })
+    }
+
+    pub(super) fn run(&mut self) -> Result<(), String> {
+        let limit = Time::START + self.scenario.limit;
+        self.run.run(limit).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The same, stopping at every interval to look around, which changes nothing.
+    pub(super) fn record(&mut self) -> Result<Series, String> {
+        let limit = Time::START + self.scenario.limit;
+        let mut series = Series::default();
+        let mut before = Before {
+            at: Time::START,
+            flows: vec![(0, 0); self.connections.len()],
+            ports: vec![PortStats::default(); self.ports.len()],
+        };
+        let mut next = Time::START;
+        loop {
+            next = (next + self.scenario.interval).min(limit);
+            let end = self.run.run(next).map_err(|error| error.to_string())?;
+            self.look(&mut before, &mut series);
+            if end != equic_sim::End::Limit || next == limit {
+                return Ok(series);
+            }
+            if series.flows.len() + series.ports.len() > MOST_POINTS {
+                return Err(format!(
+                    "more than {MOST_POINTS} points of time series: make `interval` longer"
+                ));
+            }
+        }
+    }
+
+    fn look(&self, before: &mut Before, series: &mut Series) {
+        let now = self.run.now();
+        let seconds = now.since(before.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        let time = now.as_secs_f64();
+        before.at = now;
+        let rate = |bytes: u64| 8.0 * bytes as f64 / seconds;
+        for (connection, (bytes_before, lost_before)) in
+            self.connections.iter().zip(&mut before.flows)
+        {
+            let Connection { flow, copy, start, ids } = connection;
+            if now < Time::START + *start {
+                continue;
+            }
+            let sender = transport::sender(&self.run, flow.protocol, *ids);
+            let bytes = self.run.goodput(ids.receiver);
+            series.flows.push(FlowPoint {
+                time,
+                flow: flow.name.clone(),
+                copy: *copy,
+                protocol: flow.protocol.name(),
+                window: sender.window,
+                slow_start_threshold: sender.slow_start_threshold,
+                in_flight: sender.in_flight,
+                rtt: sender.rtt.as_secs_f64(),
+                pacing_rate: 8.0 * sender.pacing_rate,
+                goodput: rate(bytes - *bytes_before),
+                lost: sender.packets_lost - *lost_before,
+            });
+            (*bytes_before, *lost_before) = (bytes, sender.packets_lost);
+        }
+        for ((name, port), before) in self.ports.iter().zip(&mut before.ports) {
+            let stats = self.run.port(*port);
+            let dropped = |stats: &PortStats| stats.dropped_full + stats.dropped_early;
+            let (packets, bytes) = self.run.waiting(*port);
+            series.ports.push(PortPoint {
+                time,
+                port: name.clone(),
+                packets,
+                bytes,
+                dropped: dropped(&stats) - dropped(before),
+                marked: stats.marked - before.marked,
+                rate: rate(stats.sent_bytes - before.sent_bytes),
+            });
+            *before = stats;
+        }
+    }
+
+    pub(super) fn outcome(&self) -> RunOutcome {
+        RunOutcome {
+            seed: self.seed,
+            ended: self.run.now().as_secs_f64(),
+            events: self.run.events(),
+            flows: self.connections.iter().map(|one| self.flow(one)).collect(),
+            traffic: self.traffic(),
+            ports: self.ports.iter().map(|(name, port)| self.port(name, *port)).collect(),
+        }
+    }
+
+    fn flow(&self, connection: &Connection<'_>) -> FlowOutcome {
+        let Connection { flow, copy, start, ids } = connection;
+        let begun = Time::START + *start;
+        let outcome = transport::outcome(&self.run, flow.protocol, *ids);
+        let sender = transport::sender(&self.run, flow.protocol, *ids);
+        let ended = outcome.completed.unwrap_or(self.run.now());
+        let seconds = ended.since(begun).as_secs_f64();
+        let packets = self.run.flow_stats(ids.there);
+        FlowOutcome {
+            name: flow.name.clone(),
+            copy: *copy,
+            completion: outcome.completed.map(|at| at.since(begun).as_secs_f64()),
+            bytes: outcome.bytes,
+            goodput: if seconds > 0.0 { 8.0 * outcome.bytes as f64 / seconds } else { 0.0 },
+            packets_sent: sender.packets_sent,
+            packets_lost: sender.packets_lost,
+            spurious_losses: sender.spurious,
+            timeouts: sender.timeouts,
+            min_rtt: Some(sender.min_rtt.as_secs_f64()).filter(|rtt| *rtt > 0.0),
+            dropped: packets.dropped,
+            lost: packets.lost,
+            marked: packets.marked,
+            failure: outcome.failure,
+        }
+    }
+
+    fn traffic(&self) -> Vec<TrafficOutcome> {
+        let each = self.scenario.traffic.iter().zip(&self.traffic);
+        each.map(|(one, flow)| {
+            let stats = self.run.flow_stats(*flow);
+            TrafficOutcome {
+                name: one.name.clone(),
+                sent: stats.sent,
+                delivered: stats.delivered,
+                dropped: stats.dropped,
+            }
+        })
+        .collect()
+    }
+
+    fn port(&self, name: &str, port: PortId) -> PortOutcome {
+        let stats = self.run.port(port);
+        let seconds = self.run.now().as_secs_f64();
+        let rate = self.run.topology().direction(port).map(|direction| match &direction.rate {
+            Rate::BitsPerSecond(rate) => *rate as f64,
+            Rate::Trace(trace) => trace.mean_rate(),
+        });
+        let used = |rate: f64| 8.0 * stats.sent_bytes as f64 / (rate * seconds);
+        PortOutcome {
+            name: name.to_owned(),
+            utilisation: rate.filter(|_| seconds > 0.0).map(used),
+            sent: stats.sent,
+            dropped: stats.dropped_full + stats.dropped_early,
+            marked: stats.marked,
+            lost: stats.lost,
+            most_packets: stats.most_packets,
+        }
+    }
+}
+
+/// What was seen at the moment before.
+struct Before {
+    at: Time,
+    /// Bytes received and packets lost, of each connection.
+    flows: Vec<(u64, u64)>,
+    ports: Vec<PortStats>,
+}
+
+fn attach(
+    run: &mut Simulation,
+    traffic: &Traffic,
+    (from, to): (NodeId, NodeId),
+) -> Result<FlowId, String> {
+    let told = |error: equic_sim::TopologyError| error.to_string();
+    let (source, sink) = (run.address(from).map_err(told)?, run.address(to).map_err(told)?);
+    let flow = run.flow(source, sink).map_err(told)?;
+    let seed = run.agent_seed(source);
+    let refused = |error: equic_sim::TrafficError| format!("{}: {error}", traffic.name);
+    match &traffic.kind {
+        TrafficKind::OnOff(config) => {
+            let agent = OnOff::new(*config, sink, flow, seed).map_err(refused)?;
+            run.attach(source, Box::new(agent));
+        }
+        TrafficKind::ShortFlows(config) => {
+            let agent = ShortFlows::new(config.clone(), sink, flow, seed).map_err(refused)?;
+            run.attach(source, Box::new(agent));
+        }
+    }
+    run.attach(sink, Box::new(Sink::default()));
+    Ok(flow)
+}

@@ -1,0 +1,178 @@
+//! What became of all runs of a scenario: means with intervals over seeds.
+
+use equic_report::stats::{Interval, RESAMPLES, Sample};
+use rand::SeedableRng as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Serialize;
+
+use super::outcome::{FlowOutcome, RunOutcome};
+use crate::model::Scenario;
+
+/// A mean over seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Number of seeds that gave a value.
+    pub count: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation of the sample; none with one value.
+    pub deviation: Option<f64>,
+    /// 95 % interval of the mean, by bootstrap; none with one value.
+    pub interval: Option<Interval>,
+}
+
+impl Figure {
+    /// The mean of these values; none if there is none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Figure> {
+        let sample: Sample = values.into_iter().collect();
+        let mean = sample.mean()?;
+        // The same values have the same interval, wherever they are.
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::mean);
+        let interval = interval.filter(|_| sample.len() > 1);
+        Some(Figure { count: sample.len(), mean, deviation: sample.standard_deviation(), interval })
+    }
+}
+
+/// A flow of the description over all seeds. Each seed counts once: what its connections have is averaged first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowSummary {
+    /// Name of the flow.
+    pub name: String,
+    /// Transport protocol.
+    pub protocol: &'static str,
+    /// Congestion control.
+    pub controller: &'static str,
+    /// Connections in each run.
+    pub connections: usize,
+    /// Connections over all runs that completed.
+    pub completed: usize,
+    /// Connections over all runs that failed.
+    pub failed: usize,
+    /// Seconds to completion, of those that completed.
+    pub completion: Option<Figure>,
+    /// Bits per second of each connection.
+    pub goodput: Option<Figure>,
+    /// Share of packets that the sender gave up as lost, from 0 to 1.
+    pub loss: Option<Figure>,
+    /// Harm that the others do to it; none: it was not measured.
+    pub harm: Option<Harm>,
+}
+
+/// Harm: by which part a flow is worse off beside the others than alone in the same network, 0 if they do not hurt it
+/// and 1 if they leave it nothing; below 0 if it is better off (R. Ware et al., "Beyond Jain's Fairness Index", HotNets
+/// 2019).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Harm {
+    /// By goodput: (alone - beside) / alone, of each seed.
+    pub goodput: Option<Figure>,
+    /// By completion: (beside - alone) / beside, of each seed in which both completed.
+    pub completion: Option<Figure>,
+}
+
+/// All runs of a scenario.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Flows, in the order of the description.
+    pub flows: Vec<FlowSummary>,
+    /// Jain's fairness index of the goodput of all connections of a run; none with one connection.
+    pub jain: Option<Figure>,
+}
+
+impl Summary {
+    /// Sums runs up.
+    pub fn new(scenario: &Scenario, runs: &[RunOutcome]) -> Summary {
+        let mut first = 0;
+        let flows = scenario.flows.iter().map(|flow| {
+            let own = first..first + flow.count;
+            first = own.end;
+            let connections = |run: &'_ RunOutcome| run.flows[own.clone()].to_vec();
+            let per_seed = |value: &dyn Fn(&FlowOutcome) -> Option<f64>| {
+                let means = runs.iter().filter_map(|run| {
+                    connections(run).iter().filter_map(value).collect::<Sample>().mean()
+                });
+                Figure::of(means)
+            };
+            let count = |is: &dyn Fn(&FlowOutcome) -> bool| {
+                runs.iter().map(|run| connections(run).iter().filter(|one| is(one)).count()).sum()
+            };
+            let share = |one: &FlowOutcome| {
+                (one.packets_sent > 0).then(|| one.packets_lost as f64 / one.packets_sent as f64)
+            };
+            FlowSummary {
+                name: flow.name.clone(),
+                protocol: flow.protocol.name(),
+                controller: flow.controller.name(),
+                connections: flow.count,
+                completed: count(&|one| one.completion.is_some()),
+                failed: count(&|one| one.failure.is_some()),
+                completion: per_seed(&|one| one.completion),
+                goodput: per_seed(&|one| Some(one.goodput)),
+                loss: per_seed(&share),
+                harm: None,
+            }
+        });
+        let flows = flows.collect();
+        let indices = runs.iter().filter(|run| run.flows.len() > 1).filter_map(|run| {
+            let rates: Vec<f64> = run.flows.iter().map(|flow| flow.goodput).collect();
+            jain(&rates)
+        });
+        Summary { flows, jain: Figure::of(indices) }
+    }
+
+    /// Adds the harm to one flow, by its number in the description: `runs` are those of all flows, `alone` those of
+    /// this one alone ([`super::Part::Flow`]), with the same seeds.
+    pub fn harm(&mut self, flow: usize, runs: &[RunOutcome], alone: &[RunOutcome]) {
+        let Some(summary) = self.flows.get_mut(flow) else { return };
+        let own = |run: &RunOutcome, value: &dyn Fn(&FlowOutcome) -> Option<f64>| {
+            let own = run.flows.iter().filter(|one| one.name == summary.name);
+            own.filter_map(value).collect::<Sample>().mean()
+        };
+        let pairs = |value: &dyn Fn(&FlowOutcome) -> Option<f64>| -> Vec<(f64, f64)> {
+            let both = runs.iter().zip(alone);
+            both.filter_map(|(beside, alone)| Some((own(beside, value)?, own(alone, value)?)))
+                .collect()
+        };
+        let goodput = pairs(&|one| Some(one.goodput));
+        let goodput = goodput.into_iter().filter(|(_, alone)| *alone > 0.0);
+        let completion = pairs(&|one| one.completion).into_iter();
+        let harm = Harm {
+            goodput: Figure::of(goodput.map(|(beside, alone)| (alone - beside) / alone)),
+            completion: Figure::of(completion.map(|(beside, alone)| (beside - alone) / beside)),
+        };
+        summary.harm = Some(harm);
+    }
+}
+
+/// Jain's fairness index of some rates: 1 if all are equal, 1/n if one has everything (R. Jain, D. Chiu, W. Hawe,
+/// 1984). None if nobody has anything.
+pub fn jain(rates: &[f64]) -> Option<f64> {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_of_fairness() {
+        assert_eq!(jain(&[5.0, 5.0, 5.0]), Some(1.0));
+        assert_eq!(jain(&[7.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[0.0, 0.0]), None);
+        // (1 + 2)^2 / (2 * (1 + 4))
+        assert_eq!(jain(&[1.0, 2.0]), Some(0.9));
+    }
+
+    #[test]
+    fn a_mean_has_its_interval_around_it() {
+        let figure = Figure::of([1.0, 2.0, 3.0, 4.0]).unwrap();
+        let interval = figure.interval.unwrap();
+        assert_eq!((figure.count, figure.mean), (4, 2.5));
+        assert!(interval.low < 2.5 && 2.5 < interval.high, "{interval:?}");
+        assert_eq!(Figure::of([1.0, 2.0, 3.0, 4.0]), Some(figure));
+        assert_eq!(Figure::of([3.0]).unwrap().interval, None);
+        assert_eq!(Figure::of([]), None);
+    }
+}

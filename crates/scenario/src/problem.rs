@@ -1,0 +1,100 @@
+//! What is wrong with a description, with the line of each mistake.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One thing that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Line of the text, counted from 1.
+    pub line: usize,
+    /// The key, such as `network.link.rate`; empty where it is not about a key.
+    pub key: String,
+    /// Description of what is wrong and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.line)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Reason for which a description is refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Error from the system.
+        source: std::io::Error,
+    },
+    /// Everything that does not hold, in the order of the text: a line each, `file:line: key: what is wrong`.
+    #[error("{}", listed(path.as_deref(), problems))]
+    Problems {
+        /// The file; none: it did not come from one.
+        path: Option<PathBuf>,
+        /// At least one.
+        problems: Vec<Problem>,
+    },
+}
+
+/// The most problems of one description that are told.
+const TOLD: usize = 100;
+
+fn listed(path: Option<&Path>, problems: &[Problem]) -> String {
+    let place = path.map_or_else(|| "line ".to_owned(), |path| format!("{}:", path.display()));
+    let mut lines: Vec<String> =
+        problems.iter().take(TOLD).map(|problem| format!("{place}{problem}")).collect();
+    if problems.len() > TOLD {
+        lines.push(format!("... and {} more", problems.len() - TOLD));
+    }
+    lines.join("\n")
+}
+
+impl ScenarioError {
+    pub(crate) fn new(mut problems: Vec<Problem>) -> ScenarioError {
+        problems.sort();
+        problems.dedup();
+        ScenarioError::Problems { path: None, problems }
+    }
+
+    /// The same, about a file.
+    #[must_use]
+    pub fn in_file(self, file: &Path) -> ScenarioError {
+        match self {
+            ScenarioError::Problems { problems, .. } => {
+                ScenarioError::Problems { path: Some(file.to_owned()), problems }
+            }
+            other => other,
+        }
+    }
+}
+
+/// The names closest to `wanted`, best first, at most three.
+pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut near: Vec<(f64, &str)> = names
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(wanted, name), name))
+        .filter(|(score, name)| *score > 0.8 || strsim::levenshtein(wanted, name) <= 1)
+        .collect();
+    near.sort_by(|one, other| other.0.total_cmp(&one.0));
+    near.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+/// `did you mean ...?` if anything is near, else all there is.
+pub(crate) fn instead(wanted: &str, names: &[&str]) -> String {
+    let near = similar(wanted, names.iter().copied());
+    if near.is_empty() {
+        return format!("there is {}", names.join(", "));
+    }
+    let near: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+    format!("did you mean {}?", near.join(" or "))
+}

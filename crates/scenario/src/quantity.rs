@@ -1,0 +1,144 @@
+//! Quantities as people write them: `10 Mb/s`, `50 ms`, `1.5 MB`, `0.1 %`. Exact: no floating point where the result is
+//! a whole number of a unit.
+
+use std::time::Duration;
+
+/// Bits per second, from `10 Mb/s` or `10 Mbit/s`; prefixes are decimal.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    let units = [
+        ("b/s", 1),
+        ("bit/s", 1),
+        ("kb/s", 1_000),
+        ("kbit/s", 1_000),
+        ("Mb/s", 1_000_000),
+        ("Mbit/s", 1_000_000),
+        ("Gb/s", 1_000_000_000),
+        ("Gbit/s", 1_000_000_000),
+    ];
+    scaled(text, &units).ok_or_else(|| wrong(text, "a rate, such as \"10 Mb/s\" or \"500 kb/s\""))
+}
+
+/// Bytes, from `10 MB` or `64 KiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let units = [
+        ("B", 1),
+        ("kB", 1_000),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+    ];
+    scaled(text, &units).ok_or_else(|| wrong(text, "a size, such as \"10 MB\" or \"64 KiB\""))
+}
+
+/// A time span, from `50 ms`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let units = [
+        ("ns", 1),
+        ("us", 1_000),
+        ("µs", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+        ("min", 60_000_000_000),
+        ("h", 3_600_000_000_000),
+    ];
+    let nanos = scaled(text, &units);
+    nanos
+        .map(Duration::from_nanos)
+        .ok_or_else(|| wrong(text, "a time, such as \"50 ms\" or \"2.5 s\""))
+}
+
+/// A percentage from 0 to 100, from `0.1 %`.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().strip_suffix('%').map(str::trim_end);
+    let value = number.filter(|text| decimal(text).is_some()).and_then(|text| text.parse().ok());
+    value
+        .filter(|value| (0.0..=100.0).contains(value))
+        .ok_or_else(|| wrong(text, "a percentage from 0 to 100, such as \"0.1 %\""))
+}
+
+/// A number of packets, from `100 packets`.
+pub(crate) fn packets(text: &str) -> Option<u32> {
+    let number = text.trim().strip_suffix("packets").or_else(|| text.trim().strip_suffix("packet"));
+    number?.trim_end().parse().ok()
+}
+
+fn wrong(text: &str, expected: &str) -> String {
+    format!("`{text}` is not {expected}")
+}
+
+/// A decimal number without sign or exponent: its digits, and how many of them are behind the point.
+fn decimal(text: &str) -> Option<(u64, u32)> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty()
+        || !digits(whole)
+        || !digits(part)
+        || (text.contains('.') && part.is_empty())
+    {
+        return None;
+    }
+    let part = part.trim_end_matches('0');
+    let digits = format!("{whole}{part}").parse().ok()?;
+    Some((digits, u32::try_from(part.len()).ok()?))
+}
+
+/// The number times its unit; none: another unit, a fraction of the smallest unit, or too much.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let end = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+    let (number, unit) = (&text[..end], text[end..].trim_start());
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    let (digits, places) = decimal(number)?;
+    let divisor = 10u128.checked_pow(places)?;
+    let product = u128::from(digits) * u128::from(*factor);
+    if product % divisor != 0 {
+        return None;
+    }
+    u64::try_from(product / divisor).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write() {
+        assert_eq!(rate("10 Mb/s"), Ok(10_000_000));
+        assert_eq!(rate("1Gbit/s"), Ok(1_000_000_000));
+        assert_eq!(rate("2.5 kb/s"), Ok(2_500));
+        assert_eq!(bytes("10 KB"), Ok(10_000));
+        assert_eq!(bytes("64KiB"), Ok(65_536));
+        assert_eq!(duration("50 ms"), Ok(Duration::from_millis(50)));
+        assert_eq!(duration("0.1 us"), Ok(Duration::from_nanos(100)));
+        assert_eq!(duration("0 s"), Ok(Duration::ZERO));
+        assert_eq!(percent("0.01 %"), Ok(0.01));
+        assert_eq!(packets("100 packets"), Some(100));
+    }
+
+    #[test]
+    fn what_cannot_be_read() {
+        for text in [
+            "",
+            "10",
+            "10 mb/s",
+            "-1 Mb/s",
+            "1e3 b/s",
+            "0.5 b/s",
+            "1. Mb/s",
+            ".5 Mb/s",
+            "99999999999 Gb/s",
+        ] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        for text in ["50", "50 Ms", "0.1 ns", "1 s s", "99999999999999 h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        for text in ["1", "101 %", "-1 %", "NaN %", "1e1 %", "%"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+        assert!(bytes("1 Mb").is_err() && packets("x packets").is_none());
+    }
+}

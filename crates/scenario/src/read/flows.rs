@@ -1,0 +1,254 @@
+//! `[[flow]]` and `[[traffic]]`.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Time};
+
+use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
+use crate::keys::{FLOW, QUIC, TCP, TRAFFIC};
+use crate::model::{
+    Controller, Flow, Protocol, QuicOptions, Route, TcpOptions, Traffic, TrafficKind,
+};
+
+/// The most connections of one scenario.
+pub(crate) const MAX_FLOWS: usize = 100_000;
+
+const CONTROLLERS: [(&str, Controller); 3] =
+    [("newreno", Controller::NewReno), ("cubic", Controller::Cubic), ("bbr", Controller::Bbr)];
+
+/// Flows with the place of each in the text.
+pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flow)> {
+    let tables = top.inners(reader, "flow", &FLOW);
+    if !top.has("flow") || (tables.is_empty() && reader.is_clean()) {
+        top.complain(reader, "flow", "a scenario has a flow: write [[flow]]");
+    }
+    let mut names = HashSet::new();
+    let mut flows = Vec::new();
+    for table in &tables {
+        let flow = flow(reader, table);
+        if !names.insert(flow.name.clone()) {
+            let message = format!("two flows are called {}: give them names", flow.name);
+            table.complain(reader, "name", message);
+        }
+        flows.push((table.offset, flow));
+    }
+    let count: usize = flows.iter().map(|(_, flow)| flow.count).sum();
+    if count > MAX_FLOWS {
+        top.complain(reader, "flow", format!("{count} flows; a scenario has at most {MAX_FLOWS}"));
+    }
+    flows
+}
+
+fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
+    let protocols = [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)];
+    let protocol = table.choice(reader, "protocol", &protocols).unwrap_or(Protocol::Quic);
+    let controller = table.choice(reader, "controller", &CONTROLLERS).unwrap_or(Controller::Cubic);
+    table.choice(reader, "application", &[("bulk", ())]);
+    let size = table.read(reader, "size", bytes);
+    if size == Some(0) {
+        table.complain(reader, "size", "a transfer has a byte");
+    }
+    for (key, of) in [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)] {
+        if table.has(key) && of != protocol {
+            let message =
+                format!("this flow is {}: these options are not its own", protocol.name());
+            table.complain(reader, key, message);
+        }
+    }
+    let named = table.read(reader, "name", name);
+    Flow {
+        name: named.unwrap_or_else(|| format!("{} {}", protocol.name(), controller.name())),
+        count: table.read(reader, "count", within(1, MAX_FLOWS as u64)).unwrap_or(1) as usize,
+        route: route(reader, table),
+        protocol,
+        controller,
+        size,
+        start: table.read(reader, "start", duration).unwrap_or_default(),
+        stagger: table.read(reader, "stagger", duration).unwrap_or_default(),
+        quic: quic(reader, table),
+        tcp: tcp(reader, table),
+    }
+}
+
+fn route(reader: &mut Reader, table: &Table<'_, '_>) -> Route {
+    let pair = table.read(reader, "pair", within(1, MAX_FLOWS as u64));
+    let (from, to) = (table.read(reader, "from", name), table.read(reader, "to", name));
+    if table.has("pair") && (table.has("from") || table.has("to")) {
+        table.complain(reader, "pair", "a flow has either a pair, or from and to");
+    }
+    match (pair, from, to) {
+        (_, Some(from), Some(to)) => Route::Nodes { from, to },
+        (Some(pair), ..) => Route::Pair(pair as usize - 1),
+        (None, None, None) => Route::NextPair,
+        (None, from, _) => {
+            let key = if from.is_some() { "to" } else { "from" };
+            if !table.has(key) {
+                table.complain(reader, key, "this key is missing: from and to go together");
+            }
+            Route::NextPair
+        }
+    }
+}
+
+fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
+    let usual = QuicOptions {
+        initial_window: None,
+        mtu: None,
+        mtu_discovery: false,
+        window: None,
+        ecn: true,
+        ack_frequency: true,
+        idle_timeout: Duration::from_secs(30),
+    };
+    let Some(table) = table.inner(reader, "quic", &QUIC) else { return usual };
+    let initial_window = table.read(reader, "initial_window", bytes);
+    if initial_window.is_some_and(|window| !(2_400..=1 << 30).contains(&window)) {
+        let message = "an initial window is from two packets of 1,200 bytes to 1 GiB";
+        table.complain(reader, "initial_window", message);
+    }
+    let window = window(reader, &table);
+    let mtu = table.read(reader, "mtu", within(1_200, 65_527));
+    QuicOptions {
+        initial_window,
+        mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
+        mtu_discovery: table.read(reader, "mtu_discovery", boolean).unwrap_or(false),
+        window,
+        ecn: table.read(reader, "ecn", boolean).unwrap_or(usual.ecn),
+        ack_frequency: table.read(reader, "ack_frequency", boolean).unwrap_or(usual.ack_frequency),
+        idle_timeout: table.read(reader, "idle_timeout", duration).unwrap_or(usual.idle_timeout),
+    }
+}
+
+fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
+    let Some(table) = table.inner(reader, "tcp", &TCP) else { return TcpOptions::default() };
+    let window = window(reader, &table);
+    let segments = table.read(reader, "initial_window", within(1, 10_000));
+    let mss = table.read(reader, "mss", within(64, 65_495));
+    TcpOptions {
+        initial_window: segments.and_then(|segments| u32::try_from(segments).ok()),
+        mss: mss.and_then(|mss| u16::try_from(mss).ok()),
+        sack: table.read(reader, "sack", boolean),
+        timestamps: table.read(reader, "timestamps", boolean),
+        window_scaling: table.read(reader, "window_scaling", boolean),
+        ecn: table.read(reader, "ecn", boolean),
+        pacing: table.read(reader, "pacing", boolean),
+        tail_loss_probe: table.read(reader, "tail_loss_probe", boolean),
+        min_rto: table.read(reader, "min_rto", duration),
+        delayed_ack: table.read(reader, "delayed_ack", duration),
+        window,
+    }
+}
+
+/// The largest window of a connection.
+fn window(reader: &mut Reader, table: &Table<'_, '_>) -> Option<u64> {
+    let window = table.read(reader, "window", bytes);
+    if window.is_some_and(|window| !(16 << 10..=1 << 30).contains(&window)) {
+        table.complain(reader, "window", "a window is from 16 KiB to 1 GiB");
+    }
+    window
+}
+
+/// Other traffic with the place of each in the text.
+pub(super) fn traffic(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Traffic)> {
+    let mut names = HashSet::new();
+    let mut all = Vec::new();
+    for table in &top.inners(reader, "traffic", &TRAFFIC) {
+        let Some(one) = one_traffic(reader, table) else { continue };
+        if !names.insert(one.name.clone()) {
+            let message = format!("two sources are called {}: give them names", one.name);
+            table.complain(reader, "name", message);
+        }
+        all.push((table.offset, one));
+    }
+    all
+}
+
+fn one_traffic(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Traffic> {
+    const ON_OFF: &str = "on-off";
+    const SHORT: &str = "short-flows";
+    if !table.has("kind") {
+        table.complain(reader, "kind", "this key is missing");
+    }
+    let short = table.choice(reader, "kind", &[(ON_OFF, false), (SHORT, true)])?;
+    let of: [(&'static str, bool); 6] = [
+        ("on", false),
+        ("off", false),
+        ("per_second", true),
+        ("size", true),
+        ("most", true),
+        ("shape", true),
+    ];
+    for (key, of) in of {
+        if table.has(key) && of != short {
+            let kind = if of { SHORT } else { ON_OFF };
+            table.complain(reader, key, format!("this is a key of {kind}"));
+        }
+    }
+    let rate = table.need(reader, "rate", rate)?;
+    if rate == 0 {
+        table.complain(reader, "rate", "traffic has a rate above 0");
+        return None;
+    }
+    let datagram = table.read(reader, "datagram", within(1, 65_487)).unwrap_or(1_200) as u32;
+    let start = Time::START + table.read(reader, "start", duration).unwrap_or_default();
+    let stop = table.read(reader, "stop", duration).map(|stop| Time::START + stop);
+    if stop.is_some_and(|stop| stop <= start) {
+        table.complain(reader, "stop", "it ends before it begins");
+    }
+    let kind = if short {
+        let per_second = table.need(reader, "per_second", number);
+        let sizes = sizes(reader, table);
+        let per_second = per_second?;
+        if !(per_second > 0.0 && per_second <= 1e6) {
+            table.complain(reader, "per_second", "above 0, and at most 1000000");
+        }
+        let most = 100_000;
+        let sizes = sizes?;
+        TrafficKind::ShortFlows(ShortFlowsConfig {
+            per_second,
+            sizes,
+            rate,
+            datagram,
+            most,
+            start,
+            stop,
+        })
+    } else {
+        let random = table.read(reader, "random", boolean).unwrap_or(false);
+        let period = if random { Period::Exponential } else { Period::Constant };
+        let on = table.read(reader, "on", duration).unwrap_or(Duration::from_secs(1));
+        if on.is_zero() {
+            table.complain(reader, "on", "traffic that is on for no time sends nothing");
+        }
+        let off = table.read(reader, "off", duration).unwrap_or_default();
+        let (on, off) = (period(on), period(off));
+        TrafficKind::OnOff(OnOffConfig { rate, datagram, on, off, start, stop, ecn: Ecn::NotEct })
+    };
+    let named = table.read(reader, "name", name);
+    let name = named.unwrap_or_else(|| if short { SHORT } else { ON_OFF }.to_owned());
+    Some(Traffic { name, route: route(reader, table), kind })
+}
+
+fn sizes(reader: &mut Reader, table: &Table<'_, '_>) -> Option<SizeDistribution> {
+    let size = table.need(reader, "size", bytes)?;
+    let most = table.read(reader, "most", bytes);
+    let shape = table.read(reader, "shape", number).unwrap_or(1.2);
+    let random = table.read(reader, "random", boolean).unwrap_or(false);
+    if size == 0 {
+        table.complain(reader, "size", "a flow has a byte");
+    }
+    if shape <= 0.0 {
+        table.complain(reader, "shape", "above 0");
+    }
+    Some(match most {
+        Some(most) => {
+            if most < size {
+                table.complain(reader, "most", "the largest is not below the smallest, `size`");
+            }
+            SizeDistribution::Pareto { shape, least: size, most }
+        }
+        None if random => SizeDistribution::Exponential { mean: size },
+        None => SizeDistribution::Constant(size),
+    })
+}

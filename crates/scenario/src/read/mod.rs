@@ -1,0 +1,118 @@
+//! From text to a [`Scenario`], with everything that is wrong in it.
+//!
+//! * `table.rs`: tables and values, with their lines; `network.rs`, `link.rs`, `flows.rs`: what they mean.
+
+mod flows;
+mod link;
+mod network;
+mod table;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::build::Place;
+use crate::keys::TOP;
+use crate::model::Scenario;
+use crate::problem::ScenarioError;
+use table::{Reader, Table, duration, numbers, text, whole};
+
+/// The most runs of one scenario.
+const MAX_SEEDS: u64 = 1_000_000;
+
+impl Scenario {
+    /// Reads a description and checks that it can be: that there is a network, that all flows find their way.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with its line.
+    pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+        let (document, errors) = DeTable::parse_recoverable(text);
+        let mut reader = Reader::new(text);
+        for error in &errors {
+            let offset = error.span().map_or(0, |span| span.start);
+            reader.complain(offset, "", error.message());
+        }
+        if !reader.is_clean() {
+            return Err(ScenarioError::new(reader.into_problems()));
+        }
+        read(reader, document.get_ref())
+    }
+
+    /// The same from a file.
+    ///
+    /// # Errors
+    /// As [`Scenario::parse`], and if the file cannot be read.
+    pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
+        Scenario::parse(&text).map_err(|error| error.in_file(path))
+    }
+}
+
+fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, ScenarioError> {
+    let top = reader.table("", 0, document, &TOP);
+    let network = network::network(&mut reader, &top);
+    let flows = flows::flows(&mut reader, &top);
+    let traffic = flows::traffic(&mut reader, &top);
+    let limit = top.read(&mut reader, "limit", duration);
+    if limit.is_some_and(|limit| limit.is_zero()) {
+        top.complain(&mut reader, "limit", "a run takes some time");
+    }
+    // What could not be read is not missing.
+    if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| flow.size.is_none()) {
+        let message = "this key is missing: a flow has no `size`, so the run would never end";
+        top.complain(&mut reader, "limit", message);
+    }
+    let interval = top.read(&mut reader, "interval", duration);
+    let interval = interval.unwrap_or(Duration::from_millis(100));
+    if interval < Duration::from_micros(1) {
+        top.complain(&mut reader, "interval", "an interval is 1 us or more");
+    }
+    let description = top.read(&mut reader, "description", |value| Ok(text(value)?.into_owned()));
+    let seeds = seeds(&mut reader, &top);
+    let Some(network) = network.filter(|_| reader.is_clean()) else {
+        return Err(ScenarioError::new(reader.into_problems()));
+    };
+    let scenario = Scenario {
+        description: description.unwrap_or_default(),
+        seeds,
+        limit: limit.unwrap_or(Duration::from_secs(10_000)),
+        network,
+        flows: flows.iter().map(|(_, flow)| flow.clone()).collect(),
+        traffic: traffic.iter().map(|(_, traffic)| traffic.clone()).collect(),
+        interval,
+    };
+    match Place::find(&scenario) {
+        Ok(_) => Ok(scenario),
+        Err(error) => {
+            use crate::build::Whose;
+            let (offset, key) = match error.whose {
+                Whose::Network => {
+                    (top.get("network").map_or(0, |value| value.span().start), "network")
+                }
+                Whose::Flow(index) => (flows[index].0, "flow"),
+                Whose::Traffic(index) => (traffic[index].0, "traffic"),
+            };
+            reader.complain(offset, key, error.message);
+            Err(ScenarioError::new(reader.into_problems()))
+        }
+    }
+}
+
+fn seeds(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<u64> {
+    let read = top.read(reader, "seeds", |value| match value {
+        DeValue::Array(_) => numbers(value),
+        _ => whole(value).map(|count| (1..=count.min(MAX_SEEDS + 1)).collect()),
+    });
+    let seeds: Vec<u64> = read.unwrap_or_else(|| (1..=10).collect());
+    let mut seen = HashSet::new();
+    if let Some(twice) = seeds.iter().find(|seed| !seen.insert(**seed)) {
+        top.complain(reader, "seeds", format!("seed {twice} is there twice"));
+    }
+    if seeds.is_empty() || seeds.len() as u64 > MAX_SEEDS {
+        top.complain(reader, "seeds", format!("from 1 to {MAX_SEEDS} seeds"));
+    }
+    seeds
+}

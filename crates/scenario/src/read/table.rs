@@ -1,0 +1,280 @@
+//! Tables of a description, and their values: each is asked for by a key that `keys.rs` knows, and what is wrong
+//! is kept with its line.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use crate::keys::Section;
+use crate::problem::{Problem, instead};
+use crate::quantity;
+
+/// A value with its place in the text.
+pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
+
+/// Problems of a text so far.
+pub(crate) struct Reader {
+    /// Offsets in the text at which lines begin.
+    lines: Vec<usize>,
+    problems: Vec<Problem>,
+}
+
+impl Reader {
+    pub(crate) fn new(text: &str) -> Reader {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        Reader { lines, problems: Vec::new() }
+    }
+
+    /// Notes what is wrong with a key, and in the line of this offset.
+    pub(crate) fn complain(&mut self, offset: usize, key: &str, message: impl Into<String>) {
+        let line = self.lines.partition_point(|begin| *begin <= offset);
+        self.problems.push(Problem { line, key: key.to_owned(), message: message.into() });
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
+    /// A table of this kind; unknown keys are noted.
+    pub(crate) fn table<'v, 'i>(
+        &mut self,
+        shown: &str,
+        offset: usize,
+        table: &'v DeTable<'i>,
+        section: &'static Section,
+    ) -> Table<'v, 'i> {
+        let known: Vec<&str> = section.keys.iter().map(|key| key.name).collect();
+        for key in table.keys() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let message = format!("there is no such key; {}", instead(name, &known));
+                self.complain(key.span().start, &join(shown, name), message);
+            }
+        }
+        Table { shown: shown.to_owned(), offset, table, section }
+    }
+}
+
+fn join(shown: &str, name: &str) -> String {
+    if shown.is_empty() { name.to_owned() } else { format!("{shown}.{name}") }
+}
+
+/// A table of the text.
+pub(crate) struct Table<'v, 'i> {
+    /// Its name, for people.
+    pub(crate) shown: String,
+    /// Its place in the text.
+    pub(crate) offset: usize,
+    table: &'v DeTable<'i>,
+    section: &'static Section,
+}
+
+impl<'v, 'i> Table<'v, 'i> {
+    /// The value of a key, if it is there.
+    pub(crate) fn get(&self, key: &'static str) -> Option<&'v Value<'i>> {
+        debug_assert!(
+            self.section.keys.iter().any(|known| known.name == key),
+            "{key} is not among the keys of {}",
+            self.section.name
+        );
+        self.table.get(key)
+    }
+
+    pub(crate) fn has(&self, key: &'static str) -> bool {
+        self.get(key).is_some()
+    }
+
+    pub(crate) fn key(&self, key: &str) -> String {
+        join(&self.shown, key)
+    }
+
+    /// Notes what is wrong with a key of this table, or with the table where the key is not there.
+    pub(crate) fn complain(
+        &self,
+        reader: &mut Reader,
+        key: &'static str,
+        message: impl Into<String>,
+    ) {
+        let offset = self.get(key).map_or(self.offset, |value| value.span().start);
+        reader.complain(offset, &self.key(key), message);
+    }
+
+    /// Reads a value; none: it is not there, or is not as it has to be, which is noted.
+    pub(crate) fn read<T>(
+        &self,
+        reader: &mut Reader,
+        key: &'static str,
+        how: impl FnOnce(&'v DeValue<'i>) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.get(key)?;
+        match how(value.get_ref()) {
+            Ok(read) => Some(read),
+            Err(message) => {
+                self.complain(reader, key, message);
+                None
+            }
+        }
+    }
+
+    /// Reads a value that has to be there.
+    pub(crate) fn need<T>(
+        &self,
+        reader: &mut Reader,
+        key: &'static str,
+        how: impl FnOnce(&'v DeValue<'i>) -> Result<T, String>,
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.complain(reader, key, "this key is missing");
+        }
+        self.read(reader, key, how)
+    }
+
+    /// A table within this one.
+    pub(crate) fn inner(
+        &self,
+        reader: &mut Reader,
+        key: &'static str,
+        section: &'static Section,
+    ) -> Option<Table<'v, 'i>> {
+        let offset = self.get(key)?.span().start;
+        let table = self.read(reader, key, table)?;
+        Some(reader.table(&self.key(key), offset, table, section))
+    }
+
+    /// The tables of a list.
+    pub(crate) fn inners(
+        &self,
+        reader: &mut Reader,
+        key: &'static str,
+        section: &'static Section,
+    ) -> Vec<Table<'v, 'i>> {
+        let Some(list) = self.read(reader, key, list) else { return Vec::new() };
+        let mut tables = Vec::new();
+        for (index, value) in list.iter().enumerate() {
+            let shown = format!("{}[{}]", self.key(key), index + 1);
+            let offset = value.span().start;
+            match table(value.get_ref()) {
+                Ok(table) => tables.push(reader.table(&shown, offset, table, section)),
+                Err(message) => reader.complain(offset, &shown, message),
+            }
+        }
+        tables
+    }
+
+    /// One of these names; none: not there, or another, which is noted.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        reader: &mut Reader,
+        key: &'static str,
+        choices: &[(&'static str, T)],
+    ) -> Option<T> {
+        self.read(reader, key, |value| {
+            let wanted = text(value)?;
+            let found = choices.iter().find(|(name, _)| *name == wanted);
+            found.map(|(_, choice)| *choice).ok_or_else(|| {
+                let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+                format!("there is no `{wanted}`; {}", instead(&wanted, &names))
+            })
+        })
+    }
+}
+
+fn table<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeTable<'i>, String> {
+    match value {
+        DeValue::Table(table) => Ok(table),
+        _ => Err("this is a table".to_owned()),
+    }
+}
+
+fn list<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeArray<'i>, String> {
+    match value {
+        DeValue::Array(list) => Ok(list),
+        _ => Err("this is a list: write [...] around it, or [[...]] for tables".to_owned()),
+    }
+}
+
+pub(crate) fn text<'v>(value: &'v DeValue<'_>) -> Result<Cow<'v, str>, String> {
+    match value {
+        DeValue::String(text) => Ok(Cow::Borrowed(text)),
+        _ => Err("this is a text: write \"...\" around it".to_owned()),
+    }
+}
+
+pub(crate) fn name(value: &DeValue<'_>) -> Result<String, String> {
+    let text = text(value)?;
+    let plain = |character: char| !character.is_control() && character != '"';
+    if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
+        return Err("a name has 1 to 100 bytes, and no control character or quote".to_owned());
+    }
+    Ok(text.into_owned())
+}
+
+pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, String> {
+    match value {
+        DeValue::Boolean(value) => Ok(*value),
+        _ => Err("this is true or false".to_owned()),
+    }
+}
+
+pub(crate) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
+    match value {
+        DeValue::Integer(value) => u64::from_str_radix(value.as_str(), value.radix())
+            .map_err(|_| format!("`{value}` is not a number from 0 to {}", u64::MAX)),
+        _ => Err("this is a whole number".to_owned()),
+    }
+}
+
+/// A whole number within these bounds.
+pub(crate) fn within(least: u64, most: u64) -> impl Fn(&DeValue<'_>) -> Result<u64, String> {
+    move |value| {
+        let read = whole(value)?;
+        let fits = (least..=most).contains(&read);
+        fits.then_some(read).ok_or_else(|| format!("{read} is not from {least} to {most}"))
+    }
+}
+
+pub(crate) fn number(value: &DeValue<'_>) -> Result<f64, String> {
+    let read: Option<f64> = match value {
+        DeValue::Integer(value) if value.radix() == 10 => value.as_str().parse().ok(),
+        DeValue::Float(value) => value.as_str().parse().ok(),
+        _ => None,
+    };
+    read.filter(|value| value.is_finite()).ok_or_else(|| "this is a number".to_owned())
+}
+
+pub(crate) fn probability(value: &DeValue<'_>) -> Result<f64, String> {
+    let read = number(value)?;
+    let possible = (0.0..=1.0).contains(&read);
+    possible.then_some(read).ok_or_else(|| format!("{read} is not a probability from 0 to 1"))
+}
+
+pub(crate) fn rate(value: &DeValue<'_>) -> Result<u64, String> {
+    let unit = "a rate has a unit: write it as \"10 Mb/s\"";
+    quantity::rate(&text(value).map_err(|_| unit.to_owned())?)
+}
+
+pub(crate) fn bytes(value: &DeValue<'_>) -> Result<u64, String> {
+    let unit = "a size has a unit: write it as \"10 MB\"";
+    quantity::bytes(&text(value).map_err(|_| unit.to_owned())?)
+}
+
+pub(crate) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
+    let unit = "a time has a unit: write it as \"50 ms\"";
+    quantity::duration(&text(value).map_err(|_| unit.to_owned())?)
+}
+
+pub(crate) fn percent(value: &DeValue<'_>) -> Result<f64, String> {
+    let unit = "a percentage is written as \"0.1 %\"";
+    quantity::percent(&text(value).map_err(|_| unit.to_owned())?)
+}
+
+pub(crate) fn numbers(value: &DeValue<'_>) -> Result<Vec<u64>, String> {
+    list(value)?.iter().map(|value| whole(value.get_ref())).collect()
+}

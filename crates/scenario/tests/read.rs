@@ -1,0 +1,227 @@
+//! Descriptions read: what is wrong is told, with its line, before anything runs.
+
+use equic_scenario::{Scenario, ScenarioError, sections};
+
+/// A description that holds.
+const GOOD: &str = r#"[network]
+topology = "dumbbell"
+link = { rate = "10 Mb/s", delay = "50 ms" }
+[[flow]]
+size = "1 MB"
+"#;
+
+/// All that is said about a text: line, key and message.
+fn wrong(text: &str) -> Vec<(usize, String, String)> {
+    match Scenario::parse(text) {
+        Ok(scenario) => panic!("it was read: {scenario:?}"),
+        Err(ScenarioError::Problems { problems, .. }) => {
+            problems.into_iter().map(|one| (one.line, one.key, one.message)).collect()
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// The one thing that is said.
+fn one(text: &str) -> (usize, String, String) {
+    let mut all = wrong(text);
+    assert_eq!(all.len(), 1, "{text}: {all:?}");
+    all.remove(0)
+}
+
+#[test]
+fn unknown_keys_are_told_with_their_line_and_what_is_near() {
+    for (text, line, key, near) in [
+        (format!("sedes = 3\n{GOOD}"), 1, "sedes", "`seeds`"),
+        (GOOD.replace("delay", "dealy"), 3, "network.link.dealy", "`delay`"),
+        (format!("{GOOD}controler = \"cubic\""), 6, "flow[1].controler", "`controller`"),
+        (
+            format!("{GOOD}[flow.quic]\nmtu_discover = true"),
+            7,
+            "flow[1].quic.mtu_discover",
+            "`mtu_discovery`",
+        ),
+        (format!("{GOOD}zzzz = 1"), 6, "flow[1].zzzz", "there is name, count"),
+    ] {
+        let all = wrong(&text);
+        let told = all.iter().any(|one| one.0 == line && one.1 == key && one.2.contains(near));
+        assert!(told, "{text}: {all:?}");
+    }
+    let (line, key, message) = one(&format!("{GOOD}controller = \"cubik\""));
+    assert_eq!((line, &*key), (6, "flow[1].controller"));
+    assert!(message.contains("`cubic`"), "{message}");
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let text = GOOD.replace("10 Mb/s", "10").replace("1 MB", "1 Mb") + "start = 5\nseeds = 1";
+    let lines: Vec<usize> = wrong(&text).iter().map(|one| one.0).collect();
+    assert_eq!(lines, [3, 5, 6, 7]);
+}
+
+#[test]
+fn contradictions_are_told_before_anything_runs() {
+    let link =
+        |more: &str| GOOD.replace("delay = \"50 ms\"", &format!("delay = \"50 ms\", {more}"));
+    for (text, line, key, message) in [
+        (GOOD.replace("10 Mb/s", "0 Mb/s"), 3, "network.link.rate", "nothing leaves"),
+        (link("queue = \"1499 B\""), 3, "network.link.queue", "smaller than one packet"),
+        (link("queue = \"0 packets\""), 3, "network.link.queue", "smaller than one packet"),
+        (link("queue = { kind = \"red\", min_threshold = 20 }"), 3, "network.link.queue", "min_threshold"),
+        (link("queue = { kind = \"codel\", quantum = 3 }"), 3, "network.link.queue.quantum", "fq-codel"),
+        (link("queue = { kind = \"codel\", target = \"1 s\" }"), 3, "network.link.queue", "target"),
+        (link("loss = \"101 %\""), 3, "network.link.loss", "percentage"),
+        (link("loss = { bit_error_rate = 1e-6, to_bad = 0.1 }"), 3, "network.link.loss.bit_error_rate", "either"),
+        (link("mtu = 1000"), 1, "network", "1228"),
+        (link("from = \"client 1\""), 3, "network.link.from", "graph"),
+        (GOOD.replace("dumbbell\"", "dumbbell\"\nlinks = []"), 3, "network.links", "not of dumbbell"),
+        (format!("{GOOD}pair = 3"), 4, "flow", "no pair 3"),
+        (format!("{GOOD}from = \"client 1\"\nto = \"client 9\""), 4, "flow", "client 9"),
+        (format!("{GOOD}from = \"client 1\"\nto = \"client 1\""), 4, "flow", "itself"),
+        (format!("{GOOD}from = \"client 1\""), 4, "flow[1].to", "missing"),
+        (format!("{GOOD}[[flow]]\nsize = \"1 B\""), 6, "flow[2].name", "two flows"),
+        (GOOD.replace("size = \"1 MB\"", ""), 1, "limit", "never end"),
+        (GOOD.replace("1 MB", "0 B"), 5, "flow[1].size", "a byte"),
+        (format!("seeds = [3, 3]\n{GOOD}"), 1, "seeds", "twice"),
+        (format!("seeds = 0\n{GOOD}"), 1, "seeds", "from 1"),
+        (format!("limit = \"0 s\"\n{GOOD}"), 1, "limit", "some time"),
+        (format!("{GOOD}quic = {{ mtu = 1473 }}"), 4, "flow", "1472"),
+        (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow is quic"),
+        (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ mss = 1461 }}"), 4, "flow", "1460"),
+        (format!("{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"0 b/s\""), 8, "traffic[1].rate", "above 0"),
+        (format!("{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"1 b/s\"\nper_second = 1"), 9, "traffic[1].per_second", "short-flows"),
+        ("[network]\ntopology = \"simple\"\nlink = { rate = \"1 Mb/s\" }\n[[flow]]\nsize = \"1 B\"".to_owned(), 3, "network.link.delay", "missing"),
+    ] {
+        let told = one(&text);
+        assert_eq!((told.0, &*told.1), (line, key), "{text}: {told:?}");
+        assert!(told.2.contains(message), "{text}: {told:?}");
+    }
+    // Hosts do not forward.
+    let graph = r#"[network]
+        topology = "graph"
+        node = [{ name = "a" }, { name = "b" }, { name = "c" }]
+        links = [
+            { from = "a", to = "b", rate = "1 Mb/s", delay = "1 ms" },
+            { from = "b", to = "c", rate = "1 Mb/s", delay = "1 ms" },
+        ]
+        [[flow]]
+        from = "a"
+        to = "c"
+        size = "1 MB""#;
+    let (line, _, message) = one(graph);
+    assert_eq!(
+        (line, &*message),
+        (8, "no route leads from a to c: link them over routers (hosts do not forward)")
+    );
+    assert!(Scenario::parse(&graph.replace("\"b\" }", "\"b\", router = true }")).is_ok());
+    let (line, key, _) = one(&graph.replace("to = \"b\"", "to = \"x\""));
+    assert_eq!((line, &*key), (5, "network.links[1].to"));
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_with_its_line() {
+    let all = wrong(&format!("{GOOD}]]]"));
+    assert!(all.iter().all(|one| one.0 == 6), "{all:?}");
+    for text in ["", "x", "[[", "[network]", "flow = 3", "[[flow]]\n[[flow]]", "\u{0}"] {
+        assert!(!wrong(text).is_empty(), "{text}");
+    }
+    let error = Scenario::load("/nonexistent/x.toml".as_ref()).unwrap_err().to_string();
+    assert!(error.contains("cannot read /nonexistent/x.toml"), "{error}");
+}
+
+/// Each key is read, with a value that its line in the list names.
+#[test]
+fn every_key_of_the_list_is_known() {
+    let text = r#"
+        description = "all"
+        seeds = [1, 2]
+        limit = "1 s"
+        interval = "10 ms"
+        [network]
+        topology = "dumbbell"
+        ip = "v6"
+        pairs = 3
+        access = { rate = "1 Gb/s", delay = "1 ms" }
+        [network.link]
+        rate = "10 Mb/s"
+        delay = "5 ms"
+        loss = { packets = [1], to_bad = 0.1, to_good = 0.5, loss_bad = 1, loss_good = 0.0 }
+        mtu = 1500
+        framing = "ppp"
+        jitter = "1 ms"
+        duplicate = "1 %"
+        reorder = "1 %"
+        reorder_by = "1 ms"
+        corrupt = "1 %"
+        queue = { kind = "red", limit = "50 KB", ecn = true, min_threshold = 5000, max_threshold = 15000, weight = 0.01, max_probability = 0.2, gentle = false }
+        back = { loss = { bit_error_rate = 1e-7 }, queue = { kind = "fq-codel", target = "1 ms", interval = "50 ms", flows = 16, quantum = 300 } }
+        [[flow]]
+        name = "one"
+        count = 2
+        pair = 1
+        protocol = "quic"
+        controller = "bbr"
+        application = "bulk"
+        size = "1 KB"
+        start = "1 ms"
+        stagger = "1 ms"
+        quic = { initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s" }
+        [[flow]]
+        protocol = "tcp"
+        size = "1 KB"
+        tcp = { initial_window = 4, mss = 536, sack = false, timestamps = false, window_scaling = false, ecn = true, pacing = true, tail_loss_probe = false, min_rto = "1 s", delayed_ack = "1 ms", window = "64 KiB" }
+        [[traffic]]
+        name = "udp"
+        kind = "on-off"
+        from = "client 2"
+        to = "server 2"
+        rate = "1 Mb/s"
+        datagram = 500
+        start = "0 s"
+        stop = "1 s"
+        on = "1 s"
+        off = "1 s"
+        random = true
+        [[traffic]]
+        kind = "short-flows"
+        rate = "1 Mb/s"
+        per_second = 2.5
+        size = "1 KB"
+        most = "10 KB"
+        shape = 1.5
+    "#;
+    let graph = r#"
+        [network]
+        topology = "graph"
+        node = [{ name = "a", router = true }, { name = "b" }]
+        links = [{ from = "a", to = "b", rate = "1 Mb/s", delay = "1 ms" }]
+        [[flow]]
+        from = "a"
+        to = "b"
+        size = "1 B"
+    "#;
+    for text in [text, graph] {
+        Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    }
+    // Each key of the list is in one of them, and is refused with a value of no kind at all.
+    let both = format!("{text}{graph}");
+    for key in sections().iter().flat_map(|section| section.keys) {
+        assert!(
+            both.contains(&format!("{} = ", key.name))
+                || both.contains(&format!("[{}", key.name))
+                || both.contains(&format!(".{}]", key.name)),
+            "{}",
+            key.name
+        );
+    }
+}
+
+/// docs/simulator.md has the list of keys: `cargo run -p equic-scenario --example keys` prints it.
+#[test]
+fn the_list_of_keys_is_documented() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(
+        text.contains(&equic_scenario::markdown()),
+        "docs/simulator.md has another list of keys"
+    );
+}

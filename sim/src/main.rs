@@ -1,0 +1,47 @@
+//! `equic-sim`: simulations. `equic sim` starts it; it does the same when it is started by itself.
+//!
+//! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; the command line is `equic_scenario::command`;
+//! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage).
+
+mod failure;
+mod list;
+mod output;
+mod run;
+mod series;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use equic_scenario::command::Command;
+
+/// Simulate networks: QUIC connections in virtual time.
+#[derive(Parser)]
+#[command(name = "equic-sim", bin_name = "equic sim", version, max_term_width = 80)]
+struct EquicSim {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let done = match EquicSim::try_parse() {
+        Ok(EquicSim { command: Command::Run(args) }) => run::run(&args),
+        Ok(EquicSim { command: Command::List(args) }) => list::run(&args),
+        Err(error) => return usage(&error),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Help and version go to standard output, everything else is wrong usage.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed pipe: whoever asked has read enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    output::notice(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    ExitCode::from(2)
+}

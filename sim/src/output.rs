@@ -1,0 +1,52 @@
+//! Everything the command writes goes through here: reports to standard output, notices to standard error.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+
+use equic_report::table::{Style, Table};
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+
+/// Writes text as it is.
+pub(crate) fn text(text: impl Display) -> Done {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.to_string().as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ClosedPipe),
+        Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
+    }
+}
+
+/// Writes a table, in colours where they are wanted.
+pub(crate) fn table(table: &Table) -> Done {
+    text(table.render(Style::stdout()))
+}
+
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: &'a str,
+    #[serde(flatten)]
+    data: T,
+}
+
+/// Writes a JSON document with its schema. The same data are the same bytes.
+pub(crate) fn json<T: Serialize>(schema: &str, data: T) -> Done {
+    let json = serde_json::to_string_pretty(&Document { schema, data });
+    let json = json.map_err(|error| Failure::new(format!("{schema} has no JSON form: {error}")))?;
+    text(format_args!("{json}\n"))
+}
+
+/// Says something beside the report. Nobody listening is no error. Control characters, which a file may have in
+/// its keys, are escaped.
+pub(crate) fn notice(message: impl Display) {
+    let mut shown = String::new();
+    for character in message.to_string().chars() {
+        if character.is_control() && character != '\n' {
+            shown.extend(character.escape_debug());
+        } else {
+            shown.push(character);
+        }
+    }
+    let _ = writeln!(io::stderr().lock(), "equic sim: {shown}");
+}

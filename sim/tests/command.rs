@@ -1,0 +1,213 @@
+//! The command as a user runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const EQUIC_SIM: &str = env!("CARGO_BIN_EXE_equic-sim");
+
+const SCENARIO: &str = r#"
+seeds = 3
+[network]
+topology = "simple"
+link = { rate = "10 Mb/s", delay = "10 ms", loss = "2 %" }
+[[flow]]
+size = "100 KB"
+"#;
+
+fn run(program: &Path, args: &[&str]) -> Output {
+    Command::new(program).args(args).output().expect("it starts")
+}
+
+fn sim(args: &[&str]) -> Output {
+    run(Path::new(EQUIC_SIM), args)
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// Standard output of a command for which all went well.
+fn ok(output: Output) -> Vec<u8> {
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    output.stdout
+}
+
+fn file(folder: &tempfile::TempDir, content: &str) -> String {
+    let path = folder.path().join("scenario.toml");
+    std::fs::write(&path, content).unwrap();
+    path.into_os_string().into_string().unwrap()
+}
+
+#[test]
+fn the_same_bytes_twice_whatever_the_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SCENARIO);
+    let first = ok(sim(&["run", &path, "--json", "--threads", "1"]));
+    assert_eq!(text(&first), text(&ok(sim(&["run", &path, "--json", "--threads", "3"]))));
+    let value: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!(value["schema"], "equic.sim.run/1");
+    assert_eq!(value["summary"]["flows"][0]["completed"], 3);
+    assert_eq!(value["runs"].as_array().unwrap().len(), 3);
+    let fewer = ok(sim(&["run", &path, "--json", "--seeds", "2"]));
+    let fewer: serde_json::Value = serde_json::from_slice(&fewer).unwrap();
+    assert_eq!(fewer["runs"][1], value["runs"][1]);
+    assert_eq!(fewer["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_table_for_people() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SCENARIO);
+    let table = ok(sim(&["run", &path]));
+    let table = text(&table);
+    for word in ["quic cubic", "3 of 3", "completion", "95 % interval", "Mbit/s", "3 seeds"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+}
+
+#[test]
+fn built_in_scenarios_are_listed_printed_and_run() {
+    let list = ok(sim(&["list", "--json"]));
+    let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
+    let names: Vec<&str> = list["scenarios"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"lossy") && names.contains(&"dumbbell"), "{names:?}");
+    // What is printed is a file that says the same.
+    let folder = tempfile::tempdir().unwrap();
+    let printed = ok(sim(&["list", "simple"]));
+    let path = file(&folder, text(&printed));
+    let value = |bytes: Vec<u8>| serde_json::from_slice::<serde_json::Value>(&bytes).unwrap();
+    let by_name = value(ok(sim(&["run", "simple", "--json", "--seeds", "1"])));
+    let by_file = value(ok(sim(&["run", &path, "--json", "--seeds", "1"])));
+    assert_eq!(
+        (&by_name["runs"], by_name["scenario"].as_str()),
+        (&by_file["runs"], Some("simple"))
+    );
+    let unknown = sim(&["run", "dumbell"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+    assert!(text(&unknown.stderr).contains("did you mean dumbbell?"), "{unknown:?}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, &SCENARIO.replace("delay", "dealy"));
+    let refused = sim(&["run", &path]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let said = text(&refused.stderr);
+    assert!(said.contains(&format!("{path}:5: network.link.dealy")), "{said}");
+    assert!(said.contains("did you mean `delay`?") && refused.stdout.is_empty(), "{said}");
+    let missing = sim(&["run", "no/such.toml"]);
+    assert_eq!(missing.status.code(), Some(1), "{missing:?}");
+    // Control characters of a file do not reach the terminal.
+    let path = file(&folder, "\"\\u001b[31m\" = 1");
+    assert!(!sim(&["run", &path]).stderr.contains(&0x1b));
+}
+
+/// Two flows of either protocol on one link.
+const SHARED: &str = r#"
+seeds = 2
+limit = "3 s"
+interval = "50 ms"
+[network]
+topology = "dumbbell"
+link = { rate = "4 Mb/s", delay = "10 ms", queue = "30 packets" }
+[[flow]]
+protocol = "quic"
+[[flow]]
+protocol = "tcp"
+start = "500 ms"
+"#;
+
+#[test]
+fn time_series_plots_and_logs_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SHARED);
+    let [out, qlog] = ["out", "qlog"].map(|name| folder.path().join(name));
+    let places = ["--out", out.to_str().unwrap(), "--qlog-dir", qlog.to_str().unwrap()];
+    let with = ok(sim(&[&["run", &path, "--json"][..], &places].concat()));
+    // Looking changes nothing.
+    assert_eq!(text(&with), text(&ok(sim(&["run", &path, "--json"]))));
+    let read = |name: &str| {
+        std::fs::read(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let csv = String::from_utf8(read("flows.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(
+        lines.next(),
+        Some(
+            "time,flow,copy,protocol,window,slow_start_threshold,in_flight,rtt,pacing_rate,goodput,lost"
+        )
+    );
+    // From 0.05 s to 3 s, and from 0.5 s on.
+    assert_eq!(lines.filter(|line| line.contains(",tcp cubic,")).count(), 51);
+    assert!(csv.lines().any(|line| line.starts_with("0.05,quic cubic,1,quic,")), "{csv}");
+    let series: serde_json::Value = serde_json::from_slice(&read("series.json")).unwrap();
+    assert_eq!(series["schema"], "equic.sim.series/1");
+    let goodput = |protocol: &str| -> f64 {
+        let flows = series["flows"].as_array().unwrap().iter();
+        let own = flows.filter(|point| point["protocol"] == protocol);
+        own.map(|point| point["goodput"].as_f64().unwrap() * 0.05).sum()
+    };
+    // What was received in all is what the result says.
+    let result: serde_json::Value = serde_json::from_slice(&with).unwrap();
+    for (index, protocol) in ["quic", "tcp"].into_iter().enumerate() {
+        let bytes = result["runs"][0]["flows"][index]["bytes"].as_f64().unwrap();
+        assert!((goodput(protocol) - 8.0 * bytes).abs() < 1.0, "{protocol}");
+    }
+    let shares = String::from_utf8(read("shares.csv")).unwrap();
+    assert!(shares.lines().any(|line| line.starts_with("0.15,quic,1")), "{shares}");
+    for plot in ["window", "in-flight", "rtt", "pacing", "goodput", "queue", "shares"] {
+        assert!(read(&format!("{plot}.svg")).starts_with(b"<svg"), "{plot}");
+        assert!(read(&format!("{plot}.png")).starts_with(b"\x89PNG"), "{plot}");
+    }
+    for side in ["client", "server"] {
+        let log = std::fs::read(qlog.join(format!("quic-cubic-1_{side}.sqlog"))).unwrap();
+        let records: Vec<&[u8]> = log.split(|byte| *byte == 0x1e).skip(1).collect();
+        assert!(records.len() > 100);
+        for record in records {
+            serde_json::from_slice::<serde_json::Value>(record).unwrap();
+        }
+    }
+}
+
+#[test]
+fn harm_is_measured_beside_each_flow_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SHARED);
+    let result = ok(sim(&["run", &path, "--json", "--harm"]));
+    let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
+    for flow in result["summary"]["flows"].as_array().unwrap() {
+        let harm = flow["harm"]["goodput"]["mean"].as_f64().unwrap();
+        assert!((0.1..0.9).contains(&harm), "{flow:#}");
+    }
+    let table = ok(sim(&["run", &path, "--harm"]));
+    assert!(text(&table).contains("harm to goodput"), "{}", text(&table));
+}
+
+#[test]
+fn what_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SHARED);
+    for option in ["--out", "--qlog-dir"] {
+        let failed = sim(&["run", &path, option, "/dev/null/x"]);
+        assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+        assert!(text(&failed.stderr).contains("/dev/null/x"), "{failed:?}");
+    }
+}
+
+/// `equic`, which `make build` has put beside it, hands over.
+#[test]
+fn equic_sim_is_this_program() {
+    let equic = Path::new(EQUIC_SIM).with_file_name("equic");
+    assert!(
+        equic.is_file(),
+        "{} is built first: `make build`, or cargo build above",
+        equic.display()
+    );
+    assert_eq!(ok(run(&equic, &["sim", "list"])), ok(sim(&["list"])));
+}
