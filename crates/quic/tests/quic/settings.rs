@@ -138,9 +138,11 @@ async fn two_attempts_at_once_are_for_two_that_wait() {
         let connecting = [&one, &other].map(|client| {
             client.connect_with(&config, server.local_addr().unwrap(), NAME).unwrap()
         });
+        let mut connections = Vec::new();
         for accepted in waiting {
             let accepted = soon("accepted", accepted).await.expect("it does not panic");
-            soon("accepted", accepted.expect("both are genuine")).await.expect("connected");
+            let accepted = soon("accepted", accepted.expect("both are genuine")).await;
+            connections.push(accepted.expect("connected"));
         }
         for connecting in connecting {
             assert!(soon("connected", connecting).await.is_ok(), "round {round}");
