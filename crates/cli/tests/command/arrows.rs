@@ -34,6 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "equic-gateway",
             "equic-net",
+            "equic-plugin",
+            "equic-plugin-kit",
             "equic-quic",
             "equic-endpoint",
             "equic-report",
