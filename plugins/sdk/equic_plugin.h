@@ -94,6 +94,7 @@ enum equic_field {
 	EQUIC_ACTIVE_PATH = 35, /* The active path. */
 	EQUIC_LARGEST_ACKED = 36, /* The largest packet number acknowledged by the peer in 1-RTT packets; all ones: none. */
 	EQUIC_PEER_MAX_ACK_DELAY = 37, /* The peer's max_ack_delay. */
+	EQUIC_APPLICATION_WAITS = 38, /* 1: the application has data to send that the peer's limits allow, in streams or datagrams. */
 };
 
 /* Operations. */

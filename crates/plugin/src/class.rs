@@ -66,7 +66,7 @@ impl fmt::Display for Class {
 }
 
 /// The side that brings a plugin to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The owner of this endpoint.
     Own,

@@ -40,6 +40,7 @@ impl Connection {
             return Err(TellError::Gone);
         }
         self.call_one(id, Operation::HookMessage, &[], Bytes::In(message));
+        self.run_requests();
         self.hooks.place(id).map(|_| ()).ok_or(TellError::Failed)
     }
 

@@ -24,6 +24,7 @@
 //! * `log.rs`: what is told to a log;
 //! * `keys.rs`: key updates and the limits of keys;
 //! * `operate.rs`: calls of operations, with the hooks that are attached to them; `view.rs`: what hooks see;
+//! * `requests.rs`: what hooks ask for that is done between calls;
 //! * `bounds.rs`: how far the answers of hooks hold;
 //! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
 //! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
@@ -55,6 +56,7 @@ mod null;
 mod operate;
 pub(crate) mod path;
 mod receive;
+mod requests;
 mod retry;
 mod send;
 pub(crate) mod space;

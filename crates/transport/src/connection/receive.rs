@@ -80,6 +80,7 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
         self.take_datagram(now, arrival, datagram);
+        self.run_requests();
         #[cfg(feature = "qlog")]
         self.log_changes();
     }

@@ -77,6 +77,7 @@ impl Connection {
     /// as many as [`TransportConfig::max_mtu`](super::TransportConfig::max_mtu) says; none: nothing now.
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
+        self.run_requests();
         let transmit = self.next_datagram(now, buffer);
         #[cfg(feature = "qlog")]
         self.log_changes();

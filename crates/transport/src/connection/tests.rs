@@ -21,6 +21,7 @@ mod operations;
 mod paper;
 #[cfg(feature = "qlog")]
 mod qlog;
+mod requests;
 mod versions;
 
 use std::time::Duration;

@@ -70,6 +70,7 @@ impl Connection {
         self.begin_act(Operation::OnTimer, ());
         self.on_timer(now);
         self.end(Operation::OnTimer, (), ());
+        self.run_requests();
         self.timers_ran = Some(now);
         #[cfg(feature = "qlog")]
         self.log_changes();

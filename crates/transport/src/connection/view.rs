@@ -98,6 +98,10 @@ impl View<'_> {
             Field::LargestAcked => {
                 connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
             }
+            Field::ApplicationWaits => {
+                let (streams, datagrams) = (&connection.streams, &connection.datagrams);
+                u64::from(streams.wants_to_send() || datagrams.wants_to_send())
+            }
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))
             }

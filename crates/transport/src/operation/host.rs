@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::HookId;
+use equic_wire::TransportErrorCode;
+
 use super::messages::{MAX_MESSAGE, Messages};
+use super::requests::{MAX_REQUESTS, Request};
+use super::{Hook, HookId, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -96,6 +99,8 @@ fields! {
     LargestAcked = 36,
     /// The peer's `max_ack_delay`.
     PeerMaxAckDelay = 37,
+    /// 1: the application has data to send that the peer's limits allow, in streams or datagrams.
+    ApplicationWaits = 38,
 }
 
 impl Field {
@@ -116,6 +121,8 @@ pub enum Denied {
     TooLong,
     /// The frame type is not the hook's own.
     FrameType,
+    /// Too many requests of hooks wait to be carried out.
+    TooMany,
 }
 
 impl std::fmt::Display for Denied {
@@ -127,6 +134,7 @@ impl std::fmt::Display for Denied {
             Denied::FrameType => {
                 f.write_str("the frame type is not the hook's own: attach it with that type")
             }
+            Denied::TooMany => write!(f, "{MAX_REQUESTS} requests of hooks wait already"),
         }
     }
 }
@@ -145,10 +153,15 @@ pub(crate) struct Extension {
     pub eliciting: bool,
 }
 
-/// Those that wait: of each hook at most [`MAX_WAITING`].
+/// What hooks have asked of their connection and what was not done yet.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
+    /// Frames: of each hook at most [`MAX_WAITING`].
     waiting: VecDeque<Extension>,
+    /// At most [`MAX_REQUESTS`], and one for each hook that failed.
+    pub(super) requests: VecDeque<Request>,
+    /// Hooks that other hooks brought, and those that did.
+    pub(super) brought: Vec<(HookId, HookId)>,
     pub(crate) messages: Messages,
 }
 
@@ -168,6 +181,7 @@ impl Extensions {
     /// Those of a hook that is off.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
+        self.forget_requests(hook);
         self.messages.forget(hook);
     }
 
@@ -238,5 +252,45 @@ impl<'a> Host<'a> {
         }
         waiting.push_back(Extension { hook, frame_type, token, eliciting });
         Ok(())
+    }
+
+    /// Asks for another hook to be attached, as by
+    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). That is done when the datagram or
+    /// timer is dealt with that this call belongs to, and before the next packet is written; what came of it is told
+    /// by [`HookEvent::Attached`](super::HookEvent::Attached), with `token`. If the other hook fails later, this one
+    /// is told ([`HookEvent::Failed`](super::HookEvent::Failed)).
+    ///
+    /// # Errors
+    /// [`Denied::TooMany`].
+    pub fn attach(
+        &mut self,
+        token: u64,
+        hook: Box<dyn Hook>,
+        points: Vec<Point>,
+        frames: Vec<OwnFrame>,
+    ) -> Result<(), Denied> {
+        self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
+    }
+
+    /// Asks for a hook to be taken off that this one brought, in the order of all its requests. Of another hook
+    /// nothing comes of it.
+    ///
+    /// # Errors
+    /// [`Denied::TooMany`].
+    pub fn detach(&mut self, hook: HookId) -> Result<(), Denied> {
+        self.request(Request::Detach { by: self.hook(), hook })
+    }
+
+    /// Asks for the connection to be closed with an error of the transport (RFC 9000 s.20.1), in the order of all
+    /// its requests: for native hooks whose frames break their own protocol's rules.
+    ///
+    /// # Errors
+    /// [`Denied::TooMany`].
+    pub fn close(&mut self, code: TransportErrorCode, reason: &str) -> Result<(), Denied> {
+        self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), Denied> {
+        self.view.extensions().request(request)
     }
 }

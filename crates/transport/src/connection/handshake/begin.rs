@@ -67,7 +67,7 @@ impl Connection {
         start.unknown =
             transport.first_unknown.then(|| equic_wire::Version::reserved(rng.next_u32()));
         let parameters = declare(transport, TransportParameters::client(scid));
-        start.declare(parameters, transport.grease, &mut rng);
+        start.declare(parameters, transport, &mut rng);
         let tls = start.session()?;
         let keys = start.initial_keys(Side::Client, start.original, dcid);
         let mut connection = Connection::new(
@@ -146,7 +146,7 @@ impl Connection {
             server.stateless_reset_token = Some(source.reset_key().token(scid));
         }
         let transport = serve.transport();
-        start.declare(declare(transport, parameters), transport.grease, &mut rng);
+        start.declare(declare(transport, parameters), transport, &mut rng);
         let tls = start.session()?;
         let keys = start.initial_keys(Side::Server, version, sent_to);
         let mut connection = Connection::new(
