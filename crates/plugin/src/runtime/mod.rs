@@ -18,13 +18,12 @@ use std::io;
 use std::sync::Arc;
 
 use equic_transport::Connection;
-use equic_transport::operation::{AttachError, Field, HookId, Operation, OwnFrame, Point};
+use equic_transport::operation::{AttachError, Field, Hook, HookId, Operation, OwnFrame, Point};
 use equic_vm::{Config, Entry, LoadError, Program};
 use thiserror::Error;
 
 use crate::bundle::Bundle;
 use crate::class::Class;
-use crate::exchange::Loaded;
 use crate::manifest::{Anchor, Manifest};
 use crate::policy::Granted;
 
@@ -67,6 +66,16 @@ pub enum PluginError {
     /// There is no memory for an instance.
     #[error("memory for an instance: {0}")]
     Memory(#[from] io::Error),
+}
+
+/// A plugin's hook, and what `attach_with_frames` of a connection wants to know of it.
+pub struct Attachment {
+    /// The plugin, with memory of its own.
+    pub hook: Box<dyn Hook>,
+    /// Where it is called.
+    pub points: Vec<Point>,
+    /// Frame types of its own.
+    pub frames: Vec<OwnFrame>,
 }
 
 /// Functions of a plugin at one operation.
@@ -230,26 +239,30 @@ impl Plugin {
         self.attach_with(connection, Some(trace))
     }
 
+    /// A hook with memory of its own, for who attaches it elsewhere than to a [`Connection`].
+    ///
+    /// # Errors
+    /// [`PluginError::Memory`].
+    pub fn instantiate(&self) -> Result<Attachment, PluginError> {
+        self.instantiate_with(None)
+    }
+
     fn attach_with(
         &self,
         connection: &mut Connection,
         trace: Option<Box<dyn Trace>>,
     ) -> Result<HookId, PluginError> {
+        let Attachment { hook, points, frames } = self.instantiate_with(trace)?;
+        Ok(connection.attach_with_frames(hook, &points, &frames)?)
+    }
+
+    fn instantiate_with(&self, trace: Option<Box<dyn Trace>>) -> Result<Attachment, PluginError> {
         let instance = Instance::new(self, trace)?;
-        Ok(connection.attach_with_frames(Box::new(instance), &self.points(), &self.frames())?)
-    }
-
-    /// An instance to be attached by who asks for it, and where.
-    pub(crate) fn loaded(&self) -> Result<Loaded, PluginError> {
-        let instance = Instance::new(self, None)?;
-        Ok(Loaded { hook: Box::new(instance), points: self.points(), frames: self.frames() })
-    }
-
-    fn frames(&self) -> Vec<OwnFrame> {
         let frames = self.inner.manifest.frames.iter();
         let frames = frames
             .map(|own| OwnFrame { frame_type: own.frame_type, ack_eliciting: own.ack_eliciting });
-        frames.collect()
+        let frames = frames.collect();
+        Ok(Attachment { hook: Box::new(instance), points: self.points(), frames })
     }
 
     fn points(&self) -> Vec<Point> {
