@@ -7,12 +7,12 @@ use equic_report::number::{self, MISSING};
 use equic_report::table::{Cell, Column, Table, Tone};
 use equic_scenario::Scenario;
 use equic_scenario::command::Run;
-use equic_scenario::play::{Figure, RunOutcome, Summary, play_all};
+use equic_scenario::play::{Figure, Part, RunOutcome, Summary, play_all};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Done;
-use crate::{list, output};
+use crate::{list, output, series};
 
 /// The result as JSON.
 #[derive(Serialize)]
@@ -29,12 +29,22 @@ pub(crate) fn run(args: &Run) -> Done {
     if let Some(seeds) = args.seeds {
         scenario.seeds = (1..=seeds).collect();
     }
+    series::prepare(args)?;
     let threads = threads(args.threads);
-    let progress = progress(scenario.seeds.len());
-    let runs = play_all(&scenario, threads, &|done| progress.set_position(done as u64));
+    let parts = if args.harm { 1 + scenario.flows.len() } else { 1 };
+    let progress = progress(parts * scenario.seeds.len());
+    let play = |part| play_all(&scenario, part, threads, &|_| progress.inc(1));
+    let runs = play(Part::All)?;
+    let mut summary = Summary::new(&scenario, &runs);
+    if args.harm {
+        for flow in 0..scenario.flows.len() {
+            summary.harm(flow, &runs, &play(Part::Flow(flow))?);
+        }
+    }
     progress.finish_and_clear();
-    let runs = runs?;
-    let summary = Summary::new(&scenario, &runs);
+    if args.out.is_some() || args.qlog_dir.is_some() {
+        series::write(args, &scenario)?;
+    }
     if args.json {
         let result = Result {
             scenario: args.scenario.display().to_string(),
@@ -109,6 +119,7 @@ fn print(path: &Path, scenario: &Scenario, summary: &Summary, runs: &[RunOutcome
         let within = within.unwrap_or_default();
         output::text(format_args!("Jain's fairness index of goodput: {:.3}{within}\n", jain.mean))?;
     }
+    print_harm(summary)?;
     let failures = runs.iter().flat_map(|run| {
         let failed = run.flows.iter().filter_map(|flow| Some((flow, flow.failure.as_ref()?)));
         failed.map(|(flow, failure)| {
@@ -120,6 +131,25 @@ fn print(path: &Path, scenario: &Scenario, summary: &Summary, runs: &[RunOutcome
     }
     let seeds = if runs.len() == 1 { "1 seed".to_owned() } else { format!("{} seeds", runs.len()) };
     output::text(format_args!("{seeds}; means and their intervals over seeds\n"))
+}
+
+fn print_harm(summary: &Summary) -> Done {
+    let harms = summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm.as_ref()?)));
+    let mut table = Table::new([
+        Column::text("flow"),
+        Column::number("harm to goodput"),
+        Column::number("95 % interval"),
+        Column::number("harm to completion"),
+        Column::number("95 % interval"),
+    ])
+    .title("Harm by the others: 0 none, 1 all");
+    for (name, harm) in harms {
+        let how = |value: f64| format!("{value:.3}");
+        let (goodput, goodput_within) = shown(harm.goodput, how);
+        let (completion, completion_within) = shown(harm.completion, how);
+        table.row([name.clone(), goodput, goodput_within, completion, completion_within]);
+    }
+    if table.is_empty() { Ok(()) } else { output::table(&table) }
 }
 
 /// The mean and its interval, for people.

@@ -108,6 +108,98 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     assert!(!sim(&["run", &path]).stderr.contains(&0x1b));
 }
 
+/// Two flows of either protocol on one link.
+const SHARED: &str = r#"
+seeds = 2
+limit = "3 s"
+interval = "50 ms"
+[network]
+topology = "dumbbell"
+link = { rate = "4 Mb/s", delay = "10 ms", queue = "30 packets" }
+[[flow]]
+protocol = "quic"
+[[flow]]
+protocol = "tcp"
+start = "500 ms"
+"#;
+
+#[test]
+fn time_series_plots_and_logs_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SHARED);
+    let [out, qlog] = ["out", "qlog"].map(|name| folder.path().join(name));
+    let places = ["--out", out.to_str().unwrap(), "--qlog-dir", qlog.to_str().unwrap()];
+    let with = ok(sim(&[&["run", &path, "--json"][..], &places].concat()));
+    // Looking changes nothing.
+    assert_eq!(text(&with), text(&ok(sim(&["run", &path, "--json"]))));
+    let read = |name: &str| {
+        std::fs::read(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let csv = String::from_utf8(read("flows.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(
+        lines.next(),
+        Some(
+            "time,flow,copy,protocol,window,slow_start_threshold,in_flight,rtt,pacing_rate,goodput,lost"
+        )
+    );
+    // From 0.05 s to 3 s, and from 0.5 s on.
+    assert_eq!(lines.filter(|line| line.contains(",tcp cubic,")).count(), 51);
+    assert!(csv.lines().any(|line| line.starts_with("0.05,quic cubic,1,quic,")), "{csv}");
+    let series: serde_json::Value = serde_json::from_slice(&read("series.json")).unwrap();
+    assert_eq!(series["schema"], "equic.sim.series/1");
+    let goodput = |protocol: &str| -> f64 {
+        let flows = series["flows"].as_array().unwrap().iter();
+        let own = flows.filter(|point| point["protocol"] == protocol);
+        own.map(|point| point["goodput"].as_f64().unwrap() * 0.05).sum()
+    };
+    // What was received in all is what the result says.
+    let result: serde_json::Value = serde_json::from_slice(&with).unwrap();
+    for (index, protocol) in ["quic", "tcp"].into_iter().enumerate() {
+        let bytes = result["runs"][0]["flows"][index]["bytes"].as_f64().unwrap();
+        assert!((goodput(protocol) - 8.0 * bytes).abs() < 1.0, "{protocol}");
+    }
+    let shares = String::from_utf8(read("shares.csv")).unwrap();
+    assert!(shares.lines().any(|line| line.starts_with("0.15,quic,1")), "{shares}");
+    for plot in ["window", "in-flight", "rtt", "pacing", "goodput", "queue", "shares"] {
+        assert!(read(&format!("{plot}.svg")).starts_with(b"<svg"), "{plot}");
+        assert!(read(&format!("{plot}.png")).starts_with(b"\x89PNG"), "{plot}");
+    }
+    for side in ["client", "server"] {
+        let log = std::fs::read(qlog.join(format!("quic-cubic-1_{side}.sqlog"))).unwrap();
+        let records: Vec<&[u8]> = log.split(|byte| *byte == 0x1e).skip(1).collect();
+        assert!(records.len() > 100);
+        for record in records {
+            serde_json::from_slice::<serde_json::Value>(record).unwrap();
+        }
+    }
+}
+
+#[test]
+fn harm_is_measured_beside_each_flow_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SHARED);
+    let result = ok(sim(&["run", &path, "--json", "--harm"]));
+    let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
+    for flow in result["summary"]["flows"].as_array().unwrap() {
+        let harm = flow["harm"]["goodput"]["mean"].as_f64().unwrap();
+        assert!((0.1..0.9).contains(&harm), "{flow:#}");
+    }
+    let table = ok(sim(&["run", &path, "--harm"]));
+    assert!(text(&table).contains("harm to goodput"), "{}", text(&table));
+}
+
+#[test]
+fn what_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, SHARED);
+    for option in ["--out", "--qlog-dir"] {
+        let failed = sim(&["run", &path, option, "/dev/null/x"]);
+        assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+        assert!(text(&failed.stderr).contains("/dev/null/x"), "{failed:?}");
+    }
+}
+
 /// `equic`, which `make build` has put beside it, hands over.
 #[test]
 fn equic_sim_is_this_program() {

@@ -5,10 +5,13 @@ use equic_sim::{
     two_path,
 };
 
-use crate::model::{Link, Route, Scenario, Topology};
+use crate::model::{Link, Protocol, Route, Scenario, Topology};
 
 /// QUIC asks of a path that it carries UDP payloads of so many bytes (RFC 9000 s.14).
 const LEAST_DATAGRAM: u32 = 1_200;
+
+/// TCP with all its options needs room for some payload.
+const LEAST_SEGMENT: u32 = 128;
 
 /// The part of a description that cannot be.
 pub(crate) enum Whose {
@@ -44,6 +47,8 @@ pub(crate) struct Place {
     pub(crate) traffic: Vec<(NodeId, NodeId)>,
     /// The largest UDP payload that all links take, in bytes.
     pub(crate) datagram: u16,
+    /// The largest TCP segment that all links take, without headers and with options, in bytes.
+    pub(crate) mss: u16,
     /// Bytes that the network may hold between two ends, roughly.
     pub(crate) holds: u64,
 }
@@ -57,7 +62,13 @@ impl Place {
         let directions = directions(&scenario.network.topology);
         let mtu = directions.iter().map(|link| link.mtu()).min().unwrap_or(MAX_MTU);
         let datagram = mtu.saturating_sub(topology.ip.header() + 8);
-        if datagram < LEAST_DATAGRAM {
+        let mss = mtu.saturating_sub(topology.ip.header() + 20);
+        if mss < LEAST_SEGMENT {
+            let message = format!("TCP needs an MTU of {} bytes", mtu - mss + LEAST_SEGMENT);
+            return Err(Impossible::network(message));
+        }
+        let quic = scenario.flows.iter().any(|flow| flow.protocol == Protocol::Quic);
+        if quic && datagram < LEAST_DATAGRAM {
             return Err(Impossible::network(format!(
                 "QUIC needs links that carry {} bytes (RFC 9000 s.14), and one has an MTU of {mtu}",
                 LEAST_DATAGRAM + topology.ip.header() + 8
@@ -85,6 +96,10 @@ impl Place {
                 let message = format!("an mtu above {datagram} bytes does not fit all links");
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
+            if flow.tcp.mss.is_some_and(|own| u32::from(own) > mss) {
+                let message = format!("an mss above {mss} bytes does not fit all links");
+                return Err(Impossible { whose: Whose::Flow(index), message });
+            }
         }
         let mut traffic = Vec::new();
         for (index, one) in scenario.traffic.iter().enumerate() {
@@ -99,6 +114,7 @@ impl Place {
             flows,
             traffic,
             datagram,
+            mss: u16::try_from(mss).unwrap_or(u16::MAX),
             holds: holds(&scenario.network.topology, &directions),
         })
     }

@@ -19,7 +19,7 @@ macro_rules! built_in {
 
 /// All of them, in the order of their names.
 pub fn built_in() -> &'static [BuiltIn] {
-    built_in!("cross-traffic" "dumbbell" "fairness" "imc17" "late-comer" "lossy" "parking-lot" "simple" "wireless")
+    built_in!("cross-traffic" "dumbbell" "fairness" "imc17" "late-comer" "lossy" "parking-lot" "quic-and-tcp" "simple" "wireless")
 }
 
 impl BuiltIn {

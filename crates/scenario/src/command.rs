@@ -17,7 +17,8 @@ pub enum Command {
 #[derive(Args)]
 #[command(after_help = "Examples:
   equic sim run lossy
-  equic sim run my.toml --seeds 30 --json")]
+  equic sim run my.toml --seeds 30 --json
+  equic sim run fairness --seeds 1 --out series --qlog-dir qlog")]
 pub struct Run {
     /// A file, or the name of a scenario that `equic sim list` has
     #[arg(value_name = "SCENARIO")]
@@ -28,6 +29,15 @@ pub struct Run {
     /// Run so many seeds at a time [default: as many as there are CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    /// Measure harm: each flow alone, too, with the same seeds
+    #[arg(long)]
+    pub harm: bool,
+    /// Write time series and plots of the first seed into this directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write qlog of QUIC connections of the first seed into this directory
+    #[arg(long, value_name = "DIR")]
+    pub qlog_dir: Option<PathBuf>,
     /// Print the result as JSON (schema equic.sim.run/1)
     #[arg(long)]
     pub json: bool,

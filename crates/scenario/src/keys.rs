@@ -47,6 +47,7 @@ pub(crate) const TOP: Section = Section {
             "10000 s",
             "virtual time at which a run ends; has to be written if a flow has no `size`",
         ),
+        key("interval", "time", "100 ms", "interval of time series"),
         key("network", "table", "", "the network"),
         key("flow", "list of tables", "", "the connections that are studied"),
         key("traffic", "list of tables", "none", "other traffic"),
@@ -187,7 +188,7 @@ pub(crate) const FLOW: Section = Section {
         key("pair", "number from 1", "in turn", "hosts: the client and the server of this pair"),
         key("from", "text", "by `pair`", "host that opens the connection and sends, by its name"),
         key("to", "text", "by `pair`", "host that receives"),
-        key("protocol", "`quic`", "`quic`", "transport protocol"),
+        key("protocol", "`quic`, `tcp`", "`quic`", "transport protocol"),
         key(
             "controller",
             "`newreno`, `cubic`, `bbr`",
@@ -199,6 +200,7 @@ pub(crate) const FLOW: Section = Section {
         key("start", "time", "0 s", "when the first begins its handshake"),
         key("stagger", "time", "0 s", "time from the start of one connection to that of the next"),
         key("quic", "table", "see below", "options of QUIC"),
+        key("tcp", "table", "see below", "options of TCP"),
     ],
 };
 
@@ -236,6 +238,43 @@ pub(crate) const QUIC: Section = Section {
             "time",
             "30 s",
             "a connection on which nothing came for so long has failed; 0 s: never",
+        ),
+    ],
+};
+
+pub(crate) const TCP: Section = Section {
+    name: "`[flow.tcp]`",
+    keys: &[
+        key("initial_window", "number of segments", "10", "initial congestion window"),
+        key(
+            "mss",
+            "number of bytes",
+            "what the smallest MTU takes",
+            "maximum segment size, without headers and with options",
+        ),
+        key("sack", "true, false", "true", "selective acknowledgements"),
+        key("timestamps", "true, false", "true", "timestamps"),
+        key("window_scaling", "true, false", "true", "windows above 65,535 bytes"),
+        key("ecn", "true, false", "false", "the client asks for ECN"),
+        key(
+            "pacing",
+            "true, false",
+            "false",
+            "pace segments even if the controller does not need it",
+        ),
+        key("tail_loss_probe", "true, false", "true", "probe when a tail may be lost"),
+        key(
+            "min_rto",
+            "time",
+            "200 ms",
+            "least time of the retransmission timer beyond the round trip",
+        ),
+        key("delayed_ack", "time", "40 ms", "how long an acknowledgement may wait"),
+        key(
+            "window",
+            "size",
+            "by the network, 1 to 128 MiB",
+            "largest receive window, and the most that is outstanding",
         ),
     ],
 };
@@ -279,7 +318,7 @@ pub(crate) const TRAFFIC: Section = Section {
 
 /// All keys, table by table.
 pub fn sections() -> &'static [Section] {
-    &[TOP, NETWORK, LINK, QUEUE, LOSS, NODE, FLOW, QUIC, TRAFFIC]
+    &[TOP, NETWORK, LINK, QUEUE, LOSS, NODE, FLOW, QUIC, TCP, TRAFFIC]
 }
 
 /// The list as docs/simulator.md has it.

@@ -19,6 +19,8 @@ pub struct Scenario {
     pub flows: Vec<Flow>,
     /// Other traffic.
     pub traffic: Vec<Traffic>,
+    /// Interval of time series.
+    pub interval: Duration,
 }
 
 /// Both directions of a link, each as seen from its sender.
@@ -92,6 +94,8 @@ pub enum Route {
 pub enum Protocol {
     /// QUIC: the transport of this tree, without protection.
     Quic,
+    /// TCP as Linux has it, without TLS.
+    Tcp,
 }
 
 impl Protocol {
@@ -99,6 +103,7 @@ impl Protocol {
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Quic => "quic",
+            Protocol::Tcp => "tcp",
         }
     }
 }
@@ -146,6 +151,8 @@ pub struct Flow {
     pub stagger: Duration,
     /// Options of QUIC.
     pub quic: QuicOptions,
+    /// Options of TCP.
+    pub tcp: TcpOptions,
 }
 
 /// Options of QUIC that a study varies.
@@ -165,6 +172,33 @@ pub struct QuicOptions {
     pub ack_frequency: bool,
     /// Time without a word after which a connection is given up.
     pub idle_timeout: Duration,
+}
+
+/// Options of TCP that a study varies. None: as Linux has it.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct TcpOptions {
+    /// Initial window in segments.
+    pub initial_window: Option<u32>,
+    /// Maximum segment size in bytes; none: what the smallest MTU of the network takes.
+    pub mss: Option<u16>,
+    /// Selective acknowledgements.
+    pub sack: Option<bool>,
+    /// Timestamps.
+    pub timestamps: Option<bool>,
+    /// Window scaling.
+    pub window_scaling: Option<bool>,
+    /// Whether the client asks for ECN.
+    pub ecn: Option<bool>,
+    /// Whether segments are paced, whatever the controller.
+    pub pacing: Option<bool>,
+    /// Tail loss probes.
+    pub tail_loss_probe: Option<bool>,
+    /// Least time of the retransmission timer beyond the round trip.
+    pub min_rto: Option<Duration>,
+    /// Time for which an acknowledgement may wait.
+    pub delayed_ack: Option<Duration>,
+    /// Largest receive window, and the most that is outstanding, in bytes; none: by the network.
+    pub window: Option<u64>,
 }
 
 /// Other traffic.

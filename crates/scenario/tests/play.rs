@@ -1,6 +1,6 @@
 //! Scenarios played: with the feature `play`.
 
-use equic_scenario::play::{Summary, play, play_all};
+use equic_scenario::play::{Part, Summary, jain, play, play_all, record};
 use equic_scenario::{BuiltIn, Scenario};
 
 fn scenario(text: &str) -> Scenario {
@@ -19,9 +19,10 @@ const LOSSY: &str = r#"
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let scenario = scenario(LOSSY);
-    let one = play_all(&scenario, 1, &|_| ()).unwrap();
+    let one = play_all(&scenario, Part::All, 1, &|_| ()).unwrap();
     let calls = std::sync::Mutex::new(Vec::new());
-    let several = play_all(&scenario, 3, &|done| calls.lock().unwrap().push(done)).unwrap();
+    let several =
+        play_all(&scenario, Part::All, 3, &|done| calls.lock().unwrap().push(done)).unwrap();
     assert_eq!(one, several);
     assert_eq!(one.iter().map(|run| run.seed).collect::<Vec<_>>(), [1, 2, 3, 4]);
     let mut calls = calls.into_inner().unwrap();
@@ -29,13 +30,13 @@ fn the_number_of_threads_changes_nothing() {
     assert_eq!(calls, [1, 2, 3, 4]);
     // Chance is the seed's.
     assert_ne!(one[0].flows[0].completion, one[1].flows[0].completion);
-    assert_eq!(play(&scenario, 3).unwrap(), one[2]);
+    assert_eq!(play(&scenario, 3, Part::All).unwrap(), one[2]);
 }
 
 #[test]
 fn a_transfer_takes_the_time_that_it_has_to() {
     let clean = scenario(&LOSSY.replace(", loss = \"1 %\"", ""));
-    let run = play(&clean, 1).unwrap();
+    let run = play(&clean, 1, Part::All).unwrap();
     let flow = &run.flows[0];
     // A round trip of 40 ms for the handshake, 300 KB at 10 Mb/s with headers (240 ms), and slow start.
     let took = flow.completion.unwrap();
@@ -52,7 +53,7 @@ fn a_transfer_takes_the_time_that_it_has_to() {
 fn options_of_a_flow_reach_its_transport() {
     let took = |options: &str| {
         let text = format!("{LOSSY}quic = {{ {options} }}").replace(", loss = \"1 %\"", "");
-        play(&scenario(&text), 1).unwrap().flows[0].clone()
+        play(&scenario(&text), 1, Part::All).unwrap().flows[0].clone()
     };
     let usual = took("");
     let wide = took("initial_window = \"400 KB\"");
@@ -87,7 +88,7 @@ fn flows_share_a_link_and_are_summed_up() {
         rate = "1 Mb/s"
     "#;
     let scenario = scenario(text);
-    let runs = play_all(&scenario, 2, &|_| ()).unwrap();
+    let runs = play_all(&scenario, Part::All, 2, &|_| ()).unwrap();
     let summary = Summary::new(&scenario, &runs);
     let [long, short] = &summary.flows[..] else { panic!("{summary:?}") };
     assert_eq!((long.connections, long.completed, long.failed), (2, 0, 0));
@@ -106,7 +107,7 @@ fn flows_share_a_link_and_are_summed_up() {
 #[test]
 fn a_connection_that_cannot_be_has_failed() {
     let text = LOSSY.replace("1 %", "100 %") + "\nquic = { idle_timeout = \"2 s\" }";
-    let run = play(&scenario(&text), 1).unwrap();
+    let run = play(&scenario(&text), 1, Part::All).unwrap();
     assert_eq!((run.flows[0].completion, run.flows[0].bytes), (None, 0));
     assert!(run.flows[0].failure.is_some(), "{run:?}");
 }
@@ -135,7 +136,7 @@ fn every_topology_carries_flows() {
             to = "server 1""#
         };
         let text = format!("[network]\n{topology}\n[[flow]]\nsize = \"50 KB\"\n{ends}");
-        let run = play(&scenario(&text), 1).unwrap();
+        let run = play(&scenario(&text), 1, Part::All).unwrap();
         assert_eq!(run.flows[0].bytes, 50_000, "{topology}");
         assert!(run.flows[0].completion.unwrap() < 1.0, "{topology}");
     }
@@ -146,7 +147,62 @@ fn built_in_scenarios_play() {
     // The short ones: all of them are read by a test of the library.
     for name in ["simple", "wireless"] {
         let scenario = BuiltIn::find(name).unwrap().scenario();
-        let run = play(&scenario, 1).unwrap();
+        let run = play(&scenario, 1, Part::All).unwrap();
         assert!(run.flows.iter().all(|flow| flow.completion.is_some()), "{name}: {run:?}");
     }
+}
+
+#[test]
+fn tcp_runs_beside_quic() {
+    let text = r#"
+        limit = "5 s"
+        [network]
+        topology = "dumbbell"
+        link = { rate = "6 Mb/s", delay = "10 ms", queue = "40 packets" }
+        [[flow]]
+        protocol = "quic"
+        [[flow]]
+        protocol = "tcp"
+    "#;
+    let scenario = scenario(text);
+    let (run, series) = record(&scenario, 1, None).unwrap();
+    // Looking changes nothing but the number of events.
+    let unseen = play(&scenario, 1, Part::All).unwrap();
+    assert_eq!(run, unseen);
+    assert!(run.flows.iter().all(|flow| flow.goodput > 500_000.0), "{run:?}");
+    let shares = series.shares();
+    let sums = shares.chunk_by(|one, other| one.time == other.time);
+    for moment in sums {
+        let sum: f64 = moment.iter().filter_map(|one| one.share).sum();
+        assert!(moment.iter().all(|one| one.share.is_none()) || (sum - 1.0).abs() < 1e-9);
+    }
+    // Alone it has more.
+    let alone = play(&scenario, 1, Part::Flow(1)).unwrap();
+    assert_eq!((alone.flows.len(), &*alone.flows[0].name), (1, "tcp cubic"));
+    assert!(alone.flows[0].goodput > 1.2 * run.flows[1].goodput);
+    let mut summary = Summary::new(&scenario, std::slice::from_ref(&run));
+    summary.harm(1, std::slice::from_ref(&run), std::slice::from_ref(&alone));
+    let harm = summary.flows[1].harm.unwrap();
+    let expected = 1.0 - run.flows[1].goodput / alone.flows[0].goodput;
+    assert!((harm.goodput.unwrap().mean - expected).abs() < 1e-12);
+    assert_eq!((harm.completion, summary.flows[0].harm), (None, None));
+    assert_eq!(
+        summary.jain.unwrap().mean,
+        jain(&[run.flows[0].goodput, run.flows[1].goodput]).unwrap()
+    );
+}
+
+#[test]
+fn options_of_tcp_reach_its_connection() {
+    let took = |options: &str| {
+        let text = LOSSY.replace(", loss = \"1 %\"", "");
+        let text = format!("{text}protocol = \"tcp\"\ntcp = {{ {options} }}");
+        play(&scenario(&text), 1, Part::All).unwrap().flows[0].clone()
+    };
+    let usual = took("");
+    assert_eq!((usual.bytes, usual.packets_lost, &usual.failure), (300_000, 0, &None));
+    assert!(took("initial_window = 1").completion > usual.completion);
+    assert!(took("mss = 536").packets_sent > 2 * usual.packets_sent);
+    assert!(took("window = \"16 KiB\"").completion.unwrap() > 2.0 * usual.completion.unwrap());
+    assert!(took("timestamps = false").packets_sent <= usual.packets_sent);
 }

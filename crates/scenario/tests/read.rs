@@ -85,6 +85,8 @@ fn contradictions_are_told_before_anything_runs() {
         (format!("seeds = 0\n{GOOD}"), 1, "seeds", "from 1"),
         (format!("limit = \"0 s\"\n{GOOD}"), 1, "limit", "some time"),
         (format!("{GOOD}quic = {{ mtu = 1473 }}"), 4, "flow", "1472"),
+        (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow is quic"),
+        (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ mss = 1461 }}"), 4, "flow", "1460"),
         (format!("{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"0 b/s\""), 8, "traffic[1].rate", "above 0"),
         (format!("{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"1 b/s\"\nper_second = 1"), 9, "traffic[1].per_second", "short-flows"),
         ("[network]\ntopology = \"simple\"\nlink = { rate = \"1 Mb/s\" }\n[[flow]]\nsize = \"1 B\"".to_owned(), 3, "network.link.delay", "missing"),
@@ -133,6 +135,7 @@ fn every_key_of_the_list_is_known() {
         description = "all"
         seeds = [1, 2]
         limit = "1 s"
+        interval = "10 ms"
         [network]
         topology = "dumbbell"
         ip = "v6"
@@ -162,6 +165,10 @@ fn every_key_of_the_list_is_known() {
         start = "1 ms"
         stagger = "1 ms"
         quic = { initial_window = "20 KB", mtu = 1300, mtu_discovery = true, window = "1 MiB", ecn = false, ack_frequency = false, idle_timeout = "1 s" }
+        [[flow]]
+        protocol = "tcp"
+        size = "1 KB"
+        tcp = { initial_window = 4, mss = 536, sack = false, timestamps = false, window_scaling = false, ecn = true, pacing = true, tail_loss_probe = false, min_rto = "1 s", delayed_ack = "1 ms", window = "64 KiB" }
         [[traffic]]
         name = "udp"
         kind = "on-off"

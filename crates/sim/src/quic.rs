@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
+use equic_transport::qlog::ReferenceTime;
 use equic_transport::{
     Arrival, Connection, ConnectionId, Direction, EcnCodepoint, Event, ReadOutcome, StartError,
     Stats, StreamEvent, StreamId, Timestamp, VarInt,
@@ -25,6 +26,7 @@ use crate::topology::{NodeId, TopologyError};
 pub use crate::transfer::{BulkIds, Outcome};
 pub use equic_transport::TransportConfig;
 pub use equic_transport::congestion::{Algorithm, ControllerFactory};
+pub use equic_transport::qlog::{Event as QlogEvent, FileHeader, JsonSeq, QlogSink};
 
 /// Bytes that are written and read at a time.
 const CHUNK: usize = 16 * 1024;
@@ -40,12 +42,45 @@ pub struct Bulk {
     pub start: Time,
     /// Transport configuration of both ends.
     pub transport: TransportConfig,
+    /// Logs of both ends, if any; they change nothing about the run.
+    pub logs: Option<Logs>,
+}
+
+/// Makes the log of each end of a connection, from the header that its file is to have.
+#[derive(Clone)]
+pub struct Logs(Arc<MakeLog>);
+
+type MakeLog = dyn Fn(&FileHeader) -> Box<dyn QlogSink> + Send + Sync;
+
+impl Logs {
+    /// Logs that this function makes.
+    pub fn new(make: impl Fn(&FileHeader) -> Box<dyn QlogSink> + Send + Sync + 'static) -> Logs {
+        Logs(Arc::new(make))
+    }
+
+    /// Logs a connection from now on. Times in the log count from the start of the run.
+    fn begin(&self, connection: &mut Connection) {
+        let header = FileHeader {
+            title: None,
+            vantage_name: Some("equic-sim".to_owned()),
+            vantage: connection.side(),
+            odcid: connection.original_dcid(),
+            reference_time: ReferenceTime::Monotonic { zero: Timestamp::START, wall_clock: None },
+        };
+        connection.set_qlog((self.0)(&header));
+    }
+}
+
+impl std::fmt::Debug for Logs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Logs")
+    }
 }
 
 impl Bulk {
     /// A transfer that begins with the run, with the default transport configuration.
     pub fn new(bytes: u64) -> Bulk {
-        Bulk { bytes, start: Time::START, transport: TransportConfig::default() }
+        Bulk { bytes, start: Time::START, transport: TransportConfig::default(), logs: None }
     }
 
     /// The same with this congestion control: an [`Algorithm`], or one of your own.
@@ -103,6 +138,7 @@ pub fn bulk(
     let end = |own: Address, peer, flow, seed| QuicEnd {
         config: config.clone(),
         connection: None,
+        logs: bulk.logs.clone(),
         seed,
         remote: socket_address(peer),
         local: socket_address(own),
@@ -142,6 +178,7 @@ fn timestamp(time: Time) -> Timestamp {
 struct QuicEnd {
     config: InsecureNullConfig,
     connection: Option<Box<Connection>>,
+    logs: Option<Logs>,
     seed: [u8; 32],
     local: SocketAddr,
     remote: SocketAddr,
@@ -252,6 +289,9 @@ impl BulkSender {
         let made =
             Connection::connect_insecure_null(timestamp(now), &end.config, end.remote, end.seed);
         end.connection = made.ok().map(Box::new);
+        if let (Some(logs), Some(connection)) = (&end.logs, &mut end.connection) {
+            logs.begin(connection);
+        }
     }
 }
 
@@ -310,7 +350,12 @@ impl BulkReceiver {
         let now = timestamp(now);
         let made = Connection::accept_insecure_null(now, config, original, client, *remote, *seed);
         match made {
-            Ok(connection) => self.end.connection = Some(Box::new(connection)),
+            Ok(mut connection) => {
+                if let Some(logs) = &self.end.logs {
+                    logs.begin(&mut connection);
+                }
+                self.end.connection = Some(Box::new(connection));
+            }
             Err(error) => self.outcome.failure = Some(error.to_string()),
         }
     }

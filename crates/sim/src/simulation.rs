@@ -279,6 +279,11 @@ impl Simulation {
         self.ports[port.0 as usize].stats()
     }
 
+    /// Packets that wait at a port now, and their bytes with the link's framing.
+    pub fn waiting(&self, port: PortId) -> (usize, u64) {
+        self.ports[port.0 as usize].waiting()
+    }
+
     /// Counters of a flow.
     pub fn flow_stats(&self, flow: FlowId) -> FlowStats {
         self.flows[flow.index()].stats()

@@ -3,11 +3,14 @@
 //! A run is one thread's, and the same from the same scenario and seed in any process; so results do not depend on
 //! how many threads there are.
 //!
-//! * `stage.rs`: the simulation with everybody in it; `outcome.rs`: what became of a run; `summary.rs`: of all runs.
+//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol;
+//! * `outcome.rs`: what became of a run; `summary.rs`: of all runs; `series.rs`: what it was like as it went.
 
 mod outcome;
+mod series;
 mod stage;
 mod summary;
+mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,8 +18,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::model::Scenario;
 use stage::Stage;
 
+pub use equic_sim::quic::{FileHeader, JsonSeq, Logs, QlogEvent, QlogSink};
 pub use outcome::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
-pub use summary::{Figure, FlowSummary, Summary, jain};
+pub use series::{FlowPoint, PortPoint, Series, SharePoint};
+pub use summary::{Figure, FlowSummary, Harm, Summary, jain};
 
 /// Reason for which a run cannot be played to its end.
 #[derive(Debug, thiserror::Error)]
@@ -32,15 +37,44 @@ pub enum PlayError {
     },
 }
 
+/// Flows of a scenario that take part in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of them.
+    All,
+    /// The one with this number in the description, counted from 0, in the same network and beside the same other
+    /// traffic.
+    Flow(usize),
+}
+
+/// Logs of the connection with this number, from 1, of the flow of this name.
+pub type MakeLogs<'a> = dyn Fn(&str, usize) -> Logs + 'a;
+
 /// Plays a scenario with one seed.
 ///
 /// # Errors
 /// [`PlayError`], which no scenario is known to lead to that was read by [`Scenario::parse`].
-pub fn play(scenario: &Scenario, seed: u64) -> Result<RunOutcome, PlayError> {
+pub fn play(scenario: &Scenario, seed: u64, part: Part) -> Result<RunOutcome, PlayError> {
     let refused = |reason: String| PlayError::Refused { seed, reason };
-    let mut stage = Stage::set(scenario, seed).map_err(refused)?;
+    let mut stage = Stage::set(scenario, seed, part, None).map_err(refused)?;
     stage.run().map_err(refused)?;
     Ok(stage.outcome())
+}
+
+/// The same with time series, and with logs of QUIC connections if a function for these is given. The outcome is
+/// the same.
+///
+/// # Errors
+/// As [`play`], and if the interval of the scenario is so short that there are too many points.
+pub fn record(
+    scenario: &Scenario,
+    seed: u64,
+    logs: Option<&MakeLogs<'_>>,
+) -> Result<(RunOutcome, Series), PlayError> {
+    let refused = |reason: String| PlayError::Refused { seed, reason };
+    let mut stage = Stage::set(scenario, seed, Part::All, logs).map_err(refused)?;
+    let series = stage.record().map_err(refused)?;
+    Ok((stage.outcome(), series))
 }
 
 /// Plays a scenario with all its seeds, on so many threads. The outcomes are in the order of the seeds; `done` is
@@ -50,6 +84,7 @@ pub fn play(scenario: &Scenario, seed: u64) -> Result<RunOutcome, PlayError> {
 /// That of the first seed that has one.
 pub fn play_all(
     scenario: &Scenario,
+    part: Part,
     threads: usize,
     done: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<RunOutcome>, PlayError> {
@@ -61,7 +96,7 @@ pub fn play_all(
         while !failed.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(seed) = seeds.get(index) else { break };
-            let outcome = play(scenario, *seed);
+            let outcome = play(scenario, *seed, part);
             failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
             results.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
             done(finished.fetch_add(1, Ordering::Relaxed) + 1);

@@ -33,14 +33,14 @@ pub struct FlowOutcome {
     pub bytes: u64,
     /// Bits per second, from the start of the handshake to completion, or to the end of the run.
     pub goodput: f64,
-    /// Packets that the sender's transport sent.
+    /// Packets, or segments, that the sender's transport sent.
     pub packets_sent: u64,
     /// Packets that it gave up as lost.
     pub packets_lost: u64,
-    /// Of those, acknowledged after all.
+    /// QUIC: of those, acknowledged after all. TCP: recoveries that turned out to be for nothing.
     pub spurious_losses: u64,
-    /// Probe timeouts of the sender.
-    pub probe_timeouts: u64,
+    /// Probe timeouts of QUIC, expiries of the retransmission timer of TCP.
+    pub timeouts: u64,
     /// The least round-trip time that the sender measured, in seconds; none: it measured none.
     pub min_rtt: Option<f64>,
     /// Packets to the receiver that queues dropped.

@@ -1,22 +1,20 @@
 //! The simulation of one run, with everybody in it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use equic_sim::quic::{
-    Algorithm, Bulk, BulkIds, BulkReceiver, BulkSender, ControllerFactory, TransportConfig, bulk,
+use equic_sim::{
+    FlowId, NodeId, OnOff, PortId, PortStats, Rate, ShortFlows, Simulation, Sink, Time,
 };
-use equic_sim::{FlowId, NodeId, OnOff, PortId, Rate, ShortFlows, Simulation, Sink, Time};
 
 use super::outcome::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
+use super::series::{FlowPoint, PortPoint, Series};
+use super::transport::{self, BulkIds};
+use super::{MakeLogs, Part};
 use crate::build::Place;
-use crate::model::{Controller, Flow, Scenario, Traffic, TrafficKind};
+use crate::model::{Flow, Scenario, Traffic, TrafficKind};
 
-/// Bytes of flows that have no size: more than any run can carry.
-const WITHOUT_END: u64 = 1 << 60;
-
-/// Bounds of the window that the network asks for, in bytes.
-const WINDOWS: (u64, u64) = (1 << 20, 128 << 20);
+/// The most points of a time series: more is not looked at, and does not fit.
+const MOST_POINTS: usize = 10_000_000;
 
 /// A run before, while and after it goes.
 pub(super) struct Stage<'a> {
@@ -37,22 +35,24 @@ struct Connection<'a> {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn set(scenario: &'a Scenario, seed: u64) -> Result<Stage<'a>, String> {
+    pub(super) fn set(
+        scenario: &'a Scenario,
+        seed: u64,
+        part: Part,
+        logs: Option<&MakeLogs<'_>>,
+    ) -> Result<Stage<'a>, String> {
         let place = Place::find(scenario).map_err(|error| error.message)?;
         let mut run =
             Simulation::new(place.topology.clone(), seed).map_err(|error| error.to_string())?;
         let mut connections = Vec::new();
-        for (flow, ends) in scenario.flows.iter().zip(&place.flows) {
-            let transport = transport(flow, &place);
-            for (copy, (from, to)) in ends.iter().enumerate() {
+        for (index, (flow, ends)) in scenario.flows.iter().zip(&place.flows).enumerate() {
+            if matches!(part, Part::Flow(only) if only != index) {
+                continue;
+            }
+            for (copy, ends) in ends.iter().enumerate() {
                 let start = flow.start + flow.stagger * copy as u32;
-                let bulk_of = Bulk {
-                    bytes: flow.size.unwrap_or(WITHOUT_END),
-                    start: Time::START + start,
-                    transport: transport.clone(),
-                };
-                let ids =
-                    bulk(&mut run, *from, *to, &bulk_of).map_err(|error| error.to_string())?;
+                let logs = logs.map(|logs| logs(&flow.name, copy + 1));
+                let ids = transport::attach(&mut run, flow, &place, *ends, start, logs)?;
                 connections.push(Connection { flow, copy: copy + 1, start, ids });
             }
         }
@@ -72,6 +72,81 @@ impl<'a> Stage<'a> {
         self.run.run(limit).map(drop).map_err(|error| error.to_string())
     }
 
+    /// The same, stopping at every interval to look around, which changes nothing.
+    pub(super) fn record(&mut self) -> Result<Series, String> {
+        let limit = Time::START + self.scenario.limit;
+        let mut series = Series::default();
+        let mut before = Before {
+            at: Time::START,
+            flows: vec![(0, 0); self.connections.len()],
+            ports: vec![PortStats::default(); self.ports.len()],
+        };
+        let mut next = Time::START;
+        loop {
+            next = (next + self.scenario.interval).min(limit);
+            let end = self.run.run(next).map_err(|error| error.to_string())?;
+            self.look(&mut before, &mut series);
+            if end != equic_sim::End::Limit || next == limit {
+                return Ok(series);
+            }
+            if series.flows.len() + series.ports.len() > MOST_POINTS {
+                return Err(format!(
+                    "more than {MOST_POINTS} points of time series: make `interval` longer"
+                ));
+            }
+        }
+    }
+
+    fn look(&self, before: &mut Before, series: &mut Series) {
+        let now = self.run.now();
+        let seconds = now.since(before.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        let time = now.as_secs_f64();
+        before.at = now;
+        let rate = |bytes: u64| 8.0 * bytes as f64 / seconds;
+        for (connection, (bytes_before, lost_before)) in
+            self.connections.iter().zip(&mut before.flows)
+        {
+            let Connection { flow, copy, start, ids } = connection;
+            if now < Time::START + *start {
+                continue;
+            }
+            let sender = transport::sender(&self.run, flow.protocol, *ids);
+            let bytes = self.run.goodput(ids.receiver);
+            series.flows.push(FlowPoint {
+                time,
+                flow: flow.name.clone(),
+                copy: *copy,
+                protocol: flow.protocol.name(),
+                window: sender.window,
+                slow_start_threshold: sender.slow_start_threshold,
+                in_flight: sender.in_flight,
+                rtt: sender.rtt.as_secs_f64(),
+                pacing_rate: 8.0 * sender.pacing_rate,
+                goodput: rate(bytes - *bytes_before),
+                lost: sender.packets_lost - *lost_before,
+            });
+            (*bytes_before, *lost_before) = (bytes, sender.packets_lost);
+        }
+        for ((name, port), before) in self.ports.iter().zip(&mut before.ports) {
+            let stats = self.run.port(*port);
+            let dropped = |stats: &PortStats| stats.dropped_full + stats.dropped_early;
+            let (packets, bytes) = self.run.waiting(*port);
+            series.ports.push(PortPoint {
+                time,
+                port: name.clone(),
+                packets,
+                bytes,
+                dropped: dropped(&stats) - dropped(before),
+                marked: stats.marked - before.marked,
+                rate: rate(stats.sent_bytes - before.sent_bytes),
+            });
+            *before = stats;
+        }
+    }
+
     pub(super) fn outcome(&self) -> RunOutcome {
         RunOutcome {
             seed: self.seed,
@@ -86,10 +161,8 @@ impl<'a> Stage<'a> {
     fn flow(&self, connection: &Connection<'_>) -> FlowOutcome {
         let Connection { flow, copy, start, ids } = connection;
         let begun = Time::START + *start;
-        let receiver = self.run.agent::<BulkReceiver>(ids.receiver);
-        let outcome = receiver.map(|receiver| receiver.outcome().clone()).unwrap_or_default();
-        let sender = self.run.agent::<BulkSender>(ids.sender);
-        let stats = sender.map(BulkSender::stats).unwrap_or_default();
+        let outcome = transport::outcome(&self.run, flow.protocol, *ids);
+        let sender = transport::sender(&self.run, flow.protocol, *ids);
         let ended = outcome.completed.unwrap_or(self.run.now());
         let seconds = ended.since(begun).as_secs_f64();
         let packets = self.run.flow_stats(ids.there);
@@ -99,18 +172,15 @@ impl<'a> Stage<'a> {
             completion: outcome.completed.map(|at| at.since(begun).as_secs_f64()),
             bytes: outcome.bytes,
             goodput: if seconds > 0.0 { 8.0 * outcome.bytes as f64 / seconds } else { 0.0 },
-            packets_sent: stats.packets_sent,
-            packets_lost: stats.packets_lost,
-            spurious_losses: stats.spurious_losses,
-            probe_timeouts: stats.probe_timeouts,
-            min_rtt: Some(stats.path.min_rtt.as_secs_f64()).filter(|rtt| *rtt > 0.0),
+            packets_sent: sender.packets_sent,
+            packets_lost: sender.packets_lost,
+            spurious_losses: sender.spurious,
+            timeouts: sender.timeouts,
+            min_rtt: Some(sender.min_rtt.as_secs_f64()).filter(|rtt| *rtt > 0.0),
             dropped: packets.dropped,
             lost: packets.lost,
             marked: packets.marked,
-            failure: outcome.failure.or_else(|| {
-                let failed = sender.and_then(BulkSender::failure).map(str::to_owned);
-                failed.filter(|_| outcome.completed.is_none())
-            }),
+            failure: outcome.failure,
         }
     }
 
@@ -148,38 +218,12 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The transport of both ends of a flow.
-fn transport(flow: &Flow, place: &Place) -> TransportConfig {
-    let options = &flow.quic;
-    let congestion: Arc<dyn ControllerFactory> = Arc::new(match flow.controller {
-        Controller::NewReno => Algorithm::NewReno,
-        Controller::Cubic => Algorithm::Cubic,
-        Controller::Bbr => Algorithm::Bbr,
-    });
-    let mtu = options.mtu.unwrap_or(place.datagram);
-    let window = place.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1);
-    let window = options.window.unwrap_or(window);
-    let mut config = TransportConfig {
-        congestion,
-        initial_window: options.initial_window,
-        max_mtu: mtu,
-        mtu_discovery: options.mtu_discovery,
-        ecn: options.ecn,
-        ack_frequency: options.ack_frequency,
-        max_idle_timeout: options.idle_timeout,
-        ..TransportConfig::default()
-    };
-    if !options.mtu_discovery {
-        config.initial_mtu = mtu;
-    }
-    let streams = &mut config.streams;
-    streams.max_stream_window = window;
-    streams.max_connection_window = window;
-    streams.stream_window = streams.stream_window.min(window);
-    streams.connection_window = streams.connection_window.min(window);
-    streams.send_buffer = window;
-    streams.connection_send_buffer = window;
-    config
+/// What was seen at the moment before.
+struct Before {
+    at: Time,
+    /// Bytes received and packets lost, of each connection.
+    flows: Vec<(u64, u64)>,
+    ports: Vec<PortStats>,
 }
 
 fn attach(

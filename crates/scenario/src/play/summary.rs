@@ -55,6 +55,19 @@ pub struct FlowSummary {
     pub goodput: Option<Figure>,
     /// Share of packets that the sender gave up as lost, from 0 to 1.
     pub loss: Option<Figure>,
+    /// Harm that the others do to it; none: it was not measured.
+    pub harm: Option<Harm>,
+}
+
+/// Harm: by which part a flow is worse off beside the others than alone in the same network, 0 if they do not hurt it
+/// and 1 if they leave it nothing; below 0 if it is better off (R. Ware et al., "Beyond Jain's Fairness Index", HotNets
+/// 2019).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Harm {
+    /// By goodput: (alone - beside) / alone, of each seed.
+    pub goodput: Option<Figure>,
+    /// By completion: (beside - alone) / beside, of each seed in which both completed.
+    pub completion: Option<Figure>,
 }
 
 /// All runs of a scenario.
@@ -96,6 +109,7 @@ impl Summary {
                 completion: per_seed(&|one| one.completion),
                 goodput: per_seed(&|one| Some(one.goodput)),
                 loss: per_seed(&share),
+                harm: None,
             }
         });
         let flows = flows.collect();
@@ -104,6 +118,29 @@ impl Summary {
             jain(&rates)
         });
         Summary { flows, jain: Figure::of(indices) }
+    }
+
+    /// Adds the harm to one flow, by its number in the description: `runs` are those of all flows, `alone` those of
+    /// this one alone ([`super::Part::Flow`]), with the same seeds.
+    pub fn harm(&mut self, flow: usize, runs: &[RunOutcome], alone: &[RunOutcome]) {
+        let Some(summary) = self.flows.get_mut(flow) else { return };
+        let own = |run: &RunOutcome, value: &dyn Fn(&FlowOutcome) -> Option<f64>| {
+            let own = run.flows.iter().filter(|one| one.name == summary.name);
+            own.filter_map(value).collect::<Sample>().mean()
+        };
+        let pairs = |value: &dyn Fn(&FlowOutcome) -> Option<f64>| -> Vec<(f64, f64)> {
+            let both = runs.iter().zip(alone);
+            both.filter_map(|(beside, alone)| Some((own(beside, value)?, own(alone, value)?)))
+                .collect()
+        };
+        let goodput = pairs(&|one| Some(one.goodput));
+        let goodput = goodput.into_iter().filter(|(_, alone)| *alone > 0.0);
+        let completion = pairs(&|one| one.completion).into_iter();
+        let harm = Harm {
+            goodput: Figure::of(goodput.map(|(beside, alone)| (alone - beside) / alone)),
+            completion: Figure::of(completion.map(|(beside, alone)| (beside - alone) / beside)),
+        };
+        summary.harm = Some(harm);
     }
 }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Time};
 
 use super::table::{Reader, Table, boolean, bytes, duration, name, number, rate, within};
-use crate::keys::{FLOW, QUIC, TRAFFIC};
-use crate::model::{Controller, Flow, Protocol, QuicOptions, Route, Traffic, TrafficKind};
+use crate::keys::{FLOW, QUIC, TCP, TRAFFIC};
+use crate::model::{
+    Controller, Flow, Protocol, QuicOptions, Route, TcpOptions, Traffic, TrafficKind,
+};
 
 /// The most connections of one scenario.
 pub(crate) const MAX_FLOWS: usize = 100_000;
@@ -39,13 +41,20 @@ pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flo
 }
 
 fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
-    let protocols = [("quic", Protocol::Quic)];
+    let protocols = [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)];
     let protocol = table.choice(reader, "protocol", &protocols).unwrap_or(Protocol::Quic);
     let controller = table.choice(reader, "controller", &CONTROLLERS).unwrap_or(Controller::Cubic);
     table.choice(reader, "application", &[("bulk", ())]);
     let size = table.read(reader, "size", bytes);
     if size == Some(0) {
         table.complain(reader, "size", "a transfer has a byte");
+    }
+    for (key, of) in [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)] {
+        if table.has(key) && of != protocol {
+            let message =
+                format!("this flow is {}: these options are not its own", protocol.name());
+            table.complain(reader, key, message);
+        }
     }
     let named = table.read(reader, "name", name);
     Flow {
@@ -58,6 +67,7 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
         start: table.read(reader, "start", duration).unwrap_or_default(),
         stagger: table.read(reader, "stagger", duration).unwrap_or_default(),
         quic: quic(reader, table),
+        tcp: tcp(reader, table),
     }
 }
 
@@ -97,10 +107,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         let message = "an initial window is from two packets of 1,200 bytes to 1 GiB";
         table.complain(reader, "initial_window", message);
     }
-    let window = table.read(reader, "window", bytes);
-    if window.is_some_and(|window| !(16 << 10..=1 << 30).contains(&window)) {
-        table.complain(reader, "window", "a window is from 16 KiB to 1 GiB");
-    }
+    let window = window(reader, &table);
     let mtu = table.read(reader, "mtu", within(1_200, 65_527));
     QuicOptions {
         initial_window,
@@ -111,6 +118,35 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         ack_frequency: table.read(reader, "ack_frequency", boolean).unwrap_or(usual.ack_frequency),
         idle_timeout: table.read(reader, "idle_timeout", duration).unwrap_or(usual.idle_timeout),
     }
+}
+
+fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
+    let Some(table) = table.inner(reader, "tcp", &TCP) else { return TcpOptions::default() };
+    let window = window(reader, &table);
+    let segments = table.read(reader, "initial_window", within(1, 10_000));
+    let mss = table.read(reader, "mss", within(64, 65_495));
+    TcpOptions {
+        initial_window: segments.and_then(|segments| u32::try_from(segments).ok()),
+        mss: mss.and_then(|mss| u16::try_from(mss).ok()),
+        sack: table.read(reader, "sack", boolean),
+        timestamps: table.read(reader, "timestamps", boolean),
+        window_scaling: table.read(reader, "window_scaling", boolean),
+        ecn: table.read(reader, "ecn", boolean),
+        pacing: table.read(reader, "pacing", boolean),
+        tail_loss_probe: table.read(reader, "tail_loss_probe", boolean),
+        min_rto: table.read(reader, "min_rto", duration),
+        delayed_ack: table.read(reader, "delayed_ack", duration),
+        window,
+    }
+}
+
+/// The largest window of a connection.
+fn window(reader: &mut Reader, table: &Table<'_, '_>) -> Option<u64> {
+    let window = table.read(reader, "window", bytes);
+    if window.is_some_and(|window| !(16 << 10..=1 << 30).contains(&window)) {
+        table.complain(reader, "window", "a window is from 16 KiB to 1 GiB");
+    }
+    window
 }
 
 /// Other traffic with the place of each in the text.

@@ -65,6 +65,11 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
         let message = "this key is missing: a flow has no `size`, so the run would never end";
         top.complain(&mut reader, "limit", message);
     }
+    let interval = top.read(&mut reader, "interval", duration);
+    let interval = interval.unwrap_or(Duration::from_millis(100));
+    if interval < Duration::from_micros(1) {
+        top.complain(&mut reader, "interval", "an interval is 1 us or more");
+    }
     let description = top.read(&mut reader, "description", |value| Ok(text(value)?.into_owned()));
     let seeds = seeds(&mut reader, &top);
     let Some(network) = network.filter(|_| reader.is_clean()) else {
@@ -77,6 +82,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
         network,
         flows: flows.iter().map(|(_, flow)| flow.clone()).collect(),
         traffic: traffic.iter().map(|(_, traffic)| traffic.clone()).collect(),
+        interval,
     };
     match Place::find(&scenario) {
         Ok(_) => Ok(scenario),

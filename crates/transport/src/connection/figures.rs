@@ -20,6 +20,8 @@ pub struct PathStats {
     pub slow_start_threshold: Option<u64>,
     /// Bytes sent that are neither acknowledged nor lost.
     pub bytes_in_flight: u64,
+    /// Rate at which the congestion controller lets packets leave, in bytes per second.
+    pub pacing_rate: u64,
     /// The largest UDP payload that the path is known to take, in bytes.
     pub current_mtu: u16,
     /// Probe timeouts in a row without an answer.
@@ -37,6 +39,7 @@ impl Connection {
             congestion_window: path.window(),
             slow_start_threshold: path.controller.slow_start_threshold(),
             bytes_in_flight: path.in_flight,
+            pacing_rate: path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64,
             current_mtu: path.mtu.current(),
             probe_timeouts: path.pto_count,
         };

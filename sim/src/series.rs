@@ -1,0 +1,180 @@
+//! Files of one run: time series as CSV and JSON, plots as SVG and PNG, logs.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use equic_report::csv;
+use equic_report::plot::{Axis, LinePlot, PlotError, Series as Line};
+use equic_scenario::Scenario;
+use equic_scenario::command::Run;
+use equic_scenario::play::{
+    FileHeader, FlowPoint, JsonSeq, Logs, MakeLogs, QlogSink, Series, record,
+};
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+
+/// The most lines of a plot: more cannot be told apart.
+const MOST_LINES: usize = 8;
+
+/// Makes directories, and sees whether plots can be made: before hours are spent.
+pub(crate) fn prepare(args: &Run) -> Done {
+    for folder in [&args.out, &args.qlog_dir].into_iter().flatten() {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::new(format!("cannot make {}: {error}", folder.display())))?;
+    }
+    if args.out.is_some() {
+        equic_report::plot::check_fonts()?;
+    }
+    Ok(())
+}
+
+/// Plays the first seed once more and writes down what it was like.
+pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
+    let Some(seed) = scenario.seeds.first() else { return Ok(()) };
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let folder = args.qlog_dir.clone().unwrap_or_default();
+    let logs = |flow: &str, copy: usize| logs(&folder, flow, copy, &failures);
+    let wanted: Option<&MakeLogs<'_>> = if args.qlog_dir.is_some() { Some(&logs) } else { None };
+    let (_, series) = record(scenario, *seed, wanted)?;
+    if let Some(failure) = failures.lock().unwrap_or_else(PoisonError::into_inner).first() {
+        return Err(Failure::new(String::clone(failure)));
+    }
+    match &args.out {
+        Some(folder) => write_series(folder, *seed, &series),
+        None => Ok(()),
+    }
+}
+
+/// Logs of a connection: `FLOW-COPY_client.sqlog` and `FLOW-COPY_server.sqlog`.
+fn logs(folder: &Path, flow: &str, copy: usize, failures: &Arc<Mutex<Vec<String>>>) -> Logs {
+    let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
+    let name: String = flow.chars().map(plain).collect();
+    let (folder, failures) = (folder.to_owned(), Arc::clone(failures));
+    Logs::new(move |header: &FileHeader| {
+        let side = format!("{:?}", header.vantage).to_lowercase();
+        let path = folder.join(format!("{name}-{copy}_{side}.sqlog"));
+        let failures = Arc::clone(&failures);
+        match File::create(&path) {
+            Ok(file) => Box::new(Log {
+                path,
+                log: Some(JsonSeq::new(BufWriter::new(file), header)),
+                failures,
+            }),
+            Err(error) => {
+                note(&failures, format!("cannot write {}: {error}", path.display()));
+                Box::new(Log { path, log: None, failures })
+            }
+        }
+    })
+}
+
+fn note(failures: &Mutex<Vec<String>>, failure: String) {
+    failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+}
+
+/// A log that tells when it could not be written to its end.
+struct Log {
+    path: PathBuf,
+    log: Option<JsonSeq<BufWriter<File>>>,
+    failures: Arc<Mutex<Vec<String>>>,
+}
+
+impl QlogSink for Log {
+    fn event(&mut self, event: &equic_scenario::play::QlogEvent<'_>) {
+        if let Some(log) = &mut self.log {
+            log.event(event);
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let Some(log) = self.log.take() else { return };
+        let failed = log.error().map(ToString::to_string);
+        let flushed = log.into_inner().into_inner().err().map(|error| error.to_string());
+        if let Some(error) = failed.or(flushed) {
+            note(&self.failures, format!("cannot write {}: {error}", self.path.display()));
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    seed: u64,
+    #[serde(flatten)]
+    series: &'a Series,
+}
+
+fn write_series(folder: &Path, seed: u64, series: &Series) -> Done {
+    csv::write(folder.join("flows.csv"), &series.flows)?;
+    csv::write(folder.join("ports.csv"), &series.ports)?;
+    let shares = series.shares();
+    csv::write(folder.join("shares.csv"), &shares)?;
+    let json = serde_json::to_vec(&Document { schema: "equic.sim.series/1", seed, series })?;
+    equic_report::file::write(&folder.join("series.json"), &json)?;
+    type Value = fn(&FlowPoint) -> Option<f64>;
+    let of_flows: [(&str, &str, &str, Value); 6] = [
+        ("window", "congestion window", "B", |one| Some(one.window as f64)),
+        ("threshold", "slow start threshold", "B", |one| {
+            one.slow_start_threshold.map(|it| it as f64)
+        }),
+        ("in-flight", "bytes in flight", "B", |one| Some(one.in_flight as f64)),
+        ("rtt", "smoothed round-trip time", "s", |one| Some(one.rtt)),
+        ("pacing", "pacing rate", "bit/s", |one| Some(one.pacing_rate).filter(|rate| *rate < 1e12)),
+        ("goodput", "goodput", "bit/s", |one| Some(one.goodput)),
+    ];
+    for (file, title, unit, value) in of_flows {
+        let points = series
+            .flows
+            .iter()
+            .map(|one| (format!("{} {}", one.flow, one.copy), one.time, value(one)));
+        plot(folder, file, title, unit, seed, points)?;
+    }
+    let ports = series.ports.iter();
+    let queue = ports.map(|one| (one.port.clone(), one.time, Some(one.packets as f64)));
+    plot(folder, "queue", "packets in the queue", "", seed, queue)?;
+    let shares = shares.iter().map(|one| (one.protocol.to_owned(), one.time, one.share));
+    plot(folder, "shares", "share of the goodput", "", seed, shares)
+}
+
+/// A plot of values over time: line, time, value.
+fn plot(
+    folder: &Path,
+    file: &str,
+    title: &str,
+    unit: &str,
+    seed: u64,
+    points: impl Iterator<Item = (String, f64, Option<f64>)>,
+) -> Done {
+    let mut order = Vec::new();
+    let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for (name, time, value) in points {
+        if !lines.contains_key(&name) {
+            order.push(name.clone());
+        }
+        lines.entry(name).or_default().push((time, value.unwrap_or(f64::NAN)));
+    }
+    let shown = if order.len() > MOST_LINES {
+        format!("seed {seed}; the first {MOST_LINES} of {}", order.len())
+    } else {
+        format!("seed {seed}")
+    };
+    let mut plot = LinePlot::new(title, Axis::new("virtual time", "s"), Axis::new(title, unit))
+        .subtitle(shown);
+    for name in order.into_iter().take(MOST_LINES) {
+        let points = lines.remove(&name).unwrap_or_default();
+        plot = plot.series(Line::new(name, points));
+    }
+    let svg = match plot.draw() {
+        // Such as a threshold that there never was.
+        Err(PlotError::Empty(_)) => return Ok(()),
+        drawn => drawn?,
+    };
+    svg.write_svg(folder.join(format!("{file}.svg")))?;
+    Ok(svg.write_png(folder.join(format!("{file}.png")), 1.0)?)
+}
