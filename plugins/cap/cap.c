@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * A cap on window and pace: no more than 30,000 bytes in flight, and no more than 500,000 bytes a
- * second. What the connection's own controller wants below that holds. */
+ * A cap on window and pace: at first no more than 30,000 bytes in flight, and no more than 500,000
+ * bytes a second. The application sets it anew with a message of 16 bytes: these two numbers in the
+ * byte order of the machine. What the connection's own controller wants below the cap holds. */
 #include <equic_plugin.h>
 
-static const equic_u64 most_in_flight = 30000;
-static const equic_u64 most_a_second = 500000;
+static equic_u64 most_in_flight = 30000;
+static equic_u64 most_a_second = 500000;
 
 static equic_u64 least(equic_u64 a, equic_u64 b)
 {
@@ -21,5 +22,15 @@ equic_u64 window(struct equic_congestion_window *call)
 equic_u64 rate(struct equic_pacing_rate *call)
 {
 	call->out.rate = least(equic_get(EQUIC_CONTROLLER_PACING_RATE), most_a_second);
+	return EQUIC_DONE;
+}
+
+equic_u64 on_message(struct equic_hook_message *call, const equic_u64 *numbers, equic_u64 length)
+{
+	(void)call;
+	if (length == 16) {
+		most_in_flight = numbers[0];
+		most_a_second = numbers[1];
+	}
 	return EQUIC_DONE;
 }

@@ -57,19 +57,30 @@ static equic_u64 (*const equic_log)(const void *text, equic_u64 length, equic_u6
  * it, with token. Returns 1; 0: too many wait already. */
 static equic_u64 (*const equic_queue_frame)(equic_u64 type, equic_u64 token) __attribute__((unused)) = (void *)5;
 
+/* Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the
+ * messages before. */
+static equic_u64 (*const equic_tell)(const void *message, equic_u64 length) __attribute__((unused)) = (void *)6;
+
+/* Has HookTimer called at this moment, once, and no sooner than in 10 milliseconds; EQUIC_NONE: not
+ * at all. A plugin has one timer. */
+static equic_u64 (*const equic_set_timer)(equic_u64 at) __attribute__((unused)) = (void *)7;
+
 /* Fields: what `equic_get` reads. */
 enum equic_field {
 	EQUIC_SMOOTHED_RTT = 1, /* The smoothed round-trip time (RFC 9002 s.5.3); may be set, to a minute at most. */
 	EQUIC_RTT_VARIATION = 2, /* Its variation; may be set, to a minute at most. */
 	EQUIC_MIN_RTT = 3, /* The least round-trip time. */
 	EQUIC_LATEST_RTT = 4, /* The latest sample. */
-	EQUIC_CONGESTION_WINDOW = 5, /* The congestion window in force: a hook's, if one has answered CongestionWindow. */
+	EQUIC_CONGESTION_WINDOW = 5, /* The congestion window in force: a hook's, if one has answered CongestionWindow. Set, it is the controller's from there on, two datagrams at least and a gibibyte at most; BBR has its own. */
 	EQUIC_BYTES_IN_FLIGHT = 6, /* Bytes in flight. */
 	EQUIC_PTO_COUNT = 7, /* Probe timeouts in a row. */
 	EQUIC_DATAGRAM_SIZE = 8, /* The size of datagrams. */
-	EQUIC_SLOW_START_THRESHOLD = 9, /* The slow start threshold; all ones: still in slow start. */
+	EQUIC_SLOW_START_THRESHOLD = 9, /* The slow start threshold; all ones: still in slow start. It may be set as the window may. */
 	EQUIC_CONTROLLER_WINDOW = 10, /* The congestion window that the connection's own controller has, whatever a hook answers. */
 	EQUIC_CONTROLLER_PACING_RATE = 11, /* The rate at which that controller would send, in bytes a second. */
+	EQUIC_DELIVERY_RATE = 12, /* The rate at which the path delivers, by the latest sample, in bytes a second; 0: not known. */
+	EQUIC_LOSS_TIME = 13, /* When the next 1-RTT packet will count as lost; all ones: none waits for that. */
+	EQUIC_LAST_ELICITING_SENT = 14, /* When a 1-RTT packet that is to be acknowledged was last sent, while one is in flight; else all ones. */
 	EQUIC_DATAGRAMS_RECEIVED = 16, /* Datagrams received. */
 	EQUIC_DATAGRAMS_SENT = 17, /* Datagrams sent. */
 	EQUIC_BYTES_RECEIVED = 18, /* Bytes received. */
@@ -83,6 +94,7 @@ enum equic_field {
 	EQUIC_ACTIVE_PATH = 35, /* The active path. */
 	EQUIC_LARGEST_ACKED = 36, /* The largest packet number acknowledged by the peer in 1-RTT packets; all ones: none. */
 	EQUIC_PEER_MAX_ACK_DELAY = 37, /* The peer's max_ack_delay. */
+	EQUIC_APPLICATION_WAITS = 38, /* 1: the application has data to send that the peer's limits allow, in streams or datagrams. */
 };
 
 /* Operations. */
@@ -894,6 +906,19 @@ struct equic_keep_alive {
 	struct {
 		equic_u64 interval; /* a time in nanoseconds; all ones: none */
 	} out;
+};
+
+/* HookTimer (The Case for Protocol Plugins s.3): The timer that the hook set has run out; it was
+ * set to at. */
+struct equic_hook_timer {
+	struct {
+		equic_u64 at; /* a moment in nanoseconds on the connection's clock; all ones: none */
+	} in;
+};
+
+/* HookMessage (The Case for Protocol Plugins s.3): The application has a message for the hook.
+ * Bytes to read go with it. */
+struct equic_hook_message {
 };
 
 #endif

@@ -12,4 +12,4 @@ mod clang;
 mod network;
 
 pub use clang::{BuildError, compile, flags};
-pub use network::{End, Network, StartError, Stuck};
+pub use network::{Beginning, End, Network, Prepare, StartError, Stuck};

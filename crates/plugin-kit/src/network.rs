@@ -65,15 +65,42 @@ struct Side {
     address: SocketAddr,
     endpoint: Endpoint,
     connection: Option<(Handle, Connection)>,
+    /// Of a server whose connection is not there yet.
+    prepare: Option<Prepare>,
     confirmed: bool,
     closed: Option<CloseReason>,
     failed: Vec<(HookId, HookError)>,
+    told: Vec<(HookId, Vec<u8>)>,
 }
 
 struct InFlight {
     to: End,
     ecn: EcnCodepoint,
     bytes: Vec<u8>,
+}
+
+/// Done to a connection before its first packet.
+pub type Prepare = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// An end that is about to begin: its transport, and what is done to its connection before the first packet.
+pub struct Beginning {
+    /// The transport.
+    pub config: TransportConfig,
+    /// Attaches hooks, for one; none: nothing is done.
+    pub prepare: Option<Prepare>,
+}
+
+impl Beginning {
+    /// One with this transport, to which nothing is done.
+    pub fn new(config: TransportConfig) -> Beginning {
+        Beginning { config, prepare: None }
+    }
+}
+
+impl fmt::Debug for Beginning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Beginning").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 /// A client, a server, and the link between them.
@@ -97,7 +124,8 @@ impl fmt::Debug for Network {
 
 /// A server with a certificate that it made itself, and a client that trusts it.
 fn configs(
-    transport: Arc<TransportConfig>,
+    client_transport: TransportConfig,
+    server_transport: TransportConfig,
 ) -> Result<(ClientConfig, ServerConfig, rustls::crypto::CryptoProvider), Box<dyn std::error::Error>>
 {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -120,8 +148,12 @@ fn configs(
         .with_single_cert(vec![certificate], key)?;
     client.alpn_protocols = vec![b"equic-plugin".to_vec()];
     server.alpn_protocols.clone_from(&client.alpn_protocols);
-    let client = ClientConfig { tls: Arc::new(client), transport: transport.clone() };
-    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    let client = ClientConfig { tls: Arc::new(client), transport: Arc::new(client_transport) };
+    let server = ServerConfig {
+        tls: Arc::new(server),
+        transport: Arc::new(server_transport),
+        preferred_addresses: None,
+    };
     Ok((client, server, provider))
 }
 
@@ -131,25 +163,47 @@ impl Network {
     /// # Errors
     /// [`StartError`]; of a link that can be it would be a fault of this crate.
     pub fn new(link: &Link, config: TransportConfig, seed: u64) -> Result<Network, StartError> {
+        let [client, server] = [config.clone(), config].map(Beginning::new);
+        Network::between(link, client, server, seed)
+    }
+
+    /// As [`Network::new`], of two ends that differ.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn between(
+        link: &Link,
+        client_end: Beginning,
+        server_end: Beginning,
+        seed: u64,
+    ) -> Result<Network, StartError> {
         link.check().map_err(StartError::of)?;
-        let (client, server, provider) = configs(Arc::new(config)).map_err(StartError::of)?;
+        let configs = configs(client_end.config, server_end.config);
+        let (client, server, provider) = configs.map_err(StartError::of)?;
         let end = |address: &str, server, seed| -> Result<Side, StartError> {
             let config = EndpointConfig::new(&provider).map_err(StartError::of)?;
             Ok(Side {
                 address: address.parse().map_err(StartError::of)?,
                 endpoint: Endpoint::new(config, server, [seed; 32]),
                 connection: None,
+                prepare: None,
                 confirmed: false,
                 closed: None,
                 failed: Vec::new(),
+                told: Vec::new(),
             })
         };
         let start = Timestamp::START;
-        let server = end("192.0.2.1:443", Some(Arc::new(server)), seed as u8 ^ 0x5a)?;
+        let mut server = end("192.0.2.1:443", Some(Arc::new(server)), seed as u8 ^ 0x5a)?;
+        server.prepare = server_end.prepare;
         let mut ours = end("198.51.100.1:50000", None, seed as u8)?;
         let name = ServerName::try_from("equic.test").map_err(StartError::of)?;
         let connected = ours.endpoint.connect(start, &client, name, server.address);
-        ours.connection = Some(connected.map_err(StartError::of)?);
+        let (handle, mut connection) = connected.map_err(StartError::of)?;
+        if let Some(prepare) = client_end.prepare {
+            prepare(&mut connection);
+        }
+        ours.connection = Some((handle, connection));
         let port = |way: u64| Port::new(link.clone(), seed.rotate_left(2) ^ way);
         Ok(Network {
             now: start,
@@ -182,6 +236,11 @@ impl Network {
     /// Hooks of an end that failed, and why, since this was asked last.
     pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
         std::mem::take(&mut self.side(end).failed)
+    }
+
+    /// What hooks of an end told the application, since this was asked last.
+    pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
+        std::mem::take(&mut self.side(end).told)
     }
 
     /// Shakes hands: until both ends have it confirmed.
@@ -332,13 +391,21 @@ impl Network {
         // Answers of an endpoint without a connection; there is no occasion for one here.
         let mut response = Vec::new();
         let failed = match side.endpoint.handle_datagram(now, arrival, &bytes, &mut response) {
-            Received::Incoming(incoming) => match side.endpoint.accept(now, incoming) {
-                Ok(accepted) => {
-                    side.connection = Some(accepted);
-                    None
+            Received::Incoming(incoming) => {
+                let prepare = side.prepare.take();
+                let prepare = |connection: &mut Connection| {
+                    if let Some(prepare) = prepare {
+                        prepare(connection);
+                    }
+                };
+                match side.endpoint.accept_with(now, incoming, prepare) {
+                    Ok(accepted) => {
+                        side.connection = Some(accepted);
+                        None
+                    }
+                    Err(error) => Some(error.to_string()),
                 }
-                Err(error) => Some(error.to_string()),
-            },
+            }
             Received::Connection(_) => {
                 if let Some((_, connection)) = &mut side.connection {
                     connection.handle_datagram(now, arrival, &mut bytes);
@@ -359,6 +426,7 @@ impl Network {
                 Event::Confirmed => side.confirmed = true,
                 Event::Closed(reason) => side.closed = Some(reason),
                 Event::HookFailed(hook, error) => side.failed.push((hook, error)),
+                Event::HookMessage(hook, message) => side.told.push((hook, message)),
                 _ => {}
             }
         }

@@ -2,10 +2,18 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{assert_none_failed, attach, bottleneck, download, link, network, of_the_tree, seed};
+use common::{
+    assert_none_failed, attach, bottleneck, download, link, network, network_with, of_text,
+    of_the_tree, seed,
+};
+use equic_net::{Chance, Link};
 use equic_plugin_kit::End;
+use equic_transport::TransportConfig;
+use equic_transport::congestion::Algorithm;
 
 #[test]
 fn a_cap_holds_window_and_pace() {
@@ -39,4 +47,185 @@ fn acknowledgements_are_delayed() {
     let ((usual, fast), (seldom, took)) = (acks(false), acks(true));
     assert!(2 * seldom < usual, "{usual} without, {seldom} with it");
     assert!(took < 2 * fast, "{fast:?} without, {took:?} with it");
+}
+
+#[test]
+fn a_cap_is_set_anew_and_taken_off() {
+    let mut network = network(&link(), seed());
+    let plugin = of_the_tree("cap");
+    let hook = plugin.attach(network.connection(End::Server).unwrap()).unwrap();
+    let mut rates = Vec::new();
+    for cap in [None, Some([400_000u64, 2_000_000]), Some([15_000, 200_000])] {
+        if let Some(cap) = cap {
+            let message: Vec<u8> = cap.into_iter().flat_map(u64::to_le_bytes).collect();
+            network.connection(End::Server).unwrap().tell_hook(hook, &message).unwrap();
+        }
+        let bytes = 600_000;
+        rates.push(bytes as f64 / download(&mut network, bytes).as_secs_f64());
+    }
+    network.connection(End::Server).unwrap().detach(hook).unwrap();
+    rates.push(600_000.0 / download(&mut network, 600_000).as_secs_f64());
+    assert_none_failed(&mut network);
+    println!("{rates:.0?} bytes a second");
+    for (rate, most) in rates.iter().zip([500_000.0, 2_000_000.0, 200_000.0]) {
+        assert!((0.6 * most..1.05 * most).contains(rate), "{rates:?}");
+    }
+    assert!(rates[3] > 2_500_000.0, "without it: {rates:?}");
+}
+
+/// Where round trips vary a probe goes sooner than by RFC 9002 alone: of short answers on a path that loses packets
+/// the slow ones are faster.
+#[test]
+fn lost_tails_are_probed_for_sooner() {
+    let seed = seed();
+    let ms = Duration::from_millis;
+    let link =
+        Link { delay: ms(5), jitter: ms(20), drop: Chance::percent(10.0), ..Link::default() };
+    let run = |plugin: bool| {
+        let mut network = network(&link, seed);
+        if plugin {
+            attach(&mut network, End::Server, &of_the_tree("tail-loss-probe"));
+        }
+        let mut times: Vec<Duration> = (0..600).map(|_| download(&mut network, 2_500)).collect();
+        assert_none_failed(&mut network);
+        times.sort_unstable();
+        // The slowest quarter: those that lost something, most of them.
+        times[450..].iter().sum::<Duration>() / 150
+    };
+    let (usual, probed) = (run(false), run(true));
+    println!("the slowest quarter takes {usual:?}, and with probes {probed:?}");
+    assert!(probed < usual.mul_f64(0.95), "{usual:?} without, {probed:?} with it");
+}
+
+/// The same algorithm as bytecode and in the transport does the same; and what runs is not the transport's CUBIC.
+#[test]
+fn reno_as_bytecode_is_reno() {
+    let (seed, link) = (seed(), bottleneck(10_000_000, 40));
+    let run = |algorithm, plugin: bool| {
+        let config =
+            TransportConfig { congestion: Arc::new(algorithm), ..TransportConfig::default() };
+        let mut network = network_with(&link, seed, config);
+        if plugin {
+            attach(&mut network, End::Server, &of_the_tree("reno"));
+        }
+        let took = download(&mut network, 8_000_000).as_secs_f64();
+        assert_none_failed(&mut network);
+        let stats = network.connection(End::Server).unwrap().stats();
+        println!(
+            "{algorithm} {plugin}: {took:.3} s, {} lost, {:?}",
+            stats.packets_lost, stats.path
+        );
+        (took, stats.packets_lost)
+    };
+    let (native, lost) = run(Algorithm::NewReno, false);
+    let (bytecode, lost_too) = run(Algorithm::Cubic, true);
+    assert!((0.95 * native..1.05 * native).contains(&bytecode), "{native} and {bytecode} s");
+    assert!(lost_too > 0 && lost_too < 3 * lost, "{lost} and {lost_too}");
+    let (cubic, _) = run(Algorithm::Cubic, false);
+    assert_ne!(cubic, bytecode);
+}
+
+#[test]
+fn a_monitor_tells_figures() {
+    let mut network = network(&bottleneck(10_000_000, 40), seed());
+    attach(&mut network, End::Server, &of_the_tree("monitor"));
+    download(&mut network, 3_000_000);
+    let stats = network.connection(End::Server).unwrap().stats();
+    network.pass(Duration::from_millis(200)).unwrap();
+    assert_none_failed(&mut network);
+    let words = |message: &[u8]| -> Vec<u64> {
+        message.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    };
+    let told: Vec<Vec<u64>> =
+        network.messages(End::Server).iter().map(|(_, message)| words(message)).collect();
+    assert!(told.len() > 20, "{}", told.len());
+    for pair in told.windows(2) {
+        assert_eq!(pair[1][0] - pair[0][0], 100_000_000, "ten a second");
+    }
+    let sum = |at: usize| told.iter().map(|figures| figures[at]).sum::<u64>();
+    assert_eq!(sum(7), stats.packets_lost, "packets lost");
+    assert!(sum(3) > 300, "samples: {}", sum(3));
+    let rtt = Duration::from_nanos(told.last().unwrap()[1]);
+    assert!((40..100).contains(&rtt.as_millis()), "{rtt:?}");
+    assert!(told.last().unwrap()[6] > 3_000_000, "bytes sent");
+}
+
+/// Frames of a plugin's own, between two plugins: what one queued the other one gets.
+#[test]
+fn frames_of_its_own() {
+    let manifest = r#"
+        capabilities = ["observe", "tune", "frames"]
+        [[frames]]
+        type = 0x1f00
+        ack-eliciting = true
+    "#;
+    let at = |operation: &str, frame: &str| {
+        let function = operation.to_lowercase();
+        format!(
+            "[[operations]]\noperation = \"{operation}\"\nanchor = \"replace\"\nfunction = \"{function}\"\n{frame}\n"
+        )
+    };
+    let own = ["WriteFrame", "ParseFrame", "ProcessFrame", "FrameAcked"];
+    let own: String = own.into_iter().map(|one| at(one, "frame = 0x1f00")).collect();
+    let manifest = [manifest, &own, &at("HookTimer", ""), &at("InitOpaqueData", "")].concat();
+    let text = r#"
+        static equic_u64 sent, acked;
+
+        equic_u64 initopaquedata(void) { equic_set_timer(0); return EQUIC_DONE; }
+        equic_u64 hooktimer(void)
+        {
+            if (sent < 20 && equic_queue_frame(0x1f00, 1000 + sent))
+                sent++;
+            equic_set_timer(0);
+            return EQUIC_DONE;
+        }
+        /* The type as a variable-length integer of two bytes, and the token. */
+        equic_u64 writeframe(struct equic_write_frame *call, equic_u8 *bytes, equic_u64 room)
+        {
+            call->out.length = 0;
+            if (room < 4)
+                return EQUIC_DONE;
+            bytes[0] = 0x5f;
+            bytes[1] = 0x00;
+            bytes[2] = call->in.token >> 8;
+            bytes[3] = call->in.token;
+            call->out.length = 4;
+            return EQUIC_DONE;
+        }
+        equic_u64 parseframe(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length)
+        {
+            (void)bytes;
+            call->out.length = length < 4 ? 0 : 4;
+            return EQUIC_DONE;
+        }
+        equic_u64 processframe(struct equic_process_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
+        {
+            equic_u64 got[3] = { type, length, (bytes[2] << 8) + bytes[3] };
+            call->out.accept = 1;
+            equic_tell(got, sizeof(got));
+            return EQUIC_DONE;
+        }
+        equic_u64 frameacked(struct equic_frame_acked *call)
+        {
+            acked++;
+            if (acked == 20)
+                equic_tell(&call->in.token, 8);
+            return EQUIC_DONE;
+        }"#;
+    let plugin = of_text("frames", &manifest, text).unwrap();
+    let mut network = network(&link(), seed());
+    attach(&mut network, End::Server, &plugin);
+    attach(&mut network, End::Client, &plugin);
+    download(&mut network, 1_000_000);
+    network.pass(Duration::from_secs(2)).unwrap();
+    assert_none_failed(&mut network);
+    let told = network.messages(End::Client);
+    let words = |message: &[u8]| -> Vec<u64> {
+        message.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    };
+    let got: BTreeSet<Vec<u64>> =
+        told.iter().map(|(_, m)| words(m)).filter(|words| words.len() == 3).collect();
+    let wanted: BTreeSet<Vec<u64>> = (1000..1020).map(|token| vec![0x1f00, 4, token]).collect();
+    assert_eq!(got, wanted);
+    assert_eq!(told.iter().filter(|(_, message)| message.len() == 8).count(), 1, "all arrived");
 }

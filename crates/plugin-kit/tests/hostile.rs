@@ -165,3 +165,44 @@ fn the_least_that_can_be() {
         contained("least", &at(TUNE, operation, "replace"), &text);
     }
 }
+
+#[test]
+fn more_messages_and_timers_than_anybody_takes() {
+    let observe = r#"capabilities = ["observe"]"#;
+    let text = "
+        equic_u64 run(void)
+        {
+            static char message[1024];
+            for (int i = 0; i < 10 && equic_tell(message, sizeof(message)); i++)
+                equic_set_timer(0);
+            return 0;
+        }";
+    let timer =
+        "[[operations]]\noperation = \"HookTimer\"\nanchor = \"after\"\nfunction = \"run\"\n";
+    let manifest = [at(observe, "CongestionWindow", "after").as_str(), timer].concat();
+    contained("talks", &manifest, text);
+    let why = taken_off(
+        "shouts",
+        &manifest,
+        "equic_u64 run(void) { return equic_tell((void *)64, 1025); }",
+    );
+    assert!(why.contains("1024 bytes at most"), "{why}");
+}
+
+#[test]
+fn a_window_is_set_within_the_class() {
+    let text =
+        "equic_u64 run(void) { equic_set(EQUIC_CONGESTION_WINDOW, ~0ull); return EQUIC_DEFAULT; }";
+    let manifest = |classes: &str| {
+        let lines = format!("capabilities = [{classes}]\nsets = [\"CongestionWindow\"]");
+        at(&lines, "CongestionWindow", "replace")
+    };
+    let usual = {
+        let mut network = network(&link(), seed());
+        download(&mut network, 300_000).as_millis()
+    };
+    let tuned = contained("setmore", &manifest(r#""observe", "tune""#), text);
+    assert!(tuned >= usual, "{tuned} and {usual}");
+    let raised = contained("setraised", &manifest(r#""observe", "tune", "raise""#), text);
+    assert!(raised < usual, "{raised} and {usual}");
+}

@@ -66,7 +66,7 @@ impl fmt::Display for Class {
 }
 
 /// The side that brings a plugin to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The owner of this endpoint.
     Own,
@@ -177,6 +177,8 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::RequestAckFrequency, Tune),
         (O::ObeyAckFrequency, Tune),
         (O::KeepAlive, Never),
+        (O::HookTimer, Tune),
+        (O::HookMessage, Tune),
     ]
 };
 
@@ -202,6 +204,8 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
             let found = REPLACING.iter().find(|(one, _)| *one == operation);
             of_frames(found.map_or(Class::Never, |(_, class)| *class))
         }
+        // The application's words to the plugin, and nobody else's.
+        Anchor::Before | Anchor::After if operation == Operation::HookMessage => Class::Observe,
         Anchor::Before | Anchor::After => match carries {
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
             Carries::Words => Class::Observe,
@@ -216,6 +220,8 @@ pub fn class_of_setting(field: Field) -> Option<Class> {
     match field {
         // Timers and pace follow from it.
         Field::SmoothedRtt | Field::RttVariation => Some(Class::Raise),
+        // Downwards, without `raise`: `runtime/helpers.rs`.
+        Field::CongestionWindow | Field::SlowStartThreshold => Some(Class::Tune),
         _ => None,
     }
 }
@@ -248,7 +254,8 @@ mod tests {
         for operation in Operation::ALL {
             let numbers = operation.describe().carries == Carries::Words;
             let class = class_of(*operation, Anchor::After, false);
-            assert_eq!(class == Class::Observe, numbers, "{operation}");
+            let own = *operation == Operation::HookMessage;
+            assert_eq!(class == Class::Observe, numbers || own, "{operation}");
         }
     }
 

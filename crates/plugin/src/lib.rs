@@ -6,7 +6,8 @@
 //! * [`Manifest`]: what a plugin declares; what it does not declare it does not get;
 //! * [`Class`]: what operations and fields mean for who lets a plugin use them, as one table: `class`;
 //! * [`Policy`]: what the owner of an endpoint grants, to whom; and [`decide`], a function of nothing but its
-//!   arguments, which says what a plugin gets, or why it gets nothing.
+//!   arguments, which says what a plugin gets, or why it gets nothing;
+//! * [`exchange`]: plugins that one end of a connection gives to the other.
 //!
 //! Then it runs: [`Plugin`] is a bundle that was loaded, with what it was granted; [`Plugin::attach`] gives it memory
 //! of its own and puts it on the operations of one connection. `runtime` is the room for that.
@@ -17,6 +18,7 @@
 
 mod bundle;
 mod class;
+pub mod exchange;
 mod key;
 mod manifest;
 mod policy;

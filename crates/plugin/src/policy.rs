@@ -122,6 +122,12 @@ impl Policy {
         Ok(Policy { anyone, authors, limits: file.limits })
     }
 
+    /// Classes that plugins of anybody get, be it only those of one author.
+    pub fn granted_to_somebody(&self) -> BTreeSet<Class> {
+        let named = self.authors.iter().flat_map(|author| &author.classes);
+        self.anyone.iter().chain(named).copied().collect()
+    }
+
     fn author(&self, key: Option<PublicKey>) -> Option<&Author> {
         self.authors.iter().find(|author| Some(author.key) == key)
     }

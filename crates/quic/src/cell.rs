@@ -191,6 +191,9 @@ impl State {
                 Event::HookFailed(hook, error) => {
                     tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
                 }
+                Event::HookMessage(hook, message) => {
+                    tracing::info!(?hook, message = %message.escape_ascii(), "a hook of a connection says");
+                }
                 Event::Moved(_) => self.moves += 1,
                 Event::DatagramsReadable => self.wakers.datagrams.wake(),
                 Event::EarlyDataAccepted => self.early = EarlyData::Accepted,

@@ -75,7 +75,7 @@ pub use cid::{ConnectionIdGenerator, IdChange, RandomIds};
 pub use connection::{
     Arrival, ClientConfig, CloseReason, Connection, ConnectionError, DatagramError, Event,
     ExportError, HandshakeData, MigrateError, PathStats, PreferredAddresses, ServerConfig,
-    StartError, Stats, Transmit, TransportConfig,
+    StartError, Stats, TellError, Transmit, TransportConfig,
 };
 pub use crypto::KeyLimits;
 pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};

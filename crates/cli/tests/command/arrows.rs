@@ -24,8 +24,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
     ("libequic_vm", &["equic-vm"]),
-    ("equic-plugin", &["equic-transport", "equic-vm"]),
-    ("equic-plugin-kit", &["equic-net", "equic-plugin", "equic-transport", "equic-vm"]),
+    ("equic-plugin", &["equic-wire", "equic-transport", "equic-vm"]),
+    (
+        "equic-plugin-kit",
+        &["equic-wire", "equic-net", "equic-plugin", "equic-transport", "equic-vm"],
+    ),
     ("equic-tcp", &["equic-transport"]),
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),
     ("equic-scenario", &["equic-report", "equic-sim"]),

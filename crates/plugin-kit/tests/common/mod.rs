@@ -21,7 +21,7 @@ pub(crate) fn plugins() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins")
 }
 
-fn object(source: &Path, name: &str) -> Vec<u8> {
+pub(crate) fn object(source: &Path, name: &str) -> Vec<u8> {
     let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.o"));
     let warnings =
         compile(source, &object, &plugins().join("sdk")).unwrap_or_else(|e| panic!("{e}"));

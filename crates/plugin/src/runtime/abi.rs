@@ -105,6 +105,26 @@ pub(crate) const HELPERS: &[Helper] = &[
         cost: 50,
         class: Some(Class::Frames),
     },
+    Helper {
+        number: 6,
+        name: "equic_tell",
+        result: "equic_u64",
+        parameters: "const void *message, equic_u64 length",
+        does: "Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the messages \
+               before.",
+        cost: 100,
+        class: None,
+    },
+    Helper {
+        number: 7,
+        name: "equic_set_timer",
+        result: "equic_u64",
+        parameters: "equic_u64 at",
+        does: "Has HookTimer called at this moment, once, and no sooner than in 10 milliseconds; EQUIC_NONE: not at \
+               all. A plugin has one timer.",
+        cost: 50,
+        class: None,
+    },
 ];
 
 /// The field with this number.

@@ -24,6 +24,7 @@ use thiserror::Error;
 
 use crate::bundle::Bundle;
 use crate::class::Class;
+use crate::exchange::Loaded;
 use crate::manifest::{Anchor, Manifest};
 use crate::policy::Granted;
 
@@ -235,11 +236,20 @@ impl Plugin {
         trace: Option<Box<dyn Trace>>,
     ) -> Result<HookId, PluginError> {
         let instance = Instance::new(self, trace)?;
+        Ok(connection.attach_with_frames(Box::new(instance), &self.points(), &self.frames())?)
+    }
+
+    /// An instance to be attached by who asks for it, and where.
+    pub(crate) fn loaded(&self) -> Result<Loaded, PluginError> {
+        let instance = Instance::new(self, None)?;
+        Ok(Loaded { hook: Box::new(instance), points: self.points(), frames: self.frames() })
+    }
+
+    fn frames(&self) -> Vec<OwnFrame> {
         let frames = self.inner.manifest.frames.iter();
         let frames = frames
             .map(|own| OwnFrame { frame_type: own.frame_type, ack_eliciting: own.ack_eliciting });
-        let frames: Vec<OwnFrame> = frames.collect();
-        Ok(connection.attach_with_frames(Box::new(instance), &self.points(), &frames)?)
+        frames.collect()
     }
 
     fn points(&self) -> Vec<Point> {

@@ -1,5 +1,6 @@
 //! What helpers see while a function runs: the connection, and what the plugin may do there.
 
+use equic_transport::Timestamp;
 use equic_transport::operation::{Denied, Field, Host};
 
 use super::Rights;
@@ -12,6 +13,8 @@ pub(super) trait Connection {
     fn get(&self, field: Field) -> u64;
     fn set(&mut self, field: Field, value: u64) -> Result<(), Denied>;
     fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied>;
+    fn tell(&mut self, message: &[u8]) -> Result<(), Denied>;
+    fn set_timer(&mut self, at: Option<u64>);
 }
 
 impl Connection for Host<'_> {
@@ -29,6 +32,14 @@ impl Connection for Host<'_> {
 
     fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
         Host::queue_frame(self, frame_type, token)
+    }
+
+    fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
+        Host::tell(self, message)
+    }
+
+    fn set_timer(&mut self, at: Option<u64>) {
+        Host::set_timer(self, at.map(Timestamp::from_nanos));
     }
 }
 

@@ -177,6 +177,17 @@ impl Controller for Cubic {
         self.window = self.window.max(self.minimum());
     }
 
+    fn set_window(&mut self, window: u64) -> bool {
+        // A new stage: the curve of the old one says nothing of this window.
+        (self.window, self.epoch, self.undo) = ((window as f64).max(self.minimum()), None, None);
+        true
+    }
+
+    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
+        (self.threshold, self.undo) = (threshold.map(|threshold| threshold as f64), None);
+        true
+    }
+
     fn window(&self) -> u64 {
         self.window as u64
     }

@@ -107,6 +107,17 @@ pub trait Controller: fmt::Debug + Send {
     /// The path now takes datagrams of so many bytes.
     fn on_datagram_size(&mut self, size: u16);
 
+    /// A hook wants another window, in bytes: from there on it is this controller's. Returns whether it is: a
+    /// controller whose window follows from what it measures has none to set.
+    fn set_window(&mut self, _window: u64) -> bool {
+        false
+    }
+
+    /// A hook wants another slow start threshold, in bytes; none: slow start goes on. Returns whether it is so.
+    fn set_slow_start_threshold(&mut self, _threshold: Option<u64>) -> bool {
+        false
+    }
+
     /// The congestion window in bytes.
     fn window(&self) -> u64;
 

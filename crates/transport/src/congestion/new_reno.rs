@@ -102,6 +102,16 @@ impl Controller for NewReno {
         self.window = self.window.max(self.minimum());
     }
 
+    fn set_window(&mut self, window: u64) -> bool {
+        (self.window, self.rest, self.before) = (window.max(self.minimum()), 0, None);
+        true
+    }
+
+    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
+        (self.threshold, self.before) = (threshold, None);
+        true
+    }
+
     fn window(&self) -> u64 {
         self.window
     }

@@ -83,6 +83,10 @@ pub struct TransportConfig {
     /// handshake: it keeps some kilobytes of TLS for as long as the connection is open then. A client always
     /// can.
     pub keep_exporter: bool,
+    /// Transport parameters of extensions beside those that the transport knows, by number (RFC 9000 s.7.4.2): sent
+    /// as they are, each number once, and not part of what early data relies on. One that the transport knows is
+    /// left out. The peer's are read by a hook ([`Operation::ReadParameters`](crate::operation::Operation)).
+    pub extra_parameters: Vec<(u64, Vec<u8>)>,
     /// Whether a client moves to the address that its server prefers (RFC 9000 s.9.6).
     pub follow_preferred_address: bool,
 }
@@ -172,6 +176,7 @@ impl Default for TransportConfig {
             datagram_send_buffer: 64 * 1024,
             allow_migration: true,
             keep_exporter: false,
+            extra_parameters: Vec::new(),
             follow_preferred_address: true,
         }
     }

@@ -77,6 +77,8 @@ impl Connection {
 
     /// Takes off a hook that has failed.
     pub(super) fn take_off(&mut self, id: HookId, error: HookError) {
+        // Before all that is known of it is forgotten.
+        self.extensions.on_failed(id, &error);
         if self.detach(id).is_some() {
             self.events.push_back(Event::HookFailed(id, error));
         }
@@ -349,7 +351,7 @@ impl Connection {
 
     #[cold]
     #[inline(never)]
-    fn take_off_at(&mut self, place: usize, error: HookError) {
+    pub(super) fn take_off_at(&mut self, place: usize, error: HookError) {
         self.take_off(self.hooks.own(place).id, error);
     }
 
@@ -357,7 +359,7 @@ impl Connection {
     /// time, so that it can look at all of the connection: one word is written, and two are put back. To borrow
     /// each part of a connection by itself, as would be needed else, is a word for each.
     #[inline(always)]
-    fn host(&mut self, place: usize) -> Host<'_> {
+    pub(super) fn host(&mut self, place: usize) -> Host<'_> {
         Host::new(View { connection: self, place })
     }
 }

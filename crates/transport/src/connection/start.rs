@@ -136,10 +136,23 @@ impl Start {
     }
 
     /// Takes our transport parameters, encoded; those without meaning are added.
-    pub(crate) fn declare(&mut self, parameters: Vec<u8>, grease: bool, rng: &mut StdRng) {
+    pub(crate) fn declare(
+        &mut self,
+        parameters: Vec<u8>,
+        config: &TransportConfig,
+        rng: &mut StdRng,
+    ) {
         self.promised = super::early::promised(&parameters);
         self.declared = parameters;
-        if grease {
+        let extra = &config.extra_parameters;
+        for (at, (id, value)) in extra.iter().enumerate() {
+            let again = extra[..at].iter().any(|(other, _)| other == id);
+            match VarInt::new(*id).map(ParameterId) {
+                Ok(id) if !id.is_known() && !again => append(&mut self.declared, id, value),
+                _ => {}
+            }
+        }
+        if config.grease {
             // RFC 9368 s.10, RFC 9000 s.18.1.
             self.reserved = Some(Version::reserved(rng.next_u32()));
             let id = u64::from(rng.next_u32()) * 31 + 27;

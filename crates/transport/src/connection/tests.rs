@@ -12,6 +12,7 @@ mod handshake;
 mod hostile;
 mod hostile_start;
 mod keys;
+mod messages;
 mod migration;
 mod network;
 #[cfg(feature = "null-crypto")]
@@ -20,6 +21,7 @@ mod operations;
 mod paper;
 #[cfg(feature = "qlog")]
 mod qlog;
+mod requests;
 mod versions;
 
 use std::time::Duration;

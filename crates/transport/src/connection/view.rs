@@ -13,6 +13,9 @@ use crate::operation::{Extensions, Field, Own};
 /// Longer than any idle timeout is no round trip, and sums of them must not overflow.
 const MAX_RTT: Duration = Duration::from_secs(60);
 
+/// More than any path takes, and sums of windows must not overflow.
+const MAX_WINDOW: u64 = 1 << 30;
+
 /// A connection that calls a hook. It is two words, since one is made for each call: what the hook asks for is
 /// looked up when it asks.
 pub(crate) struct View<'a> {
@@ -38,11 +41,17 @@ impl View<'_> {
 
     /// Sets a field; returns whether it can be set.
     pub(crate) fn set(&mut self, field: Field, value: u64) -> bool {
-        let rtt = &mut self.connection.path_mut().rtt;
-        let value = Duration::from_nanos(value).min(MAX_RTT);
+        let path = self.connection.path_mut();
+        let duration = Duration::from_nanos(value).min(MAX_RTT);
+        let window = value.clamp(2 * u64::from(path.mtu.current()), MAX_WINDOW);
         match field {
-            Field::SmoothedRtt => rtt.set_smoothed(value),
-            Field::RttVariation => rtt.set_variation(value),
+            Field::SmoothedRtt => path.rtt.set_smoothed(duration),
+            Field::RttVariation => path.rtt.set_variation(duration),
+            Field::CongestionWindow => return path.controller.set_window(window),
+            Field::SlowStartThreshold => {
+                let threshold = Some(window).filter(|_| value != u64::MAX);
+                return path.controller.set_slow_start_threshold(threshold);
+            }
             _ => return false,
         }
         true
@@ -66,6 +75,15 @@ impl View<'_> {
             Field::ControllerPacingRate => {
                 path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64
             }
+            Field::DeliveryRate => path.delivery_rate,
+            Field::LossTime => connection.spaces[SpaceId::DATA]
+                .loss
+                .loss_time()
+                .map_or(u64::MAX, Timestamp::as_nanos),
+            Field::LastElicitingSent => {
+                let sent = connection.spaces[SpaceId::DATA].loss.last_ack_eliciting();
+                sent.map_or(u64::MAX, Timestamp::as_nanos)
+            }
             Field::DatagramsReceived => stats.datagrams_received,
             Field::DatagramsSent => stats.datagrams_sent,
             Field::BytesReceived => stats.bytes_received,
@@ -74,11 +92,15 @@ impl View<'_> {
             Field::PacketsSent => stats.packets_sent,
             Field::PacketsLost => stats.packets_lost,
             Field::Side => u64::from(connection.side == Side::Server),
-            Field::Connected => connection.progress.complete.into(),
-            Field::Confirmed => connection.progress.confirmed.into(),
+            Field::Connected => connection.handshake.is_complete().into(),
+            Field::Confirmed => connection.handshake.is_confirmed().into(),
             Field::ActivePath => path.key.0.into(),
             Field::LargestAcked => {
                 connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
+            }
+            Field::ApplicationWaits => {
+                let (streams, datagrams) = (&connection.streams, &connection.datagrams);
+                u64::from(streams.wants_to_send() || datagrams.wants_to_send())
             }
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))

@@ -294,6 +294,12 @@ operations! {
     ObeyAckFrequency = 102, "draft-ietf-quic-ack-frequency s.4", Words(threshold, max_delay, reordering) -> (obey);
     /// After how long without a word a PING is sent; none: never.
     KeepAlive = 103, "RFC 9000 s.10.1.2", Words() -> (interval);
+
+    // Of a hook's own: that one alone is called.
+    /// The timer that the hook set has run out; it was set to `at`.
+    HookTimer = 104, "The Case for Protocol Plugins s.3", Words(at) -> ();
+    /// The application has a message for the hook.
+    HookMessage = 105, "The Case for Protocol Plugins s.3", Bytes() -> ();
 }
 
 impl Operation {

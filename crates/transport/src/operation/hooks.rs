@@ -262,6 +262,12 @@ impl Hooks {
         self.attached.iter().position(|one| one.own.id == id)
     }
 
+    /// Where the hook at a place is attached to an operation.
+    pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<Point> {
+        let points = self.attached.get(place).map_or(&[][..], |one| &one.points);
+        points.iter().filter(|point| point.operation == operation).copied().collect()
+    }
+
     pub(crate) fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
         let place = self.place(id)?;
         let gone = self.attached.remove(place);

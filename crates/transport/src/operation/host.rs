@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::HookId;
+use equic_wire::TransportErrorCode;
+
+use super::messages::{MAX_MESSAGE, Messages};
+use super::requests::{MAX_REQUESTS, Request};
+use super::{Hook, HookId, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
 
@@ -48,7 +52,8 @@ fields! {
     MinRtt = 3,
     /// The latest sample.
     LatestRtt = 4,
-    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`.
+    /// The congestion window in force: a hook's, if one has answered `CongestionWindow`. Set, it is the
+    /// controller's from there on, two datagrams at least and a gibibyte at most; BBR has its own.
     CongestionWindow = 5,
     /// Bytes in flight.
     BytesInFlight = 6,
@@ -56,12 +61,18 @@ fields! {
     PtoCount = 7,
     /// The size of datagrams.
     DatagramSize = 8,
-    /// The slow start threshold; all ones: still in slow start.
+    /// The slow start threshold; all ones: still in slow start. It may be set as the window may.
     SlowStartThreshold = 9,
     /// The congestion window that the connection's own controller has, whatever a hook answers.
     ControllerWindow = 10,
     /// The rate at which that controller would send, in bytes a second.
     ControllerPacingRate = 11,
+    /// The rate at which the path delivers, by the latest sample, in bytes a second; 0: not known.
+    DeliveryRate = 12,
+    /// When the next 1-RTT packet will count as lost; all ones: none waits for that.
+    LossTime = 13,
+    /// When a 1-RTT packet that is to be acknowledged was last sent, while one is in flight; else all ones.
+    LastElicitingSent = 14,
     /// Datagrams received.
     DatagramsReceived = 16,
     /// Datagrams sent.
@@ -88,6 +99,8 @@ fields! {
     LargestAcked = 36,
     /// The peer's `max_ack_delay`.
     PeerMaxAckDelay = 37,
+    /// 1: the application has data to send that the peer's limits allow, in streams or datagrams.
+    ApplicationWaits = 38,
 }
 
 impl Field {
@@ -102,20 +115,26 @@ impl Field {
 pub enum Denied {
     /// The field cannot be set.
     ReadOnly(Field),
-    /// Too many of its frames are waiting.
+    /// Too many of its frames or messages are waiting.
     Full,
+    /// A message is too long.
+    TooLong,
     /// The frame type is not the hook's own.
     FrameType,
+    /// Too many requests of hooks wait to be carried out.
+    TooMany,
 }
 
 impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
-            Denied::Full => write!(f, "{MAX_WAITING} frames of the hook wait already"),
+            Denied::Full => write!(f, "{MAX_WAITING} frames or messages wait already"),
+            Denied::TooLong => write!(f, "a message has {MAX_MESSAGE} bytes at most"),
             Denied::FrameType => {
                 f.write_str("the frame type is not the hook's own: attach it with that type")
             }
+            Denied::TooMany => write!(f, "{MAX_REQUESTS} requests of hooks wait already"),
         }
     }
 }
@@ -134,10 +153,16 @@ pub(crate) struct Extension {
     pub eliciting: bool,
 }
 
-/// Those that wait: of each hook at most [`MAX_WAITING`].
+/// What hooks have asked of their connection and what was not done yet.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
+    /// Frames: of each hook at most [`MAX_WAITING`].
     waiting: VecDeque<Extension>,
+    /// At most [`MAX_REQUESTS`], and one for each hook that failed.
+    pub(super) requests: VecDeque<Request>,
+    /// Hooks that other hooks brought, and those that did.
+    pub(super) brought: Vec<(HookId, HookId)>,
+    pub(crate) messages: Messages,
 }
 
 impl Extensions {
@@ -156,6 +181,8 @@ impl Extensions {
     /// Those of a hook that is off.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
+        self.forget_requests(hook);
+        self.messages.forget(hook);
     }
 
     pub(crate) fn put_back(&mut self, extension: Extension) {
@@ -177,6 +204,11 @@ impl<'a> Host<'a> {
     /// The moment of the call.
     pub fn now(&self) -> Timestamp {
         self.view.now()
+    }
+
+    /// What hooks asked for.
+    pub(super) fn messages(&mut self) -> &mut Messages {
+        &mut self.view.extensions().messages
     }
 
     /// The hook that is called.
@@ -220,5 +252,45 @@ impl<'a> Host<'a> {
         }
         waiting.push_back(Extension { hook, frame_type, token, eliciting });
         Ok(())
+    }
+
+    /// Asks for another hook to be attached, as by
+    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). That is done when the datagram or
+    /// timer is dealt with that this call belongs to, and before the next packet is written; what came of it is told
+    /// by [`HookEvent::Attached`](super::HookEvent::Attached), with `token`. If the other hook fails later, this one
+    /// is told ([`HookEvent::Failed`](super::HookEvent::Failed)).
+    ///
+    /// # Errors
+    /// [`Denied::TooMany`].
+    pub fn attach(
+        &mut self,
+        token: u64,
+        hook: Box<dyn Hook>,
+        points: Vec<Point>,
+        frames: Vec<OwnFrame>,
+    ) -> Result<(), Denied> {
+        self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
+    }
+
+    /// Asks for a hook to be taken off that this one brought, in the order of all its requests. Of another hook
+    /// nothing comes of it.
+    ///
+    /// # Errors
+    /// [`Denied::TooMany`].
+    pub fn detach(&mut self, hook: HookId) -> Result<(), Denied> {
+        self.request(Request::Detach { by: self.hook(), hook })
+    }
+
+    /// Asks for the connection to be closed with an error of the transport (RFC 9000 s.20.1), in the order of all
+    /// its requests: for native hooks whose frames break their own protocol's rules.
+    ///
+    /// # Errors
+    /// [`Denied::TooMany`].
+    pub fn close(&mut self, code: TransportErrorCode, reason: &str) -> Result<(), Denied> {
+        self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), Denied> {
+        self.view.extensions().request(request)
     }
 }

@@ -17,7 +17,8 @@
 //! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none; `callees.rs`: those
 //!   that one call goes to;
 //! * `words.rs`: typed values as words and back;
-//! * `host.rs`: what a hook sees of the connection and may ask of it.
+//! * `host.rs`, `messages.rs`: what a hook sees of the connection and may ask of it;
+//! * `requests.rs`: what it asks for that is done between calls: hooks that it brings, and the end.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
 //!
@@ -29,7 +30,9 @@ mod catalogue;
 mod hooks;
 mod host;
 mod meaning;
+mod messages;
 mod point;
+mod requests;
 mod words;
 
 pub(crate) use callees::{Callees, Watchers};
@@ -38,7 +41,10 @@ pub use hooks::HookId;
 pub(crate) use hooks::{Hooks, Own};
 pub use host::{Denied, Field, Host};
 pub(crate) use host::{Extension, Extensions};
+pub(crate) use messages::MAX_MESSAGE;
 pub use point::{AttachError, OwnFrame, Point};
+pub use requests::HookEvent;
+pub(crate) use requests::Request;
 pub(crate) use words::{Word, Words};
 
 /// The bytes of a call.
@@ -140,6 +146,15 @@ pub trait Hook: Send {
         outputs: &[u64],
     ) -> Result<(), HookError> {
         let _ = (host, call, outputs);
+        Ok(())
+    }
+
+    /// News of another hook that this one brought ([`Host::attach`]).
+    ///
+    /// # Errors
+    /// It is broken, and taken off.
+    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
+        let _ = (host, event);
         Ok(())
     }
 }

@@ -245,7 +245,10 @@ fn every_operation_is_called_and_can_be_watched() {
 
     handshake::watch_beginnings(&calls);
     let calls = calls.lock().unwrap();
-    let missed: Vec<_> = Operation::ALL.iter().filter(|one| !calls.contains_key(one)).collect();
+    // Those that a single hook asks for have tests of their own: messages.rs.
+    let asked_for = [Operation::HookTimer, Operation::HookMessage];
+    let missed = Operation::ALL.iter().filter(|one| !calls.contains_key(one));
+    let missed: Vec<_> = missed.filter(|one| !asked_for.contains(one)).collect();
     assert!(missed.is_empty(), "never called: {missed:?}");
     let frame_types: BTreeSet<u64> =
         calls[&Operation::ProcessFrame].iter().map(|(frame_type, ..)| *frame_type).collect();
@@ -379,10 +382,7 @@ fn replaced_operations_are_replaced() {
     // A round-trip time that a hook makes up.
     let mut network = Network::new(6, Faults::none());
     let hook = doing(|host, call, _| {
-        assert_eq!(
-            host.set(Field::CongestionWindow, 1),
-            Err(Denied::ReadOnly(Field::CongestionWindow))
-        );
+        assert_eq!(host.set(Field::BytesInFlight, 1), Err(Denied::ReadOnly(Field::BytesInFlight)));
         host.set(Field::SmoothedRtt, call.inputs[1] * 2).unwrap();
         Ok(Decision::Done)
     });

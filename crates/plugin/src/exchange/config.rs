@@ -1,0 +1,209 @@
+//! What an exchange is told beforehand, and what it tells.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use equic_transport::operation::{Hook, OwnFrame, Point};
+
+use super::cache::Cache;
+use super::frame::Status;
+use super::parameter::{Budgets, Parameter};
+use crate::bundle::{Bundle, BundleError, sha256};
+use crate::class::{Class, Origin};
+use crate::manifest::{Manifest, Version};
+use crate::policy::{Granted, Policy};
+
+/// A plugin that may run: its bundle is the one that was offered, its signature right, and the policy lets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted<'a> {
+    /// The bundle.
+    pub bundle: &'a Bundle<'a>,
+    /// What the plugin gets.
+    pub granted: &'a Granted,
+    /// Frame types on the wire, one for each that the manifest has, in its order.
+    pub frame_types: &'a [u64],
+    /// The side that brought it.
+    pub origin: Origin,
+}
+
+/// A plugin as a hook, not attached yet.
+pub struct Loaded {
+    /// The hook.
+    pub hook: Box<dyn Hook>,
+    /// Operations that it is attached to.
+    pub points: Vec<Point>,
+    /// Its frame types, as on the wire.
+    pub frames: Vec<OwnFrame>,
+}
+
+/// Makes hooks of plugins: compiles their bytecode. It is called while the connection is locked, and only for what may
+/// run.
+pub trait Load: Send + Sync {
+    /// Makes a hook of a plugin.
+    ///
+    /// # Errors
+    /// Reason in words; the peer is told.
+    fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String>;
+}
+
+impl<F> Load for F
+where
+    F: Fn(&Accepted<'_>) -> Result<Loaded, String> + Send + Sync,
+{
+    fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String> {
+        self(plugin)
+    }
+}
+
+/// A plugin to offer to peers.
+#[derive(Debug)]
+pub struct Push {
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) hash: [u8; 32],
+    pub(super) manifest: Manifest,
+    pub(super) both: bool,
+}
+
+impl Push {
+    /// A plugin for the peer alone, from the bytes of its bundle.
+    ///
+    /// # Errors
+    /// They are no bundle.
+    pub fn new(bundle: &[u8]) -> Result<Push, BundleError> {
+        let manifest = Bundle::parse(bundle)?.manifest().clone();
+        Ok(Push { bytes: bundle.into(), hash: sha256(bundle), manifest, both: false })
+    }
+
+    /// The same plugin runs at this end, too, from when the peer says that it runs there.
+    #[must_use]
+    pub fn at_both_ends(self) -> Push {
+        Push { both: true, ..self }
+    }
+
+    /// What the plugin declares.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// SHA-256 of the bundle.
+    pub fn hash(&self) -> &[u8; 32] {
+        &self.hash
+    }
+
+    /// Whether a peer with this parameter takes such a plugin at all; else the reason why not.
+    pub(super) fn fits(&self, peer: &Parameter) -> Result<(), String> {
+        if peer.budgets.plugins == 0 || peer.budgets.size == 0 {
+            return Err("the peer takes no plugins".to_owned());
+        }
+        if u64::from(self.manifest.abi) != peer.abi {
+            return Err(format!(
+                "the peer has ABI {}, and it is for {}",
+                peer.abi, self.manifest.abi
+            ));
+        }
+        let (size, most) = (self.bytes.len() as u64, peer.budgets.size.min(peer.budgets.total));
+        if size > most {
+            return Err(format!("it has {size} bytes, and the peer takes {most}"));
+        }
+        let granted = |class: &&Class| !peer.classes.contains(class);
+        match self.manifest.capabilities.iter().find(granted) {
+            Some(class) => Err(format!("the peer grants `{class}` to nobody")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An offer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PluginId {
+    /// The side that offered it.
+    pub by: Origin,
+    /// Number of the offer, as on the wire.
+    pub number: u64,
+}
+
+/// News of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// It was offered.
+    Offered,
+    /// It was not offered: what the peer takes is known.
+    NotOffered(String),
+    /// Its bundle was in the cache: nothing of it was sent.
+    Cached,
+    /// Its bundle came over the connection.
+    Fetched,
+    /// It runs.
+    Active,
+    /// It does not run, or no longer, and why.
+    Over(Status, String),
+}
+
+/// A plugin and its news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// The offer; none: it was not offered.
+    pub id: Option<PluginId>,
+    /// SHA-256 of its bundle.
+    pub hash: [u8; 32],
+    /// Name and version; none: its manifest was not read yet.
+    pub name: Option<(String, Version)>,
+    /// News.
+    pub progress: Progress,
+}
+
+/// Is told of each update, while the connection is locked: it must not wait, nor use the connection.
+pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
+
+/// See the module.
+#[derive(Clone)]
+pub struct ExchangeConfig {
+    /// What the peer's plugins may do; none: they are not taken.
+    pub policy: Option<Policy>,
+    /// Limits on the peer's plugins.
+    pub budgets: Budgets,
+    /// Bytes of one bundle that the peer may have on their way before more are asked for.
+    pub window: u64,
+    /// Share of a packet, in percent, that pieces of bundles take at most while the application has data to send.
+    pub share: u8,
+    /// Bundles that were fetched before; none: they are not kept.
+    pub cache: Option<Arc<dyn Cache>>,
+    /// Makes hooks of plugins.
+    pub load: Arc<dyn Load>,
+    /// Plugins to offer as soon as the handshake is confirmed.
+    pub push: Vec<Arc<Push>>,
+    /// Is told what becomes of plugins; none: nobody is.
+    pub listener: Option<Listener>,
+    /// Seconds after 1970, for plugins that expire.
+    pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl ExchangeConfig {
+    /// One that takes nothing and offers nothing; `load` makes hooks of plugins.
+    pub fn new(load: impl Load + 'static) -> ExchangeConfig {
+        ExchangeConfig {
+            policy: None,
+            budgets: Budgets::default(),
+            window: Budgets::default().size,
+            share: 25,
+            cache: None,
+            load: Arc::new(load),
+            push: Vec::new(),
+            listener: None,
+            clock: Arc::new(seconds),
+        }
+    }
+
+    /// What the endpoint declares, for
+    /// [`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters).
+    pub fn parameter(&self) -> (u64, Vec<u8>) {
+        let parameter = Parameter::of(self.policy.as_ref(), self.budgets);
+        (super::parameter::PARAMETER, parameter.write(Some((0x2a, b"grease"))))
+    }
+}
+
+/// By the system's clock.
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

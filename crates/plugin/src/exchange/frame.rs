@@ -1,0 +1,343 @@
+//! Frames of the exchange, from bytes and to bytes (`docs/plugin-wire.md`). Each begins with its type and the length of
+//! what follows, so that an endpoint skips what it does not know.
+
+use equic_wire::{BufferFull, Reader, UnexpectedEnd, VarInt, Writer};
+
+use super::violation::Violation;
+
+/// Most offers of one side in a connection; plugin IDs are below.
+pub const MAX_OFFERS: u64 = 256;
+
+/// Most bytes of a reason in a STATUS frame.
+pub const MAX_REASON: usize = 200;
+
+/// Most frame types that an offer allots.
+pub(crate) const MAX_TYPES: usize = 8;
+
+/// Frame types below are for the IETF to give (RFC 9000 s.22.1.1).
+const FIRST_PRIVATE: u64 = 0x40;
+
+/// Most bytes of what stands before the data of a DATA frame: type, length, plugin ID, offset.
+pub(crate) const DATA_HEAD: usize = 4 + 2 + 2 + 4;
+
+/// Kind of a frame of the exchange. Each has a frame type of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// A plugin is offered.
+    Offer = 0,
+    /// So much of an offered plugin's bundle may be sent.
+    Want = 1,
+    /// A piece of a bundle.
+    Data = 2,
+    /// What became of a plugin that was offered.
+    Status = 3,
+    /// A plugin that was offered is to be taken off.
+    Detach = 4,
+    /// Without meaning, to be skipped: who sends one finds out whether the peer does.
+    Reserved = 5,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 6] =
+        [Kind::Offer, Kind::Want, Kind::Data, Kind::Status, Kind::Detach, Kind::Reserved];
+
+    /// The frame type.
+    pub const fn frame_type(self) -> u64 {
+        0x2f50_4c00 + self as u64
+    }
+
+    /// The kind with this frame type; none: it is no frame of the exchange.
+    pub fn of(frame_type: u64) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.frame_type() == frame_type)
+    }
+}
+
+/// A plugin is offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Number of the offer, counted by the side that offers.
+    pub plugin: u64,
+    /// SHA-256 of the bundle.
+    pub hash: [u8; 32],
+    /// Bytes of the bundle.
+    pub size: u64,
+    /// Plugin ID of the plugin that this one is to take the place of; none: of no other.
+    pub replaces: Option<u64>,
+    /// Frame types on the wire, one for each that the manifest has, in its order.
+    pub frame_types: Vec<u64>,
+}
+
+/// Outcome of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Status {
+    /// The plugin runs.
+    Active,
+    /// The policy does not let it run.
+    Refused,
+    /// It is written for another interface.
+    Unsupported,
+    /// It is larger than what the peer takes, or one too many.
+    TooLarge,
+    /// The bundle is not the one that was offered, or is none.
+    Corrupt,
+    /// Its frame types cannot be allotted as the offer has them.
+    FrameTypes,
+    /// It could not be made to run, or failed while it ran.
+    Failed,
+    /// It was taken off as its offerer asked.
+    Detached,
+    /// It was taken off by the side that ran it.
+    Removed,
+    /// A code that this implementation does not know: it does not run.
+    Other(u64),
+}
+
+/// Codes that are reserved to be ignored: 31 n + 27.
+fn is_reserved(code: u64) -> bool {
+    code % 31 == 27
+}
+
+impl Status {
+    const KNOWN: [Status; 9] = [
+        Status::Active,
+        Status::Refused,
+        Status::Unsupported,
+        Status::TooLarge,
+        Status::Corrupt,
+        Status::FrameTypes,
+        Status::Failed,
+        Status::Detached,
+        Status::Removed,
+    ];
+
+    /// The number on the wire.
+    pub fn code(self) -> u64 {
+        match self {
+            Status::Other(code) => code,
+            known => {
+                (0u64..).zip(Status::KNOWN).find(|(_, one)| *one == known).map_or(1, |(c, _)| c)
+            }
+        }
+    }
+
+    fn of(code: u64) -> Status {
+        let known = usize::try_from(code).ok().and_then(|at| Status::KNOWN.get(at));
+        known.copied().unwrap_or(Status::Other(code))
+    }
+
+    /// Whether the plugin runs; no other status is followed by another.
+    pub fn is_active(self) -> bool {
+        self == Status::Active
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Status::Active => f.pad("active"),
+            Status::Refused => f.pad("refused"),
+            Status::Unsupported => f.pad("unsupported"),
+            Status::TooLarge => f.pad("too large"),
+            Status::Corrupt => f.pad("corrupt"),
+            Status::FrameTypes => f.pad("frame types"),
+            Status::Failed => f.pad("failed"),
+            Status::Detached => f.pad("detached"),
+            Status::Removed => f.pad("removed"),
+            Status::Other(code) => write!(f, "status {code}"),
+        }
+    }
+}
+
+/// A frame of the exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// OFFER.
+    Offer(Offer),
+    /// WANT.
+    Want {
+        /// The peer's offer.
+        plugin: u64,
+        /// Bytes from the bundle's beginning that may be sent.
+        limit: u64,
+    },
+    /// DATA.
+    Data {
+        /// The offer.
+        plugin: u64,
+        /// Place of the first byte in the bundle.
+        offset: u64,
+        /// Bytes of the bundle.
+        data: &'a [u8],
+    },
+    /// STATUS.
+    Status {
+        /// The peer's offer.
+        plugin: u64,
+        /// Outcome of the offer.
+        status: Status,
+        /// Reason in words, UTF-8.
+        reason: &'a str,
+    },
+    /// DETACH.
+    Detach {
+        /// The offer.
+        plugin: u64,
+    },
+    /// Without meaning.
+    Reserved,
+}
+
+/// Bytes that a frame with a type and a length takes, of those given; none: it is cut.
+pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+    let mut reader = Reader::new(bytes);
+    reader.varint().ok()?;
+    reader.varint_bytes().ok()?;
+    Some(bytes.len() - reader.len())
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame. `bytes` begin with it; returned is also how many of them it takes.
+    ///
+    /// # Errors
+    /// It is cut, of another type, or has a value that cannot be.
+    pub fn read(bytes: &'a [u8]) -> Result<(Frame<'a>, usize), Violation> {
+        let mut reader = Reader::new(bytes);
+        let cut = |_: UnexpectedEnd| Violation::Cut;
+        let kind = reader.varint().map_err(cut)?.get();
+        let kind = Kind::of(kind).ok_or(Violation::FrameType(kind))?;
+        let body = reader.varint_bytes().map_err(cut)?;
+        let frame = Frame::body(kind, Reader::new(body))?;
+        Ok((frame, bytes.len() - reader.len()))
+    }
+
+    fn body(kind: Kind, mut reader: Reader<'a>) -> Result<Frame<'a>, Violation> {
+        if kind == Kind::Reserved {
+            return Ok(Frame::Reserved);
+        }
+        let cut = |_: UnexpectedEnd| Violation::Cut;
+        let plugin = reader.varint().map_err(cut)?.get();
+        if plugin >= MAX_OFFERS {
+            return Err(Violation::PluginId(plugin));
+        }
+        let frame = match kind {
+            Kind::Offer => Frame::Offer(offer(plugin, &mut reader)?),
+            Kind::Want => Frame::Want { plugin, limit: reader.varint().map_err(cut)?.get() },
+            Kind::Data => {
+                let offset = reader.varint().map_err(cut)?.get();
+                return Ok(Frame::Data { plugin, offset, data: reader.take_rest() });
+            }
+            Kind::Status => {
+                let code = reader.varint().map_err(cut)?.get();
+                let reason = std::str::from_utf8(reader.varint_bytes().map_err(cut)?)
+                    .ok()
+                    .filter(|reason| reason.len() <= MAX_REASON)
+                    .ok_or(Violation::Reason)?;
+                options(&mut reader)?;
+                if is_reserved(code) {
+                    return Ok(Frame::Reserved);
+                }
+                return Ok(Frame::Status { plugin, status: Status::of(code), reason });
+            }
+            Kind::Detach => Frame::Detach { plugin },
+            Kind::Reserved => Frame::Reserved,
+        };
+        options(&mut reader)?;
+        Ok(frame)
+    }
+
+    /// Kind of the frame.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Frame::Offer(_) => Kind::Offer,
+            Frame::Want { .. } => Kind::Want,
+            Frame::Data { .. } => Kind::Data,
+            Frame::Status { .. } => Kind::Status,
+            Frame::Detach { .. } => Kind::Detach,
+            Frame::Reserved => Kind::Reserved,
+        }
+    }
+
+    /// Writes the frame; returns its length.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn write(&self, room: &mut [u8]) -> Result<usize, BufferFull> {
+        let mut writer = Writer::new(room);
+        writer.varint(varint(self.kind().frame_type()))?;
+        // The most bytes of a frame but for data; then as many as are left.
+        let mut space = [0; 512];
+        let mut body = Writer::new(&mut space);
+        let mut data: &[u8] = &[];
+        match self {
+            Frame::Offer(offer) => {
+                body.varint(varint(offer.plugin))?;
+                body.bytes(&offer.hash)?;
+                body.varint(varint(offer.size))?;
+                body.varint(varint(offer.replaces.map_or(0, |plugin| plugin + 1)))?;
+                body.varint(varint(offer.frame_types.len() as u64))?;
+                for frame_type in &offer.frame_types {
+                    body.varint(varint(*frame_type))?;
+                }
+            }
+            Frame::Want { plugin, limit } => {
+                body.varint(varint(*plugin))?;
+                body.varint(varint(*limit))?;
+            }
+            Frame::Data { plugin, offset, data: bytes } => {
+                body.varint(varint(*plugin))?;
+                body.varint(varint(*offset))?;
+                data = bytes;
+            }
+            Frame::Status { plugin, status, reason } => {
+                body.varint(varint(*plugin))?;
+                body.varint(varint(status.code()))?;
+                body.varint_bytes(reason.as_bytes())?;
+            }
+            Frame::Detach { plugin } => body.varint(varint(*plugin))?,
+            Frame::Reserved => {}
+        }
+        writer.varint(varint((body.position() + data.len()) as u64))?;
+        writer.bytes(body.written())?;
+        writer.bytes(data)?;
+        Ok(writer.position())
+    }
+}
+
+pub(super) fn varint(value: u64) -> VarInt {
+    VarInt::new(value).unwrap_or(VarInt::MAX)
+}
+
+fn offer(plugin: u64, reader: &mut Reader<'_>) -> Result<Offer, Violation> {
+    let cut = |_: UnexpectedEnd| Violation::Cut;
+    let hash = *reader.array::<32>().map_err(cut)?;
+    let size = reader.varint().map_err(cut)?.get();
+    let replaces = reader.varint().map_err(cut)?.get().checked_sub(1);
+    if replaces.is_some_and(|other| other >= MAX_OFFERS || other == plugin) {
+        return Err(Violation::PluginId(replaces.unwrap_or(plugin)));
+    }
+    let count = reader.varint().map_err(cut)?.get();
+    let count = usize::try_from(count).ok().filter(|count| *count <= MAX_TYPES);
+    let mut frame_types = Vec::with_capacity(MAX_TYPES);
+    for _ in 0..count.ok_or(Violation::TooManyTypes)? {
+        let frame_type = reader.varint().map_err(cut)?.get();
+        let taken = Kind::of(frame_type).is_some() || frame_types.contains(&frame_type);
+        if frame_type < FIRST_PRIVATE || taken {
+            return Err(Violation::AllottedType(frame_type));
+        }
+        frame_types.push(frame_type);
+    }
+    Ok(Offer { plugin, hash, size, replaces, frame_types })
+}
+
+/// What may stand behind the fields of a frame or of the parameter: numbers with values, none of which means anything
+/// yet. They are skipped, but whole.
+pub(super) fn options(reader: &mut Reader<'_>) -> Result<(), Violation> {
+    while !reader.is_empty() {
+        let whole = reader.varint().and_then(|_| reader.varint_bytes());
+        whole.map_err(|_| Violation::Cut)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! The exchange on a connection: a native hook whose frame types are those of the exchange. Loss detection, congestion
+//! control and acknowledgement are the transport's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use equic_transport::operation::{
+    AttachError, Bytes, Call, Decision, Field, Hook, HookError, HookEvent, HookId, Host, Operation,
+    OwnFrame, Point,
+};
+
+use super::config::{ExchangeConfig, PluginId, Push};
+use super::frame::{DATA_HEAD, Kind, Status, length};
+use super::machine::{Exchange, Sent};
+use super::plugins::Plugins;
+use super::violation::{PLUGIN_VIOLATION, Violation};
+
+/// Fewer bytes of a bundle are not worth a frame.
+const MIN_DATA: usize = 32;
+
+/// Operations that are replaced for frames of the exchange.
+const OF_FRAMES: [Operation; 5] = [
+    Operation::ParseFrame,
+    Operation::ProcessFrame,
+    Operation::WriteFrame,
+    Operation::FrameAcked,
+    Operation::FrameLost,
+];
+
+/// The exchange of a connection in its application's hands. What is asked for is done once the connection is told, by
+/// [`Connection::tell_hook`](equic_transport::Connection::tell_hook) with any message.
+#[derive(Clone)]
+pub struct ExchangeHandle(Arc<Mutex<Exchange>>);
+
+impl ExchangeHandle {
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Exchange::offer`].
+    pub fn offer(&self, push: Arc<Push>, replaces: Option<PluginId>) {
+        self.lock().offer(push, replaces);
+    }
+
+    /// As [`Exchange::detach`].
+    pub fn detach(&self, id: PluginId) -> bool {
+        self.lock().detach(id)
+    }
+
+    /// As [`Exchange::memory`].
+    pub fn memory(&self) -> usize {
+        self.lock().memory()
+    }
+}
+
+/// See the module. It is attached before the connection's first packet, with [`ExchangeHook::points`] and
+/// [`ExchangeHook::frames`], to a connection that declares [`ExchangeConfig::parameter`].
+pub struct ExchangeHook {
+    shared: ExchangeHandle,
+    plugins: Plugins,
+    /// Kinds of which a frame waits to be written: one of each at most.
+    queued: BTreeSet<Kind>,
+    /// What frames said that are in flight; as many as the window holds.
+    sent: BTreeMap<u64, Sent>,
+    /// The next token.
+    next: u64,
+    /// The peer broke a rule: nothing more is done.
+    over: bool,
+}
+
+impl ExchangeHook {
+    /// The exchange of a new connection.
+    pub fn new(config: Arc<ExchangeConfig>) -> (ExchangeHook, ExchangeHandle) {
+        let shared = ExchangeHandle(Arc::new(Mutex::new(Exchange::new(config))));
+        let hook = ExchangeHook {
+            shared: shared.clone(),
+            plugins: Plugins::default(),
+            queued: BTreeSet::new(),
+            sent: BTreeMap::new(),
+            next: 0,
+            over: false,
+        };
+        (hook, shared)
+    }
+
+    /// Attaches the exchange to a connection that has not sent anything yet.
+    ///
+    /// # Errors
+    /// Other hooks stand in its way; nothing is attached then.
+    pub fn attach(
+        config: Arc<ExchangeConfig>,
+        attach: impl FnOnce(Box<dyn Hook>, &[Point], &[OwnFrame]) -> Result<HookId, AttachError>,
+    ) -> Result<(HookId, ExchangeHandle), AttachError> {
+        let (hook, handle) = ExchangeHook::new(config);
+        let id = attach(Box::new(hook), &ExchangeHook::points(), &ExchangeHook::frames())?;
+        Ok((id, handle))
+    }
+
+    /// Operations that it is attached to: those of its frames, and some that tell it what happens.
+    pub fn points() -> Vec<Point> {
+        let after = |operation| Point { before: false, ..Point::observe(operation) };
+        let of_frames = Kind::ALL.iter().flat_map(|kind| {
+            OF_FRAMES.map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
+        });
+        let told =
+            [Operation::ReadParameters, Operation::HandshakeConfirmed, Operation::HookMessage];
+        let life = told.map(after);
+        of_frames.chain(life).collect()
+    }
+
+    /// The frame types of the exchange.
+    pub fn frames() -> Vec<OwnFrame> {
+        Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect()
+    }
+
+    /// Asks for what is to be done now: plugins, frames, or the end.
+    fn pump(&mut self, host: &mut Host<'_>, outcome: Result<(), Violation>) {
+        if self.over {
+            return;
+        }
+        if let Err(violation) = outcome {
+            self.over = true;
+            // Where so many requests wait, none of them is heeded any more either.
+            let _ = host.close(PLUGIN_VIOLATION, &violation.to_string());
+            return;
+        }
+        let mut exchange = self.shared.lock();
+        while let Some(action) = exchange.poll_action() {
+            self.plugins.act(host, &mut exchange, action);
+        }
+        self.plugins.refresh(host, &exchange);
+        for kind in Kind::ALL {
+            if exchange.wants(kind) && !self.queued.contains(&kind) {
+                if host.queue_frame(kind.frame_type(), self.next).is_err() {
+                    return;
+                }
+                self.next += 1;
+                self.queued.insert(kind);
+            }
+        }
+    }
+
+    /// Writes a frame of this kind into a packet that has so much room; returns its length, 0: none.
+    fn write(&mut self, host: &mut Host<'_>, kind: Kind, token: u64, room: &mut [u8]) -> usize {
+        let mut exchange = self.shared.lock();
+        if self.over || !exchange.wants(kind) {
+            self.queued.remove(&kind);
+            return 0;
+        }
+        let mut most = room.len();
+        if kind == Kind::Data {
+            if host.get(Field::ApplicationWaits) != 0 {
+                let share = most * usize::from(exchange.config().share.min(100)) / 100;
+                most = most.min(share.max(DATA_HEAD + MIN_DATA));
+            }
+            if most < DATA_HEAD + MIN_DATA {
+                // The transport asks again for the next packet.
+                return 0;
+            }
+        }
+        let written = exchange.write(kind, &mut room[..most]);
+        let Some((length, sent)) = written else { return 0 };
+        self.queued.remove(&kind);
+        self.sent.insert(token, sent);
+        length
+    }
+}
+
+impl Hook for ExchangeHook {
+    fn replace(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        let Some(kind) = Kind::of(call.parameter) else { return Ok(Decision::Default) };
+        let (token, mut outcome) = (call.inputs.get(1).copied(), Ok(()));
+        let mut answer = 1;
+        match (call.operation, &mut call.bytes) {
+            (Operation::ParseFrame, bytes) => {
+                answer = length(bytes.as_slice()).unwrap_or(0) as u64;
+            }
+            (Operation::ProcessFrame, bytes) if !self.over => {
+                outcome = self.shared.lock().handle_frame(bytes.as_slice());
+            }
+            (Operation::WriteFrame, Bytes::Out(room)) => {
+                answer = self.write(host, kind, token.unwrap_or(0), room) as u64;
+            }
+            (Operation::FrameAcked, _) => {
+                let _ = call.inputs.first().and_then(|token| self.sent.remove(token));
+            }
+            (Operation::FrameLost, _) => {
+                let sent = call.inputs.first().and_then(|token| self.sent.remove(token));
+                if let Some(sent) = sent {
+                    self.shared.lock().on_lost(sent);
+                }
+            }
+            _ => {}
+        }
+        if let Some(first) = outputs.first_mut() {
+            *first = answer;
+        }
+        if call.operation != Operation::ParseFrame {
+            self.pump(host, outcome);
+        }
+        Ok(Decision::Done)
+    }
+
+    fn after(
+        &mut self,
+        host: &mut Host<'_>,
+        call: &Call<'_>,
+        _outputs: &[u64],
+    ) -> Result<(), HookError> {
+        let outcome = match call.operation {
+            Operation::ReadParameters => {
+                self.shared.lock().handle_parameters(call.bytes.as_slice())
+            }
+            Operation::HandshakeConfirmed => {
+                self.shared.lock().handle_confirmed();
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        self.pump(host, outcome);
+        Ok(())
+    }
+
+    fn on_event(&mut self, host: &mut Host<'_>, event: &HookEvent) -> Result<(), HookError> {
+        {
+            let mut exchange = self.shared.lock();
+            match event {
+                HookEvent::Attached { token, outcome } => {
+                    self.plugins.on_attached(host, &mut exchange, *token, outcome);
+                }
+                HookEvent::Failed { hook, error } => {
+                    if let Some(id) = self.plugins.on_failed(*hook) {
+                        exchange.on_failed(id, Status::Failed, &error.0);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.pump(host, Ok(()));
+        Ok(())
+    }
+}

@@ -1,0 +1,356 @@
+//! Plugins that the peer offers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::config::{Accepted, ExchangeConfig, Loaded, Progress};
+use super::frame::{Frame, Kind, MAX_REASON, Offer, Status};
+use super::ids::Ids;
+use super::parameter::Parameter;
+use super::pieces::Pieces;
+use super::violation::Violation;
+use crate::bundle::{Bundle, sha256};
+use crate::class::Origin;
+use crate::manifest::Version;
+use crate::policy::{Refusal, decide};
+
+/// An offer that is not over.
+#[derive(Debug)]
+struct Offered {
+    offer: Offer,
+    /// Bytes of the bundle.
+    size: usize,
+    state: State,
+    name: Option<(String, Version)>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Bytes that were asked for, and those that came.
+    Fetching {
+        limit: usize,
+        pieces: Option<Pieces>,
+    },
+    /// It was handed over to be attached.
+    Attaching,
+    Active,
+}
+
+/// What follows from a frame, for who runs plugins.
+pub(super) enum Outcome {
+    /// News to tell.
+    Progress(u64, Progress),
+    /// A plugin is to be attached, once the one that it replaces is off.
+    Attach(u64, Loaded, Option<u64>),
+    /// A plugin is to be taken off.
+    Detach(u64),
+}
+
+/// What was sent about an offer, to be sent again if it is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Want(u64, usize),
+    Status(u64, Status, String),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    offers: BTreeMap<u64, Offered>,
+    over: Ids,
+    /// Credit to be given: of each the latest.
+    wants_due: BTreeMap<u64, usize>,
+    /// Of each the latest.
+    statuses_due: BTreeMap<u64, (Status, String)>,
+}
+
+/// What is known of an offer: its hash, and the plugin's name once its manifest was read.
+pub(super) type Known = ([u8; 32], Option<(String, Version)>);
+
+impl Incoming {
+    pub(super) fn known(&self, plugin: u64) -> Option<Known> {
+        self.offers.get(&plugin).map(|offered| (offered.offer.hash, offered.name.clone()))
+    }
+
+    /// Bytes kept of bundles that are on their way.
+    pub(super) fn memory(&self) -> usize {
+        let pieces = self.offers.values().map(|offered| match &offered.state {
+            State::Fetching { pieces: Some(_), .. } => offered.size + offered.size / 8,
+            _ => 0,
+        });
+        pieces.sum()
+    }
+
+    pub(super) fn on_offer(
+        &mut self,
+        offer: Offer,
+        ours: &Parameter,
+        config: &ExchangeConfig,
+        out: &mut Vec<Outcome>,
+    ) -> Result<(), Violation> {
+        let plugin = offer.plugin;
+        if self.over.contains(plugin) {
+            return Ok(());
+        }
+        if let Some(known) = self.offers.get(&plugin) {
+            // Once more, because the peer thinks that it was lost.
+            return if known.offer == offer { Ok(()) } else { Err(Violation::OfferTwice(plugin)) };
+        }
+        let size = usize::try_from(offer.size).unwrap_or(usize::MAX);
+        let hash = offer.hash;
+        let refusal = self.refusal(&offer, ours);
+        let state = State::Fetching { limit: 0, pieces: None };
+        self.offers.insert(plugin, Offered { offer, size, state, name: None });
+        out.push(Outcome::Progress(plugin, Progress::Offered));
+        if let Some((status, why)) = refusal {
+            self.end(plugin, status, why, out);
+            return Ok(());
+        }
+        let cached = config.cache.as_ref().and_then(|cache| cache.get(&hash));
+        // A cache may be a folder that others write to.
+        match cached.filter(|bytes| bytes.len() == size && sha256(bytes) == hash) {
+            Some(bytes) => {
+                out.push(Outcome::Progress(plugin, Progress::Cached));
+                self.judge(plugin, &bytes, config, out);
+            }
+            None => self.ask(plugin, config.window),
+        }
+        Ok(())
+    }
+
+    /// Reason for which an offer is refused before anything of it is fetched.
+    fn refusal(&self, offer: &Offer, ours: &Parameter) -> Option<(Status, String)> {
+        let budgets = ours.budgets;
+        if budgets.plugins == 0 {
+            return Some((Status::Refused, "no plugins are taken here".to_owned()));
+        }
+        let too_large = |why: String| Some((Status::TooLarge, why));
+        if offer.size == 0 || offer.size > budgets.size {
+            return too_large(format!("1 to {} bytes are taken", budgets.size));
+        }
+        let replaced = offer.replaces.and_then(|other| self.offers.get(&other));
+        let (freed, one) = replaced.map_or((0, 0), |offered| (offered.size as u64, 1));
+        if self.offers.len() as u64 - one >= budgets.plugins {
+            return too_large(format!("{} plugins are taken at a time", budgets.plugins));
+        }
+        let total: u64 = self.offers.values().map(|offered| offered.size as u64).sum();
+        if total - freed + offer.size > budgets.total {
+            return too_large(format!("{} bytes are taken at a time", budgets.total));
+        }
+        None
+    }
+
+    /// Gives the peer credit, if it needs any.
+    fn ask(&mut self, plugin: u64, window: u64) {
+        let Some(offered) = self.offers.get_mut(&plugin) else { return };
+        let State::Fetching { limit, pieces } = &mut offered.state else { return };
+        let came = pieces.as_ref().map_or(0, Pieces::count);
+        let window = usize::try_from(window).unwrap_or(usize::MAX).max(1);
+        // When half of what was asked for is there.
+        if *limit < offered.size && *limit - came <= window / 2 {
+            *limit = offered.size.min(came.saturating_add(window));
+            self.wants_due.insert(plugin, *limit);
+        }
+    }
+
+    pub(super) fn on_data(
+        &mut self,
+        plugin: u64,
+        offset: u64,
+        data: &[u8],
+        config: &ExchangeConfig,
+        out: &mut Vec<Outcome>,
+    ) -> Result<(), Violation> {
+        if self.over.contains(plugin) {
+            return Ok(());
+        }
+        let offered = self.offers.get_mut(&plugin).ok_or(Violation::NotOffered(plugin))?;
+        let size = offered.size;
+        let State::Fetching { limit, pieces } = &mut offered.state else {
+            // Sent again for nothing.
+            return Ok(());
+        };
+        let offset = usize::try_from(offset).map_err(|_| Violation::BeyondCredit(plugin))?;
+        if offset.checked_add(data.len()).is_none_or(|end| end > *limit) {
+            return Err(Violation::BeyondCredit(plugin));
+        }
+        let pieces = pieces.get_or_insert_with(|| Pieces::new(size));
+        pieces.insert(offset, data).map_err(|_| Violation::Contradiction(plugin))?;
+        match pieces.take() {
+            Some(bytes) => {
+                out.push(Outcome::Progress(plugin, Progress::Fetched));
+                if sha256(&bytes) == offered.offer.hash {
+                    self.judge(plugin, &bytes.into(), config, out);
+                } else {
+                    let why = "the bundle does not have the hash that was offered";
+                    self.end(plugin, Status::Corrupt, why.to_owned(), out);
+                }
+            }
+            None => self.ask(plugin, config.window),
+        }
+        Ok(())
+    }
+
+    /// The bundle that was offered is there: whether it may run, and if it may, its hook.
+    fn judge(
+        &mut self,
+        plugin: u64,
+        bytes: &Arc<[u8]>,
+        config: &ExchangeConfig,
+        out: &mut Vec<Outcome>,
+    ) {
+        match self.load(plugin, bytes, config) {
+            Ok(loaded) => {
+                let Some(offered) = self.offers.get_mut(&plugin) else { return };
+                offered.state = State::Attaching;
+                let replaces = offered.offer.replaces.filter(|other| self.is_running(*other));
+                out.push(Outcome::Attach(plugin, loaded, replaces));
+            }
+            Err((status, why)) => self.end(plugin, status, why, out),
+        }
+    }
+
+    fn load(
+        &mut self,
+        plugin: u64,
+        bytes: &Arc<[u8]>,
+        config: &ExchangeConfig,
+    ) -> Result<Loaded, (Status, String)> {
+        let gone = || (Status::Failed, "it is gone".to_owned());
+        let offered = self.offers.get_mut(&plugin).ok_or_else(gone)?;
+        let bundle = Bundle::parse(bytes).map_err(|error| (Status::Corrupt, error.to_string()))?;
+        let manifest = bundle.manifest();
+        offered.name = Some((manifest.name.clone(), manifest.version));
+        let policy = config.policy.clone().unwrap_or_default();
+        let granted =
+            decide(&bundle, Origin::Peer, &policy, (config.clock)()).map_err(|refusal| {
+                let status = match refusal {
+                    Refusal::Abi(_) => Status::Unsupported,
+                    Refusal::TooLarge { .. } => Status::TooLarge,
+                    _ => Status::Refused,
+                };
+                (status, refusal.to_string())
+            })?;
+        let frame_types = &offered.offer.frame_types;
+        let (has, allotted) = (manifest.frames.len(), frame_types.len());
+        if has != allotted {
+            let why = format!("{allotted} frame types are allotted, and it has {has}");
+            return Err((Status::FrameTypes, why));
+        }
+        // Only what may run is worth keeping.
+        if let Some(cache) = &config.cache {
+            cache.put(&offered.offer.hash, bytes);
+        }
+        let plugin =
+            Accepted { bundle: &bundle, granted: &granted, frame_types, origin: Origin::Peer };
+        config.load.load(&plugin).map_err(|why| (Status::Failed, why))
+    }
+
+    pub(super) fn is_running(&self, plugin: u64) -> bool {
+        let offered = self.offers.get(&plugin);
+        offered.is_some_and(|offered| matches!(offered.state, State::Attaching | State::Active))
+    }
+
+    /// The plugin runs.
+    pub(super) fn on_attached(&mut self, plugin: u64, out: &mut Vec<Outcome>) {
+        if let Some(offered) = self.offers.get_mut(&plugin) {
+            offered.state = State::Active;
+            self.statuses_due.insert(plugin, (Status::Active, String::new()));
+            out.push(Outcome::Progress(plugin, Progress::Active));
+        }
+    }
+
+    /// The peer takes a plugin off, or its offer back.
+    pub(super) fn on_detach(&mut self, plugin: u64, out: &mut Vec<Outcome>) {
+        if self.over.contains(plugin) {
+            return;
+        }
+        if self.offers.contains_key(&plugin) {
+            self.end(plugin, Status::Detached, String::new(), out);
+        } else {
+            // It overtook its offer.
+            self.over.insert(plugin);
+            self.statuses_due.insert(plugin, (Status::Detached, String::new()));
+        }
+    }
+
+    /// An offer is over; the peer is told why.
+    pub(super) fn end(
+        &mut self,
+        plugin: u64,
+        status: Status,
+        mut why: String,
+        out: &mut Vec<Outcome>,
+    ) {
+        if !self.offers.contains_key(&plugin) {
+            return;
+        }
+        if self.is_running(plugin) {
+            out.push(Outcome::Detach(plugin));
+        }
+        let end = (0..=MAX_REASON.min(why.len())).rev().find(|at| why.is_char_boundary(*at));
+        why.truncate(end.unwrap_or(0));
+        // News first: it is known by name for as long as it is here.
+        out.push(Outcome::Progress(plugin, Progress::Over(status, why.clone())));
+        self.statuses_due.insert(plugin, (status, why));
+        self.over.insert(plugin);
+        self.wants_due.remove(&plugin);
+    }
+
+    /// Forgets offers that are over, after their news were told.
+    pub(super) fn forget_over(&mut self) {
+        let over = &self.over;
+        self.offers.retain(|plugin, _| !over.contains(*plugin));
+    }
+
+    /// Whether there is a frame of this kind to send.
+    pub(super) fn wants(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Want => !self.wants_due.is_empty(),
+            Kind::Status => !self.statuses_due.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Writes a frame of this kind; nothing if there is none, or no room.
+    pub(super) fn write(&mut self, kind: Kind, room: &mut [u8]) -> Option<(usize, Sent)> {
+        match kind {
+            Kind::Want => {
+                let (plugin, limit) = self.wants_due.first_key_value()?;
+                let (plugin, limit) = (*plugin, *limit);
+                let length = Frame::Want { plugin, limit: limit as u64 }.write(room).ok()?;
+                self.wants_due.remove(&plugin);
+                Some((length, Sent::Want(plugin, limit)))
+            }
+            Kind::Status => {
+                let (plugin, (status, reason)) = self.statuses_due.first_key_value()?;
+                let (plugin, status) = (*plugin, *status);
+                let length = Frame::Status { plugin, status, reason }.write(room).ok()?;
+                let (_, reason) = self.statuses_due.remove(&plugin)?;
+                Some((length, Sent::Status(plugin, status, reason)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A frame was lost: what it said is to be said again, unless there is something newer to say.
+    pub(super) fn on_lost(&mut self, sent: Sent) {
+        match sent {
+            Sent::Want(plugin, lost) => {
+                let Some(offered) = self.offers.get(&plugin) else { return };
+                if let State::Fetching { limit, .. } = offered.state
+                    && limit == lost
+                {
+                    self.wants_due.insert(plugin, limit);
+                }
+            }
+            Sent::Status(plugin, status, reason) => {
+                // Of one that is over only the end counts.
+                if status.is_active() && self.over.contains(plugin) {
+                    return;
+                }
+                self.statuses_due.entry(plugin).or_insert((status, reason));
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The exchange of one connection without a connection: frames in, frames out, plugins to attach and to take off.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::config::{Accepted, ExchangeConfig, Loaded, PluginId, Progress, Push, Update};
+use super::frame::{Frame, Kind, Status};
+use super::incoming::{self, Incoming, Outcome};
+use super::outgoing::{self, News, Outgoing};
+use super::parameter::Parameter;
+use super::violation::Violation;
+use crate::bundle::Bundle;
+use crate::class::Origin;
+use crate::policy::{Policy, decide};
+
+/// Requests of the application that wait for the handshake at most.
+const MAX_WAITING: usize = 64;
+
+/// What is known of the peer.
+#[derive(Debug)]
+enum Peer {
+    /// Its transport parameters are not there yet.
+    Unknown,
+    /// It does not know the exchange.
+    Silent,
+    Speaks(Parameter),
+}
+
+/// Something to be done with plugins of the connection, in this order.
+pub enum Action {
+    /// A plugin is to be attached; then [`Exchange::on_attached`] or [`Exchange::on_failed`].
+    Attach {
+        /// The plugin.
+        id: PluginId,
+        /// Its hook.
+        loaded: Loaded,
+        /// The one to take off before; none: it takes nobody's place.
+        replaces: Option<PluginId>,
+    },
+    /// A plugin is to be taken off, if it is there.
+    Detach(PluginId),
+}
+
+/// What a frame said, to be said again if the frame is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent(Inner);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Inner {
+    Outgoing(outgoing::Sent),
+    Incoming(incoming::Sent),
+    Reserved,
+}
+
+/// See the module.
+///
+/// ```text
+/// handle_parameters, handle_confirmed, handle_frame   what comes of the peer and the handshake
+/// offer, detach, remove                               what the application wants
+/// poll_action  -> attach or take off                  until none; then on_attached, on_failed
+/// wants(kind), write(kind, room)                      frames to send; then on_lost, if they are
+/// ```
+pub struct Exchange {
+    config: Arc<ExchangeConfig>,
+    ours: Parameter,
+    peer: Peer,
+    confirmed: bool,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// Offers that wait for the handshake, with what they replace.
+    waiting: VecDeque<(Arc<Push>, Option<PluginId>)>,
+    actions: VecDeque<Action>,
+    /// One frame without meaning is sent, so that peers that do not skip it are found.
+    grease_due: bool,
+}
+
+impl Exchange {
+    /// The exchange of a new connection.
+    pub fn new(config: Arc<ExchangeConfig>) -> Exchange {
+        let ours = Parameter::of(config.policy.as_ref(), config.budgets);
+        let waiting = config.push.iter().map(|push| (push.clone(), None)).collect();
+        Exchange {
+            config,
+            ours,
+            peer: Peer::Unknown,
+            confirmed: false,
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
+            waiting,
+            actions: VecDeque::new(),
+            grease_due: false,
+        }
+    }
+
+    /// The peer's transport parameters, all of them (RFC 9000 s.18).
+    ///
+    /// # Errors
+    /// That of the exchange is malformed.
+    pub fn handle_parameters(&mut self, parameters: &[u8]) -> Result<(), Violation> {
+        self.peer = match Parameter::find(parameters)? {
+            Some(parameter) => Peer::Speaks(parameter),
+            None => Peer::Silent,
+        };
+        Ok(())
+    }
+
+    /// The handshake is confirmed (RFC 9001 s.4.1.2): plugins may be offered.
+    pub fn handle_confirmed(&mut self) {
+        self.confirmed = true;
+        self.grease_due = matches!(self.peer, Peer::Speaks(_));
+        self.offer_waiting();
+    }
+
+    /// Takes in a frame of the exchange, whole, from its type on.
+    ///
+    /// # Errors
+    /// The peer broke a rule: the connection is to be closed.
+    pub fn handle_frame(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        let (frame, _) = Frame::read(bytes)?;
+        if !matches!(self.peer, Peer::Speaks(_)) {
+            return Err(Violation::Undeclared);
+        }
+        let mut out = Vec::new();
+        match frame {
+            Frame::Offer(offer) => {
+                self.incoming.on_offer(offer, &self.ours, &self.config, &mut out)?;
+            }
+            Frame::Data { plugin, offset, data } => {
+                self.incoming.on_data(plugin, offset, data, &self.config, &mut out)?;
+            }
+            Frame::Detach { plugin } => self.incoming.on_detach(plugin, &mut out),
+            Frame::Want { plugin, limit } => self.outgoing.on_want(plugin, limit)?,
+            Frame::Status { plugin, status, reason } => self.on_status(plugin, status, reason)?,
+            Frame::Reserved => {}
+        }
+        self.settle(out);
+        Ok(())
+    }
+
+    /// Offers a plugin, as soon as the handshake is confirmed. `replaces` is an offer of this side whose plugin it is to
+    /// take the place of. What comes of it is told to the listener.
+    pub fn offer(&mut self, push: Arc<Push>, replaces: Option<PluginId>) {
+        if self.waiting.len() >= MAX_WAITING {
+            let why = format!("{MAX_WAITING} offers wait already");
+            return self.tell_own(None, &push, Progress::NotOffered(why));
+        }
+        self.waiting.push_back((push, replaces));
+        self.offer_waiting();
+    }
+
+    /// Has a plugin taken off: the peer's end of one that was offered, or one of the peer's. False: there is none.
+    pub fn detach(&mut self, id: PluginId) -> bool {
+        match id.by {
+            Origin::Own => self.outgoing.detach(id.number),
+            Origin::Peer => {
+                let known = self.incoming.known(id.number).is_some();
+                self.end(id.number, Status::Removed, "taken off by its owner");
+                known
+            }
+        }
+    }
+
+    /// The next thing to do with plugins.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// A plugin was attached, as [`Exchange::poll_action`] had it.
+    pub fn on_attached(&mut self, id: PluginId) {
+        if id.by == Origin::Peer {
+            let mut out = Vec::new();
+            self.incoming.on_attached(id.number, &mut out);
+            self.settle(out);
+        }
+    }
+
+    /// A plugin could not be attached, or failed later.
+    pub fn on_failed(&mut self, id: PluginId, status: Status, why: &str) {
+        match id.by {
+            Origin::Peer => self.end(id.number, status, why),
+            // One end alone is of no use.
+            Origin::Own => {
+                self.outgoing.detach(id.number);
+            }
+        }
+    }
+
+    /// Whether there is a frame of this kind to send.
+    pub fn wants(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Reserved => self.grease_due,
+            _ => self.outgoing.wants(kind) || self.incoming.wants(kind),
+        }
+    }
+
+    /// Writes a frame of this kind, and says how long it is; none: there is none, or not enough room.
+    pub fn write(&mut self, kind: Kind, room: &mut [u8]) -> Option<(usize, Sent)> {
+        if kind == Kind::Reserved {
+            let length = Frame::Reserved.write(room).ok().filter(|_| self.grease_due)?;
+            self.grease_due = false;
+            return Some((length, Sent(Inner::Reserved)));
+        }
+        let ours = self.outgoing.write(kind, room);
+        if let Some((length, sent)) = ours {
+            return Some((length, Sent(Inner::Outgoing(sent))));
+        }
+        let (length, sent) = self.incoming.write(kind, room)?;
+        Some((length, Sent(Inner::Incoming(sent))))
+    }
+
+    /// A frame was lost.
+    pub fn on_lost(&mut self, sent: Sent) {
+        match sent.0 {
+            Inner::Outgoing(sent) => self.outgoing.on_lost(sent),
+            Inner::Incoming(sent) => self.incoming.on_lost(sent),
+            Inner::Reserved => {}
+        }
+    }
+
+    /// Bytes kept of the peer's bundles that are on their way, and what keeps track of them.
+    pub fn memory(&self) -> usize {
+        self.incoming.memory()
+    }
+
+    pub(super) fn config(&self) -> &ExchangeConfig {
+        &self.config
+    }
+
+    fn offer_waiting(&mut self) {
+        if !self.confirmed {
+            return;
+        }
+        while let Some((push, replaces)) = self.waiting.pop_front() {
+            let replaces = replaces.filter(|id| id.by == Origin::Own).map(|id| id.number);
+            let frame_types = push.manifest.frames.iter().map(|frame| frame.frame_type).collect();
+            let offered = match &self.peer {
+                Peer::Speaks(peer) => {
+                    self.outgoing.offer(push.clone(), frame_types, replaces, peer)
+                }
+                _ => Err("the peer does not know plugins".to_owned()),
+            };
+            match offered {
+                Ok(number) => self.tell_own(Some(number), &push, Progress::Offered),
+                Err(why) => self.tell_own(None, &push, Progress::NotOffered(why)),
+            }
+        }
+    }
+
+    fn on_status(&mut self, number: u64, status: Status, reason: &str) -> Result<(), Violation> {
+        // Known for as long as it is not over.
+        let replaces = self.outgoing.replaces(number);
+        let Some((push, news)) = self.outgoing.on_status(number, status)? else { return Ok(()) };
+        let id = PluginId { by: Origin::Own, number };
+        match news {
+            News::Active => {
+                self.tell_own(Some(number), &push, Progress::Active);
+                if push.both {
+                    let replaces = replaces.map(|number| PluginId { by: Origin::Own, number });
+                    self.load_own(id, &push, replaces);
+                }
+            }
+            News::Over => {
+                self.actions.push_back(Action::Detach(id));
+                let progress = Progress::Over(status, reason.to_owned());
+                self.tell_own(Some(number), &push, progress);
+            }
+        }
+        Ok(())
+    }
+
+    /// This end of a plugin that runs at both.
+    fn load_own(&mut self, id: PluginId, push: &Push, replaces: Option<PluginId>) {
+        let frame_types = self.outgoing.frame_types(id.number).to_vec();
+        let loaded = Bundle::parse(&push.bytes).ok().and_then(|bundle| {
+            let now = (self.config.clock)();
+            let granted = decide(&bundle, Origin::Own, &Policy::default(), now).ok()?;
+            let plugin = Accepted {
+                bundle: &bundle,
+                granted: &granted,
+                frame_types: &frame_types,
+                origin: Origin::Own,
+            };
+            self.config.load.load(&plugin).ok()
+        });
+        match loaded {
+            Some(loaded) => self.actions.push_back(Action::Attach { id, loaded, replaces }),
+            None => {
+                self.outgoing.detach(id.number);
+            }
+        }
+    }
+
+    fn end(&mut self, number: u64, status: Status, why: &str) {
+        let mut out = Vec::new();
+        self.incoming.end(number, status, why.to_owned(), &mut out);
+        self.settle(out);
+    }
+
+    /// Does what follows from a frame.
+    fn settle(&mut self, out: Vec<Outcome>) {
+        let theirs = |number| PluginId { by: Origin::Peer, number };
+        for outcome in out {
+            match outcome {
+                Outcome::Progress(number, progress) => self.tell_theirs(number, progress),
+                Outcome::Detach(number) => {
+                    self.actions.push_back(Action::Detach(theirs(number)));
+                }
+                Outcome::Attach(number, loaded, replaces) => {
+                    if let Some(other) = replaces {
+                        let mut ended = Vec::new();
+                        let why = "another takes its place".to_owned();
+                        self.incoming.end(other, Status::Detached, why, &mut ended);
+                        for outcome in ended {
+                            if let Outcome::Progress(number, progress) = outcome {
+                                self.tell_theirs(number, progress);
+                            }
+                        }
+                    }
+                    let (id, replaces) = (theirs(number), replaces.map(theirs));
+                    self.actions.push_back(Action::Attach { id, loaded, replaces });
+                }
+            }
+        }
+        self.incoming.forget_over();
+    }
+
+    fn tell_theirs(&self, number: u64, progress: Progress) {
+        let Some((hash, name)) = self.incoming.known(number) else { return };
+        self.tell(Update { id: Some(PluginId { by: Origin::Peer, number }), hash, name, progress });
+    }
+
+    fn tell_own(&self, number: Option<u64>, push: &Push, progress: Progress) {
+        let id = number.map(|number| PluginId { by: Origin::Own, number });
+        let name = Some((push.manifest.name.clone(), push.manifest.version));
+        self.tell(Update { id, hash: push.hash, name, progress });
+    }
+
+    fn tell(&self, update: Update) {
+        if let Some(listener) = &self.config.listener {
+            listener(&update);
+        }
+    }
+
+    /// Frame types of plugins that this side offered: their frames may come before it hears that they run.
+    pub(super) fn types_of_offers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.outgoing.types()
+    }
+}

@@ -1,0 +1,37 @@
+//! Plugins that one end of a connection gives to the other, over the connection itself (`docs/plugin-wire.md`).
+//!
+//! An endpoint declares a transport parameter that says what it takes ([`Parameter`]). Once the handshake is confirmed
+//! either end offers plugins by hash; what the other does not have in its [`Cache`] it asks for, piece by piece. A plugin
+//! runs only if its bundle has the hash that was offered, its signature is right, and the policy lets it
+//! ([`decide`](crate::decide)); only then is its bytecode looked into ([`Load`]).
+//!
+//! * `frame.rs`, `parameter.rs`: formats;
+//! * `outgoing.rs`, `incoming.rs`, `pieces.rs`: offers of either side; `machine.rs`: both together, as [`Exchange`];
+//! * `hook.rs`: the exchange on a connection, [`ExchangeHook`]; `plugins.rs`: plugins as hooks beside it;
+//! * `bytecode.rs`: plugins as bytecode, the usual [`Load`];
+//! * `cache.rs`: bundles of earlier connections; `config.rs`: what it is told, and tells.
+
+mod bytecode;
+mod cache;
+mod config;
+mod frame;
+mod hook;
+mod ids;
+mod incoming;
+mod machine;
+mod outgoing;
+mod parameter;
+mod pieces;
+mod plugins;
+mod violation;
+
+pub use bytecode::Bytecode;
+pub use cache::{Cache, FolderCache, MemoryCache};
+pub use config::{
+    Accepted, ExchangeConfig, Listener, Load, Loaded, PluginId, Progress, Push, Update,
+};
+pub use frame::{Frame, Kind, MAX_OFFERS, MAX_REASON, Offer, Status};
+pub use hook::{ExchangeHandle, ExchangeHook};
+pub use machine::{Action, Exchange, Sent};
+pub use parameter::{Budgets, CATALOGUE, PARAMETER, Parameter};
+pub use violation::{PLUGIN_VIOLATION, Violation};

@@ -1,0 +1,250 @@
+//! Plugins that this endpoint offers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::config::Push;
+use super::frame::{DATA_HEAD, Frame, Kind, MAX_OFFERS, Offer, Status};
+use super::ids::Ids;
+use super::parameter::Parameter;
+use super::violation::Violation;
+
+/// An offer that is not over.
+#[derive(Debug)]
+struct Offered {
+    push: Arc<Push>,
+    replaces: Option<u64>,
+    frame_types: Vec<u64>,
+    /// Bytes that the peer asked for.
+    limit: usize,
+    /// Bytes that were sent once.
+    sent: usize,
+    /// What was lost of them.
+    lost: Vec<Range<usize>>,
+    active: bool,
+    /// It is to be taken off: nothing more of it is sent.
+    detaching: bool,
+}
+
+impl Offered {
+    fn has_data(&self) -> bool {
+        !self.active && !self.detaching && (!self.lost.is_empty() || self.sent < self.limit)
+    }
+}
+
+/// News of the peer about an offer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// It runs there.
+    Active,
+    /// It is over.
+    Over,
+}
+
+/// What was sent of an offer, to be sent again if it is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Offer(u64),
+    Data(u64, Range<usize>),
+    Detach(u64),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    offers: BTreeMap<u64, Offered>,
+    /// The next plugin ID.
+    next: u64,
+    over: Ids,
+    /// Offers to be sent, or sent again.
+    offers_due: BTreeSet<u64>,
+    detaches_due: BTreeSet<u64>,
+}
+
+impl Outgoing {
+    /// Offers a plugin to a peer with this parameter; or the reason why it cannot be.
+    pub(super) fn offer(
+        &mut self,
+        push: Arc<Push>,
+        frame_types: Vec<u64>,
+        replaces: Option<u64>,
+        peer: &Parameter,
+    ) -> Result<u64, String> {
+        push.fits(peer)?;
+        if self.next >= MAX_OFFERS {
+            return Err(format!("a connection has {MAX_OFFERS} offers at most"));
+        }
+        let replaced = replaces.and_then(|other| self.offers.get(&other));
+        let freed = replaced.map_or(0, |offered| offered.push.bytes.len() as u64);
+        if self.offers.len() as u64 - u64::from(replaced.is_some()) >= peer.budgets.plugins {
+            return Err(format!("the peer takes {} plugins at a time", peer.budgets.plugins));
+        }
+        let sum = self.total() - freed + push.bytes.len() as u64;
+        if sum > peer.budgets.total {
+            return Err(format!("the peer takes {} bytes at a time", peer.budgets.total));
+        }
+        let plugin = self.next;
+        self.next += 1;
+        let replaces = replaces.filter(|_| replaced.is_some());
+        let offered = Offered {
+            push,
+            replaces,
+            frame_types,
+            limit: 0,
+            sent: 0,
+            lost: Vec::new(),
+            active: false,
+            detaching: false,
+        };
+        self.offers.insert(plugin, offered);
+        self.offers_due.insert(plugin);
+        Ok(plugin)
+    }
+
+    fn total(&self) -> u64 {
+        self.offers.values().map(|offered| offered.push.bytes.len() as u64).sum()
+    }
+
+    /// Has the peer take a plugin off; false: it is over already.
+    pub(super) fn detach(&mut self, plugin: u64) -> bool {
+        let Some(offered) = self.offers.get_mut(&plugin) else { return false };
+        offered.detaching = true;
+        self.detaches_due.insert(plugin);
+        true
+    }
+
+    /// Credit of the peer.
+    pub(super) fn on_want(&mut self, plugin: u64, limit: u64) -> Result<(), Violation> {
+        let Some(offered) = self.known(plugin)? else { return Ok(()) };
+        match usize::try_from(limit) {
+            Ok(limit) if limit <= offered.push.bytes.len() => {
+                offered.limit = offered.limit.max(limit);
+                Ok(())
+            }
+            _ => Err(Violation::Credit(plugin)),
+        }
+    }
+
+    /// What became of an offer, as the peer says; nothing if that was known.
+    pub(super) fn on_status(
+        &mut self,
+        plugin: u64,
+        status: Status,
+    ) -> Result<Option<(Arc<Push>, News)>, Violation> {
+        let Some(offered) = self.known(plugin)? else { return Ok(None) };
+        let push = offered.push.clone();
+        if status.is_active() {
+            let news = !std::mem::replace(&mut offered.active, true);
+            return Ok(news.then_some((push, News::Active)));
+        }
+        // All that was kept of it goes; what is said of it later is late.
+        self.offers.remove(&plugin);
+        self.over.insert(plugin);
+        self.offers_due.remove(&plugin);
+        self.detaches_due.remove(&plugin);
+        Ok(Some((push, News::Over)))
+    }
+
+    /// An offer that is not over; nothing if it is.
+    fn known(&mut self, plugin: u64) -> Result<Option<&mut Offered>, Violation> {
+        if plugin >= self.next {
+            return Err(Violation::NotOffered(plugin));
+        }
+        Ok(self.offers.get_mut(&plugin))
+    }
+
+    /// Frame types of all offers that are not over.
+    pub(super) fn types(&self) -> impl Iterator<Item = u64> + '_ {
+        self.offers.values().flat_map(|offered| &offered.frame_types).copied()
+    }
+
+    pub(super) fn replaces(&self, plugin: u64) -> Option<u64> {
+        self.offers.get(&plugin)?.replaces
+    }
+
+    pub(super) fn frame_types(&self, plugin: u64) -> &[u64] {
+        self.offers.get(&plugin).map_or(&[], |offered| &offered.frame_types)
+    }
+
+    /// Whether there is a frame of this kind to send.
+    pub(super) fn wants(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Offer => !self.offers_due.is_empty(),
+            Kind::Detach => !self.detaches_due.is_empty(),
+            Kind::Data => self.offers.values().any(Offered::has_data),
+            _ => false,
+        }
+    }
+
+    /// Writes a frame of this kind; nothing if there is none, or no room.
+    pub(super) fn write(&mut self, kind: Kind, room: &mut [u8]) -> Option<(usize, Sent)> {
+        match kind {
+            Kind::Offer => {
+                let plugin = *self.offers_due.first()?;
+                let offered = self.offers.get(&plugin)?;
+                let frame = Frame::Offer(Offer {
+                    plugin,
+                    hash: offered.push.hash,
+                    size: offered.push.bytes.len() as u64,
+                    replaces: offered.replaces,
+                    frame_types: offered.frame_types.clone(),
+                });
+                let length = frame.write(room).ok()?;
+                self.offers_due.remove(&plugin);
+                Some((length, Sent::Offer(plugin)))
+            }
+            Kind::Detach => {
+                let plugin = *self.detaches_due.first()?;
+                let length = Frame::Detach { plugin }.write(room).ok()?;
+                self.detaches_due.remove(&plugin);
+                Some((length, Sent::Detach(plugin)))
+            }
+            Kind::Data => self.write_data(room),
+            _ => None,
+        }
+    }
+
+    fn write_data(&mut self, room: &mut [u8]) -> Option<(usize, Sent)> {
+        let most = room.len().checked_sub(DATA_HEAD).filter(|most| *most > 0)?;
+        let (plugin, offered) = self.offers.iter_mut().find(|(_, offered)| offered.has_data())?;
+        let piece = match offered.lost.pop() {
+            Some(lost) => {
+                let end = lost.end.min(lost.start + most);
+                offered.lost.extend((end < lost.end).then_some(end..lost.end));
+                lost.start..end
+            }
+            None => {
+                let end = offered.limit.min(offered.sent + most);
+                offered.sent..end
+            }
+        };
+        let data = offered.push.bytes.get(piece.clone())?;
+        let frame = Frame::Data { plugin: *plugin, offset: piece.start as u64, data };
+        let Ok(length) = frame.write(room) else {
+            if piece.start < offered.sent {
+                offered.lost.push(piece);
+            }
+            return None;
+        };
+        offered.sent = offered.sent.max(piece.end);
+        Some((length, Sent::Data(*plugin, piece)))
+    }
+
+    /// A frame was lost: what it said is to be said again, unless that has no meaning any more.
+    pub(super) fn on_lost(&mut self, sent: Sent) {
+        match sent {
+            Sent::Offer(plugin) => {
+                self.offers_due.extend(self.offers.contains_key(&plugin).then_some(plugin));
+            }
+            Sent::Detach(plugin) => {
+                self.detaches_due.extend(self.offers.contains_key(&plugin).then_some(plugin));
+            }
+            Sent::Data(plugin, piece) => {
+                if let Some(offered) = self.offers.get_mut(&plugin) {
+                    offered.lost.push(piece);
+                }
+            }
+        }
+    }
+}

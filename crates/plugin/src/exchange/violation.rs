@@ -1,0 +1,52 @@
+//! What a peer must not do in an exchange. The connection ends with [`PLUGIN_VIOLATION`].
+
+use equic_wire::{TransportErrorCode, VarInt};
+use thiserror::Error;
+
+/// Error code of a connection that ends because the peer broke the rules of the exchange.
+pub const PLUGIN_VIOLATION: TransportErrorCode = TransportErrorCode(VarInt::from_u32(0x2f50_4c00));
+
+/// A rule of the exchange that the peer broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A frame, or a field of it, ends too soon.
+    #[error("a frame or parameter of the exchange is cut")]
+    Cut,
+    /// A frame type that is none of the exchange's.
+    #[error("{0:#x} is no frame type of the exchange")]
+    FrameType(u64),
+    /// A plugin ID that there cannot be.
+    #[error("plugin ID {0} is beyond what a connection can have")]
+    PluginId(u64),
+    /// An offer with more frame types than there can be.
+    #[error("an offer allots too many frame types")]
+    TooManyTypes,
+    /// An offer allots a frame type twice, or one that is somebody else's.
+    #[error("an offer allots frame type {0:#x}, which is taken or not private")]
+    AllottedType(u64),
+    /// A reason that is not UTF-8, or too long.
+    #[error("the reason of a STATUS frame is not UTF-8 or too long")]
+    Reason,
+    /// A value of the transport parameter that cannot be.
+    #[error("the transport parameter of the exchange: {0}")]
+    Parameter(&'static str),
+    /// A frame of a peer that has not declared the transport parameter.
+    #[error("a frame of the exchange from a peer that has not declared its parameter")]
+    Undeclared,
+    /// Two offers with the same ID that differ.
+    #[error("plugin ID {0} is offered twice, differently")]
+    OfferTwice(u64),
+    /// A frame about a plugin that was never offered.
+    #[error("plugin ID {0} was never offered")]
+    NotOffered(u64),
+    /// Data that was not asked for.
+    #[error("data of plugin {0} beyond what was asked for")]
+    BeyondCredit(u64),
+    /// Two pieces of data that differ where they overlap.
+    #[error("data of plugin {0} contradicts what came before")]
+    Contradiction(u64),
+    /// Credit for more than there is.
+    #[error("more of plugin {0} is asked for than there is")]
+    Credit(u64),
+}

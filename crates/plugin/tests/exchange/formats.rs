@@ -1,0 +1,127 @@
+//! Frames and the transport parameter, as bytes.
+
+use equic_plugin::exchange::{
+    Budgets, Frame, Kind, MAX_REASON, Offer, Parameter, Status, Violation,
+};
+use equic_plugin::{Class, Policy};
+
+fn written(frame: &Frame<'_>) -> Vec<u8> {
+    let mut room = [0; 2000];
+    let length = frame.write(&mut room).unwrap();
+    room[..length].to_vec()
+}
+
+fn offer() -> Offer {
+    let frame_types = vec![0x1f00, 0x2f01_0203];
+    Offer { plugin: 7, hash: [0xab; 32], size: 4321, replaces: Some(3), frame_types }
+}
+
+#[test]
+fn as_the_document_has_them() {
+    let head = [0xaf, 0x50, 0x4c, 0x01];
+    let want = Frame::Want { plugin: 1, limit: 16_384 };
+    assert_eq!(written(&want), [&head[..], &[5, 1, 0x80, 0, 0x40, 0]].concat());
+    let data = Frame::Data { plugin: 2, offset: 9, data: b"abc" };
+    assert_eq!(written(&data), b"\xaf\x50\x4c\x02\x05\x02\x09abc");
+    let status = Frame::Status { plugin: 2, status: Status::Refused, reason: "no" };
+    assert_eq!(written(&status), b"\xaf\x50\x4c\x03\x05\x02\x01\x02no");
+    assert_eq!(written(&Frame::Detach { plugin: 5 }), b"\xaf\x50\x4c\x04\x01\x05");
+    assert_eq!(written(&Frame::Reserved), b"\xaf\x50\x4c\x05\x00");
+    let offer = written(&Frame::Offer(offer()));
+    assert_eq!(offer[..6], *b"\xaf\x50\x4c\x00\x2b\x07");
+    assert_eq!(offer[38..], *b"\x50\xe1\x04\x02\x5f\x00\xaf\x01\x02\x03");
+}
+
+#[test]
+fn there_and_back() {
+    let frames = [
+        Frame::Offer(offer()),
+        Frame::Offer(Offer { replaces: None, frame_types: vec![], ..offer() }),
+        Frame::Want { plugin: 255, limit: (1 << 62) - 1 },
+        Frame::Data { plugin: 0, offset: 1 << 40, data: &[7; 1000] },
+        Frame::Data { plugin: 0, offset: 0, data: &[] },
+        Frame::Status { plugin: 9, status: Status::Active, reason: "" },
+        Frame::Status { plugin: 9, status: Status::Removed, reason: "\u{e9}" },
+        Frame::Status { plugin: 9, status: Status::Other(4711), reason: "" },
+        Frame::Detach { plugin: 64 },
+        Frame::Reserved,
+    ];
+    for frame in frames {
+        let bytes = written(&frame);
+        assert_eq!(Frame::read(&bytes), Ok((frame.clone(), bytes.len())));
+        // What comes behind is another's.
+        let more = [&bytes[..], &[1, 2, 3]].concat();
+        assert_eq!(Frame::read(&more), Ok((frame.clone(), bytes.len())));
+        for cut in 0..bytes.len() {
+            assert_eq!(Frame::read(&bytes[..cut]), Err(Violation::Cut), "{frame:?}");
+        }
+        for room in 0..bytes.len() {
+            assert!(frame.write(&mut vec![0; room]).is_err());
+        }
+    }
+}
+
+/// A frame with this type's last byte and this body.
+fn raw(kind: Kind, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0xaf, 0x50, 0x4c, kind as u8, 0x40, body.len() as u8];
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    let read = |kind, body: &[u8]| Frame::read(&raw(kind, body)).map(|(frame, _)| frame.kind());
+    assert_eq!(read(Kind::Detach, &[0x41, 0x00]), Err(Violation::PluginId(256)));
+    assert_eq!(read(Kind::Status, &[0, 1, 1, 0xff]), Err(Violation::Reason));
+    let long = [&[0, 1, 0x40, MAX_REASON as u8 + 1][..], &[b'a'; MAX_REASON + 1]].concat();
+    assert_eq!(read(Kind::Status, &long), Err(Violation::Reason));
+    let offer = |rest: &[u8]| read(Kind::Offer, &[&[1][..], &[0; 32], &[5], rest].concat());
+    assert_eq!(offer(&[0, 0]), Ok(Kind::Offer));
+    assert_eq!(offer(&[2, 0]), Err(Violation::PluginId(1)), "it would replace itself");
+    assert_eq!(offer(&[0x41, 0x01, 0]), Err(Violation::PluginId(256)));
+    assert_eq!(offer(&[0, 9]), Err(Violation::TooManyTypes));
+    assert_eq!(offer(&[0, 1, 0x3f]), Err(Violation::AllottedType(0x3f)));
+    assert_eq!(offer(&[0, 2, 0x5f, 0, 0x5f, 0]), Err(Violation::AllottedType(0x1f00)));
+    let ours = [0, 1, 0xaf, 0x50, 0x4c, 2];
+    assert_eq!(offer(&ours), Err(Violation::AllottedType(Kind::Data.frame_type())));
+    assert_eq!(Frame::read(&[0x1f, 0]), Err(Violation::FrameType(0x1f)));
+}
+
+#[test]
+fn what_has_no_meaning_yet_is_skipped() {
+    let read = |kind, body: &[u8]| Frame::read(&raw(kind, body)).map(|(frame, _)| frame.kind());
+    // An option, whole and cut.
+    assert_eq!(read(Kind::Detach, &[3, 0x1b, 2, 1, 2]), Ok(Kind::Detach));
+    assert_eq!(read(Kind::Want, &[3, 5, 0x1b, 2, 1]), Err(Violation::Cut));
+    // A reserved status, and a reserved frame with something in it.
+    assert_eq!(read(Kind::Status, &[3, 27 + 31, 0]), Ok(Kind::Reserved));
+    assert_eq!(read(Kind::Reserved, b"anything"), Ok(Kind::Reserved));
+}
+
+#[test]
+fn the_parameter() {
+    let policy = "anyone = [\"observe\"]\n";
+    let parameter = Parameter::of(Some(&Policy::parse(policy).unwrap()), Budgets::default());
+    let bytes = parameter.write(None);
+    let expected = [1, 1, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 16, 1];
+    assert_eq!(bytes, expected);
+    assert_eq!(Parameter::read(&bytes), Ok(parameter.clone()));
+    // Without meaning: an option, classes of later versions.
+    let greased = parameter.write(Some((9, b"grease")));
+    assert!(greased.len() > bytes.len());
+    assert_eq!(Parameter::read(&greased), Ok(parameter.clone()));
+    let mut classes = bytes.clone();
+    classes[11] = 0x21;
+    assert_eq!(Parameter::read(&classes), Ok(parameter));
+    for cut in 0..bytes.len() {
+        assert_eq!(Parameter::read(&bytes[..cut]), Err(Violation::Cut));
+    }
+    let many = [1, 1, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 0x41, 0x01, 1];
+    assert!(matches!(Parameter::read(&many), Err(Violation::Parameter(_))));
+    // Who grants nothing takes nothing.
+    let none = Parameter::of(Some(&Policy::default()), Budgets::default());
+    assert_eq!((none.budgets, none.classes.len()), (Budgets::NONE, 0));
+    let all = Class::ALL.iter().copied().collect();
+    let all = Parameter { classes: all, ..none };
+    assert!(!Parameter::read(&all.write(None)).unwrap().classes.contains(&Class::Payload));
+}

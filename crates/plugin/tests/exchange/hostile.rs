@@ -1,0 +1,295 @@
+//! Peers that do not mean well: bounded memory and time, and a named error or a refusal.
+
+use equic_plugin::Origin;
+use equic_plugin::exchange::{Action, Exchange, Frame, Kind, Offer, Progress, Status, Violation};
+
+use crate::common::{key, manifest};
+use crate::pair::{End, bundle, config, declared, progress, push, taking};
+
+/// An end that takes plugins, and whose handshake with a peer that speaks the exchange is confirmed.
+fn victim() -> End {
+    victim_of(taking(|_| {}))
+}
+
+fn victim_of(config: (equic_plugin::exchange::ExchangeConfig, crate::pair::Heard)) -> End {
+    let peer = declared(&taking(|_| {}).0);
+    let mut end = End::new(config);
+    end.exchange.handle_parameters(&peer).unwrap();
+    end.exchange.handle_confirmed();
+    end
+}
+
+fn hand(end: &mut End, frame: &Frame<'_>) -> Result<(), Violation> {
+    let mut room = vec![0; 100_000];
+    let length = frame.write(&mut room).unwrap();
+    let outcome = end.exchange.handle_frame(&room[..length]);
+    end.act();
+    outcome
+}
+
+fn offer(plugin: u64, bytes: &[u8]) -> Offer {
+    use aws_lc_rs::digest::{SHA256, digest};
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    Offer { plugin, hash, size: bytes.len() as u64, replaces: None, frame_types: Vec::new() }
+}
+
+fn data(plugin: u64, offset: u64, data: &[u8]) -> Frame<'_> {
+    Frame::Data { plugin, offset, data }
+}
+
+/// All that the end has to say now.
+fn said(end: &mut Exchange) -> Vec<Vec<u8>> {
+    let mut said = Vec::new();
+    for kind in Kind::ALL {
+        let mut room = [0; 1200];
+        while let Some((length, _)) = end.write(kind, &mut room) {
+            said.push(room[..length].to_vec());
+        }
+    }
+    said
+}
+
+fn last_status(end: &End) -> Option<Status> {
+    progress(&end.heard).into_iter().rev().find_map(|progress| match progress {
+        Progress::Over(status, _) => Some(status),
+        _ => None,
+    })
+}
+
+#[test]
+fn frames_before_the_parameter() {
+    let mut end = End::new(taking(|_| {}));
+    assert_eq!(hand(&mut end, &Frame::Reserved), Err(Violation::Undeclared));
+    // It knows nothing of plugins, or says so.
+    end.exchange.handle_parameters(&[0x01, 0x01, 0x05]).unwrap();
+    let bytes = bundle(1, 100);
+    assert_eq!(hand(&mut end, &Frame::Offer(offer(0, &bytes))), Err(Violation::Undeclared));
+    end.exchange.handle_confirmed();
+    assert_eq!(said(&mut end.exchange), [] as [Vec<u8>; 0], "nor is anything sent to it");
+    // Cut.
+    let mut end = End::new(taking(|_| {}));
+    let cut = [0xaf, 0x50, 0x4c, 0x00, 1, 1];
+    assert_eq!(end.exchange.handle_parameters(&cut), Err(Violation::Cut));
+}
+
+#[test]
+fn a_wrong_hash() {
+    let mut end = victim();
+    let (one, other) = (bundle(1, 100), bundle(2, 100));
+    assert_eq!(one.len(), other.len());
+    hand(&mut end, &Frame::Offer(offer(0, &one))).unwrap();
+    hand(&mut end, &data(0, 0, &other)).unwrap();
+    assert_eq!((end.attached.len(), last_status(&end)), (0, Some(Status::Corrupt)));
+}
+
+/// Offers bytes whose hash is right; returns what becomes of them.
+fn offered(bytes: &[u8]) -> Option<Status> {
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, bytes))).unwrap();
+    hand(&mut end, &data(0, 0, bytes)).unwrap();
+    assert_eq!((end.attached.len(), end.exchange.memory()), (0, 0));
+    last_status(&end)
+}
+
+#[test]
+fn bundles_that_are_none() {
+    let whole = bundle(1, 100);
+    assert_eq!(offered(b"something else"), Some(Status::Corrupt));
+    assert_eq!(offered(&whole[..whole.len() - 1]), Some(Status::Corrupt), "cut");
+    assert_eq!(offered(&[&whole[..], b"x"].concat()), Some(Status::Corrupt), "longer");
+    let mut signature = whole.clone();
+    signature[60] ^= 1;
+    assert_eq!(offered(&signature), Some(Status::Corrupt), "not signed by that key");
+    let mut code = whole.clone();
+    *code.last_mut().unwrap() ^= 1;
+    assert_eq!(offered(&code), Some(Status::Corrupt), "the manifest has the hash of other code");
+    let tunes = manifest("\"tune\", \"observe\"", "", "");
+    let unsigned = equic_plugin::pack(&tunes, b"code", None).unwrap();
+    assert_eq!(offered(&unsigned), Some(Status::Refused));
+    let old = manifest("\"observe\"", "expires = \"2020-01-01T00:00:00Z\"", "");
+    let old = equic_plugin::pack(&old, b"code", Some(&key(7))).unwrap();
+    assert_eq!(offered(&old), Some(Status::Refused), "expired");
+}
+
+#[test]
+fn endless_and_empty_bundles() {
+    let mut end = victim();
+    for (plugin, size) in [(0, 65_537), (1, (1 << 62) - 1), (2, 0)] {
+        let endless = Offer { size, ..offer(plugin, b"") };
+        hand(&mut end, &Frame::Offer(endless)).unwrap();
+        assert_eq!(last_status(&end), Some(Status::TooLarge));
+        hand(&mut end, &data(plugin, 1 << 50, &[0; 1000])).unwrap();
+        assert_eq!(end.exchange.memory(), 0);
+    }
+}
+
+#[test]
+fn ten_thousand_different_ones() {
+    let mut end = victim();
+    let mut most = 0;
+    let mut outcome = Ok(());
+    for plugin in 0..10_000u64 {
+        // Not one of them is ever sent whole.
+        let one = Offer { size: 60_000, ..offer(plugin, &plugin.to_be_bytes()) };
+        outcome = hand(&mut end, &Frame::Offer(one));
+        if outcome.is_err() {
+            break;
+        }
+        let sent = hand(&mut end, &data(plugin, 0, &[1; 1000]));
+        assert_eq!(sent, Ok(()), "asked for, or refused already");
+        most = most.max(end.exchange.memory());
+    }
+    assert_eq!(outcome, Err(Violation::PluginId(256)));
+    assert!(most <= (256 << 10) * 9 / 8, "{most} bytes kept");
+    assert!(said(&mut end.exchange).len() <= 300);
+    // Well-formed ones, one after the other: no more run at a time than the budget has.
+    let mut end = victim();
+    for plugin in 0..256 {
+        let bytes = bundle(plugin, 10);
+        hand(&mut end, &Frame::Offer(offer(plugin, &bytes))).unwrap();
+        hand(&mut end, &data(plugin, 0, &bytes)).unwrap();
+    }
+    assert_eq!(end.attached.len(), 16);
+}
+
+#[test]
+fn data_that_overlaps_and_contradicts() {
+    let bytes = bundle(1, 2000);
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    for at in (0..bytes.len()).rev().step_by(3) {
+        // Thousands of pieces, overlapping.
+        let piece = &bytes[at..(at + 5).min(bytes.len())];
+        hand(&mut end, &data(0, at as u64, piece)).unwrap();
+    }
+    hand(&mut end, &data(0, 0, &bytes[..5])).unwrap();
+    assert_eq!(end.attached.len(), 1, "overlaps that agree do no harm");
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    hand(&mut end, &data(0, 10, &bytes[10..20])).unwrap();
+    let contradiction = hand(&mut end, &data(0, 19, b"\xff\xff\xff"));
+    assert_eq!(contradiction, Err(Violation::Contradiction(0)));
+}
+
+#[test]
+fn data_beyond_what_was_asked_for() {
+    let bytes = bundle(1, 2000);
+    let mut end = victim_of(taking(|config| config.window = 1000));
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    assert_eq!(hand(&mut end, &data(0, 999, b"x")), Ok(()));
+    assert_eq!(hand(&mut end, &data(0, 1000, b"x")), Err(Violation::BeyondCredit(0)));
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    let far = data(0, (1 << 62) - 1, &bytes);
+    assert_eq!(hand(&mut end, &far), Err(Violation::BeyondCredit(0)));
+    let mut end = victim();
+    assert_eq!(hand(&mut end, &data(3, 0, b"x")), Err(Violation::NotOffered(3)));
+}
+
+#[test]
+fn offers_that_contradict() {
+    let bytes = bundle(1, 2000);
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    let other = Offer { size: 5, ..offer(0, &bytes) };
+    assert_eq!(hand(&mut end, &Frame::Offer(other)), Err(Violation::OfferTwice(0)));
+    // Seventeen that each take the place of the same one.
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    hand(&mut end, &data(0, 0, &bytes)).unwrap();
+    for plugin in 1..200 {
+        let hash = [plugin as u8; 32];
+        let one = Offer { hash, size: 60_000, replaces: Some(0), ..offer(plugin, b"") };
+        hand(&mut end, &Frame::Offer(one)).unwrap();
+        let _ = hand(&mut end, &data(plugin, 0, b"x"));
+        assert!(end.exchange.memory() <= (320 << 10) * 9 / 8);
+    }
+    assert_eq!(end.attached.len(), 1);
+}
+
+#[test]
+fn credit_and_statuses_of_what_was_never_offered() {
+    let mut end = victim_of(taking(|config| config.push = vec![push(1, 1000)]));
+    let want = |plugin, limit| Frame::Want { plugin, limit };
+    let status = |plugin| Frame::Status { plugin, status: Status::Active, reason: "" };
+    let size = bundle(1, 1000).len() as u64;
+    assert_eq!(hand(&mut end, &want(1, 5)), Err(Violation::NotOffered(1)));
+    assert_eq!(hand(&mut end, &status(1)), Err(Violation::NotOffered(1)));
+    assert_eq!(hand(&mut end, &want(0, size + 1)), Err(Violation::Credit(0)));
+    // The same credit for ever sends nothing twice.
+    let mut sent = 0;
+    for _ in 0..1000 {
+        hand(&mut end, &want(0, size)).unwrap();
+        hand(&mut end, &want(0, 1)).unwrap();
+        sent += said(&mut end.exchange).iter().map(Vec::len).sum::<usize>();
+    }
+    assert!(sent < 2000, "{sent}");
+    // What is over stays over.
+    let failed = Frame::Status { plugin: 0, status: Status::Failed, reason: "" };
+    for _ in 0..1000 {
+        hand(&mut end, &failed).unwrap();
+        hand(&mut end, &status(0)).unwrap();
+    }
+    let expected = [Progress::Offered, Progress::Over(Status::Failed, String::new())];
+    assert_eq!(progress(&end.heard), expected);
+}
+
+#[test]
+fn storms_of_detach() {
+    let mut end = victim();
+    let bytes = bundle(1, 100);
+    for round in 0..100 {
+        for plugin in 0..256 {
+            hand(&mut end, &Frame::Detach { plugin }).unwrap();
+        }
+        // Offers that were taken back before they came are not heeded.
+        hand(&mut end, &Frame::Offer(offer(round, &bytes))).unwrap();
+    }
+    assert_eq!((end.attached.len(), progress(&end.heard).len()), (0, 0));
+    assert_eq!(said(&mut end.exchange).len(), 256 + 1, "one answer for each, and the grease");
+    // Of one that runs.
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    hand(&mut end, &data(0, 0, &bytes)).unwrap();
+    for _ in 0..1000 {
+        hand(&mut end, &Frame::Detach { plugin: 0 }).unwrap();
+    }
+    assert_eq!((end.attached.len(), last_status(&end)), (0, Some(Status::Detached)));
+}
+
+#[test]
+fn taken_off_while_it_is_attached() {
+    let bytes = bundle(1, 100);
+    let mut end = victim();
+    let frames = [Frame::Offer(offer(0, &bytes)), data(0, 0, &bytes), Frame::Detach { plugin: 0 }];
+    for frame in frames {
+        let mut room = vec![0; 2000];
+        let length = frame.write(&mut room).unwrap();
+        end.exchange.handle_frame(&room[..length]).unwrap();
+    }
+    let Some(Action::Attach { id, .. }) = end.exchange.poll_action() else {
+        panic!("not asked for")
+    };
+    assert_eq!(id.by, Origin::Peer);
+    let next = end.exchange.poll_action();
+    assert!(matches!(next, Some(Action::Detach(other)) if other == id));
+    end.exchange.on_attached(id);
+    assert_eq!(last_status(&end), Some(Status::Detached));
+    let statuses = said(&mut end.exchange);
+    let status = statuses.iter().find_map(|bytes| match Frame::read(bytes) {
+        Ok((Frame::Status { status, .. }, _)) => Some(status),
+        _ => None,
+    });
+    assert_eq!(status, Some(Status::Detached));
+}
+
+#[test]
+fn who_takes_nothing_keeps_nothing() {
+    let mut end = victim_of(config(|_| {}));
+    let bytes = bundle(1, 100);
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    hand(&mut end, &data(0, 0, &bytes)).unwrap();
+    assert_eq!((last_status(&end), end.exchange.memory()), (Some(Status::Refused), 0));
+}

@@ -1,0 +1,8 @@
+//! Plugins that one end gives to the other: formats, the exchange by itself, and on connections.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod formats;
+mod hostile;
+mod machine;
+mod pair;

@@ -1,0 +1,81 @@
+//! Messages between hooks and the application, and the hooks' timers.
+
+use super::{Connection, Event};
+use crate::Timestamp;
+use crate::operation::{Bytes, Call, HookId, MAX_MESSAGE, Operation};
+
+/// Reason for which a hook was not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TellError {
+    /// It is not attached any more.
+    Gone,
+    /// The message is longer than 1,024 bytes.
+    TooLong,
+    /// It failed on it, and was taken off: an [`Event::HookFailed`] says why.
+    Failed,
+}
+
+impl std::fmt::Display for TellError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TellError::Gone => f.write_str("the hook is not attached any more"),
+            TellError::TooLong => write!(f, "a message has {MAX_MESSAGE} bytes at most"),
+            TellError::Failed => f.write_str("the hook failed on the message and was taken off"),
+        }
+    }
+}
+
+impl std::error::Error for TellError {}
+
+impl Connection {
+    /// Hands a message to a hook: [`Operation::HookMessage`] is called, of that hook alone.
+    ///
+    /// # Errors
+    /// [`TellError`].
+    pub fn tell_hook(&mut self, id: HookId, message: &[u8]) -> Result<(), TellError> {
+        if message.len() > MAX_MESSAGE {
+            return Err(TellError::TooLong);
+        }
+        if self.hooks.place(id).is_none() {
+            return Err(TellError::Gone);
+        }
+        self.call_one(id, Operation::HookMessage, &[], Bytes::In(message));
+        self.run_requests();
+        self.hooks.place(id).map(|_| ()).ok_or(TellError::Failed)
+    }
+
+    /// The oldest message of a hook, for the application.
+    pub(super) fn hook_message(&mut self) -> Option<Event> {
+        let (hook, message) = self.extensions.messages.message()?;
+        Some(Event::HookMessage(hook, message))
+    }
+
+    /// Timers of hooks have run out. Each is called once: one that it sets anew is later than now.
+    pub(super) fn on_hook_timers(&mut self, now: Timestamp) {
+        while let Some((id, at)) = self.extensions.messages.expired(now) {
+            self.call_one(id, Operation::HookTimer, &[at.as_nanos()], Bytes::None);
+        }
+    }
+
+    /// Calls one hook, wherever it is attached to the operation. What it answers does not matter.
+    fn call_one(&mut self, id: HookId, operation: Operation, inputs: &[u64], bytes: Bytes<'_>) {
+        let mut call = Call { operation, parameter: 0, inputs, bytes };
+        let Some(place) = self.hooks.place(id) else { return };
+        let points = self.hooks.points(place, operation);
+        let Some(mut hook) = self.hooks.take(place) else { return };
+        let mut host = self.host(place);
+        let ran = points.into_iter().try_for_each(|point| {
+            if point.before {
+                hook.before(&mut host, &call)?;
+            }
+            if point.replace {
+                hook.replace(&mut host, &mut call, &mut [])?;
+            }
+            if point.after { hook.after(&mut host, &call, &[]) } else { Ok(()) }
+        });
+        self.hooks.put_back(place, hook);
+        if let Err(error) = ran {
+            self.take_off(id, error);
+        }
+    }
+}

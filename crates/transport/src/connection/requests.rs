@@ -1,0 +1,62 @@
+//! What hooks ask for that is done between calls of operations, and what they are told.
+
+use super::{Connection, ConnectionError};
+use crate::operation::{HookError, HookEvent, HookId, Request};
+
+/// Requests that are carried out in a row: a hook that asks for another with each does not stop the connection.
+const MAX_IN_A_ROW: usize = 128;
+
+impl Connection {
+    /// Carries out what hooks have asked for.
+    #[inline]
+    pub(super) fn run_requests(&mut self) {
+        if self.extensions.has_requests() {
+            self.run_waiting_requests();
+        }
+    }
+
+    #[cold]
+    fn run_waiting_requests(&mut self) {
+        for _ in 0..MAX_IN_A_ROW {
+            let Some(request) = self.extensions.next_request() else { return };
+            match request {
+                Request::Attach { by, token, hook, points, frames } => {
+                    let outcome = self.attach_with_frames(hook, &points, &frames);
+                    let attached = outcome.ok();
+                    let alive = attached.filter(|id| self.hooks.place(*id).is_some());
+                    if let Some(id) = alive {
+                        self.extensions.on_brought(id, by);
+                    }
+                    self.give(by, &HookEvent::Attached { token, outcome });
+                    if let (Some(hook), None) = (attached, alive) {
+                        let error = HookError("it failed while it was attached".to_owned());
+                        self.give(by, &HookEvent::Failed { hook, error });
+                    }
+                }
+                Request::Detach { by, hook } => {
+                    if self.extensions.was_brought(hook, by) {
+                        self.detach(hook);
+                    }
+                }
+                Request::Close { by: _, code, reason } => {
+                    let now = self.now;
+                    self.close_with(now, ConnectionError::transport(code, &reason));
+                }
+                Request::Failed { to, hook, error } => {
+                    self.give(to, &HookEvent::Failed { hook, error });
+                }
+            }
+        }
+    }
+
+    /// Tells a hook, if it is there.
+    fn give(&mut self, id: HookId, event: &HookEvent) {
+        let Some(place) = self.hooks.place(id) else { return };
+        let Some(mut hook) = self.hooks.take(place) else { return };
+        let outcome = hook.on_event(&mut self.host(place), event);
+        self.hooks.put_back(place, hook);
+        if let Err(error) = outcome {
+            self.take_off_at(place, error);
+        }
+    }
+}

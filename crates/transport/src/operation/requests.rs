@@ -1,0 +1,125 @@
+//! Requests of hooks that change which hooks there are, or end the connection. No hook is in the middle of a call
+//! when they are carried out: [`crate::Connection`] does so between calls of operations.
+
+use std::fmt;
+
+use equic_wire::TransportErrorCode;
+
+use super::host::{Denied, Extensions};
+use super::{AttachError, Hook, HookError, HookId, OwnFrame, Point};
+
+/// Most requests that wait at a time, of all hooks.
+pub(super) const MAX_REQUESTS: usize = 64;
+
+/// News for one hook of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HookEvent {
+    /// Another hook was attached that this one brought ([`Host::attach`](super::Host::attach)), or was not.
+    Attached {
+        /// The token of the request.
+        token: u64,
+        /// The name of the other hook.
+        outcome: Result<HookId, AttachError>,
+    },
+    /// Another hook that this one brought has failed and was taken off.
+    Failed {
+        /// The name of the other hook.
+        hook: HookId,
+        /// Reason for which it was taken off.
+        error: HookError,
+    },
+}
+
+/// See the module.
+pub(crate) enum Request {
+    Attach {
+        by: HookId,
+        token: u64,
+        hook: Box<dyn Hook>,
+        points: Vec<Point>,
+        frames: Vec<OwnFrame>,
+    },
+    Detach {
+        by: HookId,
+        hook: HookId,
+    },
+    Close {
+        by: HookId,
+        code: TransportErrorCode,
+        reason: String,
+    },
+    /// To tell the hook that brought another of its failure.
+    Failed {
+        to: HookId,
+        hook: HookId,
+        error: HookError,
+    },
+}
+
+impl Request {
+    /// The hook that the request is one of, or for.
+    fn by(&self) -> HookId {
+        match self {
+            Request::Attach { by, .. } | Request::Detach { by, .. } | Request::Close { by, .. } => {
+                *by
+            }
+            Request::Failed { to, .. } => *to,
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Request::Attach { .. } => "Attach",
+            Request::Detach { .. } => "Detach",
+            Request::Close { .. } => "Close",
+            Request::Failed { .. } => "Failed",
+        };
+        f.debug_struct(name).field("by", &self.by()).finish_non_exhaustive()
+    }
+}
+
+impl Extensions {
+    pub(super) fn request(&mut self, request: Request) -> Result<(), Denied> {
+        if self.requests.len() >= MAX_REQUESTS {
+            return Err(Denied::TooMany);
+        }
+        self.requests.push_back(request);
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    pub(crate) fn next_request(&mut self) -> Option<Request> {
+        self.requests.pop_front()
+    }
+
+    /// Remembers which hook brought another.
+    pub(crate) fn on_brought(&mut self, hook: HookId, by: HookId) {
+        self.brought.push((hook, by));
+    }
+
+    pub(crate) fn was_brought(&self, hook: HookId, by: HookId) -> bool {
+        self.brought.contains(&(hook, by))
+    }
+
+    /// A hook has failed, and is off.
+    pub(crate) fn on_failed(&mut self, hook: HookId, error: &HookError) {
+        let by = self.brought.iter().find(|(child, _)| *child == hook).map(|(_, by)| *by);
+        self.brought.retain(|(child, _)| *child != hook);
+        if let Some(to) = by {
+            self.requests.push_back(Request::Failed { to, hook, error: error.clone() });
+        }
+    }
+
+    /// A hook is off: nothing that it asked for is done any more. Those that it brought stay.
+    pub(super) fn forget_requests(&mut self, hook: HookId) {
+        self.requests.retain(|request| request.by() != hook);
+        self.brought.retain(|(_, by)| *by != hook);
+    }
+}
