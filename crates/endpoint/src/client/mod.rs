@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::tls::{KeyLog, Trust};
-use crate::{Congestion, h3_code, tls};
+use crate::{Congestion, Hooks, h3_code, tls};
 
 mod connection;
 mod error;
@@ -73,6 +73,8 @@ pub struct ClientConfig {
     /// leads there (ICMP), before anything has come from the server; then the next address of the host
     /// is tried. Otherwise it goes on until the time is over.
     pub heed_unreachable: bool,
+    /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
+    pub hooks: Option<Hooks>,
 }
 
 impl Default for ClientConfig {
@@ -93,6 +95,7 @@ impl Default for ClientConfig {
             trace: None,
             early_data: false,
             heed_unreachable: true,
+            hooks: None,
         }
     }
 }
@@ -132,7 +135,11 @@ impl Prepared {
         if let Some(log) = &config.key_log {
             tls.key_log = Arc::new(log.clone());
         }
-        Ok(Self(quic::ClientConfig::new(tls).with_transport(transport)))
+        let quic = quic::ClientConfig::new(tls).with_transport(transport);
+        Ok(Self(match config.hooks.clone() {
+            Some(hooks) => quic.with_hooks(move |new| hooks.attach(new)),
+            None => quic,
+        }))
     }
 }
 

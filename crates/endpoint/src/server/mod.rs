@@ -147,7 +147,10 @@ impl Server {
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }
-        let quic = quic::ServerConfig::new(server_tls).with_transport(transport);
+        let mut quic = quic::ServerConfig::new(server_tls).with_transport(transport);
+        if let Some(hooks) = config.hooks.clone() {
+            quic = quic.with_hooks(move |new| hooks.attach(new));
+        }
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
         let sockets = Endpoint::bind(config.listen, config.sockets, config.receive_buffer)
             .map_err(bind_error)?;
