@@ -1,7 +1,7 @@
 //! Settings and calls that somebody who comes from quinn looks for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use equic_quic::congestion::{Algorithm, Controller, ControllerFactory};
@@ -158,20 +158,25 @@ async fn a_new_socket_beside_a_new_configuration_is_a_servers() {
     for round in 0..20 {
         let server = Endpoint::new(settings(), None, any()).unwrap();
         echo(server.clone());
-        let barrier = Arc::new(std::sync::Barrier::new(2));
-        let (here, there) = (server.clone(), barrier.clone());
-        let socket = any().swap_remove(0);
+        // Sockets come one after the other, and the last of them mostly while the configuration is set.
+        let (started, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (here, count, end) = (server.clone(), started.clone(), done.clone());
         let rebinding = tokio::task::spawn_blocking(move || {
-            there.wait();
-            here.rebind(socket)
+            while !end.load(Ordering::SeqCst) {
+                here.rebind(any().swap_remove(0)).unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+            }
         });
         let (here, config) = (server.clone(), ServerConfig::new(identity.server_tls()));
         let configuring = tokio::task::spawn_blocking(move || {
-            barrier.wait();
+            while started.load(Ordering::SeqCst) < 3 {
+                std::thread::yield_now();
+            }
             here.set_server_config(Some(config));
+            done.store(true, Ordering::SeqCst);
         });
-        soon("rebound", rebinding).await.unwrap().unwrap();
         soon("configured", configuring).await.unwrap();
+        soon("rebound", rebinding).await.unwrap();
         // Not the address that the system would answer from by itself.
         let address = ([127, 0, 0, 2], server.local_addr().unwrap().port()).into();
         let connecting = client().connect_with(&identity.client(), address, NAME).unwrap();

@@ -86,7 +86,7 @@ impl Connection {
             }
         }
         if self.peer_completed_validation() {
-            self.path_mut().pto_count = 0;
+            self.path_mut().backoff.restart();
         }
         if id.is_data() {
             self.review_ack_frequency(now);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::Connection;
 use super::path::{Path, PathKey};
 use super::space::SpaceId;
-use super::timers::MAX_BACKOFF;
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::path::BASE_SIZE;
@@ -154,10 +153,6 @@ impl Connection {
     pub(super) fn bound_pto(&self, key: PathKey, usual: Duration, pto: Duration) -> Duration {
         let least = self.paths[key].rtt.smoothed().max(GRANULARITY).min(usual);
         pto.clamp(least, usual + PATIENCE)
-    }
-
-    pub(super) fn bound_backoff(factor: u32) -> u32 {
-        factor.clamp(1, 1 << MAX_BACKOFF)
     }
 
     /// RFC 9000 s.13.2.1: nothing waits for longer than the peer was told.

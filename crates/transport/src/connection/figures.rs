@@ -41,7 +41,7 @@ impl Connection {
             bytes_in_flight: path.in_flight,
             pacing_rate: path.controller.pacing_rate(&path.rtt).as_bytes_per_second() as u64,
             current_mtu: path.mtu.current(),
-            probe_timeouts: path.pto_count,
+            probe_timeouts: path.backoff.count(),
         };
         Stats { path, ..self.stats }
     }

@@ -33,6 +33,7 @@ mod ack_frequency;
 mod acknowledgements;
 mod acks;
 mod activity;
+mod backoff;
 mod bounds;
 mod close;
 mod config;

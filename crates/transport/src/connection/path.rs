@@ -11,6 +11,7 @@ use crate::operation::Word;
 use crate::path::{EcnValidation, MtuDiscovery};
 use crate::recovery::RttEstimator;
 
+use super::backoff::Backoff;
 use super::bounds::Hold;
 use super::config::TransportConfig;
 use super::space::PathId;
@@ -176,8 +177,7 @@ pub(super) struct Path {
     pub in_flight: u64,
     pub mtu: MtuDiscovery,
     pub ecn: EcnValidation,
-    /// Probe timeouts in a row.
-    pub pto_count: u32,
+    pub backoff: Backoff,
     pub paced_until: Option<Timestamp>,
     pub validation: Validation,
     /// Sequence number of the peer's connection ID that is used on this path.
@@ -210,7 +210,7 @@ impl Path {
             in_flight: 0,
             mtu: config.start_discovery(),
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
-            pto_count: 0,
+            backoff: Backoff::default(),
             paced_until: None,
             validation,
             remote_id: 0,

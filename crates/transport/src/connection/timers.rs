@@ -5,13 +5,11 @@ use std::time::Duration;
 use equic_wire::Side;
 
 use super::Connection;
+use super::backoff::Backoff;
 use super::close::CloseReason;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
-
-/// The backoff ends here: 2^10 round trips are long beyond any idle timeout.
-pub(super) const MAX_BACKOFF: u32 = 10;
 
 impl Connection {
     /// Time at which to call [`Connection::handle_timeout`]; none: nothing is waited for.
@@ -161,10 +159,11 @@ impl Connection {
     }
 
     fn backoff(&mut self) -> u32 {
-        let count = self.path().pto_count;
+        let backoff = self.path().backoff;
+        let count = backoff.count();
         let factor = match self.begin(Operation::PtoBackoff, count) {
-            Some(factor) => Connection::bound_backoff(factor),
-            None => 1u32 << count.min(MAX_BACKOFF),
+            Some(factor) => Backoff::bound(factor),
+            None => backoff.factor(),
         };
         self.end(Operation::PtoBackoff, count, factor);
         factor
@@ -213,7 +212,7 @@ impl Connection {
             return self.detect_lost(now, id);
         }
         self.stats.probe_timeouts += 1;
-        self.path_mut().pto_count += 1;
+        self.path_mut().backoff.on_timeout();
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
         let oldest: Vec<_> = self.spaces[id]
             .loss
@@ -227,7 +226,7 @@ impl Connection {
         for (number, frames) in oldest {
             self.send_again(id, number, true, &frames);
         }
-        let count = self.path().pto_count;
+        let count = self.path().backoff.count();
         // RFC 9002 s.6.2.4: one at least, two at most.
         let answer = self.begin(Operation::ProbeCount, (id, count));
         let probes = answer.unwrap_or(probes).clamp(1, 2);

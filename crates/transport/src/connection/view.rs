@@ -1,5 +1,5 @@
 //! What a hook sees of its connection, and may change there. Nothing here calls an operation, attaches a hook or
-//! takes one off: so they stay where they are while one of them runs.
+//! takes one off: so they stay as they are while one of them runs.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl View<'_> {
             Field::LatestRtt => nanos(path.rtt.latest()),
             Field::CongestionWindow => path.window(),
             Field::BytesInFlight => path.in_flight,
-            Field::PtoCount => path.pto_count.into(),
+            Field::PtoCount => path.backoff.count().into(),
             Field::DatagramSize => path.mtu.current().into(),
             Field::SlowStartThreshold => path.controller.slow_start_threshold().unwrap_or(u64::MAX),
             Field::ControllerWindow => path.controller.window(),

@@ -130,6 +130,6 @@ impl Connection {
                 path.landed(packet.size.into());
             }
         }
-        self.path_mut().pto_count = 0;
+        self.path_mut().backoff.restart();
     }
 }

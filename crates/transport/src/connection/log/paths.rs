@@ -114,7 +114,7 @@ fn metrics(log: &mut Log, path: &Path) {
         smoothed_rtt: Some(path.rtt.smoothed()),
         latest_rtt: sampled.then(|| path.rtt.latest()),
         rtt_variance: Some(path.rtt.variation()),
-        pto_count: Some(path.pto_count),
+        pto_count: Some(path.backoff.count()),
         congestion_window: Some(path.window()),
         bytes_in_flight: Some(path.in_flight),
         ssthresh: path.controller.slow_start_threshold(),
