@@ -113,6 +113,7 @@ pub(crate) fn run(args: &Args) -> Done {
             connect_to: args.connect,
             timeout: Some(args.timeout),
             congestion: args.quic.congestion(),
+            hooks: args.quic.hooks()?,
             key_log: args.quic.key_log()?,
             qlog,
             trace,

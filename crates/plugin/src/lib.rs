@@ -25,10 +25,10 @@ mod policy;
 mod runtime;
 mod sdk;
 
-pub use bundle::{Bundle, BundleError, MAX_BUNDLE, MAX_CODE, MAX_MANIFEST, PackError, pack};
+pub use bundle::{Bundle, BundleError, MAX_BUNDLE, MAX_CODE, MAX_MANIFEST, PackError, pack, sign};
 pub use class::{Class, Origin, Requires, class_of, class_of_setting};
 pub use key::{KeyError, PublicKey, SigningKey};
 pub use manifest::{ABI, Anchor, Frame, Manifest, ManifestError, Operation, Unfit, Version};
 pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
-pub use runtime::{Answer, Attachment, Plugin, PluginError, Trace, Traced};
+pub use runtime::{Answer, Plugin, PluginError, Trace, Traced};
 pub use sdk::header;

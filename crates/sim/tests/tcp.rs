@@ -3,7 +3,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use equic_sim::tcp::{Algorithm, BulkIds, Outcome, TcpBulk, TcpBulkReceiver, TcpBulkSender, bulk};
+use equic_sim::tcp::{
+    Algorithm, BulkIds, Outcome, TcpBulk, TcpBulkReceiver, TcpBulkSender, TlsConfig, TlsVersion,
+    bulk,
+};
 use equic_sim::{
     CoDel, Direction, End, FqCoDel, Limit, Queue, Red, Simulation, Time, dumbbell, simple,
 };
@@ -69,6 +72,28 @@ fn headers_count_as_on_the_wire() {
     assert_eq!(there.sent, 1 + segments + 2);
     assert_eq!(there.sent_bytes, 60 + 100_000 + (segments + 2) * 52);
     assert_eq!(back.sent_bytes, 60 + (back.sent - 1) * 52);
+}
+
+/// Round trips that a transfer of one segment takes, with and without TLS.
+#[test]
+fn tls_costs_its_round_trips() {
+    let fast = Direction::new(10_000_000_000, Duration::from_millis(50));
+    let trips = |transfer: &TcpBulk| {
+        let (run, ids) = play(fast.clone(), transfer, 1);
+        assert_eq!(outcome(&run, ids).bytes, 1_000);
+        (seconds(&run, ids) / 0.05).floor() as u64
+    };
+    let plain = TcpBulk::new(1_000);
+    let full = TlsConfig::default();
+    let resumed = TlsConfig { resumption: true, ..full };
+    let old = TlsConfig { version: TlsVersion::Tls12, ..full };
+    // Half round trips: SYN, SYN-ACK, data; each round trip of TLS is two more.
+    assert_eq!(trips(&plain), 3);
+    assert_eq!(trips(&plain.clone().tls(full)), 5);
+    assert_eq!(trips(&plain.clone().tls(resumed)), 5);
+    assert_eq!(trips(&plain.clone().tls(TlsConfig { early_data: true, ..resumed })), 3);
+    assert_eq!(trips(&plain.clone().tls(old)), 7);
+    assert_eq!(trips(&plain.tls(TlsConfig { resumption: true, ..old })), 5);
 }
 
 /// Mean of 30 seeds and their standard deviation, in seconds.

@@ -247,6 +247,7 @@ fn config(
     config.upgrade_to_v2 = args.upgrade_to_v2;
     config.sockets = usize::from(args.workers);
     config.congestion = args.quic.congestion();
+    config.hooks = args.quic.hooks()?;
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;
     config.limits.migration_settle = args.migration_settle;

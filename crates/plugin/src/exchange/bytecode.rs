@@ -1,7 +1,7 @@
 //! Plugins as bytecode in its cage.
 
 use super::config::{Accepted, Load, Loaded};
-use crate::runtime::{Attachment, Plugin};
+use crate::runtime::Plugin;
 
 /// Compiles a plugin's bytecode ([`Plugin`]).
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,9 +14,8 @@ impl Load for Bytecode {
         if !declared.eq(plugin.frame_types.iter().copied()) {
             return Err("its frame types are not those that it was written with".to_owned());
         }
-        let loaded = Plugin::load(plugin.bundle, plugin.granted);
-        let attachment = loaded.and_then(|plugin| plugin.instantiate());
-        let Attachment { hook, points, frames } = attachment.map_err(|error| error.to_string())?;
-        Ok(Loaded { hook, points, frames })
+        let loaded =
+            Plugin::load(plugin.bundle, plugin.granted).and_then(|plugin| plugin.instantiate());
+        loaded.map_err(|error| error.to_string())
     }
 }

@@ -18,12 +18,13 @@ use std::io;
 use std::sync::Arc;
 
 use equic_transport::Connection;
-use equic_transport::operation::{AttachError, Field, Hook, HookId, Operation, OwnFrame, Point};
+use equic_transport::operation::{AttachError, Field, HookId, Operation, OwnFrame, Point};
 use equic_vm::{Config, Entry, LoadError, Program};
 use thiserror::Error;
 
 use crate::bundle::Bundle;
 use crate::class::Class;
+use crate::exchange::Loaded;
 use crate::manifest::{Anchor, Manifest};
 use crate::policy::Granted;
 
@@ -66,16 +67,6 @@ pub enum PluginError {
     /// There is no memory for an instance.
     #[error("memory for an instance: {0}")]
     Memory(#[from] io::Error),
-}
-
-/// A plugin's hook, and what `attach_with_frames` of a connection wants to know of it.
-pub struct Attachment {
-    /// The plugin, with memory of its own.
-    pub hook: Box<dyn Hook>,
-    /// Where it is called.
-    pub points: Vec<Point>,
-    /// Frame types of its own.
-    pub frames: Vec<OwnFrame>,
 }
 
 /// Functions of a plugin at one operation.
@@ -243,7 +234,7 @@ impl Plugin {
     ///
     /// # Errors
     /// [`PluginError::Memory`].
-    pub fn instantiate(&self) -> Result<Attachment, PluginError> {
+    pub fn instantiate(&self) -> Result<Loaded, PluginError> {
         self.instantiate_with(None)
     }
 
@@ -252,17 +243,20 @@ impl Plugin {
         connection: &mut Connection,
         trace: Option<Box<dyn Trace>>,
     ) -> Result<HookId, PluginError> {
-        let Attachment { hook, points, frames } = self.instantiate_with(trace)?;
+        let Loaded { hook, points, frames } = self.instantiate_with(trace)?;
         Ok(connection.attach_with_frames(hook, &points, &frames)?)
     }
 
-    fn instantiate_with(&self, trace: Option<Box<dyn Trace>>) -> Result<Attachment, PluginError> {
+    fn instantiate_with(&self, trace: Option<Box<dyn Trace>>) -> Result<Loaded, PluginError> {
         let instance = Instance::new(self, trace)?;
+        Ok(Loaded { hook: Box::new(instance), points: self.points(), frames: self.frames() })
+    }
+
+    fn frames(&self) -> Vec<OwnFrame> {
         let frames = self.inner.manifest.frames.iter();
         let frames = frames
             .map(|own| OwnFrame { frame_type: own.frame_type, ack_eliciting: own.ack_eliciting });
-        let frames = frames.collect();
-        Ok(Attachment { hook: Box::new(instance), points: self.points(), frames })
+        frames.collect()
     }
 
     fn points(&self) -> Vec<Point> {
