@@ -153,7 +153,7 @@ pub struct Update {
     pub progress: Progress,
 }
 
-/// Is told of each update, while the connection is locked: it must not wait, nor use the connection.
+/// Is told of each update, while the connection and its exchange are locked: it must not wait, nor use either.
 pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 
 /// See the module.
