@@ -1,26 +1,46 @@
-//! A transfer by TCP over a lossy link, and how fast it was simulated:
-//! `cargo run --release -p equic-sim --features tcp --example tcp_bulk [megabytes] [runs]`.
+//! Transfers by TCP at several rates of loss, as `sim/oracle/ns3_tcp.py` has ns-3 make them:
+//! `cargo run --release -p equic-sim --features tcp --example tcp_bulk [megabytes] [seeds]`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
 
 use std::time::{Duration, Instant};
 
-use equic_sim::tcp::{Algorithm, TcpBulk, TcpBulkReceiver, bulk};
-use equic_sim::{Direction, Simulation, Time, simple};
+use equic_sim::tcp::{Algorithm, Classic, ControllerFactory, TcpBulk, TcpBulkReceiver, bulk};
+use equic_sim::{Direction, Limit, Queue, Simulation, Time, simple};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let megabytes = arguments.next().transpose()?.unwrap_or(10);
-    let runs = arguments.next().transpose()?.unwrap_or(5);
-    println!("{megabytes} MB at 10 Mb/s, 50 ms, 1 % loss; {runs} seeds each");
-    for congestion in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
+    let seeds = arguments.next().transpose()?.unwrap_or(30);
+    println!("{megabytes} MB at 10 Mb/s, 50 ms, queue of 1,000 packets; {seeds} seeds each");
+    let transfer = TcpBulk::new(1_000_000 * megabytes);
+    for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
+        study(&transfer, algorithm, seeds)?;
+    }
+    for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood] {
+        study(&transfer, classic, seeds)?;
+    }
+    Ok(())
+}
+
+/// One line for each rate of loss: mean of the times, their standard deviation, and what a run costs.
+fn study(
+    transfer: &TcpBulk,
+    congestion: impl ControllerFactory + Copy + std::fmt::Display + 'static,
+    seeds: u64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let transfer = transfer.clone().congestion(congestion);
+    for percent in [0.0, 0.1, 0.5, 1.0] {
         let mut times = Vec::new();
         let (mut events, begun) = (0, Instant::now());
-        for seed in 1..=runs {
-            let link = Direction::new(10_000_000, Duration::from_millis(50)).loss_percent(1.0);
-            let named = simple(link);
+        for seed in 1..=seeds {
+            let link = Direction::new(10_000_000, Duration::from_millis(50))
+                .queue(Queue::DropTail(Limit::Packets(1_000)));
+            let mut named = simple(link.clone());
+            // Only data is lost, as in ns-3's scenario.
+            let there = named.bottlenecks[0].there();
+            *named.topology.direction_mut(there) = link.loss_percent(percent);
             let mut run = Simulation::new(named.topology, seed)?;
-            let transfer = TcpBulk::new(1_000_000 * megabytes).congestion(congestion);
             let ids = bulk(&mut run, named.clients[0], named.servers[0], &transfer)?;
             run.run(Time::from_secs(100_000))?;
             events += run.events();
@@ -35,9 +55,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>();
         let spread = (variance / (times.len() as f64 - 1.0).max(1.0)).sqrt();
         println!(
-            "{:8} {mean:6.1} s, spread {spread:4.1} s; {:.4} s of this machine a run, {:.2} M events/s",
+            "{:8} {percent:3} %: {mean:6.1} s, spread {spread:4.1} s; {:.4} s of this machine a run, {:.2} M events/s",
             congestion.to_string(),
-            wall / runs as f64,
+            wall / seeds as f64,
             events as f64 / wall / 1e6,
         );
     }
