@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use equic_endpoint::{Extension, Hooks};
+use equic_gateway::parse_duration;
 use equic_plugin::exchange::{
     Bytecode, ExchangeConfig, ExchangeHook, FolderCache, Listener, Progress, Push, Update,
 };
@@ -23,6 +24,9 @@ pub(crate) struct ExchangeArgs {
     /// Offer this plugin (.qplug) to the peer of each connection; it may be given more than once
     #[arg(long, value_name = "FILE")]
     push: Vec<PathBuf>,
+    /// Hold stream data back until the peer has said what becomes of these plugins, for so long at most (1s)
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, requires = "push")]
+    push_hold: Option<Duration>,
     /// Take plugins that the peer offers, as far as this policy (TOML) lets them
     #[arg(long, value_name = "POLICY")]
     accept_plugins: Option<PathBuf>,
@@ -216,6 +220,7 @@ impl ExchangeArgs {
 
     fn config(&self, server: Option<&str>) -> Done<ExchangeConfig> {
         let mut config = ExchangeConfig::new(Bytecode);
+        config.hold = self.push_hold.unwrap_or_default();
         for file in &self.push {
             let what = |error: &dyn std::fmt::Display| {
                 Failure::because(format_args!("cannot push {}", file.display()), error)

@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{bottleneck, link, object, plugins, seed};
@@ -36,8 +37,17 @@ fn bundle(name: &str) -> Vec<u8> {
     pack(&manifest, &code, Some(&key())).unwrap()
 }
 
+/// Plugins that were built, so that no two tests write the same files.
+static BUILT: Mutex<BTreeMap<String, Arc<Push>>> = Mutex::new(BTreeMap::new());
+
+fn built(name: &str, build: impl FnOnce() -> Vec<u8>) -> Arc<Push> {
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = || Arc::new(Push::new(&build()).unwrap());
+    built.entry(name.to_owned()).or_insert_with(new).clone()
+}
+
 fn push(name: &str) -> Arc<Push> {
-    Arc::new(Push::new(&bundle(name)).unwrap())
+    built(name, || bundle(name))
 }
 
 /// An end with the exchange, what its listener heard, and its handle once the connection is there.
@@ -176,8 +186,12 @@ fn over_a_link_that_loses_five_percent_beside_a_transfer() {
     }
 }
 
-/// A plugin of 60,000 bytes, most of them noise that no symbol names.
+/// A plugin of more than 20,000 bytes, most of them noise.
 fn big(number: u8) -> Arc<Push> {
+    built(&format!("big-{number}"), || noisy(number))
+}
+
+fn noisy(number: u8) -> Vec<u8> {
     let text = "equic_u64 run(struct equic_update_rtt *call) { (void)call; return EQUIC_DONE; }";
     let noise: String = (0u32..20_000)
         .map(|at| format!("{},", (at.wrapping_mul(0x9e37_79b9) >> 24) as u8 ^ number))
@@ -193,7 +207,7 @@ fn big(number: u8) -> Arc<Push> {
         "name = \"{name}\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 1000\nmemory = 65536\n\
          capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"run\"\n"
     );
-    Arc::new(Push::new(&pack(&manifest, &code, Some(&key())).unwrap()).unwrap())
+    pack(&manifest, &code, Some(&key())).unwrap()
 }
 
 #[test]
@@ -229,6 +243,36 @@ fn a_second_connection_fetches_nothing() {
     let (second, progress) = visit(seed + 1);
     assert_eq!(progress, [Progress::Offered, Progress::Cached, Progress::Active]);
     assert!(second + 20_000 < first, "{first} bytes, then {second}");
+}
+
+/// Whether the client's end ran when the first data of the server's was there, and when that was.
+fn first_data(seed: u64, hold: Duration, answers: bool) -> (bool, Duration) {
+    let (server, server_end) = Party::new(|config| {
+        (config.push, config.hold) = (vec![big(1)], hold);
+    });
+    let (client, mut client_end) = Party::new(|config| config.policy = Some(policy()));
+    if !answers {
+        // It declares that it takes plugins, and then takes frames without a word.
+        client_end.prepare = Some(Box::new(|connection: &mut Connection| {
+            rudely(connection, Vec::new());
+        }));
+    }
+    let mut network = Network::between(&link(), client_end, server_end, seed).unwrap();
+    network.connect().unwrap();
+    network.transfer(End::Server, 100, Duration::from_secs(10)).unwrap();
+    assert!(server.has(&Progress::Offered));
+    (client.has(&Progress::Active), network.elapsed())
+}
+
+#[test]
+fn data_waits_for_plugins_but_not_for_ever() {
+    let seed = seed();
+    let (active, usual) = first_data(seed, Duration::ZERO, true);
+    assert!(!active, "a bundle of 20,000 bytes takes longer than 100");
+    let (active, held) = first_data(seed, Duration::from_secs(1), true);
+    assert!(active && held > usual && held < Duration::from_secs(1), "{held:?}");
+    let (active, silent) = first_data(seed, Duration::from_millis(500), false);
+    assert!(!active && silent > Duration::from_millis(500), "{silent:?}");
 }
 
 #[test]
@@ -331,6 +375,21 @@ impl Hook for Rude {
     }
 }
 
+/// Attaches a [`Rude`] one.
+fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookId {
+    let points: Vec<Point> = Kind::ALL
+        .iter()
+        .flat_map(|kind| {
+            [Operation::ParseFrame, Operation::ProcessFrame, Operation::WriteFrame]
+                .map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
+        })
+        .chain([Point { before: false, ..Point::observe(Operation::HookMessage) }])
+        .collect();
+    let own: Vec<OwnFrame> =
+        Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect();
+    connection.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap()
+}
+
 /// What becomes of a client whose server sends these frames, and whether its server had declared the parameter.
 fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
     let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
@@ -342,17 +401,7 @@ fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
     let mut network = Network::between(&link(), client_end, server_end, 1).unwrap();
     network.connect().unwrap();
     let server = network.connection(End::Server).unwrap();
-    let points: Vec<Point> = Kind::ALL
-        .iter()
-        .flat_map(|kind| {
-            [Operation::ParseFrame, Operation::ProcessFrame, Operation::WriteFrame]
-                .map(|operation| Point::replace(operation).of_frame(kind.frame_type()))
-        })
-        .chain([Point::observe(Operation::HookMessage)])
-        .collect();
-    let own: Vec<OwnFrame> =
-        Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect();
-    let id = server.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap();
+    let id = rudely(server, frames);
     server.tell_hook(id, &[]).unwrap();
     match network.transfer(End::Client, 10_000, Duration::from_secs(10)) {
         Ok(_) => "all is well".to_owned(),

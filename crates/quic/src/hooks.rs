@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use equic_transport::Timestamp;
 use equic_transport::operation::{AttachError, Hook, HookId, OwnFrame, Point};
+use equic_transport::{TellError, Timestamp};
 use equic_wire::{ConnectionId, Side};
 
 use crate::Connection;
@@ -84,6 +84,19 @@ impl Connection {
         // It may want frames sent, or a timer at another time.
         self.cell().touch(&mut state);
         attached
+    }
+
+    /// Hands a message to a hook, in a call of
+    /// [`Operation::HookMessage`](equic_transport::operation::Operation::HookMessage) of that hook alone.
+    ///
+    /// # Errors
+    /// [`TellError`].
+    pub fn tell_hook(&self, id: HookId, message: &[u8]) -> Result<(), TellError> {
+        let mut state = self.cell().lock();
+        let told = state.connection.tell_hook(id, message);
+        // It may want frames sent, or other hooks attached.
+        self.cell().touch(&mut state);
+        told
     }
 
     /// Takes a hook off again; none: it is off already.

@@ -86,8 +86,8 @@ pub use send::SendStream;
 
 pub use equic_transport::{
     AcceptError, DatagramError, EndpointConfig as CoreConfig, ExportError, HandshakeData,
-    KeyLimits, PathStats, PreferredAddresses, StartError, Stats, StreamConfig, Timestamp,
-    TransportConfig, congestion, operation,
+    KeyLimits, PathStats, PreferredAddresses, StartError, Stats, StreamConfig, TellError,
+    Timestamp, TransportConfig, congestion, operation,
 };
 pub use equic_transport::{ConnectionIdGenerator, RandomIds};
 pub use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, VarInt};

@@ -68,7 +68,7 @@ fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
 fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
     let files = Files::new();
     let (plugin, cache) = (files.plugin("ack-delay"), files.folder.path().join("cache"));
-    let (server, base) = serve(&["--push", plugin.to_str().unwrap()]);
+    let (server, base) = serve(&["--push", plugin.to_str().unwrap(), "--push-hold", "1s"]);
     let accept = ["--accept-plugins", files.policy.to_str().unwrap()];
     let take = [&accept[..], &["--plugin-cache", cache.to_str().unwrap()]].concat();
     for cached in [false, true] {

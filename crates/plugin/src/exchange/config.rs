@@ -1,7 +1,7 @@
 //! What an exchange is told beforehand, and what it tells.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equic_transport::operation::{Hook, OwnFrame, Point};
 
@@ -153,7 +153,7 @@ pub struct Update {
     pub progress: Progress,
 }
 
-/// Is told of each update, while the connection is locked: it must not wait, nor use the connection.
+/// Is told of each update, while the connection and its exchange are locked: it must not wait, nor use either.
 pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 
 /// See the module.
@@ -167,6 +167,9 @@ pub struct ExchangeConfig {
     pub window: u64,
     /// Share of a packet, in percent, that pieces of bundles take at most while the application has data to send.
     pub share: u8,
+    /// Longest time after the handshake for which stream data waits until it is known what becomes of the plugins to
+    /// offer, a second at most; zero: it does not wait.
+    pub hold: Duration,
     /// Bundles that were fetched before; none: they are not kept.
     pub cache: Option<Arc<dyn Cache>>,
     /// Makes hooks of plugins.
@@ -187,6 +190,7 @@ impl ExchangeConfig {
             budgets: Budgets::default(),
             window: Budgets::default().size,
             share: 25,
+            hold: Duration::ZERO,
             cache: None,
             load: Arc::new(load),
             push: Vec::new(),

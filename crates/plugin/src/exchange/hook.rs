@@ -64,6 +64,8 @@ pub struct ExchangeHook {
     sent: BTreeMap<u64, Sent>,
     /// The next token.
     next: u64,
+    /// Stream data is held back until the offers are answered.
+    holds: bool,
     /// The peer broke a rule: nothing more is done.
     over: bool,
 }
@@ -78,6 +80,7 @@ impl ExchangeHook {
             queued: BTreeSet::new(),
             sent: BTreeMap::new(),
             next: 0,
+            holds: false,
             over: false,
         };
         (hook, shared)
@@ -129,6 +132,10 @@ impl ExchangeHook {
             self.plugins.act(host, &mut exchange, action);
         }
         self.plugins.refresh(host, &exchange);
+        if self.holds && !exchange.is_waiting() {
+            self.holds = false;
+            let _ = host.hold_streams(None);
+        }
         for kind in Kind::ALL {
             if exchange.wants(kind) && !self.queued.contains(&kind) {
                 if host.queue_frame(kind.frame_type(), self.next).is_err() {
@@ -217,7 +224,13 @@ impl Hook for ExchangeHook {
                 self.shared.lock().handle_parameters(call.bytes.as_slice())
             }
             Operation::HandshakeConfirmed => {
-                self.shared.lock().handle_confirmed();
+                let mut exchange = self.shared.lock();
+                exchange.handle_confirmed();
+                let hold = exchange.config().hold;
+                if !hold.is_zero() && exchange.is_waiting() {
+                    // Where another hook holds it, that decides.
+                    self.holds = host.hold_streams(Some(host.now() + hold)).is_ok();
+                }
                 Ok(())
             }
             _ => Ok(()),

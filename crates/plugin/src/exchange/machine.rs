@@ -222,6 +222,11 @@ impl Exchange {
         self.incoming.memory()
     }
 
+    /// Whether any offer of this side is not answered yet.
+    pub fn is_waiting(&self) -> bool {
+        self.outgoing.is_waiting()
+    }
+
     pub(super) fn config(&self) -> &ExchangeConfig {
         &self.config
     }

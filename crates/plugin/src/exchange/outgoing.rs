@@ -154,6 +154,11 @@ impl Outgoing {
         Ok(self.offers.get_mut(&plugin))
     }
 
+    /// Whether any offer is not answered yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.offers.values().any(|offered| !offered.active)
+    }
+
     /// Frame types of all offers that are not over.
     pub(super) fn types(&self) -> impl Iterator<Item = u64> + '_ {
         self.offers.values().flat_map(|offered| &offered.frame_types).copied()

@@ -105,6 +105,7 @@ async fn connections(
     let _ = (connection.remote_address(), connection.local_ip(), connection.moves());
     let _ = (connection.stats().path, connection.rtt(), connection.update_keys());
     let id = connection.attach(hook, points)?;
+    connection.tell_hook(id, b"message")?;
     let hook = connection.detach(id).ok_or("gone")?;
     connection.attach_with_frames(hook, points, frames)?;
     connection.subscribe(sink);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use equic_quic::operation::{AttachError, Call, Field, Hook, HookError, Host, Operation, Point};
-use equic_quic::{Endpoint, Side};
+use equic_quic::{Endpoint, Side, TellError};
 
 use crate::common::{Identity, NAME, body, client, connect, echo, settings, soon};
 
@@ -113,6 +113,13 @@ async fn on_a_connection_that_is_open() {
     let frames = [equic_quic::operation::OwnFrame::new(0x7f00)];
     let refused = connection.attach_with_frames(Box::new(Counter::default()), &[], &frames);
     assert_eq!(refused.unwrap_err(), AttachError::NoParser(0x7f00));
+    // A message for it alone.
+    let told = Counter::default();
+    let points = [Point { after: false, ..Point::observe(Operation::HookMessage) }];
+    let other = connection.attach(Box::new(told.clone()), &points).unwrap();
+    connection.tell_hook(other, b"message").unwrap();
+    assert_eq!((told.counts().0, connection.detach(other).is_some()), (1, true));
+    assert_eq!(connection.tell_hook(other, b"message"), Err(TellError::Gone));
     assert!(connection.detach(id).is_some());
     assert!(connection.detach(id).is_none());
     let before = counter.counts();

@@ -310,7 +310,12 @@ impl Connection {
             || self.acks.due().is_some()
             || self.datagrams.wants_to_send()
             || self.streams.has_control()
-            || self.streams.wants_to_send()
+            || self.streams_go()
+    }
+
+    /// Whether stream data waits that no hook holds back.
+    pub(super) fn streams_go(&self) -> bool {
+        self.streams.wants_to_send() && !self.extensions.holds_streams(self.now)
     }
 
     /// There is room and nothing to fill it with: what is in flight says nothing of the path.

@@ -26,7 +26,7 @@ impl Connection {
         self.log_timers([loss, acks, idle]);
         let (held, all) = (self.hold_timer(), [loss, acks, paced, challenge, keep_alive, idle]);
         all.into_iter()
-            .chain([held, self.extensions.messages.timer()])
+            .chain([held, self.extensions.messages.timer(), self.extensions.hold_timer()])
             .flatten()
             .min()
             .map(|at| self.rested(at))
@@ -89,6 +89,7 @@ impl Connection {
             path.paced_until = path.paced_until.filter(|at| *at > now);
         }
         self.on_hold_timer(now);
+        self.extensions.release_streams(now);
         if let Some(keys) = self.keys.one_rtt_mut() {
             keys.expire(now);
         }

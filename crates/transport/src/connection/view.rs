@@ -99,8 +99,7 @@ impl View<'_> {
                 connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)
             }
             Field::ApplicationWaits => {
-                let (streams, datagrams) = (&connection.streams, &connection.datagrams);
-                u64::from(streams.wants_to_send() || datagrams.wants_to_send())
+                u64::from(connection.streams_go() || connection.datagrams.wants_to_send())
             }
             Field::PeerMaxAckDelay => {
                 connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))

@@ -392,6 +392,9 @@ impl Connection {
 
     fn write_streams(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         let space = id;
+        if self.extensions.holds_streams(self.now) {
+            return;
+        }
         loop {
             let remaining = writer.remaining();
             if remaining < MIN_STREAM {

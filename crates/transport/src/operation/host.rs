@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use equic_wire::TransportErrorCode;
 
 use super::messages::{MAX_MESSAGE, Messages};
-use super::requests::{MAX_REQUESTS, Request};
+use super::requests::{Hold, MAX_REQUESTS, Request};
 use super::{Hook, HookId, OwnFrame, Point};
 use crate::Timestamp;
 use crate::connection::View;
@@ -162,6 +162,8 @@ pub(crate) struct Extensions {
     pub(super) requests: VecDeque<Request>,
     /// Hooks that other hooks brought, and those that did.
     pub(super) brought: Vec<(HookId, HookId)>,
+    /// A hook that holds stream data back.
+    pub(super) hold: Option<Hold>,
     pub(crate) messages: Messages,
 }
 
@@ -288,6 +290,16 @@ impl<'a> Host<'a> {
     /// [`Denied::TooMany`].
     pub fn close(&mut self, code: TransportErrorCode, reason: &str) -> Result<(), Denied> {
         self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
+    }
+
+    /// Holds stream data back that is not sent yet, until this moment, and a second after a hook of the connection did
+    /// so first at the latest; or, with none, no longer. Everything else goes, hooks' frames among it.
+    ///
+    /// # Errors
+    /// [`Denied::Full`]: another hook holds it, or did.
+    pub fn hold_streams(&mut self, until: Option<Timestamp>) -> Result<(), Denied> {
+        let (hook, now) = (self.hook(), self.now());
+        self.view.extensions().hold(hook, now, until)
     }
 
     fn request(&mut self, request: Request) -> Result<(), Denied> {

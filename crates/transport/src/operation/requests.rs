@@ -2,8 +2,11 @@
 //! when they are carried out: [`crate::Connection`] does so between calls of operations.
 
 use std::fmt;
+use std::time::Duration;
 
 use equic_wire::TransportErrorCode;
+
+use crate::Timestamp;
 
 use super::host::{Denied, Extensions};
 use super::{AttachError, Hook, HookError, HookId, OwnFrame, Point};
@@ -55,6 +58,18 @@ pub(crate) enum Request {
         hook: HookId,
         error: HookError,
     },
+}
+
+/// Longest time for which stream data is held back.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A hook that holds stream data back, or did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hold {
+    hook: HookId,
+    since: Timestamp,
+    /// None: it does so no longer.
+    until: Option<Timestamp>,
 }
 
 impl Request {
@@ -117,9 +132,45 @@ impl Extensions {
         }
     }
 
+    pub(super) fn hold(
+        &mut self,
+        hook: HookId,
+        now: Timestamp,
+        until: Option<Timestamp>,
+    ) -> Result<(), Denied> {
+        let hold = self.hold.get_or_insert(Hold { hook, since: now, until: None });
+        if hold.hook != hook {
+            return Err(Denied::Full);
+        }
+        hold.until = until.map(|until| until.min(hold.since + PATIENCE));
+        Ok(())
+    }
+
+    /// Whether stream data is held back.
+    #[inline]
+    pub(crate) fn holds_streams(&self, now: Timestamp) -> bool {
+        self.hold_timer().is_some_and(|until| until > now)
+    }
+
+    /// When stream data is not held back any longer; none: it is not.
+    #[inline]
+    pub(crate) fn hold_timer(&self) -> Option<Timestamp> {
+        self.hold.and_then(|hold| hold.until)
+    }
+
+    /// Time has passed.
+    pub(crate) fn release_streams(&mut self, now: Timestamp) {
+        if let Some(hold) = &mut self.hold {
+            hold.until = hold.until.filter(|until| *until > now);
+        }
+    }
+
     /// A hook is off: nothing that it asked for is done any more. Those that it brought stay.
     pub(super) fn forget_requests(&mut self, hook: HookId) {
         self.requests.retain(|request| request.by() != hook);
         self.brought.retain(|(_, by)| *by != hook);
+        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.hook == hook) {
+            hold.until = None;
+        }
     }
 }

@@ -207,3 +207,43 @@ fn a_hook_sees_whether_the_application_waits() {
     network.client.tell_hook(id, b"").unwrap();
     assert_eq!(*seen.lock().unwrap(), [0, 1, 0, 1]);
 }
+
+/// Moment at which the server has stream data that the client wrote at once, after its hook did `ask`.
+fn arrival(ask: impl FnMut(&mut Host<'_>, &[u8]) + Send + 'static) -> (Network, Duration) {
+    let mut network = Network::new(1, Faults::none());
+    network.connect();
+    let (id, _) = brings(&mut network.client, ask);
+    let start = network.now();
+    network.client.tell_hook(id, b"").unwrap();
+    let stream = network.client.open(Direction::Bidirectional).unwrap();
+    network.client.write(stream, b"data").unwrap();
+    network.run_until(Duration::from_secs(5), |_, server| {
+        server.accept(Direction::Bidirectional).is_some()
+    });
+    let took = network.now().since(start);
+    (network, took)
+}
+
+#[test]
+fn stream_data_is_held_back_for_a_second_at_most() {
+    let (_, usual) = arrival(|_, _| {});
+    let (_, held) = arrival(|host, _| {
+        host.hold_streams(Some(host.now() + Duration::from_millis(300))).unwrap();
+    });
+    assert!((usual..usual + MS).contains(&(held - Duration::from_millis(300))), "{held:?}");
+    let (mut network, long) = arrival(|host, _| {
+        host.hold_streams(Some(host.now() + Duration::from_secs(60))).unwrap();
+    });
+    assert!((usual..usual + MS).contains(&(long - Duration::from_secs(1))), "{long:?}");
+    // It was held once, and is not held for another.
+    let (id, _) = brings(&mut network.client, |host, _| {
+        assert_eq!(host.hold_streams(Some(host.now() + MS)), Err(Denied::Full));
+    });
+    network.client.tell_hook(id, b"").unwrap();
+    echo(&mut network, 10_000);
+    let (_, none) = arrival(|host, _| {
+        host.hold_streams(Some(host.now() + Duration::from_millis(300))).unwrap();
+        host.hold_streams(None).unwrap();
+    });
+    assert_eq!(none, usual);
+}
