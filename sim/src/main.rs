@@ -1,6 +1,6 @@
 //! `equic-sim`: simulations. `equic sim` starts it; it does the same when it is started by itself.
 //!
-//! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; the command line is `equic_scenario::command`;
+//! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; `sweep/`: grids; the command line is `equic_scenario::command`;
 //! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage).
 
 mod failure;
@@ -8,6 +8,7 @@ mod list;
 mod output;
 mod run;
 mod series;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,9 @@ struct EquicSim {
 fn main() -> ExitCode {
     let done = match EquicSim::try_parse() {
         Ok(EquicSim { command: Command::Run(args) }) => run::run(&args),
+        Ok(EquicSim { command: Command::Sweep(args) }) => sweep::sweep(&args),
+        Ok(EquicSim { command: Command::Merge(args) }) => sweep::merge(&args),
+        Ok(EquicSim { command: Command::Compare(args) }) => sweep::compare(&args),
         Ok(EquicSim { command: Command::List(args) }) => list::run(&args),
         Err(error) => return usage(&error),
     };

@@ -32,7 +32,8 @@ pub(crate) fn run(args: &Run) -> Done {
     series::prepare(args)?;
     let threads = threads(args.threads);
     let parts = if args.harm { 1 + scenario.flows.len() } else { 1 };
-    let progress = progress(parts * scenario.seeds.len());
+    let all = (parts * scenario.seeds.len()) as u64;
+    let progress = bar(all, "{bar:40} {pos}/{len} runs, {eta} left");
     let play = |part| play_all(&scenario, part, threads, &|_| progress.inc(1));
     let runs = play(Part::All)?;
     let mut summary = Summary::new(&scenario, &runs);
@@ -65,7 +66,8 @@ fn load(path: &Path) -> Done<Scenario> {
     if is_name { Ok(list::find(&text)?.scenario()) } else { Ok(Scenario::load(path)?) }
 }
 
-fn threads(wanted: Option<u16>) -> usize {
+/// So many, or as many as there are CPUs.
+pub(crate) fn threads(wanted: Option<u16>) -> usize {
     match wanted {
         Some(wanted) => wanted.into(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -73,12 +75,12 @@ fn threads(wanted: Option<u16>) -> usize {
 }
 
 /// A bar on a terminal, nothing in a pipe.
-fn progress(runs: usize) -> ProgressBar {
-    let bar = ProgressBar::new(runs as u64);
+pub(crate) fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
     if !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     bar

@@ -12,6 +12,7 @@
 
 mod bench;
 mod demo;
+mod exchange;
 mod failure;
 mod gateway;
 mod get;

@@ -355,6 +355,8 @@ impl Endpoint {
         inner.unanswered.clear();
         let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();
         drop(inner);
+        // Its task waits for the old socket, and where no connection is open nothing else has it look at the new one.
+        socket.wake();
         let now = socket.now();
         for cell in cells {
             let mut state = cell.lock();

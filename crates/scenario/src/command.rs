@@ -9,6 +9,12 @@ use clap::{Args, Subcommand};
 pub enum Command {
     /// Play a scenario in virtual time
     Run(Box<Run>),
+    /// Play every cell of a grid, over all CPUs
+    Sweep(Box<Sweep>),
+    /// Put the parts of a sweep together
+    Merge(Merge),
+    /// Compare two sweeps
+    Compare(Compare),
     /// List the scenarios that come with the simulator
     List(List),
 }
@@ -51,5 +57,89 @@ pub struct List {
     pub name: Option<String>,
     /// Print the list as JSON (schema equic.sim.list/1)
     #[arg(long, conflicts_with = "name")]
+    pub json: bool,
+}
+
+/// Play every cell of a grid with each of its seeds, over all CPUs
+#[derive(Args)]
+#[command(after_help = "Examples:
+  equic sim sweep grid.toml --out results
+  equic sim sweep grid.toml --out part3 --shard 3/8
+
+The same command goes on where it was interrupted.")]
+pub struct Sweep {
+    /// A scenario with a table [grid]
+    #[arg(value_name = "GRID")]
+    pub grid: PathBuf,
+    /// Directory of the results
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Play this share of the runs alone: part I of N, from 1
+    #[arg(long, value_name = "I/N", value_parser = shard, default_value = "1/1")]
+    pub shard: Shard,
+    /// Run so many at a time [default: as many as there are CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Check the grid and tell how many runs it has, and play none
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Part of the runs of a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Number of the part, from 1.
+    pub index: usize,
+    /// Number of parts.
+    pub count: usize,
+}
+
+/// The most parts.
+const MAX_SHARDS: usize = 100_000;
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let parts = text.split_once('/').and_then(|(index, count)| {
+        Some(Shard { index: index.parse().ok()?, count: count.parse().ok()? })
+    });
+    parts
+        .filter(|shard| 0 < shard.index && shard.index <= shard.count && shard.count <= MAX_SHARDS)
+        .ok_or_else(|| format!("write it as 3/8: from 1 to {MAX_SHARDS} parts"))
+}
+
+/// Put the parts of a sweep together: the same bytes as from one sweep of all
+#[derive(Args)]
+pub struct Merge {
+    /// Directory to write
+    #[arg(value_name = "OUT")]
+    pub out: PathBuf,
+    /// Directories of all parts
+    #[arg(value_name = "PART", required = true)]
+    pub parts: Vec<PathBuf>,
+}
+
+/// Compare two sweeps, cell by cell: a flow is better or worse only if the difference is larger than chance makes it
+/// (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. Exit code 0: nothing is worse. 1: something is
+#[derive(Args)]
+pub struct Compare {
+    /// The old result
+    #[arg(value_name = "OLD")]
+    pub old: PathBuf,
+    /// The new one
+    #[arg(value_name = "NEW")]
+    pub new: PathBuf,
+    /// The p-value has to be under this
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    pub p: f64,
+    /// The least effect, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    pub effect: f64,
+    /// Correct p-values for the number of cells (Holm)
+    #[arg(long)]
+    pub corrected: bool,
+    /// Always exit with 0 when the results could be compared
+    #[arg(long)]
+    pub no_fail: bool,
+    /// Print the comparison as JSON (schema equic.sim.compare/1)
+    #[arg(long)]
     pub json: bool,
 }

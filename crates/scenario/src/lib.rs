@@ -43,3 +43,4 @@ pub use model::{
     Traffic, TrafficKind,
 };
 pub use problem::{Problem, ScenarioError};
+pub use read::{Axis, Grid};

@@ -3,7 +3,7 @@
 //! [`bulk`] sets both ends of a transfer in their places; [`TcpBulkReceiver::outcome`] says what became of it.
 //! Headers are carried, and count on the wire with their options; payload has a length and no content.
 
-use equic_tcp::{CloseReason, Connection, Event, Flags, MAX_HEADER, Segment, Stats, Timestamp};
+use equic_tcp::{CloseReason, Connection, Event, Flags, MAX_HEADER, Segment, Session, Timestamp};
 
 use crate::agent::{Agent, Datagram, Status, Transmit};
 use crate::link::DEFAULT_MTU;
@@ -13,7 +13,9 @@ use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
 pub use crate::transfer::{BulkIds, Outcome};
-pub use equic_tcp::{Algorithm, ControllerFactory, TcpConfig};
+pub use equic_tcp::{
+    Algorithm, Classic, ControllerFactory, Stats, TcpConfig, TlsConfig, TlsVersion,
+};
 
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;
@@ -28,12 +30,14 @@ pub struct TcpBulk {
     /// Configuration of both ends. Where IP's header is that of version 6, the MSS is 20 bytes less than this says
     /// if it would not fit into an MTU of 1,500 bytes otherwise.
     pub config: TcpConfig,
+    /// TLS above the connection; none: the bytes themselves.
+    pub tls: Option<TlsConfig>,
 }
 
 impl TcpBulk {
     /// A transfer that begins with the run, with the default configuration.
     pub fn new(bytes: u64) -> TcpBulk {
-        TcpBulk { bytes, start: Time::START, config: TcpConfig::default() }
+        TcpBulk { bytes, start: Time::START, config: TcpConfig::default(), tls: None }
     }
 
     /// The same with this congestion control: an [`Algorithm`], or one of your own.
@@ -41,6 +45,12 @@ impl TcpBulk {
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpBulk {
         self.config = self.config.congestion(factory);
         self
+    }
+
+    /// The same with TLS above the connection.
+    #[must_use]
+    pub fn tls(self, tls: TlsConfig) -> TcpBulk {
+        TcpBulk { tls: Some(tls), ..self }
     }
 }
 
@@ -74,9 +84,12 @@ pub fn bulk(
         end: end(from, to, there, run.agent_seed(from)),
         start: bulk.start,
         bytes: bulk.bytes,
+        tls: bulk.tls.map(Session::client),
+        finished: false,
     };
     let receiver = TcpBulkReceiver {
         end: end(to, from, back, run.agent_seed(to)),
+        tls: bulk.tls.map(Session::server),
         outcome: Outcome::default(),
     };
     let (sender, receiver) = (Box::new(sender), Box::new(receiver));
@@ -142,11 +155,24 @@ fn segment(datagram: &Datagram<'_>) -> Option<Segment> {
     Segment::parse(datagram.payload, datagram.padding).ok()
 }
 
+/// Writes what a session has to write.
+fn write(connection: &mut Connection, session: &mut Session) {
+    loop {
+        match session.poll_write() {
+            0 => return,
+            bytes => connection.write(bytes),
+        }
+    }
+}
+
 /// The client of a [`bulk`] transfer.
 pub struct TcpBulkSender {
     end: TcpEnd,
     start: Time,
     bytes: u64,
+    tls: Option<Session>,
+    /// All is written.
+    finished: bool,
 }
 
 impl TcpBulkSender {
@@ -158,6 +184,14 @@ impl TcpBulkSender {
     fn work(&mut self) {
         let Some(connection) = &mut self.end.connection else { return };
         while connection.poll_event().is_some() {}
+        let came = connection.read();
+        let Some(session) = self.tls.as_mut().filter(|_| !self.finished) else { return };
+        session.on_received(came);
+        write(connection, session);
+        if session.has_written() {
+            self.finished = true;
+            connection.finish();
+        }
     }
 }
 
@@ -173,8 +207,13 @@ impl Agent for TcpBulkSender {
         let end = &mut self.end;
         if end.connection.is_none() && now >= self.start {
             let mut connection = Connection::connect(timestamp(now), &end.config, end.seed);
-            connection.write(self.bytes);
-            connection.finish();
+            match &mut self.tls {
+                Some(session) => session.write(self.bytes),
+                None => {
+                    connection.write(self.bytes);
+                    connection.finish();
+                }
+            }
             end.connection = Some(Box::new(connection));
         }
         self.end.on_timer(now);
@@ -196,6 +235,7 @@ impl Agent for TcpBulkSender {
 /// The server of a [`bulk`] transfer: it takes one connection.
 pub struct TcpBulkReceiver {
     end: TcpEnd,
+    tls: Option<Session>,
     outcome: Outcome,
 }
 
@@ -212,7 +252,15 @@ impl TcpBulkReceiver {
 
     fn work(&mut self, now: Time) {
         let Some(connection) = &mut self.end.connection else { return };
-        self.outcome.bytes += connection.read();
+        let came = connection.read();
+        match &mut self.tls {
+            None => self.outcome.bytes += came,
+            Some(session) => {
+                session.on_received(came);
+                self.outcome.bytes += session.read(connection.has_finished());
+                write(connection, session);
+            }
+        }
         while let Some(event) = connection.poll_event() {
             match event {
                 Event::Finished => {

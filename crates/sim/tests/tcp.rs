@@ -3,7 +3,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use equic_sim::tcp::{Algorithm, BulkIds, Outcome, TcpBulk, TcpBulkReceiver, TcpBulkSender, bulk};
+use equic_sim::tcp::{
+    Algorithm, BulkIds, Classic, Outcome, TcpBulk, TcpBulkReceiver, TcpBulkSender, TlsConfig,
+    TlsVersion, bulk,
+};
 use equic_sim::{
     CoDel, Direction, End, FqCoDel, Limit, Queue, Red, Simulation, Time, dumbbell, simple,
 };
@@ -58,6 +61,25 @@ fn a_clean_link_is_filled() {
     }
 }
 
+/// Vegas keeps the queue short where CUBIC and BIC fill it, and all of them fill the link.
+#[test]
+fn algorithms_of_the_past_fill_a_clean_link() {
+    for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood] {
+        let shallow = link().queue(Queue::DropTail(Limit::Packets(100)));
+        let (run, ids) = play(shallow, &TcpBulk::new(30_000_000).congestion(classic), 1);
+        let took = seconds(&run, ids);
+        assert!((24.86..30.0).contains(&took), "{classic}: {took} s");
+        let stats = sender(&run, ids).stats();
+        let queued = stats.smoothed_rtt - stats.min_rtt;
+        // A hundred packets take 120 ms.
+        assert_eq!(
+            queued < Duration::from_millis(10),
+            classic == Classic::Vegas,
+            "{classic} {stats:?}"
+        );
+    }
+}
+
 /// Headers count as on the wire: 20 bytes of IP, 20 of TCP, 20 of options on the SYN and 12 on the others.
 #[test]
 fn headers_count_as_on_the_wire() {
@@ -69,6 +91,28 @@ fn headers_count_as_on_the_wire() {
     assert_eq!(there.sent, 1 + segments + 2);
     assert_eq!(there.sent_bytes, 60 + 100_000 + (segments + 2) * 52);
     assert_eq!(back.sent_bytes, 60 + (back.sent - 1) * 52);
+}
+
+/// Round trips that a transfer of one segment takes, with and without TLS.
+#[test]
+fn tls_costs_its_round_trips() {
+    let fast = Direction::new(10_000_000_000, Duration::from_millis(50));
+    let trips = |transfer: &TcpBulk| {
+        let (run, ids) = play(fast.clone(), transfer, 1);
+        assert_eq!(outcome(&run, ids).bytes, 1_000);
+        (seconds(&run, ids) / 0.05).floor() as u64
+    };
+    let plain = TcpBulk::new(1_000);
+    let full = TlsConfig::default();
+    let resumed = TlsConfig { resumption: true, ..full };
+    let old = TlsConfig { version: TlsVersion::Tls12, ..full };
+    // Half round trips: SYN, SYN-ACK, data; each round trip of TLS is two more.
+    assert_eq!(trips(&plain), 3);
+    assert_eq!(trips(&plain.clone().tls(full)), 5);
+    assert_eq!(trips(&plain.clone().tls(resumed)), 5);
+    assert_eq!(trips(&plain.clone().tls(TlsConfig { early_data: true, ..resumed })), 3);
+    assert_eq!(trips(&plain.clone().tls(old)), 7);
+    assert_eq!(trips(&plain.tls(TlsConfig { resumption: true, ..old })), 5);
 }
 
 /// Mean of 30 seeds and their standard deviation, in seconds.

@@ -29,6 +29,9 @@ pub struct TcpConfig {
     /// Most bytes that may wait for the application or for a gap to be filled: the largest receive window.
     /// 32 MiB (`net.ipv4.tcp_rmem`).
     pub receive_buffer: u64,
+    /// Whether the receive window begins with 64 KiB and grows with what the application reads in a round trip, as
+    /// on Linux (`net.ipv4.tcp_moderate_rcvbuf`), or has its full size from the start.
+    pub receive_auto_tuning: bool,
     /// Most bytes that may be outstanding. 4 MiB (`net.ipv4.tcp_wmem`).
     pub send_buffer: u64,
     /// Least time of the retransmission timer beyond the smoothed round trip: 200 ms, where RFC 6298 s.2.4 has
@@ -60,6 +63,7 @@ impl Default for TcpConfig {
             ecn: false,
             pacing: false,
             receive_buffer: 32 << 20,
+            receive_auto_tuning: true,
             send_buffer: 4 << 20,
             min_rto: Duration::from_millis(200),
             initial_rto: Duration::from_secs(1),

@@ -13,6 +13,21 @@ const MOST_RANGES: usize = 16_384;
 /// Blocks that are remembered as reported before (RFC 2018 s.4).
 const RECENT: usize = 4;
 
+/// Window that a receiver begins with, in bytes.
+const FIRST_WINDOW: u64 = 65_535;
+
+/// Measurement of what the application reads in a round trip.
+#[derive(Debug)]
+struct Tuning {
+    /// Round trip as the receiver sees it, from the timestamps that come back.
+    rtt: Option<Duration>,
+    /// Beginning of the round that is measured, and what was read by then.
+    since: Option<Timestamp>,
+    read_then: u64,
+    /// Bytes read in the best round so far.
+    space: u64,
+}
+
 /// Judgement of a segment's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
@@ -38,9 +53,12 @@ pub(crate) struct Receiver {
     fin: Option<u64>,
     /// Sequence number up to which the application has read.
     read: u64,
-    /// Bytes that may wait, and the sequence number behind the window that was announced.
+    /// Bytes that may wait now, and at most.
     buffer: u64,
+    most: u64,
+    /// Sequence number behind the window that was announced.
     announced: u64,
+    tuning: Tuning,
     shift: u8,
     mss: u64,
     delayed_ack: Duration,
@@ -64,8 +82,14 @@ impl Receiver {
             twice: None,
             fin: None,
             read: 1,
-            buffer: config.receive_buffer,
+            buffer: if config.receive_auto_tuning {
+                config.receive_buffer.min(FIRST_WINDOW)
+            } else {
+                config.receive_buffer
+            },
+            most: config.receive_buffer,
             announced: 1,
+            tuning: Tuning { rtt: None, since: None, read_then: 1, space: 10 * u64::from(mss) },
             shift: 0,
             mss: u64::from(mss),
             delayed_ack: config.delayed_ack,
@@ -76,6 +100,11 @@ impl Receiver {
             ack_now: false,
             last_came: None,
         }
+    }
+
+    /// Ranges behind gaps.
+    pub(crate) fn ranges(&self) -> usize {
+        self.ahead.len()
     }
 
     /// RCV.NXT.
@@ -96,6 +125,32 @@ impl Receiver {
     /// Whether FIN came, and all before it.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.next > fin)
+    }
+
+    /// A round trip, from the sending of a timestamp to its return with data.
+    pub(crate) fn on_rtt(&mut self, now: Timestamp, sample: Duration) {
+        let rtt = self.tuning.rtt.map_or(sample, |rtt| (rtt * 7 + sample) / 8);
+        self.tuning.rtt = Some(rtt);
+        self.tune(now, rtt);
+    }
+
+    /// Once a round trip: room for twice what the application has read in it, and for the growth to come
+    /// (dynamic right-sizing, as Linux does it).
+    fn tune(&mut self, now: Timestamp, rtt: Duration) {
+        let tuning = &mut self.tuning;
+        if tuning.since.is_some_and(|since| now.since(since) < rtt) {
+            return;
+        }
+        let (read, first) = (self.read - tuning.read_then, tuning.since.is_none());
+        (tuning.since, tuning.read_then) = (Some(now), self.read);
+        if first || read <= tuning.space {
+            return;
+        }
+        let window = 2 * read + 16 * self.mss;
+        let growth = u128::from(window) * u128::from(read - tuning.space);
+        let growth = (growth / u128::from(tuning.space.max(1))).min(u128::from(self.most)) as u64;
+        tuning.space = read;
+        self.buffer = self.buffer.max(window.saturating_add(2 * growth)).min(self.most);
     }
 
     /// Bytes for the application, which has read them with this.
@@ -156,6 +211,14 @@ impl Receiver {
         }
         self.schedule_ack(now);
         Taken::InOrder
+    }
+
+    /// A segment came so late that its data is not looked at.
+    pub(crate) fn on_late(&mut self, start: u64, end: u64) {
+        if start < end && end <= self.next {
+            self.twice = Some((start, end));
+        }
+        self.on_odd();
     }
 
     /// Something is amiss: the sender is to know at once, and for a while (Linux' quick ACKs).

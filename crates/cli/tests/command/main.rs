@@ -16,6 +16,7 @@ mod bench_trouble;
 mod common;
 mod config;
 mod daemon;
+mod exchange;
 mod explain;
 mod gateway;
 mod help;

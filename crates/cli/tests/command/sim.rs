@@ -6,11 +6,20 @@ use std::process::Command;
 
 use crate::common::{EQUIC, equic, finish};
 
+/// Writes a program by another process: one that this process has open for writing while another test starts a
+/// child could not be started (ETXTBSY).
+fn write(program: &str, args: &[&str]) {
+    let mut command = Command::new(program);
+    command.args(args);
+    finish(command).ok();
+}
+
 /// A program `equic-sim` that says who it is and what it was told.
 fn program(folder: &Path, says: &str) {
     let path = folder.join("equic-sim");
-    std::fs::write(&path, format!("#!/bin/sh\necho {says} \"$@\"\nexit 7\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = format!("#!/bin/sh\necho {says} \"$@\"\nexit 7\n");
+    let script = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
+    write("sh", &["-c", script, path.to_str().unwrap(), &text]);
 }
 
 #[test]
@@ -18,7 +27,7 @@ fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
     let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let command = own.path().join("equic");
     // A link to it would be followed: the program that runs is where its file is.
-    std::fs::copy(EQUIC, &command).unwrap();
+    write("cp", &[EQUIC, command.to_str().unwrap()]);
     let run = || {
         let mut command = Command::new(&command);
         command.args(["sim", "run", "a scenario", "--seeds", "3"]).env("PATH", path.path());

@@ -121,6 +121,66 @@ async fn a_server_for_a_while() {
     exchange(&soon("connected", waiting).await.unwrap(), 1000).await;
 }
 
+/// Attempts that come together wake all that wait for one.
+#[tokio::test]
+async fn two_attempts_at_once_are_for_two_that_wait() {
+    let identity = Identity::new();
+    let server = identity.server(1);
+    let (one, other, config) = (client(), client(), identity.client());
+    for round in 0..20 {
+        let waiting = [server.clone(), server.clone()].map(|server| {
+            tokio::spawn(
+                async move { server.accept().await.expect("the endpoint is open").accept() },
+            )
+        });
+        // Both wait before anything comes.
+        tokio::task::yield_now().await;
+        let connecting = [&one, &other].map(|client| {
+            client.connect_with(&config, server.local_addr().unwrap(), NAME).unwrap()
+        });
+        let mut connections = Vec::new();
+        for accepted in waiting {
+            let accepted = soon("accepted", accepted).await.expect("it does not panic");
+            let accepted = soon("accepted", accepted.expect("both are genuine")).await;
+            connections.push(accepted.expect("connected"));
+        }
+        for connecting in connecting {
+            assert!(soon("connected", connecting).await.is_ok(), "round {round}");
+        }
+    }
+}
+
+/// Whichever comes first: a socket on every address answers, as a server's, from the address it was asked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_socket_beside_a_new_configuration_is_a_servers() {
+    let identity = Identity::new();
+    let any = || Endpoint::bind("0.0.0.0:0".parse().unwrap(), 1, None).unwrap();
+    for round in 0..20 {
+        let server = Endpoint::new(settings(), None, any()).unwrap();
+        echo(server.clone());
+        let barrier = Arc::new(std::sync::Barrier::new(2));
+        let (here, there) = (server.clone(), barrier.clone());
+        let socket = any().swap_remove(0);
+        let rebinding = tokio::task::spawn_blocking(move || {
+            there.wait();
+            here.rebind(socket)
+        });
+        let (here, config) = (server.clone(), ServerConfig::new(identity.server_tls()));
+        let configuring = tokio::task::spawn_blocking(move || {
+            barrier.wait();
+            here.set_server_config(Some(config));
+        });
+        soon("rebound", rebinding).await.unwrap().unwrap();
+        soon("configured", configuring).await.unwrap();
+        // Not the address that the system would answer from by itself.
+        let address = ([127, 0, 0, 2], server.local_addr().unwrap().port()).into();
+        let connecting = client().connect_with(&identity.client(), address, NAME).unwrap();
+        let connection = soon("connected", connecting).await;
+        let connection = connection.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        exchange(&connection, 1000).await;
+    }
+}
+
 #[tokio::test]
 async fn a_configuration_for_one_client() {
     let (usual, special) = (Identity::new(), Identity::new());

@@ -53,7 +53,7 @@ pub(super) fn attach(
             equic_sim::quic::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
         }
         Protocol::Tcp => {
-            let bulk = TcpBulk { bytes, start, config: tcp(flow, place) };
+            let bulk = TcpBulk { start, config: tcp(flow, place), ..TcpBulk::new(bytes) };
             equic_sim::tcp::bulk(run, from, to, &bulk).map_err(|error| error.to_string())
         }
     }

@@ -1,8 +1,9 @@
 //! From text to a [`Scenario`], with everything that is wrong in it.
 //!
-//! * `table.rs`: tables and values, with their lines; `network.rs`, `link.rs`, `flows.rs`: what they mean.
+//! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values, with their lines; `network.rs`, `link.rs`, `flows.rs`: what they mean.
 
 mod flows;
+mod grid;
 mod link;
 mod network;
 mod table;
@@ -17,6 +18,7 @@ use crate::build::Place;
 use crate::keys::TOP;
 use crate::model::Scenario;
 use crate::problem::ScenarioError;
+pub use grid::{Axis, Grid};
 use table::{Reader, Table, duration, numbers, text, whole};
 
 /// The most runs of one scenario.
@@ -33,6 +35,9 @@ impl Scenario {
         for error in &errors {
             let offset = error.span().map_or(0, |span| span.start);
             reader.complain(offset, "", error.message());
+        }
+        if let Some(grid) = document.get_ref().get("grid") {
+            reader.complain(grid.span().start, "grid", "this is a grid: `equic sim sweep` runs it");
         }
         if !reader.is_clean() {
             return Err(ScenarioError::new(reader.into_problems()));

@@ -76,6 +76,10 @@ pub struct Stats {
     pub slow_start_threshold: Option<u64>,
     /// Bytes in flight.
     pub in_flight: u64,
+    /// Segments that are outstanding: sent and not acknowledged in order.
+    pub outstanding: usize,
+    /// Ranges of bytes that have come out of order and wait for what is before them.
+    pub out_of_order: usize,
     /// Smoothed round-trip time (RFC 6298 s.2).
     pub smoothed_rtt: Duration,
     /// Least round-trip time; zero before the first sample.
@@ -266,6 +270,11 @@ impl Connection {
         count
     }
 
+    /// Whether the peer has sent FIN, and everything before it has come.
+    pub fn has_finished(&self) -> bool {
+        self.receiver.is_finished()
+    }
+
     /// Bytes written that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
         self.sender.unacknowledged()
@@ -300,6 +309,8 @@ impl Connection {
             window: sender.window(),
             slow_start_threshold: sender.controller.slow_start_threshold(),
             in_flight: sender.in_flight(),
+            outstanding: sender.outstanding(),
+            out_of_order: self.receiver.ranges(),
             smoothed_rtt: rtt.smoothed(),
             min_rtt: rtt.min(),
             latest_rtt: rtt.latest(),

@@ -147,7 +147,8 @@ impl Connection {
         // RFC 7323 s.3.2: a segment without the option is dropped.
         let Some(timestamps) = segment.options.timestamps else { return false };
         if (timestamps.value.wrapping_sub(self.recent) as i32) < 0 {
-            self.receiver.ask_for_ack();
+            // A copy that comes late is reported all the same, as on Linux.
+            self.receiver.on_late(start, start + u64::from(segment.payload));
             return false;
         }
         if start <= self.receiver.last_acknowledged() {
@@ -211,6 +212,12 @@ impl Connection {
         let end = start + u64::from(segment.payload);
         let fin = segment.flags.has(Flags::FIN);
         if end > start || fin {
+            if segment.payload >= u32::from(self.mss)
+                && let Some((sent, _)) = self.echo(now, segment)
+                && self.config.receive_auto_tuning
+            {
+                self.receiver.on_rtt(now, now.since(sent));
+            }
             let taken = self.receiver.on_data(now, start, end, fin);
             if let (State::TimeWait { until }, Taken::Useless) = (&mut self.state, taken) {
                 // The peer has not heard: RFC 9293 s.3.10.7.4.

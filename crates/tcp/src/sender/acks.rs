@@ -7,7 +7,7 @@ use equic_transport::congestion::{AckSample, Signal};
 
 use super::rack::DUP_THRESH;
 use super::scoreboard::Sent;
-use super::{Forced, Phase, Prr, Reduction, Sender};
+use super::{Check, Forced, Phase, Prr, Reduction, Sender};
 
 /// An acknowledgement, in sequence numbers that count from the SYN.
 #[derive(Debug, Clone, Copy)]
@@ -58,9 +58,11 @@ impl Sender {
                 && ack.echo.is_some_and(|(_, latest)| latest < segment.time_sent);
             self.rack.on_delivered(now, segment, min_rtt, earlier);
         }
-        if ack.dsack.is_some() {
+        if let Some((_, right)) = ack.dsack {
             self.rack.on_dsack(self.una, self.nxt);
+            self.on_unneeded(now, right);
         }
+        self.check_timeout(now, advanced, &delivered);
         if advanced {
             self.end_phases(now, ack);
         }
@@ -73,7 +75,7 @@ impl Sender {
         }
         let reduced = ack.congestion_echo && self.on_mark(now);
         self.reduce(acked, advanced && lost.is_empty());
-        self.tell_controller(now, acked, before, &delivered);
+        self.tell_controller(now, acked, before, advanced, &delivered);
 
         if self.board.is_empty() {
             (self.rto_at, self.probe_at, self.reorder_at) = (None, None, None);
@@ -114,7 +116,7 @@ impl Sender {
         // Karn: not of what was sent more than once (RFC 6298 s.3); timestamps tell of that, too.
         let once = delivered.iter().filter(|segment| !segment.retransmitted);
         let newest = once.map(|segment| segment.time_sent).max();
-        let echoed = ack.echo.filter(|_| advanced && !delivered.is_empty()).map(|(_, at)| at);
+        let echoed = ack.echo.filter(|_| advanced && !delivered.is_empty()).map(|(first, _)| first);
         let Some(sent) = newest.or(echoed) else { return };
         self.rtt.update(now, now.since(sent), Duration::ZERO);
         self.backoff = 0;
@@ -123,23 +125,50 @@ impl Sender {
     fn end_phases(&mut self, now: Timestamp, ack: &Ack<'_>) {
         let end = match &self.phase {
             Phase::Open => return,
-            Phase::Reducing(Reduction { end, .. }) | Phase::Loss { end } => *end,
+            Phase::Reducing(Reduction { end, .. }) | Phase::Loss { end, .. } => *end,
         };
         // Eifel (RFC 3522 s.3.2): what is acknowledged had left before it was sent again.
         let original = ack
             .echo
             .zip(self.retransmitted)
             .is_some_and(|((_, latest), (again, start))| latest < again && self.una > start);
-        if original && !matches!(self.phase, Phase::Reducing(Reduction { loss: false, .. })) {
+        // After a mark, something behind it must be acknowledged for CWR to have reached the receiver, as Linux does it.
+        let marked = matches!(self.phase, Phase::Reducing(Reduction { loss: false, .. }));
+        if original && !marked {
             self.undo(now);
-        } else if self.una >= end {
+        } else if self.una > end || self.una == end && !marked {
             self.leave();
+        }
+    }
+
+    /// A retransmission was for nothing; if all of an episode were, so was what was done for it (RFC 3708).
+    fn on_unneeded(&mut self, now: Timestamp, end: u64) {
+        let Some((since, needed)) = self.needed.filter(|(since, _)| end > *since) else { return };
+        self.needed = needed.checked_sub(1).map(|needed| (since, needed));
+        if matches!(self.needed, Some((_, 0))) {
+            self.undo(now);
+        }
+    }
+
+    /// F-RTO (RFC 5682 s.3.1): if what was sent before the timer expired is still delivered, it was too early.
+    fn check_timeout(&mut self, now: Timestamp, advanced: bool, delivered: &[Sent]) {
+        let Phase::Loss { end, check } = &mut self.phase else { return };
+        if *check == Check::Over || delivered.is_empty() {
+            return;
+        }
+        if delivered.iter().any(|segment| !segment.retransmitted && segment.end <= *end) {
+            self.undo(now);
+        } else if *check == Check::Begun && advanced && self.una < *end {
+            *check = Check::Probing(2);
+        } else {
+            *check = Check::Over;
         }
     }
 
     /// What was taken for loss was none.
     fn undo(&mut self, now: Timestamp) {
         self.counters.spurious += 1;
+        self.needed = None;
         self.controller.on_spurious_loss(now);
         self.board.forgive();
         self.leave();
@@ -197,8 +226,9 @@ impl Sender {
             self.rtt.smoothed(),
         );
         let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
-        let last = self.board.lose_while(limit, late, lost);
-        self.reorder_at = last.map(|segment| segment.time_sent + rtt + window);
+        let next = self.board.lose_while(limit, late, lost);
+        // At the next that may be late; RFC 8985 s.6.2 has one timer for the last of them.
+        self.reorder_at = next.map(|segment| segment.time_sent + rtt + window);
     }
 
     pub(super) fn note_lost(&mut self, now: Timestamp, lost: &[Sent]) {
@@ -217,7 +247,8 @@ impl Sender {
             Phase::Reducing(reduction) if !reduction.loss => {
                 // One reduction a round trip, whatever it is for.
                 (reduction.loss, reduction.end) = (true, self.nxt);
-                (self.forced, self.retransmitted) = (Some(Forced::Lost), None);
+                self.forced = Some(Forced::Lost);
+                (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
             }
             Phase::Reducing(_) => {}
             // What was sent again is lost again: congestion goes on (RFC 5681 s.4.3).
@@ -247,7 +278,7 @@ impl Sender {
         self.phase = Phase::Reducing(Reduction { end: self.nxt, entered: now, prr, window, loss });
         if loss {
             self.forced = Some(Forced::Lost);
-            self.retransmitted = None;
+            (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
         }
         self.probe_at = None;
     }
@@ -262,7 +293,14 @@ impl Sender {
         }
     }
 
-    fn tell_controller(&mut self, now: Timestamp, acked: u64, before: u64, delivered: &[Sent]) {
+    fn tell_controller(
+        &mut self,
+        now: Timestamp,
+        acked: u64,
+        before: u64,
+        advanced: bool,
+        delivered: &[Sent],
+    ) {
         let marks = delivered.iter().map(|s| (s.time_sent, s.len(), s.mark));
         let rate = self.rates.on_acked(now, marks, self.rtt.min());
         let Some(sent) = delivered.iter().map(|segment| segment.time_sent).max() else { return };
@@ -276,7 +314,8 @@ impl Sender {
             acked,
             largest_sent,
             in_flight: before,
-            app_limited: !self.usage.was_used_since(sent),
+            // Nor does it grow while it is open whether something is lost, as on Linux.
+            app_limited: !advanced || !self.usage.was_used_since(sent),
             rtt: &self.rtt,
             rate,
         });

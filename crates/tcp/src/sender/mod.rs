@@ -35,7 +35,20 @@ enum Phase {
     Loss {
         /// SND.NXT at that time.
         end: u64,
+        /// Whether it is still to be found out that the timer was right.
+        check: Check,
     },
+}
+
+/// Detection of a retransmission timeout that was for nothing (F-RTO, RFC 5682 s.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// The first segment was sent again (step 1).
+    Begun,
+    /// It was acknowledged: so many new segments leave instead of more that are sent again (step 2b).
+    Probing(u8),
+    /// The timer was right, or it cannot be told.
+    Over,
 }
 
 #[derive(Debug)]
@@ -113,6 +126,9 @@ pub(crate) struct Sender {
     duplicates: u64,
     /// The first retransmission of the phase, if there was one: its time and its first sequence number.
     retransmitted: Option<(Timestamp, u64)>,
+    /// SND.UNA at the beginning of the last episode, and its retransmissions that no DSACK has said to be for
+    /// nothing; none: there is nothing to undo.
+    needed: Option<(u64, u32)>,
     forced: Option<Forced>,
     probe: Option<Probe>,
     backoff: u32,
@@ -125,6 +141,8 @@ pub(crate) struct Sender {
     max_rto: Duration,
     initial_rto: Duration,
     send_buffer: u64,
+    initial_window: u64,
+    last_sent: Option<Timestamp>,
     tail_loss_probe: bool,
     delivered: Vec<Sent>,
     lost: Vec<Sent>,
@@ -156,6 +174,7 @@ impl Sender {
             sack: config.sack,
             duplicates: 0,
             retransmitted: None,
+            needed: None,
             forced: None,
             probe: None,
             backoff: 0,
@@ -168,6 +187,8 @@ impl Sender {
             max_rto: config.max_rto,
             initial_rto: config.initial_rto,
             send_buffer: config.send_buffer.max(u64::from(mss)),
+            initial_window: window,
+            last_sent: None,
             tail_loss_probe: config.tail_loss_probe,
             delivered: Vec::new(),
             lost: Vec::new(),
@@ -203,6 +224,11 @@ impl Sender {
 
     pub(crate) fn finish(&mut self) {
         self.fin = true;
+    }
+
+    /// Segments that are outstanding.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.board.len()
     }
 
     /// SND.UNA.
@@ -276,6 +302,18 @@ impl Sender {
         {
             return Some(departure);
         }
+        if let Phase::Loss { check: Check::Probing(left), .. } = &mut self.phase
+            && self.forced.is_none()
+        {
+            if *left == 0 {
+                return None;
+            }
+            *left -= 1;
+            if let Some(end) = self.next_end() {
+                return Some(self.send_new(now, end));
+            }
+            self.give_up_check();
+        }
         let (pipe, window) = (self.in_flight(), self.window());
         if let Some(segment) = self.board.next_lost() {
             let forced = self.forced == Some(Forced::Lost);
@@ -332,6 +370,13 @@ impl Sender {
         }
     }
 
+    /// Whether the timer was right can no longer be told.
+    fn give_up_check(&mut self) {
+        if let Phase::Loss { check, .. } = &mut self.phase {
+            *check = Check::Over;
+        }
+    }
+
     fn is_paced_out(&mut self, now: Timestamp) -> bool {
         let Some(pacer) = &mut self.pacer else { return false };
         let rate = self.controller.pacing_rate(&self.rtt);
@@ -341,6 +386,7 @@ impl Sender {
 
     fn send_new(&mut self, now: Timestamp, end: u64) -> Departure {
         let start = self.nxt;
+        self.restart_after_idle(now);
         let mark = self.on_departure(now, end - start);
         self.board.push(start, end, now, mark);
         self.nxt = end;
@@ -350,10 +396,22 @@ impl Sender {
         Departure { start, end, retransmission: false }
     }
 
+    /// RFC 5681 s.4.1: after a pause of a retransmission timeout, no more than the initial window leaves at once.
+    fn restart_after_idle(&mut self, now: Timestamp) {
+        let idle = self.board.is_empty() && self.last_sent.is_some_and(|at| now > at + self.rto());
+        if idle && !self.controller.needs_pacing() {
+            let window = self.controller.window().min(self.initial_window);
+            self.controller.set_initial_window(window);
+        }
+        self.last_sent = Some(now);
+    }
+
     fn retransmit(&mut self, now: Timestamp, segment: &Sent) -> Departure {
         let mark = self.on_departure(now, segment.len());
         self.board.retransmit(segment.start, now, mark);
         self.counters.retransmissions += 1;
+        self.needed = self.needed.map(|(since, needed)| (since, needed.saturating_add(1)));
+        self.last_sent = Some(now);
         self.retransmitted.get_or_insert((now, segment.start));
         if segment.start == self.una {
             // As Linux does it: the timer is for the first segment, and that has just left.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use equic_transport::Timestamp;
 
 use super::scoreboard::Sent;
-use super::{Departure, Forced, Phase, Probe, Sender};
+use super::{Check, Departure, Forced, Phase, Probe, Reduction, Sender};
 
 /// Probe timeout before there is a sample of the round trip (RFC 8985 s.7.2).
 const FIRST_PROBE: Duration = Duration::from_secs(1);
@@ -109,9 +109,16 @@ impl Sender {
         // RFC 5681 s.3.1: the threshold stays if the same segment is sent yet again.
         if !matches!(self.phase, Phase::Loss { .. }) || self.backoff == 0 {
             self.controller.on_retransmission_timeout(now);
-            self.retransmitted = None;
+            (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
         }
-        self.phase = Phase::Loss { end: self.nxt };
+        // Not within a recovery: what it has sent is still coming back, and says nothing of the timer.
+        let recovering = matches!(
+            self.phase,
+            Phase::Loss { .. } | Phase::Reducing(Reduction { loss: true, .. })
+        );
+        let first = self.backoff == 0 && self.sack && !recovering;
+        let check = if first { Check::Begun } else { Check::Over };
+        self.phase = Phase::Loss { end: self.nxt, check };
         (self.duplicates, self.probe, self.probe_at, self.reorder_at) = (0, None, None, None);
         self.forced = Some(Forced::Lost);
         self.backoff += 1;

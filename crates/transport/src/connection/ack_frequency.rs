@@ -70,7 +70,7 @@ impl Connection {
         let rtt = self.path().rtt.smoothed();
         // Once a round trip is often enough (s.7.1).
         let soon = self.acks.asked_at().is_some_and(|at| now.since(at) < rtt * 4);
-        if !self.config.ack_frequency || !self.progress.confirmed || soon {
+        if !self.config.ack_frequency || !self.handshake.is_confirmed() || soon {
             return;
         }
         let path = self.path();

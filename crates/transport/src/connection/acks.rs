@@ -33,7 +33,7 @@ impl Connection {
     fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
         // A frame before it in the same packet may have completed the handshake, and with that the
         // space (RFC 9001 s.4.9.2): nothing of it is left to be acknowledged.
-        if self.spaces[id].discarded {
+        if self.keys.is_discarded(id) {
             return;
         }
         self.stats.acks_received += 1;
@@ -165,7 +165,7 @@ impl Connection {
             (SpaceId::Data(_), Some(peer)) => {
                 let delay = ack.delay(peer.ack_delay_exponent);
                 let most = self.peer_max_ack_delay();
-                if self.progress.confirmed { delay.min(most) } else { delay }
+                if self.handshake.is_confirmed() { delay.min(most) } else { delay }
             }
             _ => Duration::ZERO,
         };
@@ -197,7 +197,7 @@ impl Connection {
         let input = (id, number, packet.size, key);
         self.notify(Operation::PacketAcked, input);
         if id.is_data()
-            && let Some(keys) = &mut self.one_rtt
+            && let Some(keys) = self.keys.one_rtt_mut()
         {
             keys.on_acked(self.now, number);
         }
@@ -382,7 +382,7 @@ impl Connection {
                 }
                 SentFrame::Control(control) => self.streams.on_control_lost(*control),
                 SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
-                SentFrame::HandshakeDone => self.progress.done_due = true,
+                SentFrame::HandshakeDone => self.handshake.on_done_lost(),
                 SentFrame::NewConnectionId(sequence) => self.ids.local.on_lost(*sequence),
                 SentFrame::RetireConnectionId(sequence) => self.ids.remote.on_lost(*sequence),
                 // Of a packet that is probed nothing is known yet.

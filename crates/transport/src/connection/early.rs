@@ -2,7 +2,6 @@
 
 use equic_wire::params::{RawParameters, TransportParameters};
 use equic_wire::{Side, TransportErrorCode};
-use rustls::quic::DirectionalKeys;
 
 use super::space::{SentFrame, SpaceId};
 use super::waiting::Readiness;
@@ -23,16 +22,69 @@ enum Answer {
     Rejected,
 }
 
-/// Early data of a connection.
+/// Early data of a connection: whether there is any, and what it relies on. Its keys are with the others.
 #[derive(Default)]
 pub(super) struct Early {
-    /// Keys of early data: a client's to seal, a server's to open.
-    pub keys: Option<DirectionalKeys>,
     answer: Answer,
     /// Limits that the server granted when the session was made, which early data must keep to.
     remembered: Option<PeerLimits>,
     /// Time at which a server discards the keys of early data: some time after the first 1-RTT packet.
     expires: Option<Timestamp>,
+}
+
+impl Early {
+    /// A client sends early data under the limits of the session that it resumes.
+    fn offered(remembered: PeerLimits) -> Early {
+        Early { answer: Answer::Open, remembered: Some(remembered), expires: None }
+    }
+
+    /// Whether a server has not looked yet whether it takes early data.
+    fn is_undecided(&self) -> bool {
+        self.answer == Answer::None
+    }
+
+    /// Whether a client waits for the server's answer.
+    fn is_open(&self) -> bool {
+        self.answer == Answer::Open
+    }
+
+    /// The server, this end or the peer, takes early data or not.
+    fn decide(&mut self, accepted: bool) {
+        self.answer = if accepted { Answer::Accepted } else { Answer::Rejected };
+    }
+
+    /// Whether what is sent or read now may be repeated by an attacker.
+    fn is_used(&self, complete: bool) -> bool {
+        match self.answer {
+            Answer::Open => true,
+            Answer::Accepted => !complete,
+            Answer::None | Answer::Rejected => false,
+        }
+    }
+
+    /// Whether a server that took early data keeps at least the limits it promised before (RFC 9000 s.7.4.1).
+    fn is_kept_by(&self, new: &PeerLimits) -> bool {
+        let old = self.remembered.filter(|_| self.answer == Answer::Accepted);
+        old.is_none_or(|old| covers(new, &old))
+    }
+
+    /// Whether a 0-RTT packet can be opened; `keys`: they are there.
+    fn readiness(&self, side: Side, keys: bool) -> Readiness {
+        match (side, self.answer) {
+            (Side::Server, Answer::None) => Readiness::TooEarly,
+            (Side::Server, Answer::Accepted) if keys => Readiness::Ready,
+            _ => Readiness::TooLate,
+        }
+    }
+
+    /// The first 1-RTT packet has come: the keys of early data are good for stragglers until then.
+    fn keep_keys(&mut self, until: Timestamp) {
+        self.expires.get_or_insert(until);
+    }
+
+    fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|at| at <= now)
+    }
 }
 
 pub(super) fn limits(parameters: &TransportParameters<'_>) -> PeerLimits {
@@ -85,17 +137,13 @@ impl Connection {
     /// A client: what is sent now may go out before the handshake is complete; it must do no harm if
     /// it is carried out more than once. A server: what is read now may be such a repetition.
     pub fn is_early(&self) -> bool {
-        match self.early.answer {
-            Answer::Open => true,
-            Answer::Accepted => !self.progress.complete,
-            Answer::None | Answer::Rejected => false,
-        }
+        self.early.is_used(self.handshake.is_complete())
     }
 
     /// A client has begun TLS: perhaps with a session that lets it send.
     pub(super) fn begin_early(&mut self) {
-        let Some(keys) = self.tls.zero_rtt_keys() else { return };
-        let remembered = self.tls.transport_parameters().map(<[u8]>::to_vec);
+        let Some(keys) = self.handshake.tls().zero_rtt_keys() else { return };
+        let remembered = self.handshake.tls().transport_parameters().map(<[u8]>::to_vec);
         let Some(Ok(parameters)) =
             remembered.as_deref().map(|bytes| TransportParameters::parse(bytes, Side::Server))
         else {
@@ -105,35 +153,35 @@ impl Connection {
         let size = parameters.max_udp_payload_size.get().get();
         self.paths.iter_mut().for_each(|path| path.on_peer_limit(size));
         self.streams.set_peer_limits(limits);
-        self.early = Early {
-            keys: Some(keys),
-            answer: Answer::Open,
-            remembered: Some(limits),
-            expires: None,
-        };
+        self.keys.set_early(Some(keys));
+        self.early = Early::offered(limits);
     }
 
     /// A client may send early data.
     pub(super) fn may_send_early(&self) -> bool {
-        self.side == Side::Client && self.one_rtt.is_none() && self.early.keys.is_some()
+        self.side == Side::Client && !self.keys.has(SpaceId::DATA) && self.keys.has_early()
     }
 
     /// TLS has got on: whether early data is taken may be known by now.
     pub(super) fn look_for_early(&mut self, now: Timestamp) {
-        match (self.side, self.early.answer) {
-            (Side::Server, Answer::None) if self.level != SpaceId::Initial => {
-                self.early.keys = self.tls.zero_rtt_keys().filter(|_| !self.progress.complete);
-                let accepted = self.early.keys.is_some();
-                self.early.answer = if accepted { Answer::Accepted } else { Answer::Rejected };
+        match self.side {
+            Side::Server
+                if self.early.is_undecided() && self.handshake.level() != SpaceId::Initial =>
+            {
+                let keys =
+                    self.handshake.tls().zero_rtt_keys().filter(|_| !self.handshake.is_complete());
+                let accepted = keys.is_some();
+                self.keys.set_early(keys);
+                self.early.decide(accepted);
                 if accepted {
                     self.early_answered(true);
                 }
             }
-            (Side::Client, Answer::Open) if self.one_rtt.is_some() => {
+            Side::Client if self.early.is_open() && self.keys.has(SpaceId::DATA) => {
                 // RFC 9001 s.4.9.3: 1-RTT keys from now on.
-                self.early.keys = None;
-                if self.tls.is_early_data_accepted() {
-                    self.early.answer = Answer::Accepted;
+                self.keys.set_early(None);
+                if self.handshake.tls().is_early_data_accepted() {
+                    self.early.decide(true);
                     self.early_answered(true);
                 } else {
                     self.reject_early(now);
@@ -151,10 +199,12 @@ impl Connection {
 
     /// RFC 9001 s.4.6.2: all that was assumed may be wrong, so every stream begins anew.
     pub(super) fn reject_early(&mut self, _now: Timestamp) {
-        if self.early.answer != Answer::Open {
+        if !self.early.is_open() {
             return;
         }
-        self.early = Early { answer: Answer::Rejected, ..Early::default() };
+        self.early = Early::default();
+        self.early.decide(false);
+        self.keys.set_early(None);
         for (number, packet) in self.space(SpaceId::DATA).loss.give_up_all() {
             if packet.in_flight
                 && let Some(path) = self.paths.get_mut(packet.content.path)
@@ -178,8 +228,7 @@ impl Connection {
     /// Whether the server, having accepted early data, keeps at least the limits it promised before
     /// (RFC 9000 s.7.4.1).
     pub(super) fn check_promises(&mut self, now: Timestamp, new: &PeerLimits) -> bool {
-        let old = self.early.remembered.filter(|_| self.early.answer == Answer::Accepted);
-        let kept = old.is_none_or(|old| covers(new, &old));
+        let kept = self.early.is_kept_by(new);
         if !kept {
             let code = TransportErrorCode::PROTOCOL_VIOLATION;
             self.fail(now, code, "it takes early data and less than it promised");
@@ -189,23 +238,84 @@ impl Connection {
 
     /// Whether a 0-RTT packet can be opened now, later or never.
     pub(super) fn early_readiness(&self) -> Readiness {
-        match (self.side, self.early.answer) {
-            (Side::Server, Answer::None) => Readiness::TooEarly,
-            (Side::Server, Answer::Accepted) if self.early.keys.is_some() => Readiness::Ready,
-            _ => Readiness::TooLate,
-        }
+        self.early.readiness(self.side, self.keys.has_early())
     }
 
     /// RFC 9001 s.4.9.3: a server keeps its keys for stragglers, three probe timeouts long.
     pub(super) fn on_one_rtt_packet(&mut self, now: Timestamp) {
-        if self.early.keys.is_some() && self.early.expires.is_none() {
-            self.early.expires = Some(now + self.path().rtt.pto_base() * 3);
+        if self.keys.has_early() {
+            let until = now + self.path().rtt.pto_base() * 3;
+            self.early.keep_keys(until);
         }
     }
 
     pub(super) fn expire_early(&mut self, now: Timestamp) {
-        if self.early.expires.is_some_and(|at| at <= now) {
-            self.early.keys = None;
+        if self.early.is_expired(now) {
+            self.keys.set_early(None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn promised(max_data: u64) -> PeerLimits {
+        PeerLimits {
+            max_data,
+            max_stream_data_bidi_local: 5,
+            max_stream_data_bidi_remote: 5,
+            max_stream_data_uni: 5,
+            max_streams_bidi: 5,
+            max_streams_uni: 5,
+        }
+    }
+
+    #[test]
+    fn a_client_uses_it_until_it_is_rejected_or_the_handshake_is_complete() {
+        let mut early = Early::default();
+        assert!(!early.is_used(false) && !early.is_open());
+        early = Early::offered(promised(10));
+        assert!(early.is_open() && early.is_used(false));
+        early.decide(true);
+        assert!(!early.is_open() && early.is_used(false) && !early.is_used(true));
+        early.decide(false);
+        assert!(!early.is_used(false));
+    }
+
+    #[test]
+    fn only_a_server_that_takes_it_is_held_to_its_promises() {
+        let mut early = Early::offered(promised(10));
+        assert!(early.is_kept_by(&promised(9)), "it has not answered");
+        early.decide(true);
+        assert!(!early.is_kept_by(&promised(9)) && early.is_kept_by(&promised(10)));
+        let less = PeerLimits { max_streams_uni: 4, ..promised(20) };
+        assert!(!early.is_kept_by(&less), "each of them counts");
+        early.decide(false);
+        assert!(early.is_kept_by(&promised(9)));
+    }
+
+    #[test]
+    fn packets_wait_for_the_answer_and_are_dropped_after_it_without_keys() {
+        let mut early = Early::default();
+        assert_eq!(early.readiness(Side::Server, false), Readiness::TooEarly);
+        assert_eq!(early.readiness(Side::Client, true), Readiness::TooLate, "clients get none");
+        early.decide(true);
+        assert_eq!(early.readiness(Side::Server, true), Readiness::Ready);
+        assert_eq!(early.readiness(Side::Server, false), Readiness::TooLate);
+        early.decide(false);
+        assert_eq!(early.readiness(Side::Server, true), Readiness::TooLate);
+    }
+
+    #[test]
+    fn the_first_1_rtt_packet_says_how_long_its_keys_are_kept() {
+        let mut early = Early::default();
+        let at = |seconds| Timestamp::START + Duration::from_secs(seconds);
+        assert!(!early.is_expired(at(100)));
+        early.keep_keys(at(3));
+        early.keep_keys(at(5));
+        assert!(!early.is_expired(at(2)) && early.is_expired(at(3)));
     }
 }

@@ -21,70 +21,59 @@ impl Connection {
         dcid: ConnectionId,
         frame: &Frame<'_>,
     ) -> bool {
-        let outcome = match frame {
-            Frame::Padding(_) | Frame::Ping => Ok(()),
-            Frame::Ack(ack) => {
-                self.process_ack(now, space, ack);
-                Ok(())
-            }
+        let mut outcome = Ok(());
+        // Every frame is named: one that is new has the compiler ask what is to be done with it.
+        match frame {
+            Frame::Padding(_) | Frame::Ping => {}
+            Frame::Ack(ack) => self.process_ack(now, space, ack),
             Frame::Crypto(crypto) => {
-                self.on_crypto(now, space, crypto.offset().get(), crypto.data())
+                outcome = self.on_crypto(now, space, crypto.offset().get(), crypto.data());
             }
-            Frame::ConnectionClose(close) => {
-                self.on_close(now, *close);
-                Ok(())
-            }
-            Frame::HandshakeDone => {
-                self.confirm(now);
-                Ok(())
-            }
-            Frame::NewConnectionId(new) => {
-                self.on_new_connection_id(now, new);
-                Ok(())
-            }
+            Frame::ConnectionClose(close) => self.on_close(now, *close),
+            Frame::HandshakeDone => self.confirm(now),
+            Frame::NewConnectionId(new) => self.on_new_connection_id(now, new),
             Frame::RetireConnectionId(sequence) => {
-                let input = sequence.get();
-                self.notify(Operation::RetireConnectionId, input);
-                if self.ids.local.on_retire(sequence.get(), dcid).is_err() {
-                    let code = TransportErrorCode::PROTOCOL_VIOLATION;
-                    self.fail(now, code, "it retires a connection ID that it cannot");
-                }
-                Ok(())
+                self.on_retire_connection_id(now, sequence.get(), dcid);
             }
-            Frame::NewToken(new) => {
-                self.on_new_token(new.token());
-                Ok(())
-            }
+            Frame::NewToken(new) => self.on_new_token(new.token()),
             Frame::Unknown(unknown) => {
                 let error = unknown.error();
                 self.fail(now, error.code(), &error.to_string());
-                Ok(())
             }
             Frame::Datagram(datagram) => {
                 if !self.on_datagram_frame(datagram) {
                     let code = TransportErrorCode::PROTOCOL_VIOLATION;
                     self.fail(now, code, "a datagram larger than we take");
                 }
-                Ok(())
             }
-            Frame::AckFrequency(frequency) => {
-                self.on_ack_frequency(now, frequency);
-                Ok(())
+            Frame::AckFrequency(frequency) => self.on_ack_frequency(now, frequency),
+            Frame::ImmediateAck => self.on_immediate_ack(space),
+            Frame::PathChallenge(data) => self.on_path_challenge(path, *data),
+            Frame::PathResponse(data) => self.on_path_response(*data),
+            Frame::Stream(stream) => {
+                let (id, offset) = (stream.stream_id(), stream.offset().get());
+                outcome = self.streams.on_stream(id, offset, stream.data(), stream.fin());
             }
-            Frame::ImmediateAck => {
-                self.on_immediate_ack(space);
-                Ok(())
+            Frame::ResetStream(reset) => {
+                let (code, size) = (reset.error_code.get(), reset.final_size.get());
+                outcome = self.streams.on_reset(reset.stream_id, code, size);
             }
-            Frame::PathChallenge(data) => {
-                self.on_path_challenge(path, *data);
-                Ok(())
+            Frame::StopSending(stop) => {
+                outcome = self.streams.on_stop(stop.stream_id, stop.error_code.get());
             }
-            Frame::PathResponse(data) => {
-                self.on_path_response(*data);
-                Ok(())
+            Frame::MaxData(limit) => self.streams.on_max_data(limit.get()),
+            Frame::MaxStreamData(max) => {
+                outcome = self.streams.on_max_stream_data(max.stream_id, max.limit.get());
             }
-            _ => self.handle_stream_frame(frame),
-        };
+            Frame::MaxStreams(direction, count) => {
+                self.streams.on_max_streams(*direction, count.get());
+            }
+            Frame::StreamDataBlocked(blocked) => {
+                outcome = self.streams.on_stream_data_blocked(blocked.stream_id);
+            }
+            // More is granted when there is room, whether it is asked for or not.
+            Frame::DataBlocked(_) | Frame::StreamsBlocked(..) => {}
+        }
         match outcome {
             Ok(()) => true,
             Err(FrameError::TooFragmented) => false,
@@ -95,33 +84,11 @@ impl Connection {
         }
     }
 
-    fn handle_stream_frame(&mut self, frame: &Frame<'_>) -> Result<(), FrameError> {
-        match frame {
-            Frame::Stream(stream) => {
-                let offset = stream.offset().get();
-                self.streams.on_stream(stream.stream_id(), offset, stream.data(), stream.fin())
-            }
-            Frame::ResetStream(reset) => {
-                let (code, size) = (reset.error_code.get(), reset.final_size.get());
-                self.streams.on_reset(reset.stream_id, code, size)
-            }
-            Frame::StopSending(stop) => self.streams.on_stop(stop.stream_id, stop.error_code.get()),
-            Frame::MaxData(limit) => {
-                self.streams.on_max_data(limit.get());
-                Ok(())
-            }
-            Frame::MaxStreamData(max) => {
-                self.streams.on_max_stream_data(max.stream_id, max.limit.get())
-            }
-            Frame::MaxStreams(direction, count) => {
-                self.streams.on_max_streams(*direction, count.get());
-                Ok(())
-            }
-            Frame::StreamDataBlocked(blocked) => {
-                self.streams.on_stream_data_blocked(blocked.stream_id)
-            }
-            // What to do about it is done when there is room.
-            _ => Ok(()),
+    fn on_retire_connection_id(&mut self, now: Timestamp, sequence: u64, dcid: ConnectionId) {
+        self.notify(Operation::RetireConnectionId, sequence);
+        if self.ids.local.on_retire(sequence, dcid).is_err() {
+            let code = TransportErrorCode::PROTOCOL_VIOLATION;
+            self.fail(now, code, "it retires a connection ID that it cannot");
         }
     }
 
@@ -148,7 +115,7 @@ impl Connection {
     /// sent (RFC 9002 A.6).
     pub(super) fn peer_completed_validation(&self) -> bool {
         self.side == Side::Server
-            || self.progress.confirmed
+            || self.handshake.is_confirmed()
             || self.spaces[SpaceId::Handshake].loss.largest_acked().is_some()
     }
 }

@@ -44,15 +44,15 @@ impl Connection {
     /// What the handshake has agreed on, as far as it is.
     pub fn handshake_data(&self) -> HandshakeData {
         HandshakeData {
-            protocol: self.tls.alpn().map(<[u8]>::to_vec),
-            server_name: self.tls.server_name().map(str::to_owned),
+            protocol: self.handshake.tls().alpn().map(<[u8]>::to_vec),
+            server_name: self.handshake.tls().server_name().map(str::to_owned),
         }
     }
 
     /// The certificates that the peer has shown, its own first; none: it has shown none, or the handshake is
     /// not complete, so that they prove nothing yet.
     pub fn peer_identity(&self) -> Option<&[CertificateDer<'static>]> {
-        self.tls.peer_certificates().filter(|_| self.is_connected())
+        self.handshake.tls().peer_certificates().filter(|_| self.is_connected())
     }
 
     /// Fills `output` with a secret of this connection that both ends can make and nobody else
@@ -69,6 +69,6 @@ impl Connection {
         if !self.is_connected() {
             return Err(ExportError::NotConnected);
         }
-        self.tls.export(output, label, context)
+        self.handshake.tls().export(output, label, context)
     }
 }

@@ -52,7 +52,7 @@ impl Connection {
 
     /// Gives the peer as many connection IDs as it keeps.
     pub(super) fn issue_ids(&mut self) {
-        if self.progress.complete {
+        if self.handshake.is_complete() {
             self.ids.issue(&mut self.rng);
         }
     }

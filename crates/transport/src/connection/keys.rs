@@ -3,9 +3,8 @@
 use equic_wire::TransportErrorCode;
 
 use super::Connection;
-use super::space::SpaceId;
 use crate::Timestamp;
-use crate::crypto::{OneRttKeys, Wear, last_words};
+use crate::crypto::{OneRttKeys, Wear};
 use crate::operation::Operation;
 
 impl Connection {
@@ -21,17 +20,17 @@ impl Connection {
 
     /// Number of key updates so far, by either side.
     pub fn key_updates(&self) -> u64 {
-        self.one_rtt.as_ref().map_or(0, OneRttKeys::updates)
+        self.keys.one_rtt().map_or(0, OneRttKeys::updates)
     }
 
     fn may_update_keys(&mut self, worn: bool) -> bool {
-        self.decide(Operation::UpdateKeys, worn, self.progress.confirmed)
+        self.decide(Operation::UpdateKeys, worn, self.handshake.is_confirmed())
     }
 
     fn next_keys(&mut self) -> bool {
         // RFC 9001 s.6.1.
-        let updated =
-            self.progress.confirmed && self.one_rtt.as_mut().is_some_and(OneRttKeys::update);
+        let updated = self.handshake.is_confirmed()
+            && self.keys.one_rtt_mut().is_some_and(OneRttKeys::update);
         #[cfg(feature = "qlog")]
         if updated {
             self.log_key_update();
@@ -42,12 +41,14 @@ impl Connection {
     /// Before a datagram is made: updates keys that are worn, and ends the connection where keys may not
     /// be used any more. Whether it goes on.
     pub(super) fn mind_keys(&mut self, now: Timestamp) -> bool {
-        let wear = self.one_rtt.as_ref().map_or(Wear::Fresh, OneRttKeys::wear);
+        let wear = self.keys.one_rtt().map_or(Wear::Fresh, OneRttKeys::wear);
         if wear >= Wear::Half {
             self.renew_keys(now, wear);
         }
-        let spent = self.one_rtt.as_ref().is_some_and(|keys| keys.wear() == Wear::Spent);
-        if spent || self.spaces.ids().any(|id| self.is_worn_out(id)) {
+        let spent = self.keys.one_rtt().is_some_and(|keys| keys.wear() == Wear::Spent);
+        if spent
+            || self.spaces.ids().any(|id| self.keys.is_worn_out(id, self.spaces[id].numbers.next()))
+        {
             let code = TransportErrorCode::AEAD_LIMIT_REACHED;
             self.fail(now, code, "the keys may protect no more packets and cannot be updated");
             return false;
@@ -59,34 +60,11 @@ impl Connection {
     fn renew_keys(&mut self, now: Timestamp, wear: Wear) {
         // RFC 9001 s.6.5: the peer may have forgotten its older keys only after three PTOs.
         let pause = self.path().rtt.pto_base() * 3;
-        let rested = self.one_rtt.as_ref().is_some_and(|keys| keys.has_rested(now, pause));
+        let rested = self.keys.one_rtt().is_some_and(|keys| keys.has_rested(now, pause));
         // A hook may put it off while there is time.
         if wear >= Wear::Worn || rested && self.may_update_keys(true) {
             self.next_keys();
         }
-    }
-
-    /// Most packets that a space's keys may protect if they are never updated: those of every space but 1-RTT;
-    /// none for 1-RTT.
-    fn limit(&self, id: SpaceId) -> Option<u64> {
-        let key = match id {
-            SpaceId::Data(_) if self.one_rtt.is_some() => return None,
-            SpaceId::Data(_) => &*self.early.keys.as_ref()?.packet,
-            _ => &*self.spaces[id].keys.as_ref()?.local.packet,
-        };
-        Some(self.config.key_limits.confidentiality(key))
-    }
-
-    /// Whether so many packets of a space were sent that the rest is reserved for closing the connection. Packet
-    /// numbers are not less than packets.
-    fn is_worn_out(&self, id: SpaceId) -> bool {
-        self.limit(id).is_some_and(|limit| self.spaces[id].next >= limit - last_words(limit))
-    }
-
-    /// Whether a packet would be one more than the keys may protect (RFC 9001 s.6.6). 1-RTT keys check their
-    /// own limit.
-    pub(super) fn is_beyond_limit(&self, id: SpaceId, number: u64) -> bool {
-        self.limit(id).is_some_and(|limit| number >= limit)
     }
 
     /// A packet did not open; `limit` is how many of them its key stands.

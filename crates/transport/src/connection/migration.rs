@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
-use super::path::{Challenge, MAX_PATHS, Path, PathKey};
+use super::path::{MAX_PATHS, Path, PathKey};
+use super::validation::Validation;
 use super::{Arrival, Connection, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -60,7 +61,7 @@ impl Connection {
         if self.side == Side::Server {
             return Err(MigrateError::Server);
         }
-        if !self.progress.confirmed {
+        if !self.handshake.is_confirmed() {
             return Err(MigrateError::NotConfirmed);
         }
         if self.peer.is_some_and(|peer| peer.stay) {
@@ -91,7 +92,7 @@ impl Connection {
             Some(key) => Some(From::Known(key)),
             // RFC 9000 s.9: a client knows where its server is, and nobody moves before the
             // handshake is confirmed.
-            None if self.side == Side::Client || !self.progress.confirmed => None,
+            None if self.side == Side::Client || !self.handshake.is_confirmed() => None,
             None => Some(From::New(arrival.remote, arrival.local)),
         }
     }
@@ -104,7 +105,7 @@ impl Connection {
                 let key = self.add_path(now, remote, local);
                 let remote_id = self.path().remote_id;
                 if let Some(path) = self.paths.get_mut(key) {
-                    path.on_datagram_received(datagram);
+                    path.validation.on_received(datagram);
                     path.remote_id = remote_id;
                 }
                 key
@@ -115,8 +116,12 @@ impl Connection {
     fn add_path(&mut self, now: Timestamp, remote: SocketAddr, local: Option<IpAddr>) -> PathKey {
         let key = self.paths.next_key();
         let seed = self.rng.random();
-        let mut path = Path::new(now, key, remote, &self.config, seed, false);
-        (path.local, path.limited) = (local, self.side == Side::Server);
+        let validation = match self.side {
+            Side::Client => Validation::of_our_choice(),
+            Side::Server => Validation::new(false),
+        };
+        let mut path = Path::new(now, key, remote, &self.config, seed, validation);
+        path.local = local;
         path.ecn = self.path().ecn.restart(self.config.ecn);
         if let Some(peer) = &self.peer {
             path.on_peer_limit(peer.max_udp_payload_size);
@@ -156,7 +161,7 @@ impl Connection {
         let before = self.path().key;
         self.move_to(now, key);
         // RFC 9000 s.9.3.3: if the peer is still there, someone has copied its packets.
-        if self.paths.get(before).is_some_and(|path| path.validated) {
+        if self.paths.get(before).is_some_and(|path| path.validation.is_validated()) {
             self.challenge(now, before);
         }
     }
@@ -165,7 +170,7 @@ impl Connection {
     fn move_to(&mut self, now: Timestamp, key: PathKey) {
         self.paths.set_active(key);
         let path = self.path();
-        let (remote, validated) = (path.remote, path.validated);
+        let (remote, validated) = (path.remote, path.validation.is_validated());
         // Only the last is true, so a peer that never rests fills no queue.
         self.events.retain(|event| !matches!(event, Event::Moved(_)));
         self.events.push_back(Event::Moved(remote));
@@ -183,8 +188,7 @@ impl Connection {
         if self.begin_act(Operation::ChallengePath, key)
             && let Some(path) = self.paths.get_mut(key)
         {
-            let until = path.challenge.as_ref().map_or(now + patience, |old| old.until);
-            path.challenge = Some(Challenge { data, until, due: true, again: None, sent: 0 });
+            path.validation.ask(now, data, patience);
         }
         self.end(Operation::ChallengePath, key, ());
     }
@@ -202,18 +206,20 @@ impl Connection {
         let window = self.window(key);
         let path = &mut self.paths[key];
         if path.in_flight <= window.saturating_add(BEYOND_WINDOW) {
-            path.response = Some(data);
+            path.validation.answer(data);
         }
     }
 
     /// PATH_RESPONSE came, on whatever path: it is for the one that asked (RFC 9000 s.8.2.3).
     pub(super) fn on_path_response(&mut self, data: [u8; 8]) {
-        let asked = |path: &&mut Path| -> bool {
-            path.challenge.as_ref().is_some_and(|asked| asked.sent > 0 && asked.data == data)
+        let Some(path) = self
+            .paths
+            .iter_mut()
+            .find_map(|path| path.validation.on_response(data).then_some(path))
+        else {
+            return;
         };
-        let Some(path) = self.paths.iter_mut().find(asked) else { return };
         let (key, remote) = (path.key, path.remote);
-        (path.challenge, path.validated) = (None, true);
         self.notify(Operation::PathValidated, key);
         if key == self.path().key {
             self.leave_others();
@@ -232,7 +238,7 @@ impl Connection {
     /// The peer is here: paths that were left are of no use, unless they are asked, too.
     fn leave_others(&mut self) {
         let active = self.path().key;
-        let useless = |path: &&Path| path.key != active && path.challenge.is_none();
+        let useless = |path: &&Path| path.key != active && !path.validation.is_asking();
         let keys: Vec<PathKey> = self.paths.iter().filter(useless).map(|path| path.key).collect();
         for key in keys {
             if let Some(gone) = self.paths.remove(key) {
@@ -243,24 +249,15 @@ impl Connection {
 
     /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
     pub(super) fn challenge_timer(&self) -> Option<Timestamp> {
-        let timers = self.paths.iter().filter_map(|path| {
-            let asked = path.challenge.as_ref()?;
-            Some(asked.again.filter(|_| !asked.due).map_or(asked.until, |at| at.min(asked.until)))
-        });
-        timers.min()
+        self.paths.iter().filter_map(|path| path.validation.timer()).min()
     }
 
     /// Challenges whose time has come.
     pub(super) fn on_challenge_timer(&mut self, now: Timestamp) {
         let mut failed = Vec::new();
         for path in self.paths.iter_mut() {
-            let Some(asked) = &mut path.challenge else { continue };
-            if asked.until <= now {
-                path.challenge = None;
+            if path.validation.on_timer(now) {
                 failed.push(path.key);
-            } else if asked.again.is_some_and(|at| at <= now) {
-                asked.due = true;
-                asked.again = None;
             }
         }
         for key in failed {

@@ -54,7 +54,9 @@ mod migration;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operate;
-pub(crate) mod path;
+pub(crate) mod packet_keys;
+mod packet_numbers;
+mod path;
 mod receive;
 mod requests;
 mod retry;
@@ -65,6 +67,7 @@ mod start;
 mod tests;
 mod tickets;
 mod timers;
+mod validation;
 mod version;
 mod view;
 mod waiting;
@@ -81,8 +84,7 @@ use equic_wire::{ConnectionId, Direction, KnownVersion, Side, StreamId, Transpor
 use rand::rngs::StdRng;
 
 use crate::Timestamp;
-use crate::crypto::session::Session;
-use crate::crypto::{Forgeries, OneRttKeys};
+use crate::crypto::Forgeries;
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
 use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
@@ -94,8 +96,8 @@ pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig
 use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
 pub use figures::PathStats;
-use handshake::Peer;
 pub use handshake::StartError;
+use handshake::{Handshake, Peer};
 pub(crate) use handshake::{initial_suite, tls_version};
 pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
@@ -103,6 +105,7 @@ pub use messages::TellError;
 pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
+use packet_keys::PacketKeys;
 use path::{Path, PathKey, Paths};
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
@@ -230,11 +233,9 @@ pub struct Connection {
     /// Frames that hooks want sent.
     pub(crate) extensions: Extensions,
     rng: StdRng,
-    tls: Session,
-    /// Packet number space that TLS's handshake messages go into now.
-    level: SpaceId,
+    handshake: Handshake,
     spaces: Spaces,
-    one_rtt: Option<OneRttKeys>,
+    keys: PacketKeys,
     /// Packets that did not open.
     forgeries: Forgeries,
     streams: Streams,
@@ -245,7 +246,6 @@ pub struct Connection {
     preferred: Option<PathKey>,
     ids: ConnectionIds,
     peer: Option<Peer>,
-    progress: handshake::Progress,
     closing: close::Closing,
     /// Frequency of acknowledgements, ours and the one asked of the peer.
     acks: Acknowledgements,
@@ -293,7 +293,7 @@ impl Connection {
 
     /// Whether the handshake is complete.
     pub fn is_connected(&self) -> bool {
-        self.progress.complete
+        self.handshake.is_complete()
     }
 
     /// Whether the connection is over and can be dropped.
@@ -303,7 +303,7 @@ impl Connection {
 
     /// The protocol that TLS agreed on.
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.tls.alpn()
+        self.handshake.tls().alpn()
     }
 
     /// The IDs that packets to this connection may carry.
@@ -319,7 +319,7 @@ impl Connection {
         let input = u64::from(direction == Direction::Unidirectional);
         let allowed = self.decide(Operation::OpenStream, input, true);
         let id = if allowed { self.streams.open(direction) } else { None };
-        if id.is_none() && self.progress.complete {
+        if id.is_none() && self.handshake.is_complete() {
             self.streams.want_streams(direction);
         }
         id

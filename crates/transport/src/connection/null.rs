@@ -105,7 +105,7 @@ impl Connection {
     /// Session with which a client without protection can begin its next connection, to send early data: for
     /// [`InsecureNullCrypto::session`]. None: the server gave none yet, or this end is not such a client.
     pub fn insecure_null_session(&self) -> Option<&NullSession> {
-        match &self.tls {
+        match self.handshake.tls() {
             Session::Null(handshake) => handshake.session(),
             Session::Tls(_) | Session::Over(_) => None,
         }

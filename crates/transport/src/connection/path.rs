@@ -14,9 +14,7 @@ use crate::recovery::RttEstimator;
 use super::bounds::Hold;
 use super::config::TransportConfig;
 use super::space::PathId;
-
-/// Most bytes to send to an address not yet validated, as a multiple of those received from it (RFC 9000 s.8.1).
-const AMPLIFICATION: u64 = 3;
+use super::validation::Validation;
 
 /// Paths of a connection at a time; the oldest that is of no use goes first.
 pub(super) const MAX_PATHS: usize = 4;
@@ -36,20 +34,6 @@ impl Word for PathKey {
     fn from_word(word: u64) -> Option<PathKey> {
         u32::from_word(word).map(PathKey)
     }
-}
-
-/// A question whether the peer is there (RFC 9000 s.8.2).
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Challenge {
-    pub data: [u8; 8],
-    /// Time at which the challenge is given up.
-    pub until: Timestamp,
-    /// To be sent now.
-    pub due: bool,
-    /// Time at which to send the challenge again; none: not again.
-    pub again: Option<Timestamp>,
-    /// Number of times that the challenge was sent.
-    pub sent: u32,
 }
 
 /// All paths; there is always an active one.
@@ -95,7 +79,9 @@ impl Paths {
         } else {
             let active = self.active().key;
             let mut others = self.list.iter().filter(|path| path.key != active);
-            let useless = others.clone().find(|path| !path.validated && path.challenge.is_none());
+            let useless = others
+                .clone()
+                .find(|path| !path.validation.is_validated() && !path.validation.is_asking());
             let key = useless.or_else(|| others.next()).map(|path| path.key);
             key.and_then(|key| self.remove(key))
         };
@@ -121,7 +107,7 @@ impl Paths {
     pub(super) fn last_validated(&self) -> Option<PathKey> {
         let active = self.active().key;
         let mut found = self.list.iter().rev();
-        found.find(|path| path.validated && path.key != active).map(|path| path.key)
+        found.find(|path| path.validation.is_validated() && path.key != active).map(|path| path.key)
     }
 
     pub(super) fn active(&self) -> &Path {
@@ -193,20 +179,12 @@ pub(super) struct Path {
     /// Probe timeouts in a row.
     pub pto_count: u32,
     pub paced_until: Option<Timestamp>,
-    /// The peer has answered from there.
-    pub validated: bool,
-    /// Somebody else may have named the address, to have it flooded; not so those that we chose.
-    pub limited: bool,
+    pub validation: Validation,
     /// Sequence number of the peer's connection ID that is used on this path.
     pub remote_id: u64,
-    pub challenge: Option<Challenge>,
     /// The congestion window that a hook wants.
     pub hook_window: Option<u64>,
     pub hold: Option<Hold>,
-    /// To be echoed (RFC 9000 s.8.2.2); the last one is enough.
-    pub response: Option<[u8; 8]>,
-    received: u64,
-    sent: u64,
 }
 
 impl Path {
@@ -216,7 +194,7 @@ impl Path {
         remote: SocketAddr,
         config: &TransportConfig,
         seed: u64,
-        validated: bool,
+        validation: Validation,
     ) -> Path {
         Path {
             key,
@@ -234,15 +212,10 @@ impl Path {
             ecn: if config.ecn { EcnValidation::default() } else { EcnValidation::disabled() },
             pto_count: 0,
             paced_until: None,
-            validated,
-            limited: !validated,
+            validation,
             remote_id: 0,
-            challenge: None,
             hook_window: None,
             hold: None,
-            response: None,
-            received: 0,
-            sent: 0,
         }
     }
 
@@ -255,12 +228,8 @@ impl Path {
         }
     }
 
-    pub(super) fn on_datagram_received(&mut self, bytes: usize) {
-        self.received += bytes as u64;
-    }
-
     pub(super) fn on_datagram_sent(&mut self, bytes: usize) {
-        self.sent += bytes as u64;
+        self.validation.on_sent(bytes);
         self.hold = None;
     }
 
@@ -269,22 +238,15 @@ impl Path {
         self.in_flight -= bytes.min(self.in_flight);
     }
 
-    /// Bytes that may be sent before the address is validated; none: no limit.
-    pub(super) fn credit(&self) -> Option<u64> {
-        (self.limited && !self.validated)
-            .then(|| (self.received * AMPLIFICATION).saturating_sub(self.sent))
-    }
-
     /// Whether there is credit for a datagram: one as large as those of the handshake must be
     /// (RFC 9000 s.14.1); later, as large as the path allows (s.8.2.1).
     pub(super) fn may_send(&self) -> bool {
         let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
-        self.credit().is_none_or(|credit| credit >= least)
+        self.validation.credit().is_none_or(|credit| credit >= least)
     }
 
     /// Whether a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.
     pub(super) fn may_probe(&self) -> bool {
-        let asks = self.challenge.is_some_and(|challenge| challenge.due);
-        (asks || self.response.is_some()) && self.may_send()
+        self.validation.has_frames() && self.may_send()
     }
 }

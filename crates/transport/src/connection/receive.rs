@@ -58,6 +58,25 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// A packet with a short header, as if it were of this space.
+    #[cfg(test)]
+    pub(super) fn in_space(space: SpaceId) -> Found {
+        let options = ParseOptions { dcid_len: 0, greased_fixed_bit: false };
+        let Some(Ok(Packet::Short(short))) = Datagram::new(&[0x40; 40], options).next() else {
+            panic!("a first byte like that begins a short header");
+        };
+        Found {
+            space,
+            kind: PacketType::OneRtt,
+            dcid: short.dcid(),
+            scid: None,
+            version: None,
+            protected: short.protected(),
+            skip: 0,
+            len: 40,
+        }
+    }
+
     /// Whether the packet is a 0-RTT packet.
     pub(super) fn is_early(&self) -> bool {
         self.kind == PacketType::ZeroRtt
@@ -96,7 +115,7 @@ impl Connection {
         let key = match from {
             From::Known(key) => {
                 let path = &mut self.paths[key];
-                path.on_datagram_received(datagram.len());
+                path.validation.on_received(datagram.len());
                 path.local = path.local.or(arrival.local);
                 key
             }
@@ -221,11 +240,7 @@ impl Connection {
         let ours = ours && readiness == Readiness::Ready;
         let found = &found;
         let Some(opened) = ours.then(|| self.open_packet(now, found, packet)).flatten() else {
-            let keys = match found.space {
-                SpaceId::Data(_) => self.one_rtt.is_some(),
-                id => self.spaces[id].keys.is_some(),
-            };
-            let trigger = match (ours, keys) {
+            let trigger = match (ours, self.keys.has(found.space)) {
                 (false, _) => "connection_unknown",
                 (true, false) => "key_unavailable",
                 (true, true) => "decryption_failure",
@@ -278,11 +293,6 @@ impl Connection {
         let _ = (kind, length, trigger);
     }
 
-    /// Whether 1-RTT packets may be opened yet (RFC 9001 s.5.7).
-    pub(super) fn may_read_data(&self) -> bool {
-        self.side == Side::Client || self.progress.complete
-    }
-
     /// Removes header and packet protection; none: it is to be dropped.
     fn open_packet(&mut self, now: Timestamp, found: &Found, packet: &mut [u8]) -> Option<Opened> {
         // RFC 9001 s.6.6: no packet more.
@@ -290,20 +300,16 @@ impl Connection {
             return None;
         }
         let sample = *found.protected.sample(packet)?;
-        let space = &self.spaces[found.space];
-        let largest = space.received.largest().map(|(number, _)| number);
+        let largest = self.spaces[found.space].received.largest().map(|(number, _)| number);
         // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
         let other = found.version.filter(|version| *version != self.version).map(|version| {
             let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
             self.start.initial_keys(self.side, version, dcid)
         });
-        let early = found.is_early();
-        let header_key = match (found.space, &self.one_rtt) {
-            _ if early => &*self.early.keys.as_ref()?.header,
-            (SpaceId::Initial, _) if let Some(keys) = &other => &*keys.remote.header,
-            (SpaceId::Data(_), Some(keys)) => keys.remote_header(),
-            (SpaceId::Data(_), None) => return None,
-            _ => &*space.keys.as_ref()?.remote.header,
+        let other = other.filter(|_| found.space == SpaceId::Initial);
+        let header_key = match &other {
+            Some(keys) => &*keys.remote.header,
+            None => self.keys.remote_header(found.kind)?,
         };
         let mask = header_mask(header_key, &sample)?;
         let header = found.protected.remove(packet, &mask)?;
@@ -321,10 +327,10 @@ impl Connection {
             let opened = key.decrypt_in_place(number, head, payload);
             opened.map(|opened| opened.len()).map_err(|_| limits.integrity(key))
         };
-        let opened = match (found.space, &mut self.one_rtt) {
-            _ if early => open(&*self.early.keys.as_ref()?.packet, payload),
-            (SpaceId::Data(_), Some(keys)) => {
+        let opened = match (found.kind, &other) {
+            (PacketType::OneRtt, _) => {
                 let bit = header.key_phase()?;
+                let keys = self.keys.one_rtt_mut()?;
                 match keys.open(number, bit, head, payload, largest, retain) {
                     Ok((opened, _)) => Ok(opened.len()),
                     Err(OpenError::Forged) => Err(keys.integrity_limit()),
@@ -335,10 +341,8 @@ impl Connection {
                     }
                 }
             }
-            _ => match &other {
-                Some(keys) => open(&*keys.remote.packet, payload),
-                None => open(&*self.spaces[found.space].keys.as_ref()?.remote.packet, payload),
-            },
+            (_, Some(keys)) => open(&*keys.remote.packet, payload),
+            (kind, None) => open(self.keys.remote_packet(kind)?, payload),
         };
         let len = match opened {
             Ok(len) => len,
@@ -366,7 +370,7 @@ impl Connection {
         }
         if found.space == SpaceId::Handshake {
             // RFC 9000 s.8.1: whoever has Handshake keys has our Initial.
-            self.path_mut().validated = true;
+            self.path_mut().validation.on_proof();
             if self.side == Side::Server {
                 self.discard(now, SpaceId::Initial);
             }
@@ -511,9 +515,8 @@ impl Connection {
         ecn: EcnCodepoint,
     ) {
         let policy = self.ack_policy(id);
-        let space = self.space(id);
-        if !space.discarded {
-            space.received.on_received(now, number, eliciting, ecn, &policy);
+        if !self.keys.is_discarded(id) {
+            self.space(id).received.on_received(now, number, eliciting, ecn, &policy);
         }
     }
 

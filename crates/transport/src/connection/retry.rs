@@ -47,7 +47,7 @@ impl Connection {
 
     /// Whether a NEW_TOKEN frame is to be sent now.
     pub(super) fn has_token(&self) -> bool {
-        self.progress.complete && !self.tokens.is_empty()
+        self.handshake.is_complete() && !self.tokens.is_empty()
     }
 
     pub(super) fn write_tokens(
@@ -56,7 +56,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
-        while self.progress.complete
+        while self.handshake.is_complete()
             && let Some(token) = self.tokens.pop_front()
         {
             let frame = NewToken::new(&token).map(Frame::NewToken);
@@ -108,7 +108,7 @@ impl Connection {
         self.start.retry = Some(retry.scid());
         self.ids.remote.set_handshake_id(retry.scid());
         let keys = self.start.initial_keys(self.side, self.version, retry.scid());
-        self.space(SpaceId::Initial).keys = Some(keys);
+        self.keys.install(SpaceId::Initial, keys);
         // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
@@ -119,7 +119,7 @@ impl Connection {
     /// Nothing that is in flight will be acknowledged; that says nothing of the path.
     pub(super) fn send_all_again(&mut self, id: SpaceId) {
         let space = self.space(id);
-        space.probes = 0;
+        space.probe(0);
         for (number, packet) in space.loss.give_up_all() {
             if packet.in_flight
                 && let Some(path) = self.paths.get_mut(packet.content.path)

@@ -28,12 +28,6 @@ const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 /// A datagram has one packet at most of each space; application data of one path ID is enough.
 const MAX_PACKETS: usize = 3;
 
-/// Most packet numbers that may be left out at once.
-const MAX_SKIP: u64 = 64;
-
-/// At most so many packets between two numbers left out.
-const MAX_SKIP_DISTANCE: u64 = 8192;
-
 /// Limits on the content of a datagram to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
@@ -178,8 +172,8 @@ impl Connection {
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
-        let (mtu, credit) = (path.mtu.current().min(largest), path.credit());
-        let validated = path.validated;
+        let (mtu, credit) = (path.mtu.current().min(largest), path.validation.credit());
+        let validated = path.validation.is_validated();
         if !path.may_send() {
             // Not for want of a window that it waits.
             self.paths[key].usage.on_underused(now);
@@ -204,7 +198,7 @@ impl Connection {
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
-        } else if in_flight && validated && self.progress.confirmed && self.is_quiet() {
+        } else if in_flight && validated && self.handshake.is_confirmed() && self.is_quiet() {
             // Not before the peer is known to be there: a probe takes more than may be sent until then,
             // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
             allowance = self.probe_mtu(now, buffer, allowance);
@@ -229,7 +223,7 @@ impl Connection {
 
     /// Whether no probe of another kind is due.
     fn is_quiet(&self) -> bool {
-        self.spaces[SpaceId::DATA].probes == 0
+        self.spaces[SpaceId::DATA].probes() == 0
     }
 
     fn probe_mtu(&mut self, now: Timestamp, buffer: usize, allowance: Allowance) -> Allowance {
@@ -253,9 +247,10 @@ impl Connection {
     fn has_content(&mut self, now: Timestamp, id: SpaceId, allowance: Allowance) -> bool {
         let keys = match id {
             SpaceId::Data(_) => {
-                self.one_rtt.is_some() && self.may_send_data() || self.may_send_early()
+                self.keys.has(id) && self.handshake.may_carry_data(self.side)
+                    || self.may_send_early()
             }
-            _ => self.spaces[id].keys.is_some(),
+            _ => self.keys.has(id),
         };
         if !keys {
             return false;
@@ -280,7 +275,7 @@ impl Connection {
         if allowance.passive || validates {
             return validates;
         }
-        space.probes > 0
+        space.probes() > 0
             || allowance.in_flight
                 && (space.crypto_out.wants_to_send(u64::MAX) || id.is_data() && self.has_data())
             || self.ack_is_due(now, id, allowance.path)
@@ -306,16 +301,11 @@ impl Connection {
         chosen == path
     }
 
-    /// A server may answer before the client's Finished came (RFC 9001 s.5.7).
-    fn may_send_data(&self) -> bool {
-        self.side == Side::Server || self.progress.complete
-    }
-
     fn has_data(&self) -> bool {
-        self.progress.done_due
+        self.handshake.owes_done()
             || self.has_token()
             || self.activity.wants_ping()
-            || !self.extensions.is_empty() && self.one_rtt.is_some()
+            || !self.extensions.is_empty() && self.keys.has(SpaceId::DATA)
             || self.ids.has_news()
             || self.acks.due().is_some()
             || self.datagrams.wants_to_send()
@@ -394,15 +384,14 @@ impl Connection {
         pad: Padding,
     ) -> Option<Built> {
         let start = writer.position();
-        let next = self.spaces[id].next;
+        let next = self.spaces[id].numbers.next();
         let number = match self.begin(Operation::NextPacketNumber, (id, next)) {
             Some(number) => number,
-            None => self.next_number(id),
+            None if id.is_data() => self.spaces[id].numbers.choose(&mut self.rng),
+            None => next,
         };
         self.end(Operation::NextPacketNumber, (id, next), number);
-        // Never one that was used; those skipped are remembered, so they are few.
-        let number = number.clamp(next, next + MAX_SKIP);
-        self.space(id).next = number + 1;
+        let number = self.space(id).numbers.take(number);
         self.stats.numbers_skipped += number - next;
         let open = self.open_header(id, number, allowance.path, writer)?;
         self.notify(Operation::GenerateHeader, (id, number, allowance.path));
@@ -432,8 +421,7 @@ impl Connection {
         self.end(Operation::PadPacket, (id, wanted), padding);
         let most = writer.remaining().saturating_sub(TAG_LEN);
         writer.zeros(padding.max(needed).min(most)).ok()?;
-        let space = self.space(id);
-        space.probes = space.probes.saturating_sub(u8::from(eliciting));
+        self.space(id).on_written(eliciting);
         Some(Built { open, number, frames, eliciting, padded: pad > 0 || padding > needed })
     }
 
@@ -442,23 +430,6 @@ impl Connection {
         self.config.grease
             && self.peer.is_some_and(|peer| peer.grease_quic_bit)
             && self.rng.random_bool(0.5)
-    }
-
-    /// The next packet number; from time to time one is left out, so that a peer that acknowledges
-    /// what it has not received is found out (RFC 9000 s.21.4).
-    fn next_number(&mut self, id: SpaceId) -> u64 {
-        let next = self.spaces[id].next;
-        if !id.is_data() {
-            return next;
-        }
-        // Often in the beginning, when a window grows fastest, then ever more seldom.
-        let mut choose =
-            |from: u64| from + self.rng.random_range(1..=(2 * from).clamp(16, MAX_SKIP_DISTANCE));
-        let skip = self.spaces[id].skip.unwrap_or_else(|| choose(next));
-        let number = next + u64::from(skip == next);
-        let skip = if skip <= next { choose(number) } else { skip };
-        self.space(id).skip = Some(skip);
-        number
     }
 
     pub(super) fn open_header(
@@ -477,7 +448,7 @@ impl Connection {
             SpaceId::Data(_) => {
                 // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
                 let spin = self.decide(Operation::SpinBit, key, false);
-                let key_phase = self.one_rtt.as_ref()?.bit();
+                let key_phase = self.keys.one_rtt()?.bit();
                 let header = ShortHeader { dcid, spin, key_phase, fixed_bit };
                 return header.open(writer, number).ok();
             }
@@ -499,28 +470,10 @@ impl Connection {
     ) -> Option<()> {
         let (header, body) = packet.split_at_mut(finished.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
-        if self.is_beyond_limit(id, number) {
-            return None;
-        }
-        let space = &self.spaces[id];
-        let sealed = match (id, &mut self.one_rtt) {
-            (SpaceId::Data(_), Some(keys)) => keys.seal(number, header, payload).ok()?,
-            (SpaceId::Data(_), None) => {
-                let keys = self.early.keys.as_ref()?;
-                keys.packet.encrypt_in_place(number, header, payload).ok()?
-            }
-            _ => {
-                space.keys.as_ref()?.local.packet.encrypt_in_place(number, header, payload).ok()?
-            }
-        };
+        let sealed = self.keys.seal(id, number, header, payload)?;
         tag.copy_from_slice(sealed.as_ref());
         let sample = finished.header().sample(packet)?;
-        let key = match (id, &self.one_rtt) {
-            (SpaceId::Data(_), Some(keys)) => keys.local_header(),
-            (SpaceId::Data(_), None) => &*self.early.keys.as_ref()?.header,
-            _ => &*space.keys.as_ref()?.local.header,
-        };
-        let mask = header_mask(key, sample)?;
+        let mask = header_mask(self.keys.local_header(id)?, sample)?;
         finished.protect(packet, &mask)
     }
 
@@ -577,18 +530,18 @@ impl Connection {
         }
         let error = error.clone();
         let key = self.path().key;
-        let credit = self.path().credit().map_or(usize::MAX, |credit| credit as usize);
+        let credit = self.path().validation.credit().map_or(usize::MAX, |credit| credit as usize);
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
         let spaces: Vec<SpaceId> = [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]
             .into_iter()
             .filter(|id| match id {
-                SpaceId::Data(_) => self.one_rtt.is_some() && self.progress.complete,
-                _ => self.spaces[*id].keys.is_some(),
+                SpaceId::Data(_) => self.keys.has(*id) && self.handshake.is_complete(),
+                _ => self.keys.has(*id),
             })
             .collect();
         for (index, id) in spaces.iter().enumerate() {
-            let number = self.spaces[*id].next;
+            let number = self.spaces[*id].numbers.next();
             let start = writer.position();
             let open = self.open_header(*id, number, key, &mut writer)?;
             Connection::close_frame(&error, id.is_data()).write(&mut writer).ok()?;
@@ -598,7 +551,7 @@ impl Connection {
             let padding = needed.max(whole.saturating_sub(writer.position()));
             writer.zeros(padding).ok()?;
             let finished = open.finish(&mut writer, TAG_LEN).ok()?;
-            self.space(*id).next += 1;
+            self.space(*id).numbers.take(number);
             self.stats.packets_sent += 1;
             let bytes = writer.written_mut().get_mut(start..)?;
             #[cfg(feature = "qlog")]

@@ -4,8 +4,8 @@ use std::ops::{Index, IndexMut, Range};
 
 use bytes::Bytes;
 use equic_wire::StreamId;
-use rustls::quic::Keys;
 
+use super::packet_numbers::PacketNumbers;
 use super::path::PathKey;
 use crate::operation::{Extension, Word};
 use crate::received::ReceivedPackets;
@@ -130,34 +130,70 @@ pub(super) struct Sent {
 }
 
 pub(super) struct Space {
-    /// Of Initial and Handshake; 1-RTT keys are the connection's.
-    pub keys: Option<Keys>,
     pub received: ReceivedPackets,
     pub loss: LossDetector<Sent>,
     pub crypto_in: Assembler,
     pub crypto_out: SendBuffer,
-    /// The next packet number.
-    pub next: u64,
-    /// The next one to leave out (RFC 9000 s.21.4); none: not chosen yet.
-    pub skip: Option<u64>,
+    pub numbers: PacketNumbers,
     /// Probes to send, whatever the window says.
-    pub probes: u8,
-    /// Its keys are gone for good.
-    pub discarded: bool,
+    probes: u8,
 }
 
 impl Space {
     pub(super) fn new() -> Space {
         Space {
-            keys: None,
             received: ReceivedPackets::default(),
             loss: LossDetector::default(),
             crypto_in: Assembler::default(),
             crypto_out: SendBuffer::default(),
-            next: 0,
-            skip: None,
+            numbers: PacketNumbers::default(),
             probes: 0,
-            discarded: false,
+        }
+    }
+
+    /// Probes that are still to be sent, whatever the window says (RFC 9002 s.6.2.4).
+    pub(super) fn probes(&self) -> u8 {
+        self.probes
+    }
+
+    /// A probe timeout: so many packets are to be sent as probes. Zero takes back what was to be sent.
+    pub(super) fn probe(&mut self, packets: u8) {
+        self.probes = packets;
+    }
+
+    /// A packet is written: one that the peer acknowledges is a probe, if one was to be sent.
+    pub(super) fn on_written(&mut self, eliciting: bool) {
+        self.probes = self.probes.saturating_sub(u8::from(eliciting));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_a_packet_that_the_peer_acknowledges() {
+        let mut space = Space::new();
+        space.on_written(true);
+        assert_eq!(space.probes(), 0);
+        space.probe(2);
+        space.on_written(false);
+        assert_eq!(space.probes(), 2);
+        space.on_written(true);
+        assert_eq!(space.probes(), 1);
+        space.probe(2);
+        assert_eq!(space.probes(), 2, "another timeout does not add to them");
+        space.probe(0);
+        assert_eq!(space.probes(), 0);
+    }
+
+    #[test]
+    fn spaces_are_in_the_order_of_a_datagram() {
+        let spaces = Spaces::new();
+        let ids: Vec<SpaceId> = spaces.ids().collect();
+        assert_eq!(ids, [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]);
+        for id in ids {
+            assert_eq!(SpaceId::from_word(id.to_word()), Some(id));
         }
     }
 }

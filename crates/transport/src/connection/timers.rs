@@ -91,7 +91,7 @@ impl Connection {
             path.paced_until = path.paced_until.filter(|at| *at > now);
         }
         self.on_hold_timer(now);
-        if let Some(keys) = &mut self.one_rtt {
+        if let Some(keys) = self.keys.one_rtt_mut() {
             keys.expire(now);
         }
         self.expire_early(now);
@@ -123,7 +123,7 @@ impl Connection {
 
     /// Time at which a PING is due to keep the connection alive (RFC 9000 s.10.1.2); none: never.
     fn keep_alive_timer(&mut self) -> Option<Timestamp> {
-        if !self.progress.complete {
+        if !self.handshake.is_complete() {
             return None;
         }
         let usual = Some(self.config.keep_alive).filter(|interval| !interval.is_zero());
@@ -184,14 +184,14 @@ impl Connection {
         let backoff = self.backoff();
         let ids = self.spaces.ids();
         // RFC 9002 s.6.2.1: what the handshake lacks comes first.
-        let confirmed = self.progress.confirmed;
+        let confirmed = self.handshake.is_confirmed();
         let probe = ids
             .filter(|id| !id.is_data() || confirmed)
             .filter_map(|id| {
                 let space = &self.spaces[id];
                 // Early data in flight can fill the window, and is not acknowledged before the
                 // handshake gets on: that must not wait for it.
-                let held = space.keys.is_some() && space.crypto_out.wants_to_send(u64::MAX);
+                let held = self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX);
                 let held = held.then_some(self.activity.since());
                 let sent = space.loss.last_ack_eliciting().or(held)?;
                 Some((sent + self.pto(id) * backoff, id))
@@ -201,7 +201,7 @@ impl Connection {
             return probe;
         }
         // RFC 9002 s.6.2.2.1: the client keeps a server alive that may not send.
-        let handshake = self.spaces[SpaceId::Handshake].keys.is_some();
+        let handshake = self.keys.has(SpaceId::Handshake);
         let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
         Some((self.activity.since() + self.pto(id) * backoff, id))
     }
@@ -232,6 +232,6 @@ impl Connection {
         let answer = self.begin(Operation::ProbeCount, (id, count));
         let probes = answer.unwrap_or(probes).clamp(1, 2);
         self.end(Operation::ProbeCount, (id, count), probes);
-        self.space(id).probes = probes;
+        self.space(id).probe(probes);
     }
 }

@@ -70,8 +70,7 @@ impl Connection {
                 return self.fail(now, TransportErrorCode::INTERNAL_ERROR, &error.to_string());
             }
         };
-        self.tls = tls;
-        self.level = SpaceId::Initial;
+        self.handshake.restart(tls);
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
         self.spaces[SpaceId::Initial] = Space::new();
@@ -81,7 +80,7 @@ impl Connection {
         (self.start.token, self.start.retry) = (bytes::Bytes::new(), None);
         self.packets_before = self.stats.packets_received;
         let keys = self.start.initial_keys(self.side, version, self.ids.original_dcid());
-        self.space(SpaceId::Initial).keys = Some(keys);
+        self.keys.install(SpaceId::Initial, keys);
         self.path_mut().pto_count = 0;
         self.activity.restart(now);
         // The session, if there was one, is spent.
@@ -106,8 +105,7 @@ impl Connection {
             || initial
                 && match self.side {
                     Side::Client => {
-                        version == self.start.keyed
-                            && self.spaces[SpaceId::Handshake].keys.is_none()
+                        version == self.start.keyed && !self.keys.has(SpaceId::Handshake)
                     }
                     // Sent before the client heard of the other version.
                     Side::Server => version == self.start.original,
@@ -120,7 +118,7 @@ impl Connection {
             self.version = version;
             let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
             let keys = self.start.initial_keys(self.side, version, dcid);
-            self.space(SpaceId::Initial).keys = Some(keys);
+            self.keys.install(SpaceId::Initial, keys);
         }
     }
 
@@ -137,9 +135,9 @@ impl Connection {
             return Ok(());
         };
         (self.version, self.start.keyed) = (better, better);
-        self.tls = self.start.session()?;
+        self.handshake.restart(self.start.session()?);
         let keys = self.start.initial_keys(self.side, better, self.ids.original_dcid());
-        self.space(SpaceId::Initial).keys = Some(keys);
+        self.keys.install(SpaceId::Initial, keys);
         Ok(())
     }
 

@@ -92,8 +92,8 @@ impl View<'_> {
             Field::PacketsSent => stats.packets_sent,
             Field::PacketsLost => stats.packets_lost,
             Field::Side => u64::from(connection.side == Side::Server),
-            Field::Connected => connection.progress.complete.into(),
-            Field::Confirmed => connection.progress.confirmed.into(),
+            Field::Connected => connection.handshake.is_complete().into(),
+            Field::Confirmed => connection.handshake.is_confirmed().into(),
             Field::ActivePath => path.key.0.into(),
             Field::LargestAcked => {
                 connection.spaces[SpaceId::DATA].loss.largest_acked().unwrap_or(u64::MAX)

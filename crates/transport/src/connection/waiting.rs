@@ -40,6 +40,18 @@ impl Waiting {
         fits
     }
 
+    /// Place of the first packet for which this is so.
+    fn position(&self, wanted: impl Fn(&Found) -> bool) -> Option<usize> {
+        self.packets.iter().position(|kept| wanted(&kept.found))
+    }
+
+    /// Takes out the packet at a place.
+    fn take(&mut self, at: usize) -> Option<Kept> {
+        let kept = (at < self.packets.len()).then(|| self.packets.remove(at))?;
+        self.bytes -= kept.packet.len();
+        Some(kept)
+    }
+
     /// Bytes that are kept.
     pub(super) fn memory(&self) -> usize {
         self.bytes + self.packets.capacity() * size_of::<Kept>()
@@ -79,11 +91,11 @@ impl Connection {
 
     /// Looks again at packets whose keys have come.
     pub(super) fn replay_waiting(&mut self, now: Timestamp) {
-        while let Some(at) = (self.waiting.packets.iter())
-            .position(|kept| self.readiness(&kept.found) != Readiness::TooEarly)
+        while let Some(at) =
+            self.waiting.position(|found| self.readiness(found) != Readiness::TooEarly)
+            && let Some(kept) = self.waiting.take(at)
         {
-            let Kept { found, path, ecn, mut packet } = self.waiting.packets.remove(at);
-            self.waiting.bytes -= packet.len();
+            let Kept { found, path, ecn, mut packet } = kept;
             let whole = (&mut From::Known(path), packet.len());
             self.handle_packet(now, ecn, found, whole, &mut packet);
         }
@@ -96,9 +108,49 @@ impl Connection {
             SpaceId::Data(_) if found.is_early() => self.early_readiness(),
             // Server data may come before the client's Finished; not the other way round
             // (RFC 9001 s.5.7).
-            SpaceId::Data(_) => ready(self.one_rtt.is_some() && self.may_read_data()),
-            id if self.spaces[id].discarded => Readiness::TooLate,
-            id => ready(self.spaces[id].keys.is_some()),
+            SpaceId::Data(_) => {
+                ready(self.keys.has(found.space) && self.handshake.may_carry_data(!self.side))
+            }
+            id if self.keys.is_discarded(id) => Readiness::TooLate,
+            id => ready(self.keys.has(id)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_packets_are_kept_and_none_beyond_the_bytes() {
+        let (path, ecn) = (PathKey(0), EcnCodepoint::NotEct);
+        let mut waiting = Waiting::default();
+        for _ in 0..MAX_PACKETS {
+            assert!(waiting.keep(Found::in_space(SpaceId::Handshake), path, ecn, &[0; 100]));
+        }
+        assert!(!waiting.keep(Found::in_space(SpaceId::Handshake), path, ecn, &[0; 100]));
+        assert_eq!(waiting.len(), MAX_PACKETS);
+        let mut waiting = Waiting::default();
+        assert!(waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; MAX_BYTES - 1]));
+        assert!(!waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; 2]));
+        assert!(waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; 1]));
+    }
+
+    #[test]
+    fn packets_are_taken_out_in_their_order_and_make_room() {
+        let (path, ecn) = (PathKey(0), EcnCodepoint::NotEct);
+        let mut waiting = Waiting::default();
+        for (space, size) in
+            [(SpaceId::DATA, 1), (SpaceId::Handshake, 2), (SpaceId::DATA, MAX_BYTES - 3)]
+        {
+            assert!(waiting.keep(Found::in_space(space), path, ecn, &vec![0; size]));
+        }
+        assert!(!waiting.keep(Found::in_space(SpaceId::DATA), path, ecn, &[0; 1]));
+        let at = waiting.position(|found| found.space == SpaceId::DATA).unwrap();
+        assert_eq!(waiting.take(at).unwrap().packet.len(), 1);
+        let at = waiting.position(|found| found.space == SpaceId::DATA).unwrap();
+        assert_eq!(waiting.take(at).unwrap().packet.len(), MAX_BYTES - 3);
+        assert!(waiting.position(|found| found.space == SpaceId::DATA).is_none());
+        assert!(waiting.take(1).is_none() && waiting.bytes == 2);
     }
 }

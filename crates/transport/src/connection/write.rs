@@ -7,7 +7,7 @@ use equic_wire::frame::{
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
-use super::path::{Challenge, PathKey};
+use super::path::PathKey;
 use super::send::Allowance;
 use super::space::{SentFrame, SpaceId};
 use crate::Timestamp;
@@ -50,7 +50,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
-        let probing = self.spaces[id].probes > 0;
+        let probing = self.spaces[id].probes() > 0;
         let in_flight = !allowance.passive && (allowance.in_flight || probing);
         if id.is_data() && in_flight && self.datagrams.goes_first() {
             self.write_datagrams(id, writer, frames);
@@ -172,7 +172,7 @@ impl Connection {
         // Behind other packets there may be too little room, for which no frame is given up.
         let behind = writer.position() == 0 && writer.remaining() + MAX_OVERHEAD < datagram;
         // RFC 9001 s.5.6: who repeats early data would repeat what an extension means.
-        if self.one_rtt.is_none() || behind {
+        if !self.keys.has(SpaceId::DATA) || behind {
             return silent;
         }
         // Those that wait now: a hook may queue another while it writes one.
@@ -277,7 +277,7 @@ impl Connection {
 
     fn write_crypto(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         let space = self.space(id);
-        if space.probes > 0 && !id.is_data() && !space.crypto_out.wants_to_send(u64::MAX) {
+        if space.probes() > 0 && !id.is_data() && !space.crypto_out.wants_to_send(u64::MAX) {
             // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
             // do nothing with a PING alone, and some close for it.
             space.crypto_out.on_first_lost(writer.remaining() as u64);
@@ -302,8 +302,9 @@ impl Connection {
     }
 
     fn write_done(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
-        if self.progress.done_due && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok() {
-            self.progress.done_due = false;
+        if self.handshake.owes_done() && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok()
+        {
+            self.handshake.on_done_sent();
             frames.push(SentFrame::HandshakeDone);
         }
     }
@@ -318,21 +319,18 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) {
         let pause = self.path().rtt.pto_base();
-        let path = &self.paths[key];
-        let (asked, response) = (path.challenge.filter(|asked| asked.due), path.response);
+        let validation = &self.paths[key].validation;
+        let (challenge, response) = (validation.challenge(), validation.response());
         if let Some(data) = response
             && self.write_frame(id, &Frame::PathResponse(data), writer).is_ok()
         {
-            self.paths[key].response = None;
+            self.paths[key].validation.on_response_sent();
             frames.push(SentFrame::Ping);
         }
-        if let Some(asked) = asked
-            && self.write_frame(id, &Frame::PathChallenge(asked.data), writer).is_ok()
+        if let Some(data) = challenge
+            && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
-            let again = Some(now + pause * (1 << asked.sent.min(6)));
-            let sent = asked.sent + 1;
-            let path = &mut self.paths[key];
-            path.challenge = Some(Challenge { due: false, again, sent, ..asked });
+            self.paths[key].validation.on_challenge_sent(now, pause);
             frames.push(SentFrame::Ping);
         }
     }

@@ -484,6 +484,37 @@ fn refused_and_not_genuine() {
 }
 
 #[test]
+fn a_configuration_that_does_not_speak_the_version_is_refused() {
+    let mut endpoint = server();
+    let mut response = Vec::new();
+    let versions = vec![KnownVersion::V1];
+    let config = || {
+        let transport =
+            TransportConfig { versions: versions.clone(), ..TransportConfig::default() };
+        let (tls, transport) = (configs().1, Arc::new(transport));
+        Arc::new(ServerConfig { tls, transport, preferred_addresses: None })
+    };
+    for version in [KnownVersion::V2, KnownVersion::V1] {
+        let datagram = initial(version, first_id(), &[]);
+        let received =
+            endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
+        let mut prepared = false;
+        let accepted =
+            endpoint
+                .accept_as(NOW, incoming(received), config(), |_: &mut Connection| prepared = true);
+        if version == KnownVersion::V1 {
+            assert!(accepted.is_ok() && prepared, "{version:?}");
+            continue;
+        }
+        let Err(AcceptError::Start(StartError::OtherVersion(other))) = accepted else {
+            panic!("it was taken, or refused for another reason");
+        };
+        assert!(other == version && !prepared);
+        assert!(endpoint.is_empty() && endpoint.by_id.is_empty() && endpoint.waiting.is_empty());
+    }
+}
+
+#[test]
 fn only_what_rfc_9000_allows_is_an_attempt() {
     let mut endpoint = server();
     let mut response = Vec::new();

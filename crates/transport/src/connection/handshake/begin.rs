@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::quic::Suite;
 
 use super::parameters::declare;
-use super::{Progress, StartError, initial_suite, random_id};
+use super::{Handshake, StartError, initial_suite, random_id};
 use crate::Timestamp;
 use crate::cid::IdSource;
 use crate::connection::acknowledgements::Acknowledgements;
@@ -20,9 +20,11 @@ use crate::connection::config::{ClientConfig, ServerConfig, TransportConfig};
 use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
+use crate::connection::packet_keys::PacketKeys;
 use crate::connection::path::{Path, PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
+use crate::connection::validation::Validation;
 use crate::connection::waiting::Waiting;
 use crate::connection::{Connection, FirstPacket, Stats, close};
 use crate::crypto::Forgeries;
@@ -80,7 +82,7 @@ impl Connection {
             remote,
             rng,
         );
-        connection.space(SpaceId::Initial).keys = Some(keys);
+        connection.keys.install(SpaceId::Initial, keys);
         connection.drive_tls(now);
         connection.begin_early();
         Ok(connection)
@@ -158,7 +160,7 @@ impl Connection {
             remote,
             rng,
         );
-        connection.space(SpaceId::Initial).keys = Some(keys);
+        connection.keys.install(SpaceId::Initial, keys);
         if let Some(preferred) = preferred {
             let (id, token) = (preferred.connection_id(), preferred.reset_token());
             connection.ids.local.issue_told(id, token);
@@ -176,7 +178,8 @@ impl Connection {
         mut rng: StdRng,
     ) -> Connection {
         let seed = rng.random();
-        let path = Path::new(now, PathKey(0), remote, &config, seed, ids.validated);
+        let path =
+            Path::new(now, PathKey(0), remote, &config, seed, Validation::new(ids.validated));
         Connection {
             side,
             version: start.original,
@@ -190,10 +193,9 @@ impl Connection {
             #[cfg(feature = "qlog")]
             qlog: None,
             extensions: Extensions::default(),
-            tls,
-            level: SpaceId::Initial,
+            handshake: Handshake::new(tls),
             spaces: Spaces::new(),
-            one_rtt: None,
+            keys: PacketKeys::new(config.key_limits),
             forgeries: Forgeries::default(),
             streams: Streams::new(side, config.streams.clone()),
             paths: Paths::new(path),
@@ -201,7 +203,6 @@ impl Connection {
             preferred: None,
             ids: ConnectionIds::new(ids.scid, ids.remote, ids.original, ids.source),
             peer: None,
-            progress: Progress::default(),
             closing: close::Closing::default(),
             acks: Acknowledgements::new(config.max_ack_delay),
             datagrams: Datagrams::default(),

@@ -6,7 +6,6 @@ use super::MAX_CRYPTO;
 use crate::Timestamp;
 use crate::connection::space::{Space, SpaceId};
 use crate::connection::{Connection, Event, hello};
-use crate::crypto::OneRttKeys;
 use crate::crypto::session::{KeyChange, SessionError};
 use crate::operation::Operation;
 use crate::stream::FrameError;
@@ -45,7 +44,7 @@ impl Connection {
                     hello.extend_from_slice(chunk);
                     (chunk.len(), self.read_hello(hello))
                 }
-                None => (chunk.len(), self.tls.read(chunk)),
+                None => (chunk.len(), self.handshake.read(chunk)),
             };
             self.space(id).crypto_in.consume(count);
             read = true;
@@ -71,24 +70,21 @@ impl Connection {
         }
         self.choose_version(&hello)
             .map_err(|error| SessionError { reason: error.to_string(), alert: None })?;
-        self.tls.read(&hello)
+        self.handshake.read(&hello)
     }
 
     pub(in crate::connection) fn drive_tls(&mut self, now: Timestamp) {
         loop {
-            let mut data = Vec::new();
-            let change = self.tls.write(&mut data);
-            let (empty, level) = (data.is_empty(), self.level);
+            let (level, data, change) = self.handshake.write();
+            let empty = data.is_empty();
             self.space(level).crypto_out.write_bytes(data.into());
             match change {
                 Some(KeyChange::Handshake { keys }) => {
-                    self.space(SpaceId::Handshake).keys = Some(keys);
-                    self.level = SpaceId::Handshake;
+                    self.keys.install(SpaceId::Handshake, keys);
                     self.notify(Operation::KeysReady, SpaceId::Handshake);
                 }
                 Some(KeyChange::OneRtt { keys, next }) => {
-                    self.one_rtt = Some(OneRttKeys::new(keys, next, self.config.key_limits));
-                    self.level = SpaceId::DATA;
+                    self.keys.install_one_rtt(keys, next);
                     self.notify(Operation::KeysReady, SpaceId::DATA);
                 }
                 None if empty => break,
@@ -97,16 +93,12 @@ impl Connection {
         }
         self.look_for_early(now);
         self.read_parameters(now);
-        if !self.progress.complete && !self.tls.is_handshaking() && self.peer.is_some() {
-            self.progress.complete = true;
+        if self.peer.is_some() && self.handshake.complete() {
             self.events.push_back(Event::Connected);
             self.notify(Operation::HandshakeComplete, ());
             if self.side == Side::Server {
                 // RFC 9001 s.4.1.2: for a server complete is confirmed.
-                self.progress.done_due = true;
-                if !self.config.keep_exporter {
-                    self.tls.end();
-                }
+                self.handshake.announce(self.config.keep_exporter);
                 self.confirm(now);
             }
         }
@@ -114,8 +106,7 @@ impl Connection {
 
     /// The handshake is confirmed (RFC 9001 s.4.1.2).
     pub(in crate::connection) fn confirm(&mut self, now: Timestamp) {
-        if !self.progress.confirmed {
-            self.progress.confirmed = true;
+        if self.handshake.confirm() {
             self.events.push_back(Event::Confirmed);
             self.notify(Operation::HandshakeConfirmed, ());
             self.discard(now, SpaceId::Handshake);
@@ -125,13 +116,14 @@ impl Connection {
 
     /// The keys of a space are not needed any more (RFC 9001 s.4.9).
     pub(in crate::connection) fn discard(&mut self, _now: Timestamp, id: SpaceId) {
-        if self.spaces[id].discarded {
+        if self.keys.is_discarded(id) {
             return;
         }
         self.notify(Operation::DiscardKeys, id);
         let space = self.space(id);
         let given_up = space.loss.give_up_all();
-        *space = Space { discarded: true, ..Space::new() };
+        *space = Space::new();
+        self.keys.discard(id);
         // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
         for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
             if let Some(path) = self.paths.get_mut(packet.content.path) {

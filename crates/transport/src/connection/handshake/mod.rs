@@ -1,11 +1,12 @@
 //! The handshake, the keys it gives, and transport parameters (RFC 9001 s.4, RFC 9000 s.7).
 //!
 //! * `begin.rs`: how connections come about; `drive.rs`: CRYPTO data in and out, keys;
-//! * `parameters.rs`: transport parameters, ours and the peer's.
+//! * `state.rs`: how far it is, and TLS; `parameters.rs`: transport parameters, ours and the peer's.
 
 mod begin;
 mod drive;
 mod parameters;
+mod state;
 
 use equic_wire::{ConnectionId, KnownVersion, Version as Wire};
 use rand::RngCore;
@@ -15,21 +16,13 @@ use rustls::quic::{Suite, Version};
 use crate::cid::ID_LEN;
 
 pub(in crate::connection) use parameters::Peer;
+pub(in crate::connection) use state::Handshake;
 
 /// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
 
 /// Most connection IDs of the peer kept at a time: our `active_connection_id_limit`.
 pub(super) const ACTIVE_IDS: u32 = 4;
-
-/// Progress of the handshake.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Progress {
-    pub complete: bool,
-    pub confirmed: bool,
-    /// A server has HANDSHAKE_DONE to send.
-    pub done_due: bool,
-}
 
 /// Reason for which a connection could not be created.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use crate::Timestamp;
 use crate::connection::ack_frequency::min_ack_delay;
 use crate::connection::config::TransportConfig;
 use crate::connection::datagrams::Datagrams;
+use crate::connection::space::SpaceId;
 use crate::connection::{Connection, early};
 use crate::operation::Operation;
 
@@ -36,10 +37,10 @@ impl Connection {
     /// RFC 9000 s.7.3, s.7.4.
     pub(super) fn read_parameters(&mut self, now: Timestamp) {
         // Before that, a client has those of an earlier connection (RFC 9000 s.7.4.1).
-        if self.peer.is_some() || self.side == Side::Client && self.one_rtt.is_none() {
+        if self.peer.is_some() || self.side == Side::Client && !self.keys.has(SpaceId::DATA) {
             return;
         }
-        let Some(bytes) = self.tls.transport_parameters() else { return };
+        let Some(bytes) = self.handshake.tls().transport_parameters() else { return };
         let bytes = bytes.to_vec();
         if !self.decide_on(Operation::ReadParameters, (), &bytes, true) {
             let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;

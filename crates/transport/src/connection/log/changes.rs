@@ -141,7 +141,7 @@ fn versions(
 }
 
 fn tls(connection: &Connection, log: &mut Log) {
-    if log.known.told_tls || !connection.progress.complete {
+    if log.known.told_tls || !connection.handshake.is_complete() {
         return;
     }
     log.known.told_tls = true;
@@ -149,7 +149,7 @@ fn tls(connection: &Connection, log: &mut Log) {
     if let Some(alpn) = connection.alpn() {
         log.emit(key, EventKind::AlpnInformation(alpn));
     }
-    if let Some(name) = connection.tls.cipher_suite() {
+    if let Some(name) = connection.handshake.tls().cipher_suite() {
         // As the draft writes it: without what TLS 1.3 put before it.
         log.emit(key, EventKind::CipherSelected(name.trim_start_matches("TLS13_")));
     }
@@ -171,12 +171,12 @@ pub(super) fn keys(connection: &Connection, log: &mut Log, updater: Initiator) {
     };
     let levels = [(SpaceId::Initial, KeyLevel::Initial), (SpaceId::Handshake, KeyLevel::Handshake)];
     for (index, (id, level)) in levels.into_iter().enumerate() {
-        let there = connection.spaces[id].keys.is_some();
+        let there = connection.keys.has(id);
         if std::mem::replace(&mut log.known.keys[index], there) != there {
             both(log, level, None, None, !there);
         }
     }
-    let phase = connection.one_rtt.as_ref().map(|keys| keys.updates());
+    let phase = connection.keys.one_rtt().map(|keys| keys.updates());
     let before = std::mem::replace(&mut log.known.phase, phase);
     if phase != before {
         let trigger = before.map(|_| updater);
@@ -185,14 +185,13 @@ pub(super) fn keys(connection: &Connection, log: &mut Log, updater: Initiator) {
 }
 
 pub(super) fn state(connection: &Connection, log: &mut Log) {
-    let handshake = &connection.spaces[SpaceId::Handshake];
     let new = match connection.closing {
         Closing::Telling { .. } => "closing",
         Closing::Draining { .. } => "draining",
         Closing::Drained => "closed",
-        Closing::Open if connection.progress.confirmed => "handshake_confirmed",
-        Closing::Open if connection.progress.complete => "handshake_complete",
-        Closing::Open if handshake.keys.is_some() => "handshake_started",
+        Closing::Open if connection.handshake.is_confirmed() => "handshake_confirmed",
+        Closing::Open if connection.handshake.is_complete() => "handshake_complete",
+        Closing::Open if connection.keys.has(SpaceId::Handshake) => "handshake_started",
         Closing::Open => "attempted",
     };
     let old = log.known.state.replace(new);

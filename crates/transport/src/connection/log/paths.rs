@@ -44,13 +44,15 @@ pub(super) fn all(connection: &Connection, log: &mut Log) {
 
 fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
     let key = path.key;
-    let known =
-        log.known.path(key).map(|known| std::mem::replace(&mut known.validated, path.validated));
+    let known = log
+        .known
+        .path(key)
+        .map(|known| std::mem::replace(&mut known.validated, path.validation.is_validated()));
     match known {
         None => {
             log.known.paths.push(KnownPath {
                 key,
-                validated: path.validated,
+                validated: path.validation.is_validated(),
                 metrics: Metrics::default(),
                 congestion: None,
                 ecn: None,
@@ -63,7 +65,7 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
                 log.emit(key, EventKind::MigrationStateUpdated { old: None, new });
             }
         }
-        Some(false) if path.validated && !active => {
+        Some(false) if path.validation.is_validated() && !active => {
             let (old, new) = (Some("probing_started"), "probing_successful");
             log.emit(key, EventKind::MigrationStateUpdated { old, new });
         }
@@ -83,7 +85,7 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
 }
 
 fn migration(connection: &Connection, log: &mut Log, active: PathKey) {
-    let validated = connection.path().validated;
+    let validated = connection.path().validation.is_validated();
     let before = log.known.active.replace(active);
     if let Some(before) = before
         && before != active

@@ -176,8 +176,8 @@ impl Connection {
     pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);
-        let (number, key) = (self.spaces[id].next, self.path().key);
-        self.space(id).next += 1;
+        let (number, key) = (self.spaces[id].numbers.next(), self.path().key);
+        self.space(id).numbers.take(number);
         let open = self.open_header(id, number, key, &mut writer).expect("there is room");
         writer.bytes(payload).expect("there is room");
         let padding = open.padding_needed(&writer, 16);

@@ -31,7 +31,7 @@ fn window(network: &Network) -> u64 {
 fn the_first_full_flight_lets_the_window_grow() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let mut network = unhindered(1, path(10, 50 * MS, 1.0), algorithm);
-        network.run_until(Duration::from_secs(5), |client, _| client.progress.complete);
+        network.run_until(Duration::from_secs(5), |client, _| client.handshake.is_complete());
         send_one_way(&mut network, 100_000);
         let took = network.now().since(Timestamp::START);
         eprintln!("{algorithm}: 100 KB at 10 Mb/s and 100 ms with the handshake: {took:?}");

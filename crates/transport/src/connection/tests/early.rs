@@ -159,7 +159,7 @@ fn a_server_that_takes_early_data_and_breaks_its_promises() {
         let mut bytes = vec![0; parameters.encoded_len()];
         parameters.write(&mut Writer::new(&mut bytes)).unwrap();
         server.start.declared = bytes;
-        server.tls = server.start.session().unwrap();
+        server.handshake.restart(server.start.session().unwrap());
     }));
     network.run_until(LIMIT, |client, _| client.is_drained());
     assert!(network.events[0].contains(&Event::EarlyDataAccepted));

@@ -277,9 +277,7 @@ fn a_silent_frame_is_not_acknowledged() {
 fn own_frames_come_in_1_rtt_packets_alone() {
     let mut network = Network::new(9, Faults::none());
     let post = with_stamps(&mut network);
-    network.run_until(Duration::from_secs(1), |client, _| {
-        client.spaces[SpaceId::Handshake].keys.is_some()
-    });
+    network.run_until(Duration::from_secs(1), |client, _| client.keys.has(SpaceId::Handshake));
     let stamp = [&[0x6f, 0x5a][..], &[7; 8]].concat();
     let mut datagram = network.client.forge(SpaceId::Handshake, &stamp);
     let arrival =

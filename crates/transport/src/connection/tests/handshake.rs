@@ -92,7 +92,7 @@ pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTree
         let mut bytes = vec![0; parameters.encoded_len()];
         parameters.write(&mut Writer::new(&mut bytes)).unwrap();
         server.start.declared = bytes;
-        server.tls = server.start.session().unwrap();
+        server.handshake.restart(server.start.session().unwrap());
     }));
     tokens
 }

@@ -250,7 +250,7 @@ fn acknowledge(attacker: &mut Attacker, ranges: impl Iterator<Item = (u64, u64)>
 #[test]
 fn optimistic_acknowledgements() {
     let mut attacker = Attacker::new(1);
-    let next = attacker.victim().spaces[SpaceId::DATA].next;
+    let next = attacker.victim().spaces[SpaceId::DATA].numbers.next();
     acknowledge(&mut attacker, [(0, next + 5)].into_iter());
     attacker.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION);
     // It guesses well, and is found out by a number that was left out.
@@ -262,7 +262,7 @@ fn optimistic_acknowledgements() {
     while !attacker.victim().closing.is_closed() {
         let _ = attacker.victim().write(id, &[1; 20_000]);
         attacker.wait(Duration::from_millis(20));
-        let next = attacker.victim().spaces[SpaceId::DATA].next;
+        let next = attacker.victim().spaces[SpaceId::DATA].numbers.next();
         acknowledge(&mut attacker, [(0, next - 1)].into_iter());
         rounds += 1;
         assert!(rounds < 100, "it is believed");

@@ -317,11 +317,11 @@ impl Network {
                     if path.key == active { " (active)" } else { "" },
                     path.remote,
                     path.local,
-                    path.validated,
-                    path.credit(),
+                    path.validation.is_validated(),
+                    path.validation.credit(),
                     path.in_flight,
                     path.controller.window(),
-                    path.challenge
+                    path.validation
                 )
             };
             end.paths.iter().map(one).collect::<String>()
@@ -337,13 +337,13 @@ impl Network {
                 format!(
                     "\n{:?} {id:?}: next {}, {} in flight, probes {}, acked {:?}, received {:?}, to send {}, {}",
                     end.side,
-                    space.next,
+                    space.numbers.next(),
                     space.loss.sent().len(),
-                    space.probes,
+                    space.probes(),
                     space.loss.largest_acked(),
                     space.received.largest(),
                     space.crypto_out.wants_to_send(u64::MAX),
-                    if space.discarded { "discarded" } else { "in use" },
+                    if end.keys.is_discarded(id) { "discarded" } else { "in use" },
                 )
             };
             end.spaces.ids().map(one).collect::<String>()
@@ -376,7 +376,7 @@ impl Network {
 
     pub(super) fn connect(&mut self) {
         self.run_until(Duration::from_secs(120), |client, server| {
-            client.progress.confirmed && server.progress.confirmed
+            client.handshake.is_confirmed() && server.handshake.is_confirmed()
         });
         assert_eq!(self.connected, [true; 2], "{}", self.describe());
     }
@@ -482,8 +482,8 @@ impl Network {
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
         self.now = self.now.max(next);
         // RFC 9000 s.9: QUIC relies on addresses that stay for the duration of the handshake.
-        let settled = self.client.progress.confirmed
-            && self.server.as_ref().is_some_and(|server| server.progress.confirmed);
+        let settled = self.client.handshake.is_confirmed()
+            && self.server.as_ref().is_some_and(|server| server.handshake.is_confirmed());
         let rebind = |every| settled && self.now.since(self.rebound_at) >= every;
         if self.faults.rebind.is_some_and(rebind) {
             self.rebound_at = self.now;

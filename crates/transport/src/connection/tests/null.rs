@@ -150,7 +150,7 @@ fn a_configuration_with_tls_has_it_whatever_versions_it_names() {
         network.connect();
         assert_eq!(network.client.version(), KnownVersion::V1);
         assert_eq!(network.server().version(), KnownVersion::V1);
-        assert!(network.client.tls.cipher_suite().is_some());
+        assert!(network.client.handshake.tls().cipher_suite().is_some());
         assert_eq!(network.client.insecure_null_session(), None);
     }
     // Nor does a server begin one for whoever says that a client wants it.

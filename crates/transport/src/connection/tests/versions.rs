@@ -160,7 +160,8 @@ fn what_has_no_meaning_is_sent_and_taken() {
             seen.lock().unwrap()[usize::from(bytes[0] & 0x40 != 0)] += 1;
             vec![(to_server, bytes.to_vec())]
         }));
-        network.run_until(LIMIT, |_, server| server.tls.transport_parameters().is_some());
+        network
+            .run_until(LIMIT, |_, server| server.handshake.tls().transport_parameters().is_some());
         // A server's TLS knows the client's until the handshake is complete.
         assert_meaningless(network.server(), grease);
         network.connect();
@@ -174,7 +175,7 @@ fn what_has_no_meaning_is_sent_and_taken() {
 
 /// Asserts whether the peer declared a transport parameter and a version without meaning.
 fn assert_meaningless(end: &Connection, expected: bool) {
-    let bytes = end.tls.transport_parameters().unwrap();
+    let bytes = end.handshake.tls().transport_parameters().unwrap();
     let parameters = TransportParameters::parse(bytes, !end.side()).unwrap();
     assert_eq!(parameters.unknown().count(), usize::from(expected));
     let versions = parameters.version_information.unwrap();

@@ -1,0 +1,297 @@
+//! Grids: a scenario, and values that some of its keys take in turn.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::table::{Reader, Value, text};
+use crate::model::Scenario;
+use crate::problem::{Problem, ScenarioError};
+
+/// The most cells of a grid.
+const MAX_CELLS: usize = 1_000_000;
+
+/// A scenario with a table `[grid]`: every combination of the values there is a cell, which is a scenario itself.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    text: String,
+    axes: Vec<Axis>,
+}
+
+/// What varies, and the names of its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// A key, such as `network.link.rate`, or a name for several that vary together.
+    pub name: String,
+    /// Values as they are written, or their names.
+    pub values: Vec<String>,
+}
+
+impl Grid {
+    /// Reads a grid and checks each of its cells.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with its line; what is wrong in a cell names the first such cell.
+    pub fn parse(text: &str) -> Result<Grid, ScenarioError> {
+        let (document, errors) = DeTable::parse_recoverable(text);
+        let mut reader = Reader::new(text);
+        for error in &errors {
+            let offset = error.span().map_or(0, |span| span.start);
+            reader.complain(offset, "", error.message());
+        }
+        let axes = axes(&mut reader, document.get_ref());
+        if !reader.is_clean() {
+            return Err(ScenarioError::new(reader.into_problems()));
+        }
+        let grid = Grid { text: text.to_owned(), axes };
+        let mut found: BTreeMap<Problem, String> = BTreeMap::new();
+        for cell in 0..grid.cells() {
+            if let Err(ScenarioError::Problems { problems, .. }) = grid.scenario(cell) {
+                for problem in problems {
+                    found.entry(problem).or_insert_with(|| grid.labels(cell).join(", "));
+                }
+            }
+        }
+        if found.is_empty() {
+            return Ok(grid);
+        }
+        let problems = found.into_iter().map(|(problem, cell)| Problem {
+            message: format!("{} (cell: {cell})", problem.message),
+            ..problem
+        });
+        Err(ScenarioError::new(problems.collect()))
+    }
+
+    /// The same from a file.
+    ///
+    /// # Errors
+    /// As [`Grid::parse`], and if the file cannot be read.
+    pub fn load(path: &Path) -> Result<Grid, ScenarioError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
+        Grid::parse(&text).map_err(|error| error.in_file(path))
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What varies, in the order of the text; the last varies fastest.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// Number of cells.
+    pub fn cells(&self) -> usize {
+        self.axes.iter().map(|axis| axis.values.len()).product()
+    }
+
+    /// Values of the axes in a cell.
+    pub fn labels(&self, cell: usize) -> Vec<&str> {
+        let chosen = self.chosen(cell);
+        self.axes.iter().zip(chosen).map(|(axis, index)| axis.values[index].as_str()).collect()
+    }
+
+    /// The scenario of a cell, counted from 0.
+    ///
+    /// # Errors
+    /// None after [`Grid::parse`], for cells that there are.
+    pub fn scenario(&self, cell: usize) -> Result<Scenario, ScenarioError> {
+        let (document, _) = DeTable::parse_recoverable(&self.text);
+        let mut document = document.into_inner();
+        let grid = document.remove("grid");
+        let mut reader = Reader::new(&self.text);
+        if let Some(DeValue::Table(grid)) = grid.as_ref().map(Spanned::get_ref) {
+            for (axis, index) in self.axes.iter().zip(self.chosen(cell)) {
+                let Some(DeValue::Array(values)) =
+                    grid.get(axis.name.as_str()).map(Spanned::get_ref)
+                else {
+                    continue;
+                };
+                let Some(value) = values.get(index) else { continue };
+                match value.get_ref() {
+                    DeValue::Table(several) => {
+                        let keys = several.iter().filter(|(key, _)| key.get_ref() != "name");
+                        for (key, value) in keys {
+                            put(&mut reader, &mut document, key.get_ref(), value);
+                        }
+                    }
+                    _ => put(&mut reader, &mut document, &axis.name, value),
+                }
+            }
+        }
+        super::read(reader, &document)
+    }
+
+    /// For each axis the number of its value.
+    fn chosen(&self, cell: usize) -> Vec<usize> {
+        let mut rest = cell;
+        let mut chosen: Vec<usize> = (self.axes.iter().rev())
+            .map(|axis| {
+                let index = rest % axis.values.len();
+                rest /= axis.values.len();
+                index
+            })
+            .collect();
+        chosen.reverse();
+        chosen
+    }
+}
+
+fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
+    let Some(grid) = document.get("grid") else {
+        reader.complain(0, "grid", "this table is missing: write [grid] with what varies");
+        return Vec::new();
+    };
+    let DeValue::Table(table) = grid.get_ref() else {
+        reader.complain(grid.span().start, "grid", "this is a table");
+        return Vec::new();
+    };
+    let mut entries: Vec<_> = table.iter().collect();
+    // The parser sorts by name.
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let mut axes = Vec::new();
+    for (key, values) in entries {
+        let (name, shown) = (key.get_ref().to_string(), format!("grid.{}", key.get_ref()));
+        let list = match values.get_ref() {
+            DeValue::Array(list) if !list.is_empty() => list,
+            _ => {
+                reader.complain(
+                    values.span().start,
+                    &shown,
+                    "this is a list of the values it takes",
+                );
+                continue;
+            }
+        };
+        let mut labels: Vec<String> = Vec::new();
+        for value in list.iter() {
+            match label(value) {
+                Ok(label) if labels.contains(&label) => {
+                    reader.complain(value.span().start, &shown, format!("{label} is there twice"));
+                }
+                Ok(label) => labels.push(label),
+                Err(message) => reader.complain(value.span().start, &shown, message),
+            }
+        }
+        axes.push(Axis { name, values: labels });
+    }
+    let cells =
+        axes.iter().try_fold(1usize, |product, axis| product.checked_mul(axis.values.len()));
+    if cells.is_none_or(|cells| cells > MAX_CELLS) {
+        reader.complain(grid.span().start, "grid", format!("more than {MAX_CELLS} cells"));
+    }
+    axes
+}
+
+/// A value's name.
+fn label(value: &Value<'_>) -> Result<String, String> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) => Ok(number.to_string()),
+        DeValue::Float(number) => Ok(number.to_string()),
+        DeValue::Boolean(value) => Ok(value.to_string()),
+        DeValue::Table(table) => {
+            let name = table.get("name").ok_or("several keys that vary together need a `name`")?;
+            Ok(text(name.get_ref())?.into_owned())
+        }
+        _ => Err("a value is a text, a number, true or false, or a table of keys with a `name`"
+            .to_owned()),
+    }
+}
+
+/// Puts a value in the place of a key, such as `network.link.rate`. A list of tables on the way has it put into each.
+fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Value<'i>) {
+    let Some((first, rest)) = path.split_once('.') else {
+        let key = Spanned::new(value.span(), path.to_owned().into());
+        table.insert(key, value.clone());
+        return;
+    };
+    match table.get_mut(first).map(Spanned::get_mut) {
+        Some(DeValue::Table(inner)) => put(reader, inner, rest, value),
+        Some(DeValue::Array(list)) => {
+            let all = list.iter().map(|one| {
+                let mut one = one.clone();
+                if let DeValue::Table(inner) = one.get_mut() {
+                    put(reader, inner, rest, value);
+                }
+                one
+            });
+            *list = all.collect();
+        }
+        Some(_) => reader.complain(value.span().start, path, format!("{first} is no table")),
+        None => {
+            let mut inner = DeTable::new();
+            put(reader, &mut inner, rest, value);
+            let key = Spanned::new(value.span(), first.to_owned().into());
+            table.insert(key, Spanned::new(value.span(), DeValue::Table(inner)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRID: &str = r#"seeds = 2
+        [network]
+        topology = "simple"
+        link = { rate = "1 Mb/s", delay = "10 ms" }
+        [[flow]]
+        size = "10 KB"
+        [grid]
+        "network.link.rate" = ["1 Mb/s", "2 Mb/s"]
+        arm = [
+            { name = "quic", "flow.protocol" = "quic" },
+            { name = "tcp old", "flow.protocol" = "tcp", "flow.tcp.mss" = 536 },
+        ]
+        "network.link.mtu" = [1300, 1500, 9000]
+    "#;
+
+    #[test]
+    fn every_combination_is_a_cell() {
+        let grid = Grid::parse(GRID).unwrap_or_else(|error| panic!("{error}"));
+        let names: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
+        assert_eq!(names, ["network.link.rate", "arm", "network.link.mtu"]);
+        assert_eq!(grid.cells(), 12);
+        assert_eq!(grid.labels(0), ["1 Mb/s", "quic", "1300"]);
+        assert_eq!(grid.labels(4), ["1 Mb/s", "tcp old", "1500"]);
+        assert_eq!(grid.labels(11), ["2 Mb/s", "tcp old", "9000"]);
+        let cell = grid.scenario(11).unwrap();
+        assert_eq!((cell.flows[0].name.as_str(), cell.flows[0].tcp.mss), ("tcp cubic", Some(536)));
+        let crate::Topology::Simple(link) = &cell.network.topology else { panic!() };
+        assert_eq!((link.there.mtu(), link.there.rate.mean()), (9_000, 2e6));
+        let other = grid.scenario(0).unwrap();
+        assert_eq!((other.flows[0].name.as_str(), other.flows[0].tcp.mss), ("quic cubic", None));
+    }
+
+    #[test]
+    fn mistakes_are_told_by_line_and_cell() {
+        let told = |text: &str| Grid::parse(text).unwrap_err().to_string();
+        let small = told(&GRID.replace("1300, ", "1000, "));
+        assert!(
+            small.contains("QUIC needs links") && small.contains("(cell: 1 Mb/s, quic, 1000)"),
+            "{small}"
+        );
+        let unknown = told(&GRID.replace("network.link.mtu", "network.link.mtv"));
+        assert!(
+            unknown.starts_with("line 13: network.link.mtv") && unknown.contains("`mtu`"),
+            "{unknown}"
+        );
+        let wrong = told(&GRID.replace("\"2 Mb/s\"", "\"0 Mb/s\""));
+        assert!(
+            wrong.starts_with("line 8: network.link.rate") && wrong.contains("cell: 0 Mb/s"),
+            "{wrong}"
+        );
+        let twice = told(&GRID.replace("1300, ", "1500, "));
+        assert!(twice.contains("1500 is there twice"), "{twice}");
+        let unnamed = told(&GRID.replace("name = \"quic\", ", ""));
+        assert!(unnamed.starts_with("line 10") && unnamed.contains("`name`"), "{unnamed}");
+        assert!(told("seeds = 1").contains("[grid]"));
+        let scenario = Scenario::parse(GRID).unwrap_err().to_string();
+        assert!(scenario.contains("equic sim sweep"), "{scenario}");
+    }
+}

@@ -1,0 +1,267 @@
+//! TLS above a connection, as flights of the right sizes: what the handshake costs in round trips and bytes, and
+//! records in bytes. Nothing is encrypted, and nothing is parsed: both ends know how long each flight is.
+
+/// Most application data in a record (RFC 8446 s.5.1).
+const RECORD: u64 = 1 << 14;
+
+/// Header of a record.
+const HEADER: u64 = 5;
+
+/// Version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsVersion {
+    /// RFC 5246 with ECDHE and AES-GCM: two round trips, one if resumed.
+    Tls12,
+    /// RFC 8446: one round trip; none with early data.
+    #[default]
+    Tls13,
+}
+
+/// The handshake of a connection, the same for both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// Version of TLS.
+    pub version: TlsVersion,
+    /// Whether a session is resumed: no certificate is sent.
+    pub resumption: bool,
+    /// Whether the client sends application data with its first flight (RFC 8446 s.2.3): with TLS 1.3 and
+    /// resumption only.
+    pub early_data: bool,
+    /// Whether the client of TLS 1.2 sends application data behind its Finished without waiting for the server's
+    /// (RFC 7918). With resumption the server's comes first anyway.
+    pub false_start: bool,
+    /// Bytes of the server's chain of certificates.
+    pub certificates: u64,
+}
+
+impl Default for TlsConfig {
+    fn default() -> TlsConfig {
+        TlsConfig {
+            version: TlsVersion::Tls13,
+            resumption: false,
+            early_data: false,
+            false_start: false,
+            certificates: 3_000,
+        }
+    }
+}
+
+impl TlsConfig {
+    /// Bytes that a record adds to what it carries: header, explicit nonce or content type, tag.
+    fn overhead(&self) -> u64 {
+        match self.version {
+            TlsVersion::Tls12 => HEADER + 8 + 16,
+            TlsVersion::Tls13 => HEADER + 1 + 16,
+        }
+    }
+
+    fn has_early_data(&self) -> bool {
+        self.version == TlsVersion::Tls13 && self.resumption && self.early_data
+    }
+
+    /// The flights in turn, the client's first: bytes of the messages in their records.
+    fn flights(&self) -> Vec<u64> {
+        let sealed = |bytes: u64| bytes + self.overhead();
+        let plain = |bytes: u64| bytes + HEADER;
+        let change_cipher_spec = plain(1);
+        // ClientHello as browsers pad it; a ticket comes on top of that.
+        let client_hello = plain(512) + if self.resumption { 130 } else { 0 };
+        match (self.version, self.resumption) {
+            (TlsVersion::Tls13, resumption) => {
+                let server_hello = plain(122) + change_cipher_spec;
+                // EncryptedExtensions and Finished; Certificate and CertificateVerify (RSA, 2,048 bits).
+                let certificate = if resumption { 0 } else { self.certificates + 13 + 264 };
+                let server = server_hello + sealed(6 + 36 + certificate);
+                if self.has_early_data() {
+                    // The client's last flight goes with the first: it may follow at any point of its early data,
+                    // and nothing waits for it.
+                    let last = change_cipher_spec + sealed(4) + sealed(36);
+                    return vec![client_hello + last, server];
+                }
+                vec![client_hello, server, change_cipher_spec + sealed(36)]
+            }
+            (TlsVersion::Tls12, false) => {
+                // ServerHello, Certificate, ServerKeyExchange (P-256, RSA), ServerHelloDone.
+                let server = plain(90) + plain(self.certificates + 10) + plain(333) + plain(4);
+                // ClientKeyExchange, Finished; NewSessionTicket, Finished.
+                let client = plain(70) + change_cipher_spec + sealed(16);
+                vec![client_hello, server, client, plain(200) + change_cipher_spec + sealed(16)]
+            }
+            (TlsVersion::Tls12, true) => {
+                let finished = change_cipher_spec + sealed(16);
+                vec![client_hello, plain(90) + finished, finished]
+            }
+        }
+    }
+}
+
+/// One end of a session. Its caller writes to the connection what [`Session::poll_write`] gives, and hands it what
+/// comes ([`Session::on_received`]). Application data of each direction is taken to be one piece: only its last
+/// record is short.
+#[derive(Debug)]
+pub struct Session {
+    config: TlsConfig,
+    client: bool,
+    /// Bytes of the flights in turn, the client's first.
+    flights: Vec<u64>,
+    /// Flights that have gone, and that have come.
+    gone: usize,
+    came: usize,
+    /// Bytes that have come of the flight that is awaited.
+    part: u64,
+    /// Bytes of records with application data that have come, and bytes of it that were read.
+    records: u64,
+    read: u64,
+    /// Application data that waits for the handshake.
+    waiting: u64,
+}
+
+impl Session {
+    /// The client's end, which begins.
+    pub fn client(config: TlsConfig) -> Session {
+        Session::new(config, true)
+    }
+
+    /// The server's end.
+    pub fn server(config: TlsConfig) -> Session {
+        Session::new(config, false)
+    }
+
+    fn new(config: TlsConfig, client: bool) -> Session {
+        let flights = config.flights();
+        let (gone, came, part, records, read, waiting) = (0, 0, 0, 0, 0, 0);
+        Session { config, client, flights, gone, came, part, records, read, waiting }
+    }
+
+    /// A flight of the client's, or of the server's, by its number among these.
+    fn flight(&self, client: bool, number: usize) -> Option<u64> {
+        self.flights.get(2 * number + usize::from(!client)).copied()
+    }
+
+    /// Whether all own flights have gone.
+    fn all_gone(&self) -> bool {
+        self.flight(self.client, self.gone).is_none()
+    }
+
+    /// Whether all flights of both ends have come and gone.
+    pub fn is_complete(&self) -> bool {
+        self.gone + self.came == self.flights.len()
+    }
+
+    /// Hands over application data.
+    pub fn write(&mut self, bytes: u64) {
+        self.waiting = self.waiting.saturating_add(bytes);
+    }
+
+    /// Whether application data may leave.
+    fn may_send(&self) -> bool {
+        let left = self.flights.len() - self.gone - self.came;
+        let early = match self.config.version {
+            // The server's flight has its Finished, and so has the client's last (RFC 8446 s.2).
+            TlsVersion::Tls13 => true,
+            TlsVersion::Tls12 => self.client && self.config.false_start,
+        };
+        self.all_gone() && (left == 0 || early)
+    }
+
+    /// Bytes to write to the connection now; zero: none. It is asked until that.
+    pub fn poll_write(&mut self) -> u64 {
+        // The ends take turns.
+        let turn = if self.client { self.came == self.gone } else { self.came > self.gone };
+        if turn && let Some(flight) = self.flight(self.client, self.gone) {
+            self.gone += 1;
+            return flight;
+        }
+        if self.waiting == 0 || !self.may_send() {
+            return 0;
+        }
+        let bytes = std::mem::take(&mut self.waiting);
+        bytes.saturating_add(bytes.div_ceil(RECORD).saturating_mul(self.config.overhead()))
+    }
+
+    /// Whether all application data that was handed over has been given to the connection, and all own flights.
+    pub fn has_written(&self) -> bool {
+        self.waiting == 0 && self.all_gone()
+    }
+
+    /// So many bytes of the connection's stream have come.
+    pub fn on_received(&mut self, bytes: u64) {
+        let mut bytes = bytes;
+        while let Some(flight) = self.flight(!self.client, self.came) {
+            let part = bytes.min(flight - self.part);
+            (self.part, bytes) = (self.part + part, bytes - part);
+            if self.part < flight {
+                return;
+            }
+            (self.came, self.part) = (self.came + 1, 0);
+        }
+        self.records = self.records.saturating_add(bytes);
+    }
+
+    /// Application data that can be opened and was not read yet: that of whole records. `finished`: the stream is over,
+    /// so that the last record is whole, too.
+    pub fn read(&mut self, finished: bool) -> u64 {
+        let whole = RECORD + self.config.overhead();
+        let rest = (self.records % whole).saturating_sub(self.config.overhead());
+        let opened = self.records / whole * RECORD + if finished { rest } else { 0 };
+        let new = opened - self.read;
+        self.read = opened;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ends, each written to as soon as the other writes; half round trips until the client's application data
+    /// is at the server.
+    fn half_round_trips(config: TlsConfig) -> u32 {
+        let (mut client, mut server) = (Session::client(config), Session::server(config));
+        client.write(100_000);
+        for trips in 1..20 {
+            let (from, to) = if trips % 2 == 1 {
+                (&mut client, &mut server)
+            } else {
+                (&mut server, &mut client)
+            };
+            loop {
+                match from.poll_write() {
+                    0 => break,
+                    bytes => to.on_received(bytes),
+                }
+            }
+            let came = server.read(false);
+            if came > 0 {
+                assert_eq!(came + server.read(true), 100_000);
+                return trips;
+            }
+        }
+        panic!("nothing came: {config:?}");
+    }
+
+    #[test]
+    fn handshakes_take_their_round_trips() {
+        let full = TlsConfig::default();
+        let old = TlsConfig { version: TlsVersion::Tls12, ..full };
+        let resumed = TlsConfig { resumption: true, ..full };
+        assert_eq!(half_round_trips(full), 3);
+        assert_eq!(half_round_trips(resumed), 3);
+        assert_eq!(half_round_trips(TlsConfig { early_data: true, ..resumed }), 1);
+        // It takes resumption.
+        assert_eq!(half_round_trips(TlsConfig { early_data: true, ..full }), 3);
+        assert_eq!(half_round_trips(old), 5);
+        assert_eq!(half_round_trips(TlsConfig { false_start: true, ..old }), 3);
+        assert_eq!(half_round_trips(TlsConfig { resumption: true, ..old }), 3);
+    }
+
+    #[test]
+    fn certificates_are_what_a_full_handshake_costs() {
+        let bytes = |config: TlsConfig| config.flights().iter().sum::<u64>();
+        let full = TlsConfig::default();
+        let less = TlsConfig { certificates: 0, ..full };
+        assert_eq!(bytes(full) - bytes(less), 3_000);
+        assert!(bytes(TlsConfig { resumption: true, ..full }) < bytes(less));
+        assert!((3_500..4_500).contains(&bytes(full)), "{}", bytes(full));
+    }
+}

@@ -1,0 +1,61 @@
+//! Whatever comes, an end stays within its bounds. `PROPTEST_CASES` says how often.
+
+#[path = "support/hostile.rs"]
+mod hostile;
+
+use equic_tcp::TcpConfig;
+use proptest::prelude::*;
+
+/// What each end is told to send.
+const WRITTEN: u64 = 1 << 20;
+
+proptest! {
+    // A failure shows its input; what is found becomes a test of its own.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What an end keeps of the peer's is a fixed number of ranges at most, and what it has outstanding is no more
+    /// than it was told to send, in segments that are not too small.
+    #[test]
+    fn hostile_segments_neither_panic_nor_grow_memory(
+        bytes in proptest::collection::vec(any::<u8>(), 0..24 * 200),
+        sack: bool,
+        timestamps: bool,
+    ) {
+        let config = TcpConfig { sack, timestamps, ..TcpConfig::default() };
+        for end in hostile::drive(&config, WRITTEN, &bytes) {
+            let stats = end.stats();
+            prop_assert!(stats.outstanding as u64 <= WRITTEN / 52 + 1, "{stats:?}");
+            prop_assert!(stats.out_of_order <= 16_384, "{stats:?}");
+            prop_assert!(stats.in_flight <= WRITTEN, "{stats:?}");
+        }
+    }
+}
+
+/// The steps meet connections, and much of what they can do is done: otherwise the test above would show nothing.
+#[test]
+fn hostile_segments_get_far() {
+    let mut state = 1u64;
+    let (mut lost, mut spurious, mut ahead, mut reductions) = (0, 0, 0, 0);
+    for _ in 0..200 {
+        let bytes: Vec<u8> = (0..24 * 100)
+            .map(|_| {
+                // Marsaglia's xorshift: any numbers will do.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u8
+            })
+            .collect();
+        for end in hostile::drive(&TcpConfig::default(), WRITTEN, &bytes) {
+            let stats = end.stats();
+            lost += stats.lost;
+            spurious += stats.spurious;
+            reductions += stats.reductions;
+            ahead += stats.out_of_order;
+        }
+    }
+    assert!(
+        lost > 1_000 && spurious > 10 && reductions > 5 && ahead > 50,
+        "{lost} {spurious} {reductions} {ahead}"
+    );
+}

@@ -1,0 +1,368 @@
+//! Two ends in memory, with a wire between that a test can cut: behaviour by RFC.
+
+use std::time::Duration;
+
+use equic_tcp::{Algorithm, Connection, Event, Flags, Options, Segment, TcpConfig, Timestamp};
+
+const MS: u64 = 1_000_000;
+
+const fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * MS)
+}
+
+/// Segments under way: when they come, whether to the server, and whether marked.
+struct Pair {
+    now: Timestamp,
+    client: Connection,
+    server: Option<Connection>,
+    config: TcpConfig,
+    wire: Vec<(Timestamp, bool, Segment, bool)>,
+    delay: Duration,
+    last_arrival: Timestamp,
+    read: u64,
+    /// The server's application does not read.
+    asleep: bool,
+    /// Segments with payload that the client has sent: when, and where they begin.
+    sent: Vec<(Timestamp, u32, u32)>,
+}
+
+/// Fate of a segment of the client's with payload, by its number among them.
+type Judge<'a> = &'a mut dyn FnMut(usize, &Segment) -> Fate;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Arrives,
+    Lost,
+    Marked,
+    Late(Duration),
+}
+
+impl Pair {
+    fn new(config: &TcpConfig, delay_ms: u64) -> Pair {
+        Pair {
+            now: at(0),
+            client: Connection::connect(at(0), config, [1; 32]),
+            server: None,
+            config: config.clone(),
+            wire: Vec::new(),
+            delay: Duration::from_millis(delay_ms),
+            last_arrival: at(0),
+            read: 0,
+            asleep: false,
+            sent: Vec::new(),
+        }
+    }
+
+    /// Sends what is to be sent.
+    fn flush(&mut self, judge: Judge<'_>) {
+        while let Some(outgoing) = self.client.poll_transmit(self.now) {
+            let segment = outgoing.segment;
+            let mut fate = Fate::Arrives;
+            if segment.payload > 0 {
+                fate = judge(self.sent.len(), &segment);
+                self.sent.push((self.now, segment.sequence, segment.payload));
+            }
+            let delay = if let Fate::Late(more) = fate { self.delay + more } else { self.delay };
+            // What is late holds up what follows.
+            let arrival = (self.now + delay).max(self.last_arrival);
+            if fate != Fate::Lost {
+                self.last_arrival = arrival;
+                self.wire.push((arrival, true, segment, fate == Fate::Marked));
+            }
+        }
+        if let Some(server) = &mut self.server {
+            while let Some(outgoing) = server.poll_transmit(self.now) {
+                self.wire.push((self.now + self.delay, false, outgoing.segment, false));
+            }
+        }
+    }
+
+    /// Goes on until nothing happens before the limit any more.
+    fn run(&mut self, limit: Timestamp, judge: Judge<'_>) {
+        loop {
+            self.flush(judge);
+            let timers = [
+                self.client.poll_timeout(),
+                self.server.as_ref().and_then(Connection::poll_timeout),
+                self.wire.iter().map(|entry| entry.0).min(),
+            ];
+            let Some(next) = timers.into_iter().flatten().min().filter(|at| *at <= limit) else {
+                self.now = limit;
+                return;
+            };
+            self.now = next.max(self.now);
+            self.client.handle_timeout(self.now);
+            if let Some(server) = &mut self.server {
+                server.handle_timeout(self.now);
+            }
+            let now = self.now;
+            // One at a time, each answered at once, as it is on a wire.
+            while let Some(place) = self.wire.iter().position(|entry| entry.0 <= now) {
+                let (_, to_server, segment, ce) = self.wire.remove(place);
+                match (&mut self.server, to_server) {
+                    (_, false) => self.client.handle_segment(now, &segment, ce),
+                    (Some(server), true) => server.handle_segment(now, &segment, ce),
+                    (none, true) => {
+                        *none = Connection::accept(now, &self.config, &segment, [2; 32]);
+                    }
+                }
+                self.applications();
+                self.flush(judge);
+            }
+        }
+    }
+
+    fn applications(&mut self) {
+        while self.client.poll_event().is_some() {}
+        let Some(server) = &mut self.server else { return };
+        if !self.asleep {
+            self.read += server.read();
+        }
+        while let Some(event) = server.poll_event() {
+            if event == Event::Finished {
+                server.finish();
+            }
+        }
+    }
+
+    /// To the end of the transfer and of the connection.
+    fn finish(&mut self, bytes: u64, judge: Judge<'_>) {
+        self.run(at(10_000_000), judge);
+        assert_eq!(self.read, bytes);
+        assert!(self.client.is_closed() && self.server.as_ref().is_some_and(Connection::is_closed));
+    }
+}
+
+fn all_arrive(_: usize, _: &Segment) -> Fate {
+    Fate::Arrives
+}
+
+fn lose(lost: &[usize]) -> impl FnMut(usize, &Segment) -> Fate {
+    move |number, _| if lost.contains(&number) { Fate::Lost } else { Fate::Arrives }
+}
+
+fn reno() -> TcpConfig {
+    TcpConfig::default().congestion(Algorithm::NewReno)
+}
+
+/// A connection on which so many bytes are written at once.
+fn transfer(config: &TcpConfig, bytes: u64) -> Pair {
+    let mut pair = Pair::new(config, 50);
+    pair.client.write(bytes);
+    pair.client.finish();
+    pair
+}
+
+#[test]
+fn a_transfer_begins_with_ten_segments_and_ends() {
+    let mut pair = transfer(&reno(), 100_000);
+    pair.run(at(100), &mut all_arrive);
+    assert_eq!(pair.sent.len(), 10, "RFC 6928");
+    assert!(pair.sent.iter().all(|(_, _, payload)| *payload == 1_448));
+    pair.finish(100_000, &mut all_arrive);
+    let stats = pair.client.stats();
+    assert_eq!((stats.retransmissions, stats.timeouts, stats.probes), (0, 0, 0));
+    assert_eq!(stats.min_rtt, Duration::from_millis(100));
+}
+
+/// The first two duplicate acknowledgements let a new segment out each, and the third is a loss (RFC 3042,
+/// RFC 5681 s.3.2).
+#[test]
+fn limited_transmit_and_fast_retransmit() {
+    let mut pair = transfer(&reno(), 100_000);
+    pair.run(at(200), &mut lose(&[0]));
+    let kinds: Vec<bool> =
+        pair.sent[10..].iter().map(|(_, sequence, _)| *sequence == pair.sent[0].1).collect();
+    assert_eq!(kinds[..3], [false, false, true]);
+    pair.finish(100_000, &mut lose(&[]));
+    let stats = pair.client.stats();
+    assert_eq!((stats.retransmissions, stats.timeouts, stats.reductions), (1, 0, 1));
+    assert!(stats.slow_start_threshold.is_some());
+}
+
+/// A lost tail is found by a probe after two round trips; the reduction that a loss asks for is made when it shows
+/// that the probe was needed (RFC 8985 s.7).
+#[test]
+fn a_lost_tail_is_probed_for() {
+    let mut pair = Pair::new(&reno(), 50);
+    pair.client.write(10 * 1_448);
+    pair.run(at(1_000), &mut lose(&[9]));
+    let stats = pair.client.stats();
+    assert_eq!((stats.probes, stats.retransmissions, stats.timeouts), (1, 1, 0));
+    // The last of the acknowledgements comes at 200 ms. Two round trips and what a delayed acknowledgement takes would
+    // be 400 ms, but the retransmission timer ends after 300.
+    assert_eq!(pair.sent[10].0, at(200 + 300));
+    pair.client.write(1_448);
+    pair.run(at(2_000), &mut all_arrive);
+    assert_eq!((pair.read, pair.client.stats().reductions), (11 * 1_448, 1));
+    let without = TcpConfig { tail_loss_probe: false, ..reno() };
+    let mut pair = transfer(&without, 10 * 1_448);
+    pair.finish(10 * 1_448, &mut lose(&[9]));
+    assert_eq!(pair.client.stats().timeouts, 1);
+}
+
+/// RFC 6298 s.2 and s.5: the first sample, the second, and the doubling.
+#[test]
+fn the_retransmission_timer_is_the_rfcs() {
+    let config = TcpConfig { tail_loss_probe: false, ..reno() };
+    let mut pair = Pair::new(&config, 50);
+    pair.run(at(150), &mut all_arrive);
+    // R = 100 ms: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
+    assert_eq!(pair.client.stats().retransmission_timeout, Duration::from_millis(300));
+    pair.delay = Duration::from_millis(100);
+    pair.client.write(100);
+    pair.run(at(400), &mut all_arrive);
+    // R' = 200 ms: RTTVAR = 3/4 50 + 1/4 100, SRTT = 7/8 100 + 1/8 200.
+    assert_eq!(pair.client.stats().smoothed_rtt, Duration::from_micros(112_500));
+    let timeout = Duration::from_micros(112_500 + 250_000);
+    assert_eq!(pair.client.stats().retransmission_timeout, timeout);
+    // Nothing comes through any more: each timeout is twice the last, up to two minutes.
+    pair.client.write(100);
+    let first = pair.sent.len();
+    pair.run(at(10_000_000), &mut |_, _| Fate::Lost);
+    let times: Vec<Timestamp> = pair.sent[first..].iter().map(|(time, ..)| *time).collect();
+    let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert_eq!(gaps[..4], [timeout, timeout * 2, timeout * 4, timeout * 8]);
+    assert_eq!(gaps.len(), 15, "tcp_retries2");
+    assert_eq!(gaps.last(), Some(&Duration::from_secs(120)));
+    assert!(pair.client.is_closed());
+}
+
+/// The path is slow for a second: the timer expires, what was sent before it arrives, and the window is as it was
+/// (RFC 5682, RFC 3522).
+#[test]
+fn a_timeout_for_nothing_is_undone() {
+    for timestamps in [true, false] {
+        let config = TcpConfig { timestamps, tail_loss_probe: false, ..reno() };
+        let mut pair = transfer(&config, 500_000);
+        pair.run(at(450), &mut all_arrive);
+        let window = pair.client.stats().window;
+        let slow = pair.sent.len();
+        let mut late = |number: usize, _: &Segment| {
+            if number == slow { Fate::Late(Duration::from_millis(1_000)) } else { Fate::Arrives }
+        };
+        pair.run(at(2_000), &mut late);
+        let stats = pair.client.stats();
+        assert!(stats.spurious >= 1 && stats.window >= window, "{timestamps} {window}: {stats:?}");
+        pair.finish(500_000, &mut all_arrive);
+    }
+}
+
+/// Without SACK: three duplicates, then a hole for each partial acknowledgement (RFC 6582).
+#[test]
+fn without_sack_holes_are_filled_one_by_one() {
+    let config = TcpConfig { sack: false, ..reno() };
+    let mut pair = transfer(&config, 200_000);
+    pair.finish(200_000, &mut lose(&[20, 22, 24]));
+    let stats = pair.client.stats();
+    assert_eq!((stats.retransmissions, stats.timeouts, stats.reductions), (3, 0, 1));
+}
+
+/// RFC 3168 s.6.1: one reduction for a round trip's marks, and none later, for CWR ends the echo.
+#[test]
+fn a_mark_reduces_the_window_once() {
+    let mut config = reno();
+    config.ecn = true;
+    let mut pair = transfer(&config, 300_000);
+    let mut marks = |number: usize, segment: &Segment| {
+        assert!(number <= 40 || !segment.flags.has(Flags::ECE));
+        if (30..34).contains(&number) { Fate::Marked } else { Fate::Arrives }
+    };
+    pair.finish(300_000, &mut marks);
+    let stats = pair.client.stats();
+    assert_eq!((stats.reductions, stats.retransmissions), (1, 0));
+}
+
+/// The receiver's application does not read for a while: nothing is sent beyond the window but probes, and all
+/// comes in the end (RFC 9293 s.3.8.6.1).
+#[test]
+fn a_closed_window_opens_again() {
+    let config = TcpConfig { receive_buffer: 20_000, ..reno() };
+    let mut pair = transfer(&config, 100_000);
+    pair.asleep = true;
+    pair.run(at(30_000), &mut all_arrive);
+    let sent: u64 = pair.sent.iter().map(|(_, _, payload)| u64::from(*payload)).sum();
+    assert_eq!((pair.read, sent), (0, 20_000));
+    pair.asleep = false;
+    pair.finish(100_000, &mut all_arrive);
+    assert_eq!(pair.client.stats().retransmissions, 0);
+}
+
+/// RFC 5681 s.4.1.
+#[test]
+fn after_a_pause_the_window_is_the_initial_one() {
+    let mut pair = Pair::new(&reno(), 50);
+    pair.client.write(200_000);
+    pair.run(at(3_000), &mut all_arrive);
+    assert!(pair.client.stats().window > 100_000);
+    let before = pair.sent.len();
+    pair.client.write(200_000);
+    pair.run(at(3_099), &mut all_arrive);
+    assert_eq!(pair.sent.len() - before, 10);
+}
+
+/// The window begins small and grows to what the path takes, before it is in the way.
+#[test]
+fn the_receive_window_grows_with_what_is_read() {
+    let time = |auto| {
+        let config = TcpConfig { receive_auto_tuning: auto, ..reno() };
+        let mut pair = transfer(&config, 5_000_000);
+        pair.finish(5_000_000, &mut all_arrive);
+        pair.sent.last().expect("it has sent").0
+    };
+    let (tuned, full) = (time(true), time(false));
+    assert!(tuned <= full + Duration::from_millis(300), "{tuned:?} {full:?}");
+}
+
+/// Examples of RFC 2018 s.4: eight segments of 500 bytes from 5000 on.
+#[test]
+fn sack_blocks_are_those_of_the_rfcs_examples() {
+    let config = TcpConfig { mss: 500, timestamps: false, ..reno() };
+    let answers = |arriving: &[u32]| -> Vec<(u32, Vec<(u32, u32)>)> {
+        let mut options = Options { mss: Some(500), sack_permitted: true, ..Options::default() };
+        let syn = Segment { sequence: 4_999, flags: Flags::SYN, options, ..Segment::default() };
+        let mut server = Connection::accept(at(0), &config, &syn, [3; 32]).expect("it is a SYN");
+        let answer = server.poll_transmit(at(0)).expect("SYN and ACK").segment;
+        options = Options::default();
+        let base = Segment {
+            acknowledgment: answer.sequence.wrapping_add(1),
+            flags: Flags::ACK,
+            window: 1_000,
+            options,
+            ..Segment::default()
+        };
+        let mut answers = Vec::new();
+        for sequence in arriving {
+            let segment = Segment { sequence: *sequence, payload: 500, ..base };
+            server.handle_segment(at(1), &segment, false);
+            server.read();
+            while let Some(outgoing) = server.poll_transmit(at(1)) {
+                let segment = outgoing.segment;
+                answers.push((segment.acknowledgment, segment.options.sack.as_slice().to_vec()));
+            }
+        }
+        answers
+    };
+    // Case 1: the first four come.
+    let case = answers(&[5000, 5500, 6000, 6500]);
+    assert_eq!(case.last(), Some(&(7000, vec![])));
+    // Case 2: the first is dropped.
+    let case = answers(&[5500, 6000, 6500, 7000, 7500, 8000, 8500]);
+    for (index, answer) in case.iter().enumerate() {
+        assert_eq!(*answer, (5000, vec![(5500, 6000 + 500 * index as u32)]));
+    }
+    // Case 3: the second, fourth, sixth and eighth are dropped; then the fourth and the second come.
+    let case = answers(&[5000, 6000, 7000, 8000, 6500, 5500]);
+    let expected = [
+        (5500, vec![]),
+        (5500, vec![(6000, 6500)]),
+        (5500, vec![(7000, 7500), (6000, 6500)]),
+        (5500, vec![(8000, 8500), (7000, 7500), (6000, 6500)]),
+        (5500, vec![(6000, 7500), (8000, 8500)]),
+        (7500, vec![(8000, 8500)]),
+    ];
+    assert_eq!(case, expected);
+    // RFC 2883 s.4.1: what comes twice is reported first, once.
+    let case = answers(&[5000, 5500, 5500, 6500]);
+    assert_eq!(case[2..], [(6000, vec![(5500, 6000)]), (6000, vec![(6500, 7000)])]);
+}

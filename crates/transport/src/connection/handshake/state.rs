@@ -1,0 +1,208 @@
+//! State of a handshake: TLS, how far it is, and where its messages go (RFC 9001 s.4).
+
+use equic_wire::Side;
+
+use crate::connection::space::SpaceId;
+use crate::crypto::session::{KeyChange, Session, SessionError};
+
+/// The handshake of one end. Nothing else of the connection is known here.
+pub(in crate::connection) struct Handshake {
+    tls: Session,
+    /// Packet number space that TLS's messages go into now.
+    level: SpaceId,
+    complete: bool,
+    confirmed: bool,
+    /// A server has HANDSHAKE_DONE to send.
+    done_due: bool,
+}
+
+impl Handshake {
+    pub(super) fn new(tls: Session) -> Handshake {
+        let level = SpaceId::Initial;
+        Handshake { tls, level, complete: false, confirmed: false, done_due: false }
+    }
+
+    /// Begins again with another session: nothing of the one before counts.
+    pub(in crate::connection) fn restart(&mut self, tls: Session) {
+        *self = Handshake::new(tls);
+    }
+
+    /// TLS, for what it knows of the peer and of itself.
+    pub(in crate::connection) fn tls(&self) -> &Session {
+        &self.tls
+    }
+
+    /// Packet number space that TLS's messages go into now.
+    pub(in crate::connection) fn level(&self) -> SpaceId {
+        self.level
+    }
+
+    /// Hands TLS what came, in order.
+    ///
+    /// # Errors
+    /// What TLS finds wrong with it.
+    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+        self.tls.read(data)
+    }
+
+    /// Takes from TLS what is to be sent, and where; if keys come with it, they are for what TLS says after that.
+    pub(super) fn write(&mut self) -> (SpaceId, Vec<u8>, Option<KeyChange>) {
+        let (level, mut data) = (self.level, Vec::new());
+        let change = self.tls.write(&mut data);
+        match change {
+            Some(KeyChange::Handshake { .. }) => self.level = SpaceId::Handshake,
+            Some(KeyChange::OneRtt { .. }) => self.level = SpaceId::DATA,
+            None => {}
+        }
+        (level, data, change)
+    }
+
+    /// TLS is done; returns whether that is new. The handshake is complete with that (RFC 9001 s.4.1.1).
+    pub(super) fn complete(&mut self) -> bool {
+        let new = !self.complete && !self.tls.is_handshaking();
+        self.complete |= new;
+        new
+    }
+
+    /// A server tells its client that the handshake is complete, and lets go of TLS unless that is still needed
+    /// to export keying material.
+    pub(super) fn announce(&mut self, keep_tls: bool) {
+        self.done_due = true;
+        if !keep_tls {
+            self.tls.end();
+        }
+    }
+
+    /// The handshake is confirmed (RFC 9001 s.4.1.2); returns whether that is new.
+    pub(super) fn confirm(&mut self) -> bool {
+        !std::mem::replace(&mut self.confirmed, true)
+    }
+
+    pub(in crate::connection) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(in crate::connection) fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    /// Whether 1-RTT packets may be sent and opened: a server may send before the client's Finished came, and a
+    /// client may read what it sends; neither goes the other way round (RFC 9001 s.5.7).
+    pub(in crate::connection) fn may_carry_data(&self, sender: Side) -> bool {
+        sender == Side::Server || self.complete
+    }
+
+    /// Whether HANDSHAKE_DONE is to be sent.
+    pub(in crate::connection) fn owes_done(&self) -> bool {
+        self.done_due
+    }
+
+    pub(in crate::connection) fn on_done_sent(&mut self) {
+        self.done_due = false;
+    }
+
+    pub(in crate::connection) fn on_done_lost(&mut self) {
+        self.done_due = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::ServerName;
+    use rustls::quic::{ClientConnection, ServerConnection, Version};
+
+    use super::*;
+    use crate::crypto::testing::configs;
+
+    fn ends() -> [Handshake; 2] {
+        let (client, server) = configs();
+        let name = ServerName::try_from("equic.test").unwrap();
+        let client = ClientConnection::new(client, Version::V1, name, vec![]).unwrap();
+        let server = ServerConnection::new(server, Version::V1, vec![]).unwrap();
+        let session = |tls| Handshake::new(Session::Tls(Box::new(tls)));
+        [session(client.into()), session(server.into())]
+    }
+
+    /// Takes all that one end has to say, with the spaces it goes into.
+    fn drain(end: &mut Handshake) -> Vec<(SpaceId, Vec<u8>)> {
+        let mut said = Vec::new();
+        loop {
+            let (level, data, change) = end.write();
+            if data.is_empty() && change.is_none() {
+                return said;
+            }
+            said.extend((!data.is_empty()).then_some((level, data)));
+        }
+    }
+
+    /// Hands over what was said, and returns what the other end says to that. An end is asked after each message:
+    /// the keys for its answer to the next come with it.
+    fn hear(end: &mut Handshake, said: Vec<(SpaceId, Vec<u8>)>) -> Vec<(SpaceId, Vec<u8>)> {
+        said.into_iter()
+            .flat_map(|(_, data)| {
+                assert!(end.read(&data).is_ok());
+                drain(end)
+            })
+            .collect()
+    }
+
+    fn levels(said: &[(SpaceId, Vec<u8>)]) -> Vec<SpaceId> {
+        said.iter().map(|(level, _)| *level).collect()
+    }
+
+    #[test]
+    fn messages_go_where_their_keys_are_and_it_is_complete_once() {
+        let [mut client, mut server] = ends();
+        assert!(!client.complete() && !client.is_complete());
+        let hello = drain(&mut client);
+        assert_eq!(levels(&hello), [SpaceId::Initial]);
+        let answer = hear(&mut server, hello);
+        assert_eq!(levels(&answer), [SpaceId::Initial, SpaceId::Handshake]);
+        assert_eq!(server.level(), SpaceId::DATA, "it has keys for data already");
+        assert!(!server.complete(), "the client's Finished is not there");
+        assert!(server.may_carry_data(Side::Server) && !server.may_carry_data(Side::Client));
+        let finished = hear(&mut client, answer);
+        assert_eq!(levels(&finished), [SpaceId::Handshake]);
+        hear(&mut server, finished);
+        for end in [&mut client, &mut server] {
+            assert!(end.complete() && !end.complete() && end.is_complete());
+            assert!(end.may_carry_data(Side::Client) && !end.is_confirmed());
+            assert!(end.confirm() && !end.confirm() && end.is_confirmed());
+        }
+    }
+
+    #[test]
+    fn a_server_says_that_it_is_done_until_it_arrives() {
+        let [mut client, mut server] = ends();
+        let answer = hear(&mut server, drain(&mut client));
+        let finished = hear(&mut client, answer);
+        hear(&mut server, finished);
+        assert!(server.complete() && !server.owes_done());
+        server.announce(true);
+        assert!(server.owes_done() && matches!(server.tls(), Session::Tls(_)));
+        server.on_done_sent();
+        assert!(!server.owes_done());
+        server.on_done_lost();
+        assert!(server.owes_done());
+        server.announce(false);
+        assert!(matches!(server.tls(), Session::Over(_)));
+        assert!(server.read(b"x").is_err(), "nobody is there to hear it");
+        assert_eq!(
+            server.tls().alpn(),
+            Some(&b"equic-test"[..]),
+            "and all is known that was agreed on"
+        );
+    }
+
+    #[test]
+    fn it_begins_again_from_nothing() {
+        let [mut client, mut server] = ends();
+        let answer = hear(&mut server, drain(&mut client));
+        hear(&mut client, answer);
+        assert_eq!(client.level(), SpaceId::DATA);
+        let [other, _] = ends();
+        client.restart(other.tls);
+        assert_eq!(client.level(), SpaceId::Initial);
+        assert_eq!(levels(&drain(&mut client)), [SpaceId::Initial]);
+    }
+}

@@ -1,0 +1,265 @@
+//! Keys of a connection's packets: those of Initial, Handshake and 0-RTT packets, which are never updated, and those
+//! of 1-RTT packets (RFC 9001 s.4.1.4, s.4.9).
+
+use equic_wire::packet::PacketType;
+use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, Tag};
+
+use super::space::SpaceId;
+use crate::crypto::session::KeySource;
+use crate::crypto::{KeyLimits, OneRttKeys, last_words};
+
+/// Keys of Initial or Handshake packets.
+#[derive(Default)]
+enum LongKeys {
+    /// They may still come.
+    #[default]
+    Awaited,
+    Ready(Keys),
+    /// They are gone for good.
+    Discarded,
+}
+
+impl LongKeys {
+    fn ready(&self) -> Option<&Keys> {
+        match self {
+            LongKeys::Ready(keys) => Some(keys),
+            LongKeys::Awaited | LongKeys::Discarded => None,
+        }
+    }
+}
+
+/// All keys. Nothing else of the connection is known here: when keys come and go is for the handshake to say.
+pub(super) struct PacketKeys {
+    initial: LongKeys,
+    handshake: LongKeys,
+    /// Keys of early data: a client's to seal, a server's to open.
+    early: Option<DirectionalKeys>,
+    one_rtt: Option<OneRttKeys>,
+    limits: KeyLimits,
+}
+
+impl PacketKeys {
+    pub(super) fn new(limits: KeyLimits) -> PacketKeys {
+        let (initial, handshake) = (LongKeys::Awaited, LongKeys::Awaited);
+        PacketKeys { initial, handshake, early: None, one_rtt: None, limits }
+    }
+
+    fn long(&self, id: SpaceId) -> Option<&LongKeys> {
+        match id {
+            SpaceId::Initial => Some(&self.initial),
+            SpaceId::Handshake => Some(&self.handshake),
+            SpaceId::Data(_) => None,
+        }
+    }
+
+    fn long_mut(&mut self, id: SpaceId) -> Option<&mut LongKeys> {
+        match id {
+            SpaceId::Initial => Some(&mut self.initial),
+            SpaceId::Handshake => Some(&mut self.handshake),
+            SpaceId::Data(_) => None,
+        }
+    }
+
+    /// Keys of Initial or Handshake packets have come, or others in their place. Those that were discarded do not
+    /// come back.
+    pub(super) fn install(&mut self, id: SpaceId, new: Keys) {
+        match self.long_mut(id) {
+            Some(LongKeys::Discarded) | None => {}
+            Some(keys) => *keys = LongKeys::Ready(new),
+        }
+    }
+
+    /// Keys of 1-RTT packets have come.
+    pub(super) fn install_one_rtt(&mut self, keys: Keys, next: impl Into<KeySource>) {
+        self.one_rtt = Some(OneRttKeys::new(keys, next, self.limits));
+    }
+
+    /// Keys of 0-RTT packets have come; none: they are gone, or there are none.
+    pub(super) fn set_early(&mut self, keys: Option<DirectionalKeys>) {
+        self.early = keys;
+    }
+
+    /// Keys of a space are not needed any more (RFC 9001 s.4.9); 1-RTT keys are, until the end.
+    pub(super) fn discard(&mut self, id: SpaceId) {
+        if let Some(keys) = self.long_mut(id) {
+            *keys = LongKeys::Discarded;
+        }
+    }
+
+    /// Whether the keys of a space are there; of application data those of 1-RTT packets.
+    pub(super) fn has(&self, id: SpaceId) -> bool {
+        self.long(id).map_or(self.one_rtt.is_some(), |keys| keys.ready().is_some())
+    }
+
+    /// Whether the keys of a space are gone for good.
+    pub(super) fn is_discarded(&self, id: SpaceId) -> bool {
+        matches!(self.long(id), Some(LongKeys::Discarded))
+    }
+
+    pub(super) fn has_early(&self) -> bool {
+        self.early.is_some()
+    }
+
+    pub(super) fn one_rtt(&self) -> Option<&OneRttKeys> {
+        self.one_rtt.as_ref()
+    }
+
+    pub(super) fn one_rtt_mut(&mut self) -> Option<&mut OneRttKeys> {
+        self.one_rtt.as_mut()
+    }
+
+    /// Keys that the next packet of a space is sealed with and that are never updated: not those of 1-RTT packets.
+    fn sealing(&self, id: SpaceId) -> Option<&DirectionalKeys> {
+        match self.long(id) {
+            Some(keys) => keys.ready().map(|keys| &keys.local),
+            None if self.one_rtt.is_some() => None,
+            None => self.early.as_ref(),
+        }
+    }
+
+    /// Most packets that a space's keys may protect if they are never updated: those of every space but 1-RTT;
+    /// none for 1-RTT, and where there are no keys.
+    fn limit(&self, id: SpaceId) -> Option<u64> {
+        Some(self.limits.confidentiality(&*self.sealing(id)?.packet))
+    }
+
+    /// Whether so many packets of a space were sent that the rest is reserved for closing the connection. Packet
+    /// numbers, of which `next` is the next, are not less than packets.
+    pub(super) fn is_worn_out(&self, id: SpaceId, next: u64) -> bool {
+        self.limit(id).is_some_and(|limit| next >= limit - last_words(limit))
+    }
+
+    /// Encrypts the payload of a packet of a space, in place; the tag goes behind it. None: there are no keys, or
+    /// they may protect no more packets (RFC 9001 s.6.6).
+    pub(super) fn seal(
+        &mut self,
+        id: SpaceId,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Option<Tag> {
+        if let (SpaceId::Data(_), Some(keys)) = (id, &mut self.one_rtt) {
+            return keys.seal(number, header, payload).ok();
+        }
+        let keys = self.sealing(id)?;
+        let beyond = number >= self.limits.confidentiality(&*keys.packet);
+        if beyond { None } else { keys.packet.encrypt_in_place(number, header, payload).ok() }
+    }
+
+    /// Header protection of packets of a space to send.
+    pub(super) fn local_header(&self, id: SpaceId) -> Option<&dyn HeaderProtectionKey> {
+        match (id, &self.one_rtt) {
+            (SpaceId::Data(_), Some(keys)) => Some(keys.local_header()),
+            _ => Some(&*self.sealing(id)?.header),
+        }
+    }
+
+    /// Keys to open packets of these kinds: of all but 1-RTT packets.
+    fn opening(&self, kind: PacketType) -> Option<&DirectionalKeys> {
+        match kind {
+            PacketType::Initial => self.initial.ready().map(|keys| &keys.remote),
+            PacketType::Handshake => self.handshake.ready().map(|keys| &keys.remote),
+            PacketType::ZeroRtt => self.early.as_ref(),
+            PacketType::OneRtt => None,
+        }
+    }
+
+    /// Header protection of packets received.
+    pub(super) fn remote_header(&self, kind: PacketType) -> Option<&dyn HeaderProtectionKey> {
+        match kind {
+            PacketType::OneRtt => Some(self.one_rtt.as_ref()?.remote_header()),
+            _ => Some(&*self.opening(kind)?.header),
+        }
+    }
+
+    /// Protection of packets received, of all but 1-RTT packets.
+    pub(super) fn remote_packet(&self, kind: PacketType) -> Option<&dyn PacketKey> {
+        Some(&*self.opening(kind)?.packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use equic_wire::{ConnectionId, KnownVersion, Side};
+
+    use super::*;
+    use crate::crypto::tls_initial_keys;
+
+    fn keys(side: Side) -> Keys {
+        let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        let suite = suite.tls13().unwrap().quic_suite().unwrap();
+        tls_initial_keys(&suite, side, KnownVersion::V1, ConnectionId::EMPTY)
+    }
+
+    fn empty() -> PacketKeys {
+        PacketKeys::new(KeyLimits { packets_per_key: 16, ..KeyLimits::default() })
+    }
+
+    #[test]
+    fn they_come_once_and_go_for_good() {
+        for id in [SpaceId::Initial, SpaceId::Handshake] {
+            let mut all = empty();
+            assert!(!all.has(id) && !all.is_discarded(id));
+            assert!(all.seal(id, 0, &[], &mut [0; 20]).is_none() && all.local_header(id).is_none());
+            all.install(id, keys(Side::Client));
+            all.install(id, keys(Side::Client));
+            assert!(all.has(id) && all.local_header(id).is_some());
+            all.discard(id);
+            all.install(id, keys(Side::Client));
+            assert!(!all.has(id) && all.is_discarded(id) && all.local_header(id).is_none());
+            assert!(all.seal(id, 0, &[], &mut [0; 20]).is_none());
+        }
+    }
+
+    #[test]
+    fn what_one_end_seals_the_other_opens_under_the_same_header_and_number() {
+        let (mut client, mut server) = (empty(), empty());
+        client.install(SpaceId::Handshake, keys(Side::Client));
+        server.install(SpaceId::Handshake, keys(Side::Server));
+        let mut packet = *b"what is said";
+        let tag = client.seal(SpaceId::Handshake, 3, b"header", &mut packet).unwrap();
+        let sealed = [&packet[..], tag.as_ref()].concat();
+        let open = |header: &[u8], number| {
+            let key = server.remote_packet(PacketType::Handshake).unwrap();
+            let mut sealed = sealed.clone();
+            key.decrypt_in_place(number, header, &mut sealed).map(<[u8]>::to_vec)
+        };
+        assert_eq!(open(b"header", 3).unwrap(), b"what is said");
+        assert!(open(b"Header", 3).is_err() && open(b"header", 4).is_err());
+        let others = [PacketType::Initial, PacketType::ZeroRtt, PacketType::OneRtt];
+        for kind in others {
+            assert!(server.remote_packet(kind).is_none() && server.remote_header(kind).is_none());
+        }
+    }
+
+    #[test]
+    fn no_packet_is_protected_beyond_the_limit() {
+        let mut all = empty();
+        all.install(SpaceId::Initial, keys(Side::Client));
+        assert!(!all.is_worn_out(SpaceId::Initial, 13));
+        assert!(all.is_worn_out(SpaceId::Initial, 14), "two are left to say that it ends");
+        assert!(all.seal(SpaceId::Initial, 15, &[], &mut [0; 20]).is_some());
+        assert!(all.seal(SpaceId::Initial, 16, &[], &mut [0; 20]).is_none());
+        assert!(!all.is_worn_out(SpaceId::Handshake, 1000), "there are none to wear out");
+    }
+
+    #[test]
+    fn early_data_has_its_own_keys_until_those_of_1_rtt_packets_come() {
+        let mut client = empty();
+        client.set_early(Some(keys(Side::Client).local));
+        assert!(client.has_early() && !client.has(SpaceId::DATA));
+        assert!(client.seal(SpaceId::DATA, 0, &[], &mut [0; 20]).is_some());
+        assert!(client.seal(SpaceId::DATA, 16, &[], &mut [0; 20]).is_none(), "they have a limit");
+        assert!(client.remote_header(PacketType::ZeroRtt).is_some());
+        client.set_early(None);
+        assert!(client.seal(SpaceId::DATA, 0, &[], &mut [0; 20]).is_none());
+        client.one_rtt = Some(crate::crypto::testing::one_rtt_pair().0);
+        client.set_early(Some(keys(Side::Client).local));
+        assert!(client.has(SpaceId::DATA) && client.one_rtt().is_some());
+        // Those of 1-RTT packets count their packets themselves.
+        assert!(client.seal(SpaceId::DATA, 1_000, &[], &mut [0; 20]).is_some());
+        assert!(!client.is_worn_out(SpaceId::DATA, 1_000));
+        client.discard(SpaceId::DATA);
+        assert!(client.has(SpaceId::DATA) && !client.is_discarded(SpaceId::DATA));
+    }
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Transfers by ns-3's TCP, for the simulator to be compared with: prints one line of JSON for each run.
+
+A program of its own beside the simulator: it needs ns-3's Python packages (`pip install ns3==3.44.post0`),
+takes nothing from this tree and gives it only numbers.
+
+    ns3_tcp.py TYPES LOSSES [SEEDS [BYTES [BITS_PER_SECOND [DELAY_MS [QUEUE_PACKETS]]]]]
+
+TYPES are TcpNewReno, TcpLinuxReno, TcpCubic, TcpBbr and so on, with commas between; LOSSES are the shares of data
+packets that are lost, with commas between.
+"""
+
+import itertools
+import json
+import os
+import sys
+import time
+
+
+# Seconds after which a run is given up, and milliseconds to which its end is told.
+LIMIT = 10_000.0
+STEP_MS = 20
+
+
+def play(ns, tcp, loss, seed, size, rate, delay, queue):
+    """Time at which the last byte came, in seconds."""
+    ns.RngSeedManager.SetSeed(1)
+    ns.RngSeedManager.SetRun(seed)
+    types = ns.TypeId.LookupByName("ns3::" + tcp)
+    config = ns.Config
+    config.SetDefault("ns3::TcpL4Protocol::SocketType", ns.TypeIdValue(types))
+    config.SetDefault("ns3::TcpSocket::SegmentSize", ns.UintegerValue(1448))
+    config.SetDefault("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(10))
+    # Its defaults of 128 KiB would be the limit.
+    config.SetDefault("ns3::TcpSocket::SndBufSize", ns.UintegerValue(1 << 25))
+    config.SetDefault("ns3::TcpSocket::RcvBufSize", ns.UintegerValue(1 << 25))
+    # Its least retransmission timeout stays a second: with 200 ms its backoff is not taken back, and runs take
+    # twenty times as long.
+    nodes = ns.NodeContainer()
+    nodes.Create(2)
+    link = ns.PointToPointHelper()
+    link.SetDeviceAttribute("DataRate", ns.StringValue(f"{rate}bps"))
+    link.SetChannelAttribute("Delay", ns.StringValue(f"{delay}ms"))
+    link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", ns.StringValue(f"{queue}p"))
+    devices = link.Install(nodes)
+    errors = ns.CreateObject[ns.RateErrorModel]()
+    errors.SetAttribute("ErrorUnit", ns.StringValue("ERROR_UNIT_PACKET"))
+    errors.SetAttribute("ErrorRate", ns.DoubleValue(loss))
+    errors.AssignStreams(1)
+    devices.Get(1).SetAttribute("ReceiveErrorModel", ns.PointerValue(errors))
+    ns.InternetStackHelper().Install(nodes)
+    addresses = ns.Ipv4AddressHelper()
+    addresses.SetBase(ns.Ipv4Address("10.0.0.0"), ns.Ipv4Mask("255.255.255.0"))
+    interfaces = addresses.Assign(devices)
+    # Assigning addresses has put FqCoDel before the device's queue.
+    ns.TrafficControlHelper().Uninstall(devices)
+    to = ns.InetSocketAddress(interfaces.GetAddress(1), 9).ConvertTo()
+    source = ns.BulkSendHelper("ns3::TcpSocketFactory", to)
+    source.SetAttribute("MaxBytes", ns.UintegerValue(size))
+    source.Install(nodes.Get(0)).Start(ns.Seconds(0.0))
+    any_address = ns.InetSocketAddress(ns.Ipv4Address.GetAny(), 9).ConvertTo()
+    sink_apps = ns.PacketSinkHelper("ns3::TcpSocketFactory", any_address).Install(nodes.Get(1))
+    sink_apps.Start(ns.Seconds(0.0))
+    sink = sink_apps.Get(0)
+    begun = time.perf_counter()
+    # In steps: the last packet that a monitor sees is a FIN, which comes minutes later if it is lost.
+    while sink.GetTotalRx() < size and ns.Simulator.Now().GetSeconds() < LIMIT:
+        ns.Simulator.Stop(ns.MilliSeconds(STEP_MS))
+        ns.Simulator.Run()
+    wall = time.perf_counter() - begun
+    received, last = sink.GetTotalRx(), ns.Simulator.Now().GetSeconds()
+    ns.Simulator.Destroy()
+    return {"tcp": tcp, "loss": loss, "seed": seed, "seconds": last, "bytes": int(received), "wall": round(wall, 3)}
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    # It compiles headers for ten seconds or more, once.
+    from ns import ns
+
+    numbers = [int(text) for text in sys.argv[3:]]
+    seeds, size, rate, delay, queue = numbers + [30, 10_000_000, 10_000_000, 50, 1000][len(numbers):]
+    types, losses = sys.argv[1].split(","), [float(text) for text in sys.argv[2].split(",")]
+    for tcp, loss, seed in itertools.product(types, losses, range(1, seeds + 1)):
+        # ns-3's globals do not survive one run unchanged: a process for each.
+        child = os.fork()
+        if child == 0:
+            print(json.dumps(play(ns, tcp, loss, seed, size, rate, delay, queue)), flush=True)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status != 0:
+            sys.exit(f"{tcp}, {loss}, seed {seed}: ns-3 ended with status {status}")
+
+
+if __name__ == "__main__":
+    main()

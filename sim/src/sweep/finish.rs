@@ -1,0 +1,176 @@
+//! The result of a sweep whose runs are all there: rows as CSV and Parquet, and a summary of each cell.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use equic_report::stats::Sample;
+use equic_scenario::Grid;
+use equic_scenario::play::Figure;
+use parquet::basic::{ConvertedType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+
+use super::rows::{COLUMNS, Kind, column, join, split};
+use super::store::{RUNS, Runs, sorted};
+use crate::failure::{Done, Failure};
+
+/// Rows of a part of a Parquet file.
+const GROUP: usize = 100_000;
+
+/// Writes all files; the same runs give the same bytes.
+pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Done {
+    equic_report::file::write(&folder.join(RUNS), &sorted(runs)?)?;
+    let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
+    let names: Vec<&str> = axes.iter().copied().chain(COLUMNS.map(|(name, _)| name)).collect();
+    let mut csv = join(&names) + "\n";
+    for row in runs.values().flatten() {
+        csv += row;
+        csv.push('\n');
+    }
+    equic_report::file::write(&folder.join("rows.csv"), csv.as_bytes())?;
+    drop(csv);
+    let wrong = |error| Failure::new(format!("cannot make rows.parquet: {error}"));
+    let parquet = parquet(&names, axes.len(), runs).map_err(wrong)?;
+    equic_report::file::write(&folder.join("rows.parquet"), &parquet)?;
+    Ok(equic_report::file::write(&folder.join("summary.csv"), summary(&axes, runs).as_bytes())?)
+}
+
+fn parquet(names: &[&str], axes: usize, runs: &Runs) -> parquet::errors::Result<Vec<u8>> {
+    let kinds: Vec<Kind> =
+        std::iter::repeat_n(Kind::Text, axes).chain(COLUMNS.map(|(_, kind)| kind)).collect();
+    let fields = names.iter().zip(&kinds).map(|(name, kind)| {
+        let (physical, converted) = match kind {
+            Kind::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+            Kind::Whole => (Physical::INT64, ConvertedType::NONE),
+            Kind::Number => (Physical::DOUBLE, ConvertedType::NONE),
+        };
+        let field = Type::primitive_type_builder(name, physical)
+            .with_converted_type(converted)
+            .with_repetition(Repetition::OPTIONAL);
+        field.build().map(Arc::new)
+    });
+    let fields = fields.collect::<parquet::errors::Result<Vec<_>>>()?;
+    let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build()?);
+    let properties =
+        Arc::new(WriterProperties::builder().set_created_by("eQUIC".to_owned()).build());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
+    let rows: Vec<&String> = runs.values().flatten().collect();
+    for group in rows.chunks(GROUP) {
+        let cells: Vec<Vec<String>> = group.iter().map(|row| split(row)).collect();
+        let mut out = writer.next_row_group()?;
+        for (index, kind) in kinds.iter().enumerate() {
+            let values = || cells.iter().map(|cells| cells.get(index).map_or("", String::as_str));
+            // An empty field is no value.
+            let levels: Vec<i16> = values().map(|value| i16::from(!value.is_empty())).collect();
+            let present = values().filter(|value| !value.is_empty());
+            let Some(mut column) = out.next_column()? else { break };
+            match kind {
+                Kind::Text => {
+                    let values: Vec<ByteArray> = present.map(ByteArray::from).collect();
+                    column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None)?;
+                }
+                Kind::Whole => {
+                    let values: Vec<i64> = present.map(|text| text.parse().unwrap_or(-1)).collect();
+                    column.typed::<Int64Type>().write_batch(&values, Some(&levels), None)?;
+                }
+                Kind::Number => {
+                    let values: Vec<f64> =
+                        present.map(|text| text.parse().unwrap_or(f64::NAN)).collect();
+                    column.typed::<DoubleType>().write_batch(&values, Some(&levels), None)?;
+                }
+            }
+            column.close()?;
+        }
+        out.close()?;
+    }
+    writer.into_inner()
+}
+
+/// A flow of a cell over all seeds.
+pub(super) struct Group {
+    /// Values of the axes.
+    pub(super) labels: Vec<String>,
+    /// Name, protocol and controller of the flow.
+    pub(super) flow: [String; 3],
+    pub(super) rows: usize,
+    pub(super) completed: usize,
+    pub(super) failed: usize,
+    /// Of each seed, in their order: means over the connections. Completion only where one completed.
+    pub(super) completion: Vec<(u64, f64)>,
+    pub(super) goodput: Vec<(u64, f64)>,
+    pub(super) loss: Vec<(u64, f64)>,
+}
+
+/// All flows of all cells, in the order of the cells.
+pub(super) fn groups(axes: usize, runs: &Runs) -> Vec<Group> {
+    let at = |name| column(axes, name);
+    let rows: Vec<Vec<String>> = runs.values().flatten().map(|row| split(row)).collect();
+    let cell = |row: &Vec<String>| row[at("cell")].clone();
+    let mut groups = Vec::new();
+    for cell in rows.chunk_by(|one, other| cell(one) == cell(other)) {
+        let mut names: Vec<&String> = Vec::new();
+        for row in cell {
+            if !names.contains(&&row[at("flow")]) {
+                names.push(&row[at("flow")]);
+            }
+        }
+        for name in names {
+            let own: Vec<&Vec<String>> =
+                cell.iter().filter(|row| row[at("flow")] == *name).collect();
+            let value = |row: &[String], name| row[at(name)].parse::<f64>().ok();
+            let per_seed = |value: &dyn Fn(&[String]) -> Option<f64>| -> Vec<(u64, f64)> {
+                let seeds = own.chunk_by(|one, other| one[at("seed")] == other[at("seed")]);
+                let means = seeds.filter_map(|rows| {
+                    let mean =
+                        rows.iter().filter_map(|row| value(row)).collect::<Sample>().mean()?;
+                    Some((rows[0][at("seed")].parse().ok()?, mean))
+                });
+                means.collect()
+            };
+            groups.push(Group {
+                labels: own[0][..axes].to_vec(),
+                flow: ["flow", "protocol", "controller"].map(|name| own[0][at(name)].clone()),
+                rows: own.len(),
+                completed: own.iter().filter(|row| !row[at("completion_s")].is_empty()).count(),
+                failed: own.iter().filter(|row| !row[at("failure")].is_empty()).count(),
+                completion: per_seed(&|row| value(row, "completion_s")),
+                goodput: per_seed(&|row| value(row, "goodput_bit_s")),
+                loss: per_seed(&|row| {
+                    let sent = value(row, "packets_sent").filter(|sent| *sent > 0.0)?;
+                    Some(value(row, "packets_lost")? / sent)
+                }),
+            });
+        }
+    }
+    groups
+}
+
+fn summary(axes: &[&str], runs: &Runs) -> String {
+    let mut names: Vec<String> = axes.iter().map(|name| (*name).to_owned()).collect();
+    let more = ["flow", "protocol", "controller", "connections", "completed", "failed"];
+    names.extend(more.map(str::to_owned));
+    for figure in ["completion_s", "goodput_bit_s", "loss"] {
+        names.extend(["mean", "deviation", "low", "high"].map(|part| format!("{figure}_{part}")));
+    }
+    let mut text = join(&names) + "\n";
+    for group in groups(axes.len(), runs) {
+        let mut fields = group.labels;
+        fields.extend(group.flow);
+        fields.extend([group.rows, group.completed, group.failed].map(|count| count.to_string()));
+        for values in [&group.completion, &group.goodput, &group.loss] {
+            let figure = Figure::of(values.iter().map(|(_, value)| *value));
+            let parts = [
+                figure.map(|figure| figure.mean),
+                figure.and_then(|figure| figure.deviation),
+                figure.and_then(|figure| figure.interval).map(|interval| interval.low),
+                figure.and_then(|figure| figure.interval).map(|interval| interval.high),
+            ];
+            let shown = |part: Option<f64>| part.map(|part| part.to_string()).unwrap_or_default();
+            fields.extend(parts.map(shown));
+        }
+        text += &(join(&fields) + "\n");
+    }
+    text
+}

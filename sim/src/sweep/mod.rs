@@ -1,0 +1,196 @@
+//! `equic sim sweep` and `equic sim merge`: every cell of a grid with every seed.
+//!
+//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: what is made of them.
+
+mod compare;
+mod finish;
+mod rows;
+mod store;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use equic_report::number;
+use equic_scenario::command::{Merge, Shard, Sweep};
+use equic_scenario::play::{Part, play};
+use equic_scenario::{Grid, Scenario};
+use indicatif::ProgressBar;
+
+use crate::failure::{Done, Failure};
+use crate::{output, run};
+pub(crate) use compare::run as compare;
+use store::{About, Runs, Store};
+
+/// Bytes of traffic that a run costs as much as, whatever it carries.
+const FIXED: u64 = 50_000;
+
+/// All runs of a grid: cell and seed.
+struct Plan {
+    cells: Vec<Scenario>,
+    /// For each cell the number of its first run, and at the end that of all.
+    first: Vec<usize>,
+}
+
+impl Plan {
+    fn new(grid: &Grid) -> Done<Plan> {
+        let (mut cells, mut first) = (Vec::new(), vec![0]);
+        for cell in 0..grid.cells() {
+            let scenario = grid.scenario(cell)?;
+            first.push(first[cell] + scenario.seeds.len());
+            cells.push(scenario);
+        }
+        Ok(Plan { cells, first })
+    }
+
+    fn runs(&self) -> usize {
+        self.first[self.cells.len()]
+    }
+
+    /// Cell and seed of a run.
+    fn find(&self, run: usize) -> (usize, u64) {
+        let cell = self.first.partition_point(|first| *first <= run) - 1;
+        (cell, self.cells[cell].seeds[run - self.first[cell]])
+    }
+
+    /// Roughly, what a run costs: the bytes that it carries.
+    fn cost(&self, run: usize) -> u64 {
+        let flows = self.cells[self.find(run).0].flows.iter();
+        let unlimited = 10_000_000;
+        let bytes = flows
+            .map(|flow| flow.count as u64 * flow.size.unwrap_or(unlimited).saturating_add(FIXED));
+        bytes.fold(0, u64::saturating_add)
+    }
+}
+
+pub(crate) fn sweep(args: &Sweep) -> Done {
+    let grid = Grid::load(&args.grid)?;
+    let plan = Plan::new(&grid)?;
+    let about = About::new(args.shard, plan.runs());
+    let own = (0..plan.runs()).filter(|run| about.has(*run)).count();
+    let shown = format!(
+        "{} cells, {} runs",
+        number::count(plan.cells.len() as u64),
+        number::count(own as u64)
+    );
+    if args.dry_run {
+        return output::text(format_args!("{shown}\n"));
+    }
+    let (mut store, mut runs) = Store::open(&args.out, &grid, &about)?;
+    let missing: Vec<usize> =
+        (0..plan.runs()).filter(|run| about.has(*run) && !runs.contains_key(run)).collect();
+    if !runs.is_empty() {
+        output::notice(format_args!("{} of {own} runs are there already", runs.len()));
+    }
+    play_missing(args, &plan, &grid, &missing, &mut store, &mut runs)?;
+    finish::finish(&args.out, &grid, &runs)?;
+    output::text(format_args!("{shown}: {}\n", args.out.join("rows.csv").display()))
+}
+
+fn play_missing(
+    args: &Sweep,
+    plan: &Plan,
+    grid: &Grid,
+    missing: &[usize],
+    store: &mut Store,
+    runs: &mut Runs,
+) -> Done {
+    let progress = progress(missing.iter().map(|run| plan.cost(*run)).sum(), missing.len());
+    let next = AtomicUsize::new(0);
+    let shared = Mutex::new((store, runs, None::<Failure>));
+    let work = || {
+        while let Some(run) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (cell, seed) = plan.find(*run);
+            let played = play(&plan.cells[cell], seed, Part::All);
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let (store, runs, failure) = &mut *shared;
+            let kept = played.map_err(Failure::from).and_then(|outcome| {
+                let rows = rows::lines(&grid.labels(cell), cell, &plan.cells[cell], &outcome);
+                store.add(*run, &rows)?;
+                runs.insert(*run, rows);
+                Ok(())
+            });
+            if let Err(error) = kept {
+                // Nobody begins another.
+                next.store(missing.len(), Ordering::Relaxed);
+                failure.get_or_insert(error);
+            }
+            progress.inc(plan.cost(*run));
+            progress.set_message(format!(
+                "{} of {} runs",
+                next.load(Ordering::Relaxed).min(missing.len()),
+                missing.len()
+            ));
+        }
+    };
+    let threads = run::threads(args.threads);
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, missing.len().max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    progress.finish_and_clear();
+    let (_, runs, failure) = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match failure {
+        None => Ok(()),
+        Some(Failure::Failed(message)) => Err(Failure::new(format!(
+            "{message}\n  {} runs are kept: the same command goes on from there",
+            runs.len()
+        ))),
+        Some(other) => Err(other),
+    }
+}
+
+/// A bar on a terminal, nothing in a pipe. It counts bytes, as runs are not alike.
+fn progress(cost: u64, runs: usize) -> ProgressBar {
+    let bar = run::bar(cost, "{bar:40} {percent} %, {msg}, {eta} left");
+    bar.set_message(format!("{runs} runs"));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
+pub(crate) fn merge(args: &Merge) -> Done {
+    let mut first: Option<(Grid, About)> = None;
+    let mut seen = Vec::new();
+    let mut all = Runs::new();
+    for part in &args.parts {
+        let (grid, about, runs) = store::read(part)?;
+        let shown = part.display();
+        match &first {
+            None => first = Some((grid, about.clone())),
+            Some((other, one)) => {
+                let same = about.is_part_of_the_same(one);
+                if other.text() != grid.text() || !same {
+                    return Err(Failure::new(format!(
+                        "{shown} and {} are not parts of one sweep: other grids, releases or numbers of parts",
+                        args.parts[0].display()
+                    )));
+                }
+            }
+        }
+        if seen.contains(&about.shard) {
+            return Err(Failure::new(format!(
+                "{shown}: part {}/{} is there twice",
+                about.shard, about.shards
+            )));
+        }
+        seen.push(about.shard);
+        all.extend(runs);
+    }
+    let Some((grid, about)) = first else { return Ok(()) };
+    if let Some(lacking) = (1..=about.shards).find(|shard| !seen.contains(shard)) {
+        return Err(Failure::new(format!("part {lacking}/{} is missing", about.shards)));
+    }
+    let whole = About::new(Shard { index: 1, count: 1 }, about.runs);
+    let (_store, there) = Store::open(&args.out, &grid, &whole)?;
+    if !there.is_empty() && there != all {
+        return Err(Failure::new(format!(
+            "{} has other results: take another directory",
+            args.out.display()
+        )));
+    }
+    finish::finish(&args.out, &grid, &all)?;
+    let count = number::count(all.len() as u64);
+    output::text(format_args!("{count} runs: {}\n", args.out.join("rows.csv").display()))
+}

@@ -1,0 +1,196 @@
+//! The directory of a sweep: what was played so far, so that nothing is lost when it is interrupted.
+//!
+//! * `grid.toml`: the grid; `sweep.json`: which part of it, and by which release;
+//! * `runs.jsonl`: a line for each run that was played, in the order in which they ended, and sorted at the end;
+//! * `rows.csv`, `rows.parquet`, `summary.csv`: the result, once all runs are there (`finish.rs`).
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use equic_scenario::Grid;
+use equic_scenario::command::Shard;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Done, Failure};
+
+/// Lines of rows by run: runs are counted from 0, cell by cell, seed by seed.
+pub(crate) type Runs = BTreeMap<usize, Vec<String>>;
+
+const GRID: &str = "grid.toml";
+const ABOUT: &str = "sweep.json";
+pub(crate) const RUNS: &str = "runs.jsonl";
+
+/// What a directory holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
+    schema: String,
+    /// Release of eQUIC: another may play otherwise.
+    version: String,
+    /// Part, from 1.
+    pub(crate) shard: usize,
+    /// Number of parts.
+    pub(crate) shards: usize,
+    /// Runs of all parts.
+    pub(crate) runs: usize,
+}
+
+impl About {
+    pub(crate) fn new(shard: Shard, runs: usize) -> About {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let schema = "equic.sim.sweep/1".to_owned();
+        About { schema, version, shard: shard.index, shards: shard.count, runs }
+    }
+
+    /// Whether both are parts of one sweep, or the same part of it, of the same grid.
+    pub(crate) fn is_part_of_the_same(&self, other: &About) -> bool {
+        About { shard: other.shard, ..self.clone() } == *other
+    }
+
+    /// Whether a run is of this part.
+    pub(crate) fn has(&self, run: usize) -> bool {
+        run % self.shards == self.shard - 1
+    }
+
+    fn text(&self) -> Done<String> {
+        Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    run: usize,
+    rows: Vec<String>,
+}
+
+/// A directory that is written to.
+pub(crate) struct Store {
+    path: PathBuf,
+    runs: File,
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("cannot {what} {}: {error}", path.display()))
+}
+
+impl Store {
+    /// Makes the directory, or goes on with what is there of the same grid and part.
+    pub(crate) fn open(folder: &Path, grid: &Grid, about: &About) -> Done<(Store, Runs)> {
+        std::fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
+        let path = folder.join(GRID);
+        if path.exists() {
+            let (text, there) = read_about(folder)?;
+            if text != grid.text() {
+                return Err(Failure::new(format!(
+                    "{} has results of another grid: take another directory",
+                    folder.display()
+                )));
+            }
+            if there != *about {
+                return Err(Failure::new(format!(
+                    "{} has part {}/{} of release {}, not part {}/{} of release {}: take another directory",
+                    folder.display(),
+                    there.shard,
+                    there.shards,
+                    there.version,
+                    about.shard,
+                    about.shards,
+                    about.version
+                )));
+            }
+        } else {
+            equic_report::file::write(&folder.join(ABOUT), about.text()?.as_bytes())?;
+            // The last, so that a directory that has it is whole.
+            equic_report::file::write(&path, grid.text().as_bytes())?;
+        }
+        let path = folder.join(RUNS);
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).append(true);
+        let mut runs = options.open(&path).map_err(|error| failed("open", &path, &error))?;
+        runs.try_lock().map_err(|_| {
+            Failure::new(format!("another process writes to {}: wait for it", folder.display()))
+        })?;
+        let there = recover(&path, &mut runs, about)?;
+        Ok((Store { path, runs }, there))
+    }
+
+    /// Adds a run. What was written stays when the process is killed.
+    pub(crate) fn add(&mut self, run: usize, rows: &[String]) -> Done {
+        let mut text = serde_json::to_string(&Line { run, rows: rows.to_vec() })?;
+        text.push('\n');
+        self.runs.write_all(text.as_bytes()).map_err(|error| failed("write", &self.path, &error))
+    }
+}
+
+/// What is in the file; a line that was not written to its end is cut off.
+fn recover(path: &Path, file: &mut File, about: &About) -> Done<Runs> {
+    let told = |error: io::Error| failed("read", path, &error);
+    if !file.metadata().map_err(told)?.is_file() {
+        return Ok(Runs::new());
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(told)?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if whole < text.len() {
+        file.set_len(whole as u64).map_err(told)?;
+    }
+    parse(path, &text[..whole], about)
+}
+
+fn parse(path: &Path, text: &[u8], about: &About) -> Done<Runs> {
+    let mut runs = Runs::new();
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    for (number, line) in lines.enumerate() {
+        let place = format!("{}:{}", path.display(), number + 1);
+        let line: Line = serde_json::from_slice(line).map_err(|error| {
+            Failure::new(format!("{place}: this is no line of a sweep: {error}"))
+        })?;
+        if !about.has(line.run) || line.run >= about.runs {
+            return Err(Failure::new(format!("{place}: run {} is not of this part", line.run)));
+        }
+        runs.insert(line.run, line.rows);
+    }
+    Ok(runs)
+}
+
+fn read_about(folder: &Path) -> Done<(String, About)> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))
+    };
+    let about = read(ABOUT)?;
+    let about = serde_json::from_str(&about).map_err(|error| {
+        Failure::new(format!("{} is no sweep: {ABOUT}: {error}", folder.display()))
+    })?;
+    Ok((read(GRID)?, about))
+}
+
+/// A directory that is read: grid, part, runs.
+pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
+    let (text, about) = read_about(folder)?;
+    let grid = Grid::parse(&text).map_err(|error| error.in_file(&folder.join(GRID)))?;
+    let path = folder.join(RUNS);
+    let text = std::fs::read(&path).map_err(|error| failed("read", &path, &error))?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let runs = parse(&path, &text[..whole], &about)?;
+    let wanted = (0..about.runs).filter(|run| about.has(*run)).count();
+    if runs.len() < wanted {
+        return Err(Failure::new(format!(
+            "{} has {} of {wanted} runs: sweep it to its end first",
+            folder.display(),
+            runs.len()
+        )));
+    }
+    Ok((grid, about, runs))
+}
+
+/// The lines in the order of the runs.
+pub(crate) fn sorted(runs: &Runs) -> Done<Vec<u8>> {
+    let mut text = Vec::new();
+    for (run, rows) in runs {
+        serde_json::to_writer(&mut text, &Line { run: *run, rows: rows.clone() })?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}

@@ -1,0 +1,253 @@
+//! Sweeps as a user runs them: interrupted, in parts, merged, compared.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const EQUIC_SIM: &str = env!("CARGO_BIN_EXE_equic-sim");
+
+const GRID: &str = r#"
+seeds = 6
+[network]
+topology = "simple"
+link = { rate = "10 Mb/s", delay = "10 ms", loss = "1 %" }
+[[flow]]
+size = "60 KB"
+[grid]
+"network.link.rate" = ["2 Mb/s", "10 Mb/s"]
+arm = [
+    { name = "quic", "flow.protocol" = "quic" },
+    { name = "tcp, old", "flow.protocol" = "tcp", "flow.tcp.mss" = 536 },
+]
+"#;
+
+/// What a sweep leaves.
+const FILES: [&str; 6] =
+    ["grid.toml", "sweep.json", "runs.jsonl", "rows.csv", "rows.parquet", "summary.csv"];
+
+struct Scene {
+    folder: tempfile::TempDir,
+    grid: String,
+}
+
+impl Scene {
+    fn new(grid: &str) -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("grid.toml");
+        std::fs::write(&path, grid).unwrap();
+        Scene { grid: path.into_os_string().into_string().unwrap(), folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn shown(&self, name: &str) -> String {
+        self.path(name).into_os_string().into_string().unwrap()
+    }
+
+    fn sweep(&self, out: &str, more: &[&str]) -> Output {
+        sim(&[&["sweep", &self.grid, "--out", &self.shown(out)][..], more].concat())
+    }
+
+    /// All files of a directory, which are there.
+    fn files(&self, name: &str) -> Vec<Vec<u8>> {
+        let read = |file: &&str| {
+            let path = self.path(name).join(file);
+            std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
+        FILES.iter().map(read).collect()
+    }
+}
+
+fn sim(args: &[&str]) -> Output {
+    Command::new(EQUIC_SIM).args(args).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn failed(output: Output, code: i32, said: &[&str]) {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    for word in said {
+        assert!(text(&output.stderr).contains(word), "{word}: {output:?}");
+    }
+}
+
+#[test]
+fn a_sweep_has_all_rows_and_the_same_bytes_again() {
+    let scene = Scene::new(GRID);
+    assert_eq!(ok(scene.sweep("none", &["--dry-run"])), "4 cells, 24 runs\n");
+    assert!(!scene.path("none").exists());
+    ok(scene.sweep("one", &["--threads", "1"]));
+    ok(scene.sweep("three", &["--threads", "3"]));
+    assert_eq!(scene.files("one"), scene.files("three"));
+    let csv = std::fs::read_to_string(scene.path("one").join("rows.csv")).unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 25);
+    assert!(
+        lines[0].starts_with("network.link.rate,arm,cell,seed,flow,copy,protocol,"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines[1].starts_with("2 Mb/s,quic,1,1,quic cubic,1,quic,cubic,"), "{}", lines[1]);
+    assert!(
+        lines[24].starts_with("10 Mb/s,\"tcp, old\",4,6,tcp cubic,1,tcp,cubic,"),
+        "{}",
+        lines[24]
+    );
+    let summary = std::fs::read_to_string(scene.path("one").join("summary.csv")).unwrap();
+    assert_eq!(summary.lines().count(), 5);
+    assert!(summary.contains("\n10 Mb/s,\"tcp, old\",tcp cubic,tcp,cubic,6,6,0,"), "{summary}");
+}
+
+#[test]
+fn parquet_has_what_csv_has() {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::RowAccessor as _;
+    let scene = Scene::new(GRID);
+    ok(scene.sweep("one", &[]));
+    let file = std::fs::File::open(scene.path("one").join("rows.parquet")).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    let csv = std::fs::read_to_string(scene.path("one").join("rows.csv")).unwrap();
+    assert_eq!(rows.len(), csv.lines().count() - 1);
+    let first: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
+    assert_eq!(rows[0].get_string(0).unwrap(), first[0]);
+    assert_eq!(rows[0].get_long(3).unwrap().to_string(), first[3]);
+    assert_eq!(rows[0].get_double(8).unwrap().to_string(), first[8]);
+    // A field that is empty is no value.
+    assert!(rows[0].get_string(19).is_err(), "{:?}", rows[0]);
+}
+
+#[test]
+fn parts_merge_to_the_same_bytes() {
+    let scene = Scene::new(GRID);
+    ok(scene.sweep("whole", &[]));
+    for part in ["1/3", "2/3", "3/3"] {
+        ok(scene.sweep(&part.replace('/', "-"), &["--shard", part]));
+    }
+    let [out, one, two, three] = ["merged", "1-3", "2-3", "3-3"].map(|name| scene.shown(name));
+    ok(sim(&["merge", &out, &three, &one, &two]));
+    assert_eq!(scene.files("merged"), scene.files("whole"));
+    failed(sim(&["merge", &scene.shown("x"), &one, &two]), 1, &["part 3/3 is missing"]);
+    failed(sim(&["merge", &scene.shown("x"), &one, &two, &one]), 1, &["1/3 is there twice"]);
+    // Parts of other grids, and parts that are not whole.
+    let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
+    ok(other.sweep("2-3", &["--shard", "2/3"]));
+    let foreign = other.shown("2-3");
+    failed(
+        sim(&["merge", &scene.shown("x"), &one, &foreign, &three]),
+        1,
+        &["not parts of one sweep", &foreign],
+    );
+    std::fs::write(scene.path("2-3").join("runs.jsonl"), "").unwrap();
+    failed(sim(&["merge", &scene.shown("x"), &one, &two, &three]), 1, &["0 of 8 runs"]);
+    assert!(!scene.path("x").exists());
+    failed(scene.sweep("y", &["--shard", "4/3"]), 2, &["3/8"]);
+}
+
+#[test]
+fn a_sweep_that_was_killed_goes_on() {
+    let scene = Scene::new(GRID);
+    ok(scene.sweep("whole", &[]));
+    let mut child = Command::new(EQUIC_SIM)
+        .args(["sweep", &scene.grid, "--out", &scene.shown("killed"), "--threads", "1"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Killed when some runs are there, or soon enough after the end.
+    let runs = scene.path("killed").join("runs.jsonl");
+    let lines = |path: &Path| std::fs::read_to_string(path).map_or(0, |text| text.lines().count());
+    while lines(&runs) < 3 && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A line that was not written to its end.
+    let whole = std::fs::read(&runs).unwrap();
+    let kept = whole.split_inclusive(|byte| *byte == b'\n').take(3).collect::<Vec<_>>().concat();
+    std::fs::write(&runs, [&kept[..], b"{\"run\":5,\"rows\":[\"x"].concat()).unwrap();
+    let resumed = scene.sweep("killed", &[]);
+    assert!(text(&resumed.stderr).contains("3 of 24 runs are there already"), "{resumed:?}");
+    ok(resumed);
+    assert_eq!(scene.files("killed"), scene.files("whole"));
+    // Other things do not go on there.
+    let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
+    failed(sim(&["sweep", &other.grid, "--out", &scene.shown("killed")]), 1, &["another grid"]);
+    failed(scene.sweep("killed", &["--shard", "1/2"]), 1, &["part 1/1"]);
+    std::fs::write(&runs, "nonsense\n").unwrap();
+    failed(scene.sweep("killed", &[]), 1, &["runs.jsonl:1"]);
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_is_there_is_kept() {
+    let scene = Scene::new(GRID);
+    ok(scene.sweep("full", &[]));
+    let runs = scene.path("full").join("runs.jsonl");
+    std::fs::remove_file(&runs).unwrap();
+    // Whatever is written there finds no space.
+    std::os::unix::fs::symlink("/dev/full", &runs).unwrap();
+    failed(
+        scene.sweep("full", &[]),
+        1,
+        &["cannot write", "No space left", "the same command goes on"],
+    );
+}
+
+#[test]
+fn mistakes_of_a_grid_are_told_before_anything_runs() {
+    let scene = Scene::new(&GRID.replace("10 Mb/s\"]", "0 Mb/s\"]"));
+    failed(scene.sweep("out", &[]), 1, &["grid.toml:9: network.link.rate", "cell: 0 Mb/s, quic"]);
+    assert!(!scene.path("out").exists());
+    failed(sim(&["run", &scene.grid]), 1, &["equic sim sweep"]);
+}
+
+#[test]
+fn sweeps_are_compared_by_seed() {
+    let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 8"));
+    ok(scene.sweep("old", &[]));
+    let slower = Scene::new(&GRID.replace("seeds = 6", "seeds = 8").replace("10 ms", "40 ms"));
+    ok(slower.sweep("new", &[]));
+    let (old, new) = (scene.shown("old"), slower.shown("new"));
+    assert!(ok(sim(&["compare", &old, &old])).contains("0 worse, 0 better, 4 inconclusive"));
+    failed(sim(&["compare", &old, &new]), 1, &["4 of 4 are worse"]);
+    assert!(ok(sim(&["compare", &new, &old])).contains("0 worse, 4 better"));
+    let json = ok(sim(&["compare", &old, &new, "--json", "--no-fail", "--corrected"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["schema"], "equic.sim.compare/1");
+    let first = &json["flows"][0];
+    assert_eq!((&first["pairs"], &first["verdict"]), (&8.into(), &"worse".into()));
+    // Eight of eight are slower: some 2 / 2^8, times four cells.
+    let p = first["p"].as_f64().unwrap();
+    assert!((0.025..0.04).contains(&p), "{first:#}");
+    failed(sim(&["compare", &old, &scene.shown("nothing")]), 1, &["cannot read"]);
+}
+
+/// A second process keeps out of a directory that is written to.
+#[test]
+fn two_sweeps_do_not_write_to_one_directory() {
+    let scene = Scene::new(GRID);
+    ok(scene.sweep("out", &[]));
+    // Somebody else holds the lock.
+    let runs = scene.path("out").join("runs.jsonl");
+    let mut holder = Command::new("flock")
+        .args(["--exclusive", runs.to_str().unwrap(), "sh", "-c", "echo held; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("flock starts");
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    failed(scene.sweep("out", &[]), 1, &["another process"]);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    ok(scene.sweep("out", &[]));
+}
