@@ -1,6 +1,6 @@
 #!/bin/bash
 # What `make bench-operations` runs: the same benchmark built with the table of operations and without
-# it, in turns; then what one call costs, with no hook and with one that does nothing. Usage: scripts/bench-operations.sh [--rounds N]
+# it, in turns; then what one call costs, with no hook, with one that does nothing, and with bytecode that does nothing. Usage: scripts/bench-operations.sh [--rounds N]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,3 +12,4 @@ with=$(build)
 without=$(build --features bench-without-operations)
 "$with" --against "$without" "$@"
 "$with" --calls
+cargo bench --quiet -p equic-plugin-kit --bench calls
