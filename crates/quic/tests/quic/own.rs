@@ -102,6 +102,8 @@ async fn closing_tells_code_and_reason() {
     serve(server.clone(), move |connection| {
         let tell = Arc::clone(&tell);
         async move {
+            let (mut send, _receive) = connection.accept_bi().await.unwrap();
+            send.write_all(b"here").await.unwrap();
             let error = connection.closed().await;
             tell.lock().unwrap().take().unwrap().send(error).unwrap();
         }
@@ -109,6 +111,11 @@ async fn closing_tells_code_and_reason() {
     let client = client();
     let connection = connect(&client, &identity.client(), &server).await;
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    // A server that answers has the client's whole handshake. Before, it could hear of a close in a Handshake packet
+    // alone, which does not say the application's code (RFC 9000 s.10.2.3).
+    send.write_all(b"?").await.unwrap();
+    let mut here = [0; 4];
+    receive.read_exact(&mut here).await.unwrap();
     let reading = tokio::spawn(async move { receive.read_chunk().await });
     connection.close(VarInt::from_u32(0x107), "enough");
     assert_eq!(connection.closed().await, ConnectionError::LocallyClosed);
