@@ -18,6 +18,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
+use crate::exchange::{ExchangeArgs, Standing, Standings};
 use crate::failure::{Done, Failure};
 use crate::output;
 use crate::quic::{QuicArgs, flushed};
@@ -64,7 +65,10 @@ pub(crate) struct Args {
     /// For a handshake, and for a whole response
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
-    /// One JSON line per URL (schema equic.get/1); the body goes to a file or nowhere
+    #[command(flatten)]
+    exchange: ExchangeArgs,
+    /// One JSON line per URL (schema equic.get/1), and per plugin that was offered (equic.get.plugin/1); the
+    /// body goes to a file or nowhere
     #[arg(long)]
     json: bool,
 }
@@ -85,6 +89,9 @@ struct Fetched<'a> {
     early: bool,
 }
 
+/// Longest wait for what becomes of plugins, after the last body.
+const SETTLE: Duration = Duration::from_secs(1);
+
 /// URLs that are fetched at once.
 const AT_ONCE: usize = 64;
 
@@ -93,12 +100,20 @@ pub(crate) fn run(args: &Args) -> Done {
     let (qlog, trace) = (args.quic.qlog()?, trace(args)?);
     let _flush = flushed(qlog.as_ref(), trace.as_ref());
     runtime(Some(1))?.block_on(async {
+        let told = Standings::default();
+        let tell = {
+            let told = told.clone();
+            move |standing: &Standing| told.set(standing)
+        };
+        let extension = args.exchange.extension(only_server(&args.urls).as_deref(), tell)?;
         let config = ClientConfig {
+            extension,
             trust: args.trust.trust(),
             bind: args.from.map(|address| SocketAddr::new(address, 0)),
             connect_to: args.connect,
             timeout: Some(args.timeout),
             congestion: args.quic.congestion(),
+            hooks: args.quic.hooks()?,
             key_log: args.quic.key_log()?,
             qlog,
             trace,
@@ -122,7 +137,11 @@ pub(crate) fn run(args: &Args) -> Done {
             }),
         });
         let mut failed = fetch_all(&job, &args.urls).await?;
+        // As they stand before the end takes them off. A small body is there sooner than a plugin.
+        told.settled(SETTLE).await;
+        let plugins = told.all();
         job.client.close().await;
+        report_plugins(&plugins, args.json)?;
         // The last one is said by whoever called.
         let last = failed.pop_last();
         failed.values().for_each(output::notice);
@@ -285,6 +304,27 @@ impl Place {
 fn server(url: &str) -> Option<(String, u16)> {
     let (target, _) = Target::parse(url).ok()?;
     Some((target.host().to_owned(), target.port()))
+}
+
+/// Host and port of the only server that URLs are of; none: there are several.
+fn only_server(urls: &[String]) -> Option<String> {
+    let servers: BTreeSet<_> = urls.iter().map(|url| server(url)).collect();
+    match servers.into_iter().collect::<Option<Vec<_>>>()?.as_slice() {
+        [(host, port)] => Some(format!("{host}:{port}")),
+        _ => None,
+    }
+}
+
+/// Says what became of plugins.
+fn report_plugins(plugins: &[Standing], json: bool) -> Done {
+    for standing in plugins {
+        if json {
+            output::json_line("equic.get.plugin/1", standing)?;
+        } else {
+            output::notice(standing.line());
+        }
+    }
+    Ok(())
 }
 
 /// The last part of a URL's path, as a file name.

@@ -12,6 +12,7 @@
 
 mod bench;
 mod demo;
+mod exchange;
 mod failure;
 mod gateway;
 mod get;
@@ -20,6 +21,7 @@ mod lab;
 mod manual;
 mod output;
 mod part;
+mod plugin;
 mod quic;
 mod reproduce;
 mod serve;
@@ -68,7 +70,11 @@ enum Command {
     /// Play networks and QUIC connections in virtual time
     #[command(subcommand)]
     Sim(equic_scenario::command::Command),
+    /// Write, try, pack and sign protocol plugins
+    #[command(subcommand)]
+    Plugin(plugin::Command),
     /// Be an endpoint of the QUIC Interop Runner
+    #[command(hide = true)]
     InteropEndpoint(interop::endpoint::Args),
     /// Print the man page of a command, or write all of them
     Man(manual::Pages),
@@ -92,6 +98,7 @@ fn main() -> ExitCode {
         Command::Interop(args) => interop::run(&args),
         Command::Bench(command) => bench::run(command),
         Command::Sim(_) => sim::run(),
+        Command::Plugin(command) => plugin::run(&command),
         Command::InteropEndpoint(args) => interop::endpoint::run(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use equic_endpoint::{Congestion, KeyLog};
+use equic_endpoint::{Congestion, Hooks, KeyLog};
 use equic_gateway::parse_size;
 use equic_quic::{PacketTrace, QlogFolder};
 
 use crate::failure::{Done, Failure};
+use crate::plugin;
 
 /// How the transport is to behave.
 #[derive(Args)]
@@ -24,6 +25,9 @@ pub(crate) struct QuicArgs {
     /// End a qlog file, with a note, when it has so many bytes, as 100MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir")]
     qlog_max: Option<u64>,
+    /// Put this plugin of one's own on each connection; it may be given more than once
+    #[arg(long, value_name = "FILE")]
+    plugin: Vec<PathBuf>,
 }
 
 /// Logs whose last lines are written when it is dropped.
@@ -53,6 +57,11 @@ impl QuicArgs {
             Algorithm::Cubic => Congestion::Cubic,
             Algorithm::Bbr => Congestion::Bbr,
         }
+    }
+
+    /// What puts the plugins on connections; none: there are none.
+    pub(crate) fn hooks(&self) -> Done<Option<Hooks>> {
+        plugin::hooks(&self.plugin)
     }
 
     /// The file for secrets, open.

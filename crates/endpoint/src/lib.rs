@@ -22,12 +22,16 @@ pub mod load;
 pub mod quota;
 pub mod server;
 
+mod extension;
+mod hooks;
 mod message;
 mod tls;
 
 pub use admission::{Admission, Decision, NoQuota, Opened, Refused};
 pub use certificate::{CertificateError, Fingerprint, Identity};
 pub use client::{Client, ClientConfig, ClientError, Connection, Response, Timing};
+pub use extension::Extension;
+pub use hooks::Hooks;
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
 pub use server::{
     IdentitySource, Limits, RequestLog, RequestRecord, Server, ServerConfig, ServerError,

@@ -38,7 +38,7 @@ pub enum BuildError {
 
 /// Arguments of clang for plugins, but for source, object and folders of headers.
 pub fn flags() -> &'static [&'static str] {
-    &["-target", "bpf", "-O2", "-mcpu=v3", "-g", "-Wall", "-Wextra", "-ffreestanding", "-c"]
+    &["-target", "bpf", "-O2", "-mcpu=v3", "-Wall", "-Wextra", "-ffreestanding", "-c"]
 }
 
 fn clang() -> Result<String, BuildError> {

@@ -190,6 +190,16 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
     }
     let text = format!("code = \"sha256:{}\"\n{manifest}", hex(&sha256(code)));
     Manifest::parse(text.as_bytes())?;
+    Ok(assemble(text.as_bytes(), code, key))
+}
+
+/// The same bundle, signed by this key, whoever signed it before.
+pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
+    assemble(bundle.text, bundle.code, Some(key))
+}
+
+/// Of a manifest and an object that were found right.
+fn assemble(text: &[u8], code: &[u8], key: Option<&SigningKey>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + KEY + SIGNATURE + text.len() + code.len());
     bytes.extend_from_slice(&MAGIC);
     // `parse` has seen that it is no more than MAX_MANIFEST.
@@ -198,9 +208,9 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
     bytes.extend_from_slice(&[u8::from(key.is_some()), 0]);
     if let Some(key) = key {
         bytes.extend_from_slice(key.public().as_bytes());
-        bytes.extend_from_slice(&key.sign(text.as_bytes()));
+        bytes.extend_from_slice(&key.sign(text));
     }
-    bytes.extend_from_slice(text.as_bytes());
+    bytes.extend_from_slice(text);
     bytes.extend_from_slice(code);
-    Ok(bytes)
+    bytes
 }

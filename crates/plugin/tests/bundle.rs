@@ -5,7 +5,7 @@ mod common;
 use common::{CODE, bundle, key, manifest, operation};
 use equic_plugin::{
     Anchor, Bundle, BundleError, Class, MAX_BUNDLE, MAX_CODE, MAX_MANIFEST, Manifest,
-    ManifestError, PackError, Unfit, pack,
+    ManifestError, PackError, Unfit, pack, sign,
 };
 
 const OBSERVE: &str = r#""observe""#;
@@ -49,6 +49,17 @@ fn what_is_packed_is_read() {
         assert_eq!(classes, [Class::Observe, Class::Tune, Class::Frames]);
         assert_eq!(manifest.operations[1].anchor, Anchor::Replace);
     }
+}
+
+#[test]
+fn what_is_signed_later_is_as_if_signed_at_once() {
+    let text = manifest(OBSERVE, "", "");
+    let unsigned = bundle(&text, None);
+    let (ann, ben) = (key(7), key(8));
+    let signed = sign(&Bundle::parse(&unsigned).unwrap(), &ann);
+    assert_eq!(signed, bundle(&text, Some(&ann)));
+    let again = sign(&Bundle::parse(&signed).unwrap(), &ben);
+    assert_eq!(Bundle::parse(&again).unwrap().author(), Some(ben.public()));
 }
 
 #[test]

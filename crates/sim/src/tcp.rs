@@ -13,7 +13,9 @@ use crate::time::Time;
 use crate::topology::{NodeId, TopologyError};
 
 pub use crate::transfer::{BulkIds, Outcome};
-pub use equic_tcp::{Algorithm, ControllerFactory, Stats, TcpConfig, TlsConfig, TlsVersion};
+pub use equic_tcp::{
+    Algorithm, Classic, ControllerFactory, Stats, TcpConfig, TlsConfig, TlsVersion,
+};
 
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;

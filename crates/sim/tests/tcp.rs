@@ -4,8 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use equic_sim::tcp::{
-    Algorithm, BulkIds, Outcome, TcpBulk, TcpBulkReceiver, TcpBulkSender, TlsConfig, TlsVersion,
-    bulk,
+    Algorithm, BulkIds, Classic, Outcome, TcpBulk, TcpBulkReceiver, TcpBulkSender, TlsConfig,
+    TlsVersion, bulk,
 };
 use equic_sim::{
     CoDel, Direction, End, FqCoDel, Limit, Queue, Red, Simulation, Time, dumbbell, simple,
@@ -58,6 +58,25 @@ fn a_clean_link_is_filled() {
         assert_eq!(there.sent, there.delivered + there.dropped + there.unreachable);
         let stats = sender(&run, ids).stats();
         assert_eq!((there.sent, stats.timeouts, stats.spurious), (stats.segments_sent, 0, 0));
+    }
+}
+
+/// Vegas keeps the queue short where CUBIC and BIC fill it, and all of them fill the link.
+#[test]
+fn algorithms_of_the_past_fill_a_clean_link() {
+    for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood] {
+        let shallow = link().queue(Queue::DropTail(Limit::Packets(100)));
+        let (run, ids) = play(shallow, &TcpBulk::new(30_000_000).congestion(classic), 1);
+        let took = seconds(&run, ids);
+        assert!((24.86..30.0).contains(&took), "{classic}: {took} s");
+        let stats = sender(&run, ids).stats();
+        let queued = stats.smoothed_rtt - stats.min_rtt;
+        // A hundred packets take 120 ms.
+        assert_eq!(
+            queued < Duration::from_millis(10),
+            classic == Classic::Vegas,
+            "{classic} {stats:?}"
+        );
     }
 }
 

@@ -30,4 +30,4 @@ pub use tls::{Session, TlsConfig, TlsVersion};
 /// From the crate of QUIC's transport: controllers serve both.
 #[doc(no_inline)]
 pub use equic_transport::Timestamp;
-pub use equic_transport::congestion::{Algorithm, ControllerFactory};
+pub use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};

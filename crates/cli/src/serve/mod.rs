@@ -22,6 +22,7 @@ use equic_quic::{QlogFolder, printable};
 use equic_report::number;
 use serde_json::json;
 
+use crate::exchange::{ExchangeArgs, Standing};
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
@@ -68,6 +69,8 @@ pub(crate) struct Args {
     upgrade_to_v2: bool,
     #[command(flatten)]
     quic: QuicArgs,
+    #[command(flatten)]
+    exchange: ExchangeArgs,
     /// Feed the gateway that runs on this machine; where several do: interface, name or program id
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
     gateway: Option<Option<String>>,
@@ -244,6 +247,7 @@ fn config(
     config.upgrade_to_v2 = args.upgrade_to_v2;
     config.sockets = usize::from(args.workers);
     config.congestion = args.quic.congestion();
+    config.hooks = args.quic.hooks()?;
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;
     config.limits.migration_settle = args.migration_settle;
@@ -254,6 +258,13 @@ fn config(
             .map_err(|_| Failure::usage("that receive buffer is larger than memory"))?;
         config.receive_buffer = Some(bytes);
     }
+    let journal = Journal::new(args.json, "equic.serve/1");
+    // No client has a name that was checked: what they push is kept for all of them.
+    config.extension = args.exchange.extension(Some("clients"), move |standing: &Standing| {
+        if standing.is_settled() {
+            journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
+        }
+    })?;
     if args.log {
         let journal = Journal::new(args.json, "equic.serve/1");
         config.log = Some(Arc::new(move |record| log(&journal, record)));

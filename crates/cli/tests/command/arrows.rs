@@ -37,6 +37,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "equic-gateway",
             "equic-net",
+            "equic-plugin",
+            "equic-plugin-kit",
             "equic-quic",
             "equic-endpoint",
             "equic-report",

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::tls::{KeyLog, Trust};
-use crate::{Congestion, h3_code, tls};
+use crate::{Congestion, Extension, Hooks, h3_code, tls};
 
 mod connection;
 mod error;
@@ -73,6 +73,10 @@ pub struct ClientConfig {
     /// leads there (ICMP), before anything has come from the server; then the next address of the host
     /// is tried. Otherwise it goes on until the time is over.
     pub heed_unreachable: bool,
+    /// An extension of QUIC that each connection speaks; none: none.
+    pub extension: Option<Extension>,
+    /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
+    pub hooks: Option<Hooks>,
 }
 
 impl Default for ClientConfig {
@@ -93,6 +97,8 @@ impl Default for ClientConfig {
             trace: None,
             early_data: false,
             heed_unreachable: true,
+            extension: None,
+            hooks: None,
         }
     }
 }
@@ -132,7 +138,17 @@ impl Prepared {
         if let Some(log) = &config.key_log {
             tls.key_log = Arc::new(log.clone());
         }
-        Ok(Self(quic::ClientConfig::new(tls).with_transport(transport)))
+        let extension = config.extension.clone();
+        transport.extra_parameters =
+            extension.as_ref().map(|extension| extension.parameters.clone()).unwrap_or_default();
+        let mut quic = quic::ClientConfig::new(tls).with_transport(transport);
+        if let Some(Extension { hooks, .. }) = extension {
+            quic = quic.with_hooks(move |new| hooks.attach(new));
+        }
+        Ok(Self(match config.hooks.clone() {
+            Some(hooks) => quic.with_hooks(move |new| hooks.attach(new)),
+            None => quic,
+        }))
     }
 }
 

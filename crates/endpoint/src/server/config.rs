@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 
 use crate::admission::{Admission, NoQuota};
 use crate::certificate::{CertificateError, Identity};
-use crate::{Congestion, KeyLog};
+use crate::{Congestion, Extension, Hooks, KeyLog};
 
 /// Called once per answered request, from the connection's task: it must not block.
 pub type RequestLog = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
@@ -78,6 +78,10 @@ pub struct ServerConfig {
     pub key_log: Option<KeyLog>,
     /// Folder for a qlog file of each connection; none: no qlog files are written.
     pub qlog: Option<QlogFolder>,
+    /// An extension of QUIC that each connection speaks; none: none.
+    pub extension: Option<Extension>,
+    /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
+    pub hooks: Option<Hooks>,
 }
 
 impl ServerConfig {
@@ -98,6 +102,8 @@ impl ServerConfig {
             upgrade_to_v2: false,
             key_log: None,
             qlog: None,
+            extension: None,
+            hooks: None,
         }
     }
 }

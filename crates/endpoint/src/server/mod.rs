@@ -20,6 +20,7 @@ use equic_wire::KnownVersion;
 use socket2::SockRef;
 use tokio::sync::{Semaphore, watch};
 
+use crate::Extension;
 use crate::certificate::{CertificateError, Fingerprint};
 use crate::tls;
 
@@ -147,7 +148,16 @@ impl Server {
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
         }
-        let quic = quic::ServerConfig::new(server_tls).with_transport(transport);
+        let extension = config.extension.clone();
+        transport.extra_parameters =
+            extension.as_ref().map(|extension| extension.parameters.clone()).unwrap_or_default();
+        let mut quic = quic::ServerConfig::new(server_tls).with_transport(transport);
+        if let Some(Extension { hooks, .. }) = extension {
+            quic = quic.with_hooks(move |new| hooks.attach(new));
+        }
+        if let Some(hooks) = config.hooks.clone() {
+            quic = quic.with_hooks(move |new| hooks.attach(new));
+        }
         let bind_error = |source| ServerError::Bind { address: config.listen, source };
         let sockets = Endpoint::bind(config.listen, config.sockets, config.receive_buffer)
             .map_err(bind_error)?;

@@ -14,7 +14,8 @@ impl Load for Bytecode {
         if !declared.eq(plugin.frame_types.iter().copied()) {
             return Err("its frame types are not those that it was written with".to_owned());
         }
-        let loaded = Plugin::load(plugin.bundle, plugin.granted).and_then(|plugin| plugin.loaded());
+        let loaded =
+            Plugin::load(plugin.bundle, plugin.granted).and_then(|plugin| plugin.instantiate());
         loaded.map_err(|error| error.to_string())
     }
 }

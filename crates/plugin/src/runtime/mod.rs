@@ -230,18 +230,25 @@ impl Plugin {
         self.attach_with(connection, Some(trace))
     }
 
+    /// A hook with memory of its own, for who attaches it elsewhere than to a [`Connection`].
+    ///
+    /// # Errors
+    /// [`PluginError::Memory`].
+    pub fn instantiate(&self) -> Result<Loaded, PluginError> {
+        self.instantiate_with(None)
+    }
+
     fn attach_with(
         &self,
         connection: &mut Connection,
         trace: Option<Box<dyn Trace>>,
     ) -> Result<HookId, PluginError> {
-        let instance = Instance::new(self, trace)?;
-        Ok(connection.attach_with_frames(Box::new(instance), &self.points(), &self.frames())?)
+        let Loaded { hook, points, frames } = self.instantiate_with(trace)?;
+        Ok(connection.attach_with_frames(hook, &points, &frames)?)
     }
 
-    /// An instance to be attached by who asks for it, and where.
-    pub(crate) fn loaded(&self) -> Result<Loaded, PluginError> {
-        let instance = Instance::new(self, None)?;
+    fn instantiate_with(&self, trace: Option<Box<dyn Trace>>) -> Result<Loaded, PluginError> {
+        let instance = Instance::new(self, trace)?;
         Ok(Loaded { hook: Box::new(instance), points: self.points(), frames: self.frames() })
     }
 

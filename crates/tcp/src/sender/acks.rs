@@ -116,7 +116,7 @@ impl Sender {
         // Karn: not of what was sent more than once (RFC 6298 s.3); timestamps tell of that, too.
         let once = delivered.iter().filter(|segment| !segment.retransmitted);
         let newest = once.map(|segment| segment.time_sent).max();
-        let echoed = ack.echo.filter(|_| advanced && !delivered.is_empty()).map(|(_, at)| at);
+        let echoed = ack.echo.filter(|_| advanced && !delivered.is_empty()).map(|(first, _)| first);
         let Some(sent) = newest.or(echoed) else { return };
         self.rtt.update(now, now.since(sent), Duration::ZERO);
         self.backoff = 0;
@@ -226,8 +226,9 @@ impl Sender {
             self.rtt.smoothed(),
         );
         let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
-        let last = self.board.lose_while(limit, late, lost);
-        self.reorder_at = last.map(|segment| segment.time_sent + rtt + window);
+        let next = self.board.lose_while(limit, late, lost);
+        // At the next that may be late; RFC 8985 s.6.2 has one timer for the last of them.
+        self.reorder_at = next.map(|segment| segment.time_sent + rtt + window);
     }
 
     pub(super) fn note_lost(&mut self, now: Timestamp, lost: &[Sent]) {

@@ -1,6 +1,6 @@
 //! Segments that are outstanding, by sequence and by transmission (RFC 6675 s.4, RFC 8985 s.5).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use equic_transport::Timestamp;
 use equic_transport::congestion::DeliveryMark;
@@ -55,8 +55,9 @@ pub(crate) struct Scoreboard {
     sacked_segments: usize,
     /// No segment before this sequence number is lost.
     lost_hint: u64,
-    /// SACK blocks of the last acknowledgement: what they cover is marked.
-    seen: Vec<(u64, u64)>,
+    /// Runs of segments that the receiver has out of order: the first sequence number of each, and the one behind
+    /// it. So what is told again costs nothing.
+    runs: BTreeMap<u64, u64>,
 }
 
 /// Room that is kept in `order` for transmissions that are out of date.
@@ -212,42 +213,57 @@ impl Scoreboard {
             }
         }
         self.lost_hint = self.lost_hint.max(una);
+        while let Some(run) = self.runs.first_entry() {
+            if *run.key() >= una {
+                break;
+            }
+            let end = run.remove();
+            if end > una {
+                self.runs.insert(una, end);
+            }
+        }
         for block in blocks {
             self.sack(*block, delivered);
         }
-        self.seen.clear();
-        self.seen.extend_from_slice(blocks);
     }
 
-    /// Marks what a block covers and no block of the last acknowledgement did.
+    /// Marks what a block covers and was not marked before.
     fn sack(&mut self, block: (u64, u64), delivered: &mut Vec<Sent>) {
         let (mut from, end) = block;
         while from < end {
-            // The first block that was seen and is not before `from`.
-            let next = self.seen.iter().filter(|seen| seen.1 > from && seen.0 < end);
-            let next = next.min_by_key(|seen| seen.0).copied();
-            let until = next.map_or(end, |seen| seen.0);
-            if from < until {
-                self.mark_sacked(from, until, delivered);
+            let before = self.runs.range(..=from).next_back().map(|(_, right)| *right);
+            if let Some(right) = before.filter(|right| *right > from) {
+                from = right;
+                continue;
             }
-            let Some((_, right)) = next else { break };
-            from = right;
+            let until = self.runs.range(from..end).next().map_or(end, |(left, _)| *left);
+            self.mark_sacked(from, until, delivered);
+            from = until;
         }
     }
 
+    /// Marks segments that are all between the two, of which none is marked.
     fn mark_sacked(&mut self, left: u64, right: u64, delivered: &mut Vec<Sent>) {
         let first = self.segments.partition_point(|segment| segment.start < left);
         let mut at = first;
-        while let Some(segment) = self.segments.get(at) {
-            if segment.end > right {
-                break;
-            }
-            if segment.fate != Fate::Sacked {
-                delivered.push(*segment);
-                self.change(at, Fate::Sacked);
-            }
+        while let Some(segment) = self.segments.get(at).filter(|segment| segment.end <= right) {
+            delivered.push(*segment);
+            self.change(at, Fate::Sacked);
             at += 1;
         }
+        if at == first {
+            return;
+        }
+        let (mut start, mut end) = (self.segments[first].start, self.segments[at - 1].end);
+        if let Some(behind) = self.runs.remove(&end) {
+            end = behind;
+        }
+        if let Some((before, _)) =
+            self.runs.range(..start).next_back().filter(|(_, e)| **e == start)
+        {
+            start = *before;
+        }
+        self.runs.insert(start, end);
     }
 
     /// Takes the segment for lost that was last sent with this number.
@@ -262,7 +278,7 @@ impl Scoreboard {
     }
 
     /// The oldest transmissions that are still under way and have a number below `limit`, in order, as long as
-    /// `wanted` says so of each; those are taken for lost and added to `lost`. Returns the last one below the
+    /// `wanted` says so of each; those are taken for lost and added to `lost`. Returns the first one below the
     /// limit that is still under way then.
     pub(crate) fn lose_while(
         &mut self,
@@ -270,29 +286,20 @@ impl Scoreboard {
         wanted: impl Fn(&Sent) -> bool,
         lost: &mut Vec<Sent>,
     ) -> Option<Sent> {
-        while let Some((number, start)) = self.order.front().copied() {
-            if number >= limit {
-                return None;
-            }
+        while let Some((number, start)) =
+            self.order.front().copied().filter(|entry| entry.0 < limit)
+        {
             let segment = find(&self.segments, start).map(|at| self.segments[at]);
             let live = |s: &Sent| s.number == number && s.fate == Fate::InFlight;
-            match segment.filter(live) {
-                Some(segment) if !wanted(&segment) => break,
-                Some(segment) => {
-                    self.order.pop_front();
-                    lost.extend(self.lose(number, start));
-                    debug_assert_eq!(segment.number, number);
+            if let Some(segment) = segment.filter(live) {
+                if !wanted(&segment) {
+                    return Some(segment);
                 }
-                None => {
-                    self.order.pop_front();
-                }
+                lost.extend(self.lose(number, start));
             }
+            self.order.pop_front();
         }
-        let below = self.order.partition_point(|(number, _)| *number < limit);
-        self.order.range(..below).rev().find_map(|(number, start)| {
-            let segment = self.segments[find(&self.segments, *start)?];
-            (segment.number == *number && segment.fate == Fate::InFlight).then_some(segment)
-        })
+        None
     }
 
     /// The first segment that is lost.
@@ -328,7 +335,7 @@ impl Scoreboard {
                 self.change(at, Fate::Lost);
             }
         }
-        self.seen.clear();
+        self.runs.clear();
     }
 }
 

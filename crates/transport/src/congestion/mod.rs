@@ -9,10 +9,12 @@
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
 //! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), over the samples of `rate.rs`;
+//! * `classic/`: algorithms of TCP's past, for comparison ([`Classic`]);
 //! * `usage.rs`: whether the window is used at all (RFC 9002 s.7.8);
 //! * `pacer.rs`: spreads what a window allows over a round trip (RFC 9002 s.7.7).
 
 mod bbr;
+mod classic;
 mod cubic;
 mod hystart;
 mod new_reno;
@@ -30,6 +32,7 @@ use crate::Timestamp;
 pub use crate::recovery::{DeliveryMark, RttEstimator};
 
 pub(crate) use bbr::Bbr;
+pub use classic::Classic;
 pub(crate) use cubic::Cubic;
 pub(crate) use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
@@ -236,13 +239,16 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The text is no [`Algorithm`].
+/// The text names no [`Algorithm`], or no [`Classic`] one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownAlgorithm(String);
+pub struct UnknownAlgorithm {
+    text: String,
+    known: &'static str,
+}
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no congestion control: `newreno`, `cubic` or `bbr`", self.0)
+        write!(f, "`{}` is no congestion control: {}", self.text, self.known)
     }
 }
 
@@ -256,7 +262,10 @@ impl FromStr for Algorithm {
             "newreno" => Ok(Algorithm::NewReno),
             "cubic" => Ok(Algorithm::Cubic),
             "bbr" => Ok(Algorithm::Bbr),
-            other => Err(UnknownAlgorithm(other.to_owned())),
+            other => Err(UnknownAlgorithm {
+                text: other.to_owned(),
+                known: "`newreno`, `cubic` or `bbr`",
+            }),
         }
     }
 }

@@ -115,7 +115,7 @@ fn metrics(log: &mut Log, path: &Path) {
         latest_rtt: sampled.then(|| path.rtt.latest()),
         rtt_variance: Some(path.rtt.variation()),
         pto_count: Some(path.pto_count),
-        congestion_window: Some(path.controller.window()),
+        congestion_window: Some(path.window()),
         bytes_in_flight: Some(path.in_flight),
         ssthresh: path.controller.slow_start_threshold(),
         pacing_rate: Some(rate as u64),

@@ -1,0 +1,109 @@
+//! `equic plugin build` and `pack`: C to an object, object and manifest to a bundle.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// Compiles DIR/NAME.c with clang, packs the object with DIR/plugin.toml into a bundle, and checks that it would run.
+/// NAME is the manifest's.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folder of the plugin
+    #[arg(value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// Write the bundle there [default: DIR/NAME.qplug]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Packs an object, as clang makes it for BPF, and a manifest into a bundle that nobody has signed.
+#[derive(clap::Args)]
+pub(crate) struct PackArgs {
+    /// The manifest, without `code`
+    #[arg(value_name = "MANIFEST")]
+    manifest: PathBuf,
+    /// The object
+    #[arg(value_name = "OBJECT")]
+    object: PathBuf,
+    /// Write the bundle there
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// A folder for the time of a build.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Done<Folder> {
+        let name = format!("equic-plugin-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // It must not be there yet: what is there is somebody else's.
+        std::fs::create_dir(&path).map_err(|error| {
+            Failure::because(format_args!("cannot make {}", path.display()), error)
+        })?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(path: &Path) -> Done<String> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::because(format_args!("cannot read {}", path.display()), error))
+}
+
+/// The name that a manifest declares.
+fn name(path: &Path, manifest: &str) -> Done<String> {
+    // The manifest's reader wants an object, which is not there yet.
+    let bytes = equic_plugin::pack(manifest, b"none", None);
+    let bytes = bytes.map_err(|error| Failure::because(path.display(), error))?;
+    Ok(super::parse(path, &bytes)?.manifest().name.clone())
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let folder = &args.folder;
+    let manifest_file = folder.join("plugin.toml");
+    let manifest = text(&manifest_file)?;
+    let name = name(&manifest_file, &manifest)?;
+    let source = folder.join(format!("{name}.c"));
+    let work = Folder::new()?;
+    super::write(&work.0.join("equic_plugin.h"), equic_plugin::header().as_bytes())?;
+    let object = work.0.join("object.o");
+    let warnings = equic_plugin_kit::compile(&source, &object, &work.0)
+        .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;
+    if !warnings.is_empty() {
+        output::notice(warnings.trim_end());
+    }
+    let code = std::fs::read(&object)
+        .map_err(|error| Failure::because("cannot read what clang wrote", error))?;
+    let bundle = args.output.clone().unwrap_or_else(|| folder.join(format!("{name}.qplug")));
+    finish(&manifest_file, &manifest, &code, &bundle)
+}
+
+pub(super) fn pack(args: &PackArgs) -> Done {
+    let manifest = text(&args.manifest)?;
+    let code = std::fs::read(&args.object).map_err(|error| {
+        Failure::because(format_args!("cannot read {}", args.object.display()), error)
+    })?;
+    finish(&args.manifest, &manifest, &code, &args.output)
+}
+
+/// Packs, checks, and writes what would run.
+fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Done {
+    let bytes = equic_plugin::pack(manifest, code, None)
+        .map_err(|error| Failure::because(manifest_file.display(), error))?;
+    let plugin = super::load_bytes(path, &bytes)?;
+    super::write(path, &bytes)?;
+    output::line(format_args!(
+        "{}: {} bytes, {} of them the object with {} instructions",
+        path.display(),
+        bytes.len(),
+        code.len(),
+        plugin.instructions()
+    ))
+}

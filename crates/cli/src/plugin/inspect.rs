@@ -1,0 +1,128 @@
+//! `equic plugin inspect` and `check`: what is in a bundle, and whether it would run.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use equic_plugin::{Bundle, Class, Origin, Plugin, Policy, decide};
+use serde::Serialize;
+
+use super::{load_bytes, parse, read, seconds_now};
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// The schema of what `inspect --json` prints.
+const SCHEMA: &str = "equic.plugin.inspect/1";
+
+/// Shows what a bundle declares, what that takes, and who signed it. Nothing of it runs.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The bundle
+    #[arg(value_name = "FILE")]
+    bundle: PathBuf,
+    /// Print it as JSON (schema equic.plugin.inspect/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the bundle, checks its manifest and each of its instructions, compiles it, and says whether it would run
+/// here: as a plugin of one's own, or, with a policy, as one of a peer's. No proof is looked for that it keeps within
+/// its memory and its steps: it is held to them while it runs.
+#[derive(clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The bundle
+    #[arg(value_name = "FILE")]
+    bundle: PathBuf,
+    /// Find out what this policy (TOML) says of it when a peer brings it
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Use {
+    what: String,
+    class: String,
+}
+
+#[derive(Serialize)]
+struct Inspected<'a> {
+    name: &'a str,
+    version: String,
+    author: &'a str,
+    signed_by: Option<String>,
+    abi: u32,
+    object_bytes: usize,
+    memory: usize,
+    steps: u64,
+    capabilities: Vec<String>,
+    uses: Vec<Use>,
+}
+
+fn inspected<'a>(bundle: &'a Bundle<'_>) -> Inspected<'a> {
+    let manifest = bundle.manifest();
+    let uses = manifest.uses().map(|(what, class)| Use { what, class: class.to_string() });
+    Inspected {
+        name: &manifest.name,
+        version: manifest.version.to_string(),
+        author: &manifest.author,
+        signed_by: bundle.author().map(|key| key.to_string()),
+        abi: manifest.abi,
+        object_bytes: bundle.code().len(),
+        memory: manifest.memory,
+        steps: manifest.steps,
+        capabilities: manifest.capabilities.iter().map(Class::to_string).collect(),
+        uses: uses.collect(),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let bytes = read(&args.bundle)?;
+    let bundle = parse(&args.bundle, &bytes)?;
+    let seen = inspected(&bundle);
+    if args.json {
+        return output::json(SCHEMA, seen);
+    }
+    let signed = seen.signed_by.as_deref().unwrap_or("nobody");
+    let mut text = format!(
+        "{} {} by {}, signed by {signed}\n{} bytes of object, {} of memory, {} steps a call, ABI {}\n",
+        seen.name,
+        seen.version,
+        equic_quic::printable(seen.author),
+        seen.object_bytes,
+        seen.memory,
+        seen.steps,
+        seen.abi,
+    );
+    for one in &seen.uses {
+        text.push_str(&format!("  {:8} {}\n", one.class, one.what));
+    }
+    output::text(text)
+}
+
+pub(super) fn check(args: &CheckArgs) -> Done {
+    let bytes = read(&args.bundle)?;
+    let (plugin, brought) = match &args.policy {
+        None => (load_bytes(&args.bundle, &bytes)?, "as one's own plugin"),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                Failure::because(format_args!("cannot read {}", path.display()), error)
+            })?;
+            let policy =
+                Policy::parse(&text).map_err(|error| Failure::because(path.display(), error))?;
+            let bundle = parse(&args.bundle, &bytes)?;
+            let granted = decide(&bundle, Origin::Peer, &policy, seconds_now());
+            let granted =
+                granted.map_err(|error| Failure::because(args.bundle.display(), error))?;
+            let plugin = Plugin::load(&bundle, &granted);
+            (plugin.map_err(|error| Failure::because(args.bundle.display(), error))?, "of a peer's")
+        }
+    };
+    let classes: BTreeSet<String> =
+        plugin.manifest().capabilities.iter().map(Class::to_string).collect();
+    let classes: Vec<String> = classes.into_iter().collect();
+    output::line(format_args!(
+        "{} would run {brought}, with {}: {} instructions",
+        plugin.manifest().name,
+        classes.join(", "),
+        plugin.instructions()
+    ))
+}

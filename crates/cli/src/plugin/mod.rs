@@ -1,0 +1,114 @@
+//! `equic plugin`: from C to a plugin on a connection.
+//!
+//! * [`mod@new`]: a folder with a plugin to begin with; [`build`]: C to a bundle;
+//! * [`inspect`]: what is in a bundle, and whether it would run: `check`;
+//! * [`keys`]: keys of authors, and signatures;
+//! * [`play`]: a plugin between two connections in memory.
+
+mod build;
+mod inspect;
+mod keys;
+mod new;
+mod play;
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Subcommand;
+use equic_endpoint::Hooks;
+use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide};
+
+use crate::failure::{Done, Failure};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make a folder with a plugin to begin with
+    New(new::Args),
+    /// Compile a plugin and pack it, with its manifest
+    Build(build::Args),
+    /// Pack an object and a manifest into a bundle
+    Pack(build::PackArgs),
+    /// Find out whether a plugin would run, and under which policy
+    Check(inspect::CheckArgs),
+    /// Show what a bundle declares, and who signed it
+    Inspect(inspect::Args),
+    /// Play a plugin between two connections in memory, and show its calls
+    Run(play::Args),
+    /// Make an author's key
+    Key(keys::KeyArgs),
+    /// Sign a bundle
+    Sign(keys::SignArgs),
+}
+
+pub(crate) fn run(command: &Command) -> Done {
+    match command {
+        Command::New(args) => new::run(args),
+        Command::Build(args) => build::run(args),
+        Command::Pack(args) => build::pack(args),
+        Command::Check(args) => inspect::check(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Run(args) => play::run(args),
+        Command::Key(args) => keys::make(args),
+        Command::Sign(args) => keys::sign(args),
+    }
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The bytes of a bundle, of which there cannot be more than may be.
+fn read(path: &Path) -> Done<Vec<u8>> {
+    let failed = |error| Failure::because(format_args!("cannot read {}", path.display()), error);
+    let length = std::fs::metadata(path).map_err(failed)?.len();
+    if length > MAX_BUNDLE as u64 {
+        let message =
+            format!("{} has {length} bytes, and a bundle {MAX_BUNDLE} at most", path.display());
+        return Err(Failure::new(message));
+    }
+    std::fs::read(path).map_err(failed)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Done {
+    std::fs::write(path, bytes)
+        .map_err(|error| Failure::because(format_args!("cannot write {}", path.display()), error))
+}
+
+fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Done<Bundle<'b>> {
+    Bundle::parse(bytes).map_err(|error| Failure::because(path.display(), error))
+}
+
+/// A plugin of one's own: it gets what it declares.
+fn load(path: &Path) -> Done<Plugin> {
+    let bytes = read(path)?;
+    load_bytes(path, &bytes)
+}
+
+fn load_bytes(path: &Path, bytes: &[u8]) -> Done<Plugin> {
+    let bundle = parse(path, bytes)?;
+    let granted = decide(&bundle, Origin::Own, &Policy::default(), seconds_now());
+    let granted = granted.map_err(|error| Failure::because(path.display(), error))?;
+    Plugin::load(&bundle, &granted).map_err(|error| Failure::because(path.display(), error))
+}
+
+/// What puts these plugins on each new connection; none: there are none.
+pub(crate) fn hooks(paths: &[PathBuf]) -> Done<Option<Hooks>> {
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let plugins = paths.iter().map(|path| load(path)).collect::<Done<Vec<Plugin>>>()?;
+    Ok(Some(Hooks::new(move |connection| {
+        for plugin in &plugins {
+            let attached =
+                plugin.instantiate().map_err(|error| error.to_string()).and_then(|one| {
+                    let attached =
+                        connection.attach_with_frames(one.hook, &one.points, &one.frames);
+                    attached.map_err(|error| error.to_string())
+                });
+            if let Err(error) = attached {
+                let name = &plugin.manifest().name;
+                tracing::warn!(plugin = %name, %error, "a plugin is not on a connection");
+            }
+        }
+    })))
+}

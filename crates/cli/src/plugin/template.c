@@ -1,0 +1,17 @@
+/* Acknowledges seldom: after ten packets, or when the first of them waits for half a round trip. */
+#include <equic_plugin.h>
+
+/* In the place of the operation AckPolicy: equic_plugin.h says what goes in and what comes out. */
+equic_u64 policy(struct equic_ack_policy *call)
+{
+	equic_u64 rtt = equic_get(EQUIC_SMOOTHED_RTT);
+
+	/* Spaces 0 and 1 are the handshake's. */
+	if (call->in.space < 2 || !rtt)
+		return EQUIC_DEFAULT;
+	equic_log("round trip in us", sizeof("round trip in us"), rtt / EQUIC_MICROSECOND);
+	call->out.threshold = 10;
+	call->out.max_delay = rtt / 2;
+	call->out.reordering = 1;
+	return EQUIC_DONE;
+}

@@ -1,0 +1,159 @@
+//! Plugins that `serve` and `get` give each other over their connections.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use equic_plugin::{SigningKey, pack};
+use serde_json::Value;
+
+use crate::common::{EQUIC, ROOT, Running, equic};
+
+/// `plugins/NAME`, built and signed, and a policy that lets plugins with that signature run.
+struct Files {
+    folder: tempfile::TempDir,
+    policy: PathBuf,
+}
+
+impl Files {
+    fn new() -> Files {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("policy.toml");
+        let key = key().public();
+        let text = format!(
+            "[[author]]\nname = \"tests\"\nkey = \"{key}\"\nclasses = [\"observe\", \"tune\"]\n"
+        );
+        fs::write(&policy, text).unwrap();
+        Files { folder, policy }
+    }
+
+    fn plugin(&self, name: &str) -> PathBuf {
+        let source = Path::new(ROOT).join("plugins").join(name);
+        let object = self.folder.path().join(format!("{name}.o"));
+        let sdk = Path::new(ROOT).join("plugins/sdk");
+        equic_plugin_kit::compile(&source.join(format!("{name}.c")), &object, &sdk).unwrap();
+        let manifest = fs::read_to_string(source.join("plugin.toml")).unwrap();
+        let bundle = pack(&manifest, &fs::read(object).unwrap(), Some(&key())).unwrap();
+        let file = self.folder.path().join(format!("{name}.qplug"));
+        fs::write(&file, bundle).unwrap();
+        file
+    }
+}
+
+fn key() -> SigningKey {
+    SigningKey::from_seed(&[7; 32]).unwrap()
+}
+
+fn serve(rest: &[&str]) -> (Running, Vec<String>) {
+    let listen = ["serve", "--json", "--listen", "127.0.0.1:0"];
+    let server = Running::start(Command::new(EQUIC), &[&listen, rest].concat());
+    let ready = server.event("ready");
+    let text = |key: &str| ready[key].as_str().unwrap().to_owned();
+    let url = format!("https://{}/bytes/500000", text("address"));
+    (server, ["get", "--json", "--pin", &text("fingerprint"), &url].map(String::from).to_vec())
+}
+
+/// The lines of `get`: of the URL, and of the only plugin.
+fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
+    let base: Vec<&str> = base.iter().map(String::as_str).collect();
+    let lines = equic(&[&base, rest].concat()).ok();
+    let mut lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let (url, plugin) = (lines.next().unwrap(), lines.next());
+    assert_eq!(lines.next(), None);
+    assert_eq!((&url["status"], &url["bytes"]), (&200.into(), &500_000.into()));
+    (url, plugin)
+}
+
+#[test]
+fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
+    let files = Files::new();
+    let (plugin, cache) = (files.plugin("ack-delay"), files.folder.path().join("cache"));
+    let (server, base) = serve(&["--push", plugin.to_str().unwrap()]);
+    let accept = ["--accept-plugins", files.policy.to_str().unwrap()];
+    let take = [&accept[..], &["--plugin-cache", cache.to_str().unwrap()]].concat();
+    for cached in [false, true] {
+        let (_, plugin) = get(&base, &take);
+        let plugin = plugin.expect("it was offered");
+        assert_eq!(plugin["schema"], "equic.get.plugin/1");
+        assert_eq!((&plugin["name"], &plugin["state"]), (&"ack-delay".into(), &"active".into()));
+        assert_eq!((&plugin["by"], &plugin["cached"]), (&"peer".into(), &cached.into()));
+        let said = server.event("plugin");
+        let said = &said["plugin"];
+        assert_eq!((&said["state"], &said["by"]), (&"active".into(), &"own".into()), "{said}");
+        assert_eq!(said["hash"], plugin["hash"]);
+    }
+    // For people.
+    let base: Vec<&str> = base.iter().map(String::as_str).filter(|one| *one != "--json").collect();
+    let text = equic(&[&base, &take[..], &["--discard"]].concat());
+    let line = text.stderr.lines().find(|line| line.contains("plugin ack-delay"));
+    assert!(line.is_some_and(|line| line.contains("active, from the cache")), "{text:?}");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_client_pushes_a_plugin() {
+    let files = Files::new();
+    let plugin = files.plugin("cap");
+    let push = ["--push", plugin.to_str().unwrap()];
+    let (server, base) = serve(&["--accept-plugins", files.policy.to_str().unwrap()]);
+    let (_, plugin) = get(&base, &push);
+    let plugin = plugin.expect("it was offered");
+    assert_eq!((&plugin["name"], &plugin["state"]), (&"cap".into(), &"active".into()), "{plugin}");
+    let said = server.event("plugin");
+    assert_eq!((&said["plugin"]["name"], &said["plugin"]["by"]), (&"cap".into(), &"peer".into()));
+    assert!(server.terminate().success());
+    // A server that takes none is offered none, and serves all the same.
+    let (server, base) = serve(&[]);
+    let (_, plugin) = get(&base, &push);
+    let plugin = plugin.expect("it is said why not");
+    assert_eq!((&plugin["state"], &plugin["offer"]), (&"not offered".into(), &Value::Null));
+    assert_eq!(plugin["reason"], "the peer does not know plugins");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn plugins_of_others_are_refused_and_nothing_else_changes() {
+    let files = Files::new();
+    let plugin = files.plugin("cap");
+    let other = SigningKey::from_seed(&[9; 32]).unwrap().public();
+    let text = format!(
+        "[[author]]\nname = \"other\"\nkey = \"{other}\"\nclasses = [\"observe\", \"tune\"]\n"
+    );
+    fs::write(&files.policy, text).unwrap();
+    let (server, base) = serve(&["--push", plugin.to_str().unwrap()]);
+    let (_, plugin) = get(&base, &["--accept-plugins", files.policy.to_str().unwrap()]);
+    let plugin = plugin.expect("it was offered");
+    assert_eq!((&plugin["state"], &plugin["ran"]), (&"refused".into(), &false.into()), "{plugin}");
+    let said = server.event("plugin");
+    assert_eq!(said["plugin"]["state"], "refused", "{said}");
+    // Who wants none hears of none.
+    let (_, plugin) = get(&base, &[]);
+    assert_eq!(plugin, None);
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_begins() {
+    let files = Files::new();
+    let folder = files.folder.path();
+    let none = folder.join("none.qplug");
+    fs::write(&none, "no plugin").unwrap();
+    let policy = folder.join("generous.toml");
+    fs::write(&policy, "anyone = [\"payload\"]").unwrap();
+    let none = none.to_str().unwrap();
+    let urls = ["https://one.test/", "https://two.test/"];
+    let cases: [(&[&str], &str); 4] = [
+        (&["--push", none], "not a plugin bundle"),
+        (&["--push", "/nowhere.qplug"], "cannot push /nowhere.qplug"),
+        (&["--accept-plugins", policy.to_str().unwrap()], "`payload`"),
+        (
+            &["--accept-plugins", files.policy.to_str().unwrap(), "--plugin-cache", none],
+            "URLs of one server",
+        ),
+    ];
+    for (rest, expected) in cases {
+        let run = equic(&[&["get", "--discard"], rest, &urls[..]].concat());
+        assert!(run.stderr.contains(expected), "{expected}: {run:?}");
+        assert_ne!(run.code, Some(0));
+    }
+}

@@ -1,0 +1,13 @@
+//! Extensions of QUIC that connections speak beside HTTP/3.
+
+use crate::Hooks;
+
+/// An extension of QUIC: the transport parameters that declare it, and the hooks that carry it out.
+#[derive(Clone, Debug)]
+pub struct Extension {
+    /// Transport parameters, by number
+    /// ([`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters)).
+    pub parameters: Vec<(u64, Vec<u8>)>,
+    /// Attached to each new connection before its first packet.
+    pub hooks: Hooks,
+}

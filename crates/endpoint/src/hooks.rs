@@ -1,0 +1,27 @@
+//! Hooks on the operations of every connection.
+
+use std::fmt;
+use std::sync::Arc;
+
+use equic_quic::NewConnection;
+
+/// Attaches hooks to connections before their first packets ([`equic_quic::ServerConfig::with_hooks`]).
+#[derive(Clone)]
+pub struct Hooks(Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>);
+
+impl Hooks {
+    /// `attach` is called for each new connection while the endpoint is locked: it must not wait.
+    pub fn new(attach: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static) -> Hooks {
+        Hooks(Arc::new(attach))
+    }
+
+    pub(crate) fn attach(&self, connection: &mut NewConnection<'_>) {
+        (self.0)(connection);
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}

@@ -1,0 +1,77 @@
+//! Westwood+: after a loss, the window that the rate of acknowledgements fills.
+
+use std::time::Duration;
+
+use super::super::{AckSample, Controller, Signal};
+use super::{Core, from_core};
+use crate::Timestamp;
+
+/// Shortest time over which the rate is measured; a round trip, if that is longer.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// Weight of what was before, in both stages of the filter.
+const OLD: f64 = 7.0 / 8.0;
+
+/// The controller of Grieco and Mascolo.
+#[derive(Debug, Clone)]
+pub(super) struct Westwood {
+    core: Core,
+    /// Beginning of the measurement, and bytes acknowledged since.
+    since: Option<Timestamp>,
+    acked: u64,
+    /// Bytes a second, after the filter's first stage and after its second; none: nothing is measured yet.
+    rate: Option<(f64, f64)>,
+    min_rtt: Duration,
+}
+
+impl Westwood {
+    pub(super) fn new(datagram: u16) -> Westwood {
+        let core = Core::new(datagram);
+        Westwood { core, since: None, acked: 0, rate: None, min_rtt: Duration::MAX }
+    }
+
+    fn measure(&mut self, sample: &AckSample<'_>) {
+        self.min_rtt = self.min_rtt.min(sample.rtt.latest());
+        self.acked += sample.acked;
+        let since = *self.since.get_or_insert(sample.now);
+        let elapsed = sample.now.since(since);
+        if elapsed < sample.rtt.smoothed().max(SHORTEST) {
+            return;
+        }
+        let new = self.acked as f64 / elapsed.as_secs_f64();
+        let (first, second) = self.rate.unwrap_or((new, new));
+        let first = OLD * first + (1.0 - OLD) * new;
+        self.rate = Some((first, OLD * second + (1.0 - OLD) * first));
+        (self.since, self.acked) = (Some(sample.now), 0);
+    }
+
+    /// Bytes that the path holds by the measured rate; half the window while nothing is measured.
+    fn pipe(&self) -> f64 {
+        match self.rate {
+            Some((_, rate)) => rate * self.min_rtt.as_secs_f64(),
+            None => self.core.window / 2.0,
+        }
+    }
+}
+
+impl Controller for Westwood {
+    from_core!("westwood");
+
+    fn on_ack(&mut self, sample: &AckSample<'_>) {
+        self.measure(sample);
+        if self.core.may_grow(sample) {
+            self.core.grow(sample.acked, 1.0);
+        }
+    }
+
+    fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
+        if self.core.is_news(now, largest_sent) {
+            // What the path holds, if that is less than what is there.
+            let window = self.pipe().min(self.core.window);
+            self.core.reduce_to(window);
+        }
+    }
+
+    fn on_retransmission_timeout(&mut self, _now: Timestamp) {
+        self.core.time_out(self.pipe());
+    }
+}
