@@ -68,7 +68,7 @@ pub struct List {
 
 The same command goes on where it was interrupted.")]
 pub struct Sweep {
-    /// A scenario with a table [grid]
+    /// A scenario with a table `[grid]`
     #[arg(value_name = "GRID")]
     pub grid: PathBuf,
     /// Directory of the results

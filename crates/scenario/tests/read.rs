@@ -1,6 +1,6 @@
 //! Descriptions read: what is wrong is told, with its line, before anything runs.
 
-use equic_scenario::{Scenario, ScenarioError, sections};
+use equic_scenario::{Grid, Scenario, ScenarioError, sections};
 
 /// A description that holds.
 const GOOD: &str = r#"[network]
@@ -224,4 +224,18 @@ fn the_list_of_keys_is_documented() {
         text.contains(&equic_scenario::markdown()),
         "docs/simulator.md has another list of keys"
     );
+}
+
+/// The grids of experiments/ are ones.
+#[test]
+fn published_grids_can_be_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/nsquic");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let grids: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|it| it == "toml")).collect();
+    assert!(grids.len() >= 4, "{grids:?}");
+    for path in grids {
+        let grid = Grid::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert!(grid.cells() > 10, "{}", path.display());
+    }
 }
