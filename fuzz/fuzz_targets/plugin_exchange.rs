@@ -21,7 +21,7 @@ fn load(_: &Accepted<'_>) -> Result<Loaded, String> {
     Ok(Loaded { hook: Box::new(Nothing), points: Vec::new(), frames: Vec::new() })
 }
 
-const MANIFEST: &str = "name = \"a\"\nversion = \"1.0.0\"\nauthor = \"A\"\nabi = 1\n\
+const MANIFEST: &str = "name = \"a\"\nversion = \"1.0.0\"\nauthor = \"A\"\nabi = 1\nsteps = 1000\n\
     capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"\n";
 
 fn config() -> Arc<ExchangeConfig> {
