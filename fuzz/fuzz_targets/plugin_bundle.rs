@@ -25,7 +25,12 @@ fuzz_target!(|data: &[u8]| {
     match kind % 3 {
         0 => {
             let length = Bundle::length(rest);
-            assert!(length.as_ref().is_ok_and(|length| length.is_none_or(|length| length <= MAX_BUNDLE)) || length.is_err());
+            assert!(
+                length
+                    .as_ref()
+                    .is_ok_and(|length| length.is_none_or(|length| length <= MAX_BUNDLE))
+                    || length.is_err()
+            );
             if let Ok(bundle) = Bundle::parse(rest) {
                 assert_eq!(length, Ok(Some(rest.len())));
                 judge(&bundle);
