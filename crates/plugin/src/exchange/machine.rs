@@ -189,7 +189,8 @@ impl Exchange {
     pub fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Reserved => self.grease_due,
-            _ => self.outgoing.wants(kind) || self.incoming.wants(kind),
+            // An offer can overtake the frame that confirms the handshake; the answer waits for that.
+            _ => self.confirmed && (self.outgoing.wants(kind) || self.incoming.wants(kind)),
         }
     }
 

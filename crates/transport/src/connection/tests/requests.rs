@@ -142,7 +142,12 @@ fn a_hook_ends_the_connection() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let code = TransportErrorCode(VarInt::from_u32(0x2f50));
-    let (id, _) = brings(&mut network.client, move |host, _| host.close(code, "rules").unwrap());
+    let (id, _) = brings(&mut network.client, move |host, _| {
+        // Whatever else waits.
+        while host.attach(0, always(&[]), Vec::new(), Vec::new()).is_ok() {}
+        host.close(code, "rules").unwrap();
+        assert_eq!(host.close(code, "again"), Err(Denied::TooMany));
+    });
     network.client.tell_hook(id, b"").unwrap();
     network.pass(Duration::from_millis(100));
     let [Some(_), Some(CloseReason::Peer(error))] = network.closed() else {
