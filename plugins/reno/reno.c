@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * NewReno (RFC 9002 s.7) in the place of the connection's own controller: it takes what was
- * acknowledged and lost, and sets window and slow start threshold. Of one path. */
+ * acknowledged and lost, and sets window and slow start threshold. It knows one path only. */
 #include <equic_plugin.h>
 
 /* Nothing grows before packets sent after it are acknowledged, and signals from before it are no
  * news. */
 static equic_u64 recovery_start;
-/* What was acknowledged since the window grew by a datagram. */
+/* Bytes acknowledged since the window grew by a datagram. */
 static equic_u64 acked;
 
 static void set(equic_u64 window)

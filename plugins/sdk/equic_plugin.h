@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * What plugins of QUIC connections are compiled with (docs/plugins.md):
+ * Header that plugins of QUIC connections are compiled with (docs/plugins.md):
  *
  *     clang -target bpf -O2 -mcpu=v3 -I plugins/sdk -c plugin.c
  *
@@ -30,7 +30,7 @@ typedef __UINT64_TYPE__ equic_u64;
 #define EQUIC_DEFAULT 0
 #define EQUIC_DONE 1
 
-/* None, of what can be none. */
+/* Value of a word or field that has none. */
 #define EQUIC_NONE (~(equic_u64)0)
 
 #define EQUIC_MICROSECOND 1000ull

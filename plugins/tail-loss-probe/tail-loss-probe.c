@@ -19,7 +19,7 @@ equic_u64 set_timer(struct equic_set_timer *call)
 	equic_u64 usual = rtt + most(4 * equic_get(EQUIC_RTT_VARIATION), EQUIC_MILLISECOND) + delay;
 	equic_u64 wait = 2 * rtt;
 
-	/* Loss detection waits for something else, or this was not the first probe. */
+	/* Loss detection waits for another reason, or this was not the first probe. */
 	if (!equic_get(EQUIC_CONFIRMED) || sent == EQUIC_NONE ||
 	    equic_get(EQUIC_LOSS_TIME) != EQUIC_NONE)
 		return EQUIC_DEFAULT;

@@ -59,14 +59,14 @@ pub(crate) fn run(args: &Run) -> Done {
     print(&args.scenario, &scenario, &summary, &runs)
 }
 
-/// A file, or else the scenario of this name.
+/// Loads a file, or else the scenario of this name.
 fn load(path: &Path) -> Done<Scenario> {
     let text = path.to_string_lossy();
     let is_name = !text.contains(['/', '.']) && !path.exists();
     if is_name { Ok(list::find(&text)?.scenario()) } else { Ok(Scenario::load(path)?) }
 }
 
-/// So many, or as many as there are CPUs.
+/// Number of threads: as many as wanted, or as there are CPUs.
 pub(crate) fn threads(wanted: Option<u16>) -> usize {
     match wanted {
         Some(wanted) => wanted.into(),

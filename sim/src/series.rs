@@ -32,7 +32,7 @@ pub(crate) fn prepare(args: &Run) -> Done {
     Ok(())
 }
 
-/// Plays the first seed once more and writes down what it was like.
+/// Plays the first seed once more and writes its time series, plots and logs.
 pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
     let Some(seed) = scenario.seeds.first() else { return Ok(()) };
     let failures = Arc::new(Mutex::new(Vec::new()));
@@ -171,7 +171,7 @@ fn plot(
         plot = plot.series(Line::new(name, points));
     }
     let svg = match plot.draw() {
-        // Such as a threshold that there never was.
+        // There is no value to draw, as for a threshold that was never set.
         Err(PlotError::Empty(_)) => return Ok(()),
         drawn => drawn?,
     };

@@ -76,7 +76,7 @@ fn built_in_scenarios_are_listed_printed_and_run() {
         .map(|one| one["name"].as_str().unwrap())
         .collect();
     assert!(names.contains(&"lossy") && names.contains(&"dumbbell"), "{names:?}");
-    // What is printed is a file that says the same.
+    // The printed file describes the same scenario.
     let folder = tempfile::tempdir().unwrap();
     let printed = ok(sim(&["list", "simple"]));
     let path = file(&folder, text(&printed));
@@ -130,7 +130,7 @@ fn time_series_plots_and_logs_are_written() {
     let [out, qlog] = ["out", "qlog"].map(|name| folder.path().join(name));
     let places = ["--out", out.to_str().unwrap(), "--qlog-dir", qlog.to_str().unwrap()];
     let with = ok(sim(&[&["run", &path, "--json"][..], &places].concat()));
-    // Looking changes nothing.
+    // To record a run changes nothing.
     assert_eq!(text(&with), text(&ok(sim(&["run", &path, "--json"]))));
     let read = |name: &str| {
         std::fs::read(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -153,7 +153,7 @@ fn time_series_plots_and_logs_are_written() {
         let own = flows.filter(|point| point["protocol"] == protocol);
         own.map(|point| point["goodput"].as_f64().unwrap() * 0.05).sum()
     };
-    // What was received in all is what the result says.
+    // The sum of all that was received is that of the result.
     let result: serde_json::Value = serde_json::from_slice(&with).unwrap();
     for (index, protocol) in ["quic", "tcp"].into_iter().enumerate() {
         let bytes = result["runs"][0]["flows"][index]["bytes"].as_f64().unwrap();

@@ -21,7 +21,7 @@ arm = [
 ]
 "#;
 
-/// What a sweep leaves.
+/// Files that a sweep leaves.
 const FILES: [&str; 6] =
     ["grid.toml", "sweep.json", "runs.jsonl", "rows.csv", "rows.parquet", "summary.csv"];
 
@@ -178,7 +178,7 @@ fn a_sweep_that_was_killed_goes_on() {
     assert!(text(&resumed.stderr).contains("3 of 24 runs are there already"), "{resumed:?}");
     ok(resumed);
     assert_eq!(scene.files("killed"), scene.files("whole"));
-    // Other things do not go on there.
+    // Another grid, or another part, does not go on there.
     let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
     failed(sim(&["sweep", &other.grid, "--out", &scene.shown("killed")]), 1, &["another grid"]);
     failed(scene.sweep("killed", &["--shard", "1/2"]), 1, &["part 1/1"]);
@@ -192,7 +192,7 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
     ok(scene.sweep("full", &[]));
     let runs = scene.path("full").join("runs.jsonl");
     std::fs::remove_file(&runs).unwrap();
-    // Whatever is written there finds no space.
+    // Rows that are written there find no space.
     std::os::unix::fs::symlink("/dev/full", &runs).unwrap();
     failed(
         scene.sweep("full", &[]),

@@ -1,4 +1,4 @@
-//! What engines load: C compiled by clang to eBPF and to WebAssembly.
+//! Programs for the engines to load: C compiled by clang to eBPF and to WebAssembly.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,13 +16,13 @@ pub struct Object {
     pub code: usize,
 }
 
-/// The functions that are called.
+/// The program `on_ack.c` as it is.
 pub fn short() -> Object {
     let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
     Object::compile("short", &text)
 }
 
-/// With one function more, of about 5 KB of instructions: `on_ack` unrolled.
+/// The same program with one function more, `on_ack` unrolled to about 5 KB of instructions.
 pub fn long() -> Object {
     let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
     let inlined =
@@ -67,7 +67,7 @@ fn clang(target: &[&str], source: &Path, out: &Path) -> PathBuf {
     out.to_owned()
 }
 
-/// By the linker that comes with Rust.
+/// Links an object with the linker that comes with Rust.
 fn link(object: &Path, out: &Path) -> Vec<u8> {
     let sysroot = run(Command::new("rustc").args(["--print", "sysroot"]));
     let host = format!("lib/rustlib/{}-unknown-linux-gnu/bin/rust-lld", std::env::consts::ARCH);

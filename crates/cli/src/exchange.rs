@@ -52,9 +52,9 @@ pub(crate) struct Standing {
     pub(crate) version: Option<String>,
     /// `offered`, `not offered`, `fetched`, `active`, or the name of the status that it ended with.
     pub(crate) state: String,
-    /// Nothing of it had to be fetched.
+    /// Whether its bundle was in the cache, so that nothing had to be fetched.
     pub(crate) cached: bool,
-    /// It ran.
+    /// Whether it has run on this connection.
     pub(crate) ran: bool,
     /// Reason for which it does not run, in words.
     pub(crate) reason: Option<String>,
@@ -133,10 +133,10 @@ impl Standing {
     }
 }
 
-/// Is told of a plugin whenever it stands otherwise than before, while its connection is locked.
+/// Callback for every change of a plugin's standing, called while its connection is locked.
 type Teller = Arc<dyn Fn(&Standing) + Send + Sync>;
 
-/// Listens to one connection.
+/// Listener for the exchange on one connection.
 fn listener(peer: String, tell: Teller) -> Listener {
     let all = Mutex::new(Vec::<Standing>::new());
     Arc::new(move |update: &Update| {
@@ -169,7 +169,7 @@ impl Standings {
     pub(crate) async fn settled(&self, most: Duration) {
         let settle = async {
             loop {
-                // Before it is looked, or a change in between would be missed.
+                // Registered before the plugins are looked at, or a change in between would be missed.
                 let changed = self.changed.notified();
                 if self.all().iter().all(Standing::is_settled) {
                     return;
@@ -177,7 +177,7 @@ impl Standings {
                 changed.await;
             }
         };
-        // They stand as they do then.
+        // The limit is no error: plugins that are not settled are reported as they stand then.
         let _ = tokio::time::timeout(most, settle).await;
     }
 

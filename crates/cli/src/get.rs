@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Done {
             }),
         });
         let mut failed = fetch_all(&job, &args.urls).await?;
-        // As they stand before the end takes them off. A small body is there sooner than a plugin.
+        // Taken before the connections end, which takes plugins off. A small body is there sooner than a plugin.
         told.settled(SETTLE).await;
         let plugins = told.all();
         job.client.close().await;
@@ -315,7 +315,7 @@ fn only_server(urls: &[String]) -> Option<String> {
     }
 }
 
-/// Says what became of plugins.
+/// Reports the outcome of each plugin.
 fn report_plugins(plugins: &[Standing], json: bool) -> Done {
     for standing in plugins {
         if json {

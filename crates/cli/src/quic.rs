@@ -59,7 +59,7 @@ impl QuicArgs {
         }
     }
 
-    /// What puts the plugins on connections; none: there are none.
+    /// Hooks that attach the plugins to connections; none: there are no plugins.
     pub(crate) fn hooks(&self) -> Done<Option<Hooks>> {
         plugin::hooks(&self.plugin)
     }

@@ -11,10 +11,10 @@ use std::process::Command;
 
 use crate::failure::{Done, Failure};
 
-/// Name of the program.
+/// Name of the simulator's program.
 const PROGRAM: &str = "equic-sim";
 
-/// Becomes the program, with the arguments behind `sim`.
+/// Replaces this process by `equic-sim`, with the arguments behind `sim`.
 pub(crate) fn run() -> Done {
     let program = beside().unwrap_or_else(|| PathBuf::from(PROGRAM));
     let arguments: Vec<OsString> =
@@ -30,7 +30,7 @@ pub(crate) fn run() -> Done {
     Err(Failure::because(format_args!("cannot start {}", program.display()), error))
 }
 
-/// The one beside the program that runs.
+/// `equic-sim` in the folder of the program that runs.
 fn beside() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     Some(own.with_file_name(PROGRAM)).filter(|path| path.is_file())

@@ -8,6 +8,6 @@ pub struct Extension {
     /// Transport parameters, by number
     /// ([`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters)).
     pub parameters: Vec<(u64, Vec<u8>)>,
-    /// Attached to each new connection before its first packet.
+    /// Hooks that are attached to each new connection before its first packet.
     pub hooks: Hooks,
 }

@@ -17,10 +17,10 @@ use equic_transport::{Connection, TransportConfig};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
-/// Calls that are timed together: so few that mostly nothing comes between.
+/// Calls that are timed together: so few that an interruption seldom falls among them.
 const CALLS: u32 = 1000;
 
-/// How often in a round, of each kind.
+/// Bursts of calls of each kind in a round.
 const BURSTS: usize = 51;
 
 const SOURCE: &str = "#include <equic_plugin.h>
@@ -31,7 +31,7 @@ equic_u64 read(void)
 }
 ";
 
-/// Does nothing.
+/// A native hook that does nothing.
 struct Nothing;
 
 impl Hook for Nothing {
@@ -65,7 +65,7 @@ enum Kind {
     Bytecode(Plugin),
 }
 
-/// A connection with one of these attached.
+/// A network whose client has a hook of this kind attached.
 fn network(kind: &Kind) -> Network {
     let link = Link { delay: Duration::from_millis(1), ..Link::default() };
     let mut network = Network::new(&link, TransportConfig::default(), 1).expect("a link can be");
@@ -82,7 +82,7 @@ fn network(kind: &Kind) -> Network {
     network
 }
 
-/// What a call costs with each of these attached.
+/// Measures and prints the time of a call with each of these kinds attached.
 fn measure(what: &str, rounds: usize, kinds: &[(&str, Kind)], call: fn(&mut Connection)) {
     let mut networks: Vec<Network> = kinds.iter().map(|(_, kind)| network(kind)).collect();
     let mut samples = vec![Vec::new(); kinds.len()];

@@ -1,4 +1,4 @@
-//! C to objects, by clang.
+//! Compilation of plugins in C to objects, by clang.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,14 +9,14 @@ use thiserror::Error;
 const NAMES: [&str; 7] =
     ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
 
-/// Reason for which there is no object.
+/// Reason for which a plugin was not compiled.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// There is no clang.
     #[error("no clang is installed: install clang 16 or newer, or name one by the variable CLANG")]
     NoClang,
-    /// It does not start.
+    /// The compiler does not start.
     #[error("{clang} does not start: {error}")]
     Start {
         /// Name of the compiler.
@@ -24,7 +24,7 @@ pub enum BuildError {
         /// Reason that the system gives.
         error: std::io::Error,
     },
-    /// It does not take the source.
+    /// The compiler does not take the source.
     #[error("{clang} does not compile {file}:\n{messages}")]
     Source {
         /// Name of the compiler.
@@ -49,7 +49,7 @@ fn clang() -> Result<String, BuildError> {
     NAMES.into_iter().find(runs).map(str::to_owned).ok_or(BuildError::NoClang)
 }
 
-/// Compiles a plugin. `include` has `equic_plugin.h`. Returns what clang warns of.
+/// Compiles a plugin. `include` is the folder of `equic_plugin.h`. Returns the compiler's warnings.
 ///
 /// # Errors
 /// [`BuildError`].

@@ -4,7 +4,7 @@
 //! * [`Network`]: a client and a server in one thread and virtual time, over a link of `equic-net`; the same seed
 //!   gives the same run.
 //!
-//! `equic plugin` is made of it.
+//! The command `equic plugin` is built on this crate.
 
 #![forbid(unsafe_code)]
 

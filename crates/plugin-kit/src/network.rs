@@ -33,7 +33,7 @@ impl StartError {
     }
 }
 
-/// What was waited for did not come.
+/// A wait that ended without the condition that was waited for.
 #[derive(Debug, Error)]
 #[error("{after:?} after the start: {why}")]
 pub struct Stuck {
@@ -42,7 +42,7 @@ pub struct Stuck {
     why: String,
 }
 
-/// One of the two.
+/// One end of a network's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The client.
@@ -52,7 +52,7 @@ pub enum End {
 }
 
 impl End {
-    /// The other one.
+    /// The opposite end.
     pub fn other(self) -> End {
         match self {
             End::Client => End::Server,
@@ -65,7 +65,7 @@ struct Side {
     address: SocketAddr,
     endpoint: Endpoint,
     connection: Option<(Handle, Connection)>,
-    /// Of a server whose connection is not there yet.
+    /// Preparation of the server's connection, which is not there yet.
     prepare: Option<Prepare>,
     confirmed: bool,
     closed: Option<CloseReason>,
@@ -79,19 +79,19 @@ struct InFlight {
     bytes: Vec<u8>,
 }
 
-/// Done to a connection before its first packet.
+/// Preparation of a connection, called before its first packet.
 pub type Prepare = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// An end that is about to begin: its transport, and what is done to its connection before the first packet.
 pub struct Beginning {
     /// The transport.
     pub config: TransportConfig,
-    /// Attaches hooks, for one; none: nothing is done.
+    /// Preparation of the connection, for example to attach hooks; none: nothing is done.
     pub prepare: Option<Prepare>,
 }
 
 impl Beginning {
-    /// One with this transport, to which nothing is done.
+    /// An end with this transport, whose connection is not prepared.
     pub fn new(config: TransportConfig) -> Beginning {
         Beginning { config, prepare: None }
     }
@@ -108,7 +108,7 @@ pub struct Network {
     now: Timestamp,
     client: Side,
     server: Side,
-    /// To the client, and to the server.
+    /// Ports of the link: to the client, and to the server.
     ports: [Port; 2],
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
     /// Datagrams sent so far.
@@ -161,7 +161,7 @@ impl Network {
     /// A client that is about to connect, over a link that is the same in both directions.
     ///
     /// # Errors
-    /// [`StartError`]; of a link that can be it would be a fault of this crate.
+    /// [`StartError`]. If the link is one that can be, it is a fault of this crate.
     pub fn new(link: &Link, config: TransportConfig, seed: u64) -> Result<Network, StartError> {
         let [client, server] = [config.clone(), config].map(Beginning::new);
         Network::between(link, client, server, seed)
@@ -170,7 +170,7 @@ impl Network {
     /// As [`Network::new`], of two ends that differ.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Network::new`].
     pub fn between(
         link: &Link,
         client_end: Beginning,
@@ -238,7 +238,7 @@ impl Network {
         std::mem::take(&mut self.side(end).failed)
     }
 
-    /// What hooks of an end told the application, since this was asked last.
+    /// Messages from the hooks of an end to the application, since this was asked last.
     pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
         std::mem::take(&mut self.side(end).told)
     }
@@ -322,7 +322,7 @@ impl Network {
         Stuck { after: self.elapsed(), why }
     }
 
-    /// All that is to be sent is; then the next thing happens: a datagram arrives, or a timer runs out.
+    /// Sends all that is to be sent; then lets the next thing happen: a datagram arrives, or a timer runs out.
     fn step(&mut self, end: Timestamp) -> Result<(), Stuck> {
         self.transmit(End::Client);
         self.transmit(End::Server);
@@ -442,7 +442,7 @@ struct Transfer {
     bytes: u64,
 }
 
-/// The byte at a place of what is sent.
+/// The byte at a place in the data that is sent.
 fn byte(at: u64) -> u8 {
     (at ^ (at >> 8) ^ (at >> 16) ^ (at >> 24)) as u8
 }

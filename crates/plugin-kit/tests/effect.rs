@@ -73,8 +73,8 @@ fn a_cap_is_set_anew_and_taken_off() {
     assert!(rates[3] > 2_500_000.0, "without it: {rates:?}");
 }
 
-/// Where round trips vary a probe goes sooner than by RFC 9002 alone: of short answers on a path that loses packets
-/// the slow ones are faster.
+/// On a path with varying round trips a probe goes sooner than by RFC 9002 alone: of short answers with losses, the
+/// slow ones are faster.
 #[test]
 fn lost_tails_are_probed_for_sooner() {
     let seed = seed();

@@ -24,12 +24,12 @@ fn key() -> SigningKey {
     SigningKey::from_seed(&[7; 32]).unwrap()
 }
 
-/// Everybody's plugins may tune; what the tree's plugins want.
+/// A policy by which everybody's plugins may tune, which is all that the tree's plugins need.
 fn policy() -> Policy {
     Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]").unwrap()
 }
 
-/// `plugins/NAME`, signed.
+/// The bundle of `plugins/NAME`, signed.
 fn bundle(name: &str) -> Vec<u8> {
     let folder = plugins().join(name);
     let manifest = std::fs::read_to_string(folder.join("plugin.toml")).unwrap();
@@ -158,7 +158,7 @@ fn bytecode_that_the_client_pushes_caps_the_server() {
     let capped = network.transfer(End::Server, 2_000_000, Duration::from_secs(60)).unwrap();
     let least = Duration::from_millis(3_900);
     assert!(capped > least, "{capped:?}");
-    // And without it, on the same connection.
+    // The same transfer without the plugin, on the same connection.
     let own = PluginId { by: Origin::Own, number: 0 };
     client.ask(&mut network, End::Client, |handle| assert!(handle.detach(own)));
     network.pass(Duration::from_millis(200)).unwrap();
@@ -353,7 +353,7 @@ fn a_peer_that_knows_nothing_sees_nothing() {
     assert_eq!(server.progress(), [nothing]);
 }
 
-/// Sends frames of the exchange as it is told to, and takes any.
+/// A hook that sends the frames of the exchange that it is given, against all rules, and takes any.
 struct Rude {
     frames: Vec<Vec<u8>>,
 }
@@ -402,7 +402,7 @@ impl Hook for Rude {
     }
 }
 
-/// Attaches a [`Rude`] one.
+/// Attaches a [`Rude`] hook with these frames.
 fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookId {
     let points: Vec<Point> = Kind::ALL
         .iter()
@@ -417,7 +417,7 @@ fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookId {
     connection.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap()
 }
 
-/// What becomes of a client whose server sends these frames, and whether its server had declared the parameter.
+/// Outcome of a client whose server sends these frames; `declared`: the server declares the exchange's parameter.
 fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
     let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
     let (_, client_end) = Party::new(|config| config.policy = Some(policy()));

@@ -13,7 +13,7 @@ fn plugin(name: &str, manifest: &str, text: &str) -> Plugin {
     of_text(name, manifest, text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The reason for which it was taken off while data was sent.
+/// The reason for which a plugin is taken off while data is sent.
 fn taken_off(name: &str, manifest: &str, text: &str) -> String {
     let mut network = network(&link(), seed());
     attach(&mut network, End::Server, &plugin(name, manifest, text));
@@ -23,7 +23,7 @@ fn taken_off(name: &str, manifest: &str, text: &str) -> String {
     failed[0].1.to_string()
 }
 
-/// It did what it wanted, and the transfer is complete all the same; it took so many milliseconds.
+/// Milliseconds of a transfer that completes although a plugin does all that it can against it.
 fn contained(name: &str, manifest: &str, text: &str) -> u128 {
     let mut network = network(&link(), seed());
     attach(&mut network, End::Server, &plugin(name, manifest, text));
@@ -77,7 +77,7 @@ fn helpers_get_no_wild_pointers() {
 fn what_is_not_declared_is_not_there() {
     let run = at(TUNE, "CongestionWindow", "replace");
     let text = |call: &str| format!("equic_u64 run(void) {{ return {call}; }}");
-    // Helpers.
+    // Helpers of which the manifest declares no use, and one that is not there.
     for (name, call) in [
         ("get", "equic_get(EQUIC_MIN_RTT)"),
         ("set", "equic_set(EQUIC_SMOOTHED_RTT, 1)"),
@@ -87,13 +87,13 @@ fn what_is_not_declared_is_not_there() {
         let why = refused(name, &run, &text(call));
         assert!(why.contains("helper") && why.contains("does not exist"), "{name}: {why}");
     }
-    // Fields.
+    // Fields that the manifest does not list, and one that is not there.
     let reads = at(&format!("{TUNE}\nreads = [\"MinRtt\"]"), "CongestionWindow", "replace");
     let why = taken_off("field", &reads, &text("equic_get(EQUIC_SMOOTHED_RTT)"));
     assert!(why.contains("SmoothedRtt is not among the manifest's `reads`"), "{why}");
     let why = taken_off("nofield", &reads, &text("equic_get(77)"));
     assert!(why.contains("there is no field 77"), "{why}");
-    // Functions.
+    // A function that the object does not export.
     let why = refused(
         "static",
         &run,
@@ -110,7 +110,7 @@ fn who_looks_on_changes_nothing() {
         let why = taken_off("setter", &at(sets, "UpdateRtt", anchor), text);
         assert!(why.contains("changes nothing"), "{why}");
     }
-    // What it writes to its words and returns.
+    // Outputs and result of a function that looks on count for nothing.
     let text = "equic_u64 run(equic_u64 *words) { words[0] = words[1] = words[2] = 0; return 7; }";
     for anchor in ["before", "after"] {
         let observe = r#"capabilities = ["observe"]"#;
@@ -124,7 +124,7 @@ fn answers_that_cannot_be() {
     let run = |operation| at(TUNE, operation, "replace");
     let why = taken_off("seven", &run("CongestionWindow"), "equic_u64 run(void) { return 7; }");
     assert!(why.contains("CongestionWindow: it returned 0x7"), "{why}");
-    // A truth that is neither.
+    // A truth value that is neither 0 nor 1.
     let text = "equic_u64 run(struct equic_ack_is_due *c) { c->out.due = 2; return EQUIC_DONE; }";
     let why = taken_off("two", &run("AckIsDue"), text);
     assert!(why.contains("outputs cannot be"), "{why}");

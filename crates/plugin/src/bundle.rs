@@ -198,7 +198,7 @@ pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
     assemble(bundle.text, bundle.code, Some(key))
 }
 
-/// Of a manifest and an object that were found right.
+/// Assembles a bundle from a manifest and an object that were checked.
 fn assemble(text: &[u8], code: &[u8], key: Option<&SigningKey>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + KEY + SIGNATURE + text.len() + code.len());
     bytes.extend_from_slice(&MAGIC);

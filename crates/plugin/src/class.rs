@@ -204,7 +204,7 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
             let found = REPLACING.iter().find(|(one, _)| *one == operation);
             of_frames(found.map_or(Class::Never, |(_, class)| *class))
         }
-        // The application's words to the plugin, and nobody else's.
+        // The message is the application's to this plugin alone.
         Anchor::Before | Anchor::After if operation == Operation::HookMessage => Class::Observe,
         Anchor::Before | Anchor::After => match carries {
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
@@ -220,7 +220,7 @@ pub fn class_of_setting(field: Field) -> Option<Class> {
     match field {
         // Timers and pace follow from it.
         Field::SmoothedRtt | Field::RttVariation => Some(Class::Raise),
-        // Downwards, without `raise`: `runtime/helpers.rs`.
+        // Without the class `raise` it can only be lowered: `runtime/helpers.rs`.
         Field::CongestionWindow | Field::SlowStartThreshold => Some(Class::Tune),
         _ => None,
     }

@@ -10,7 +10,7 @@
 //! * [`exchange`]: plugins that one end of a connection gives to the other.
 //!
 //! Then it runs: [`Plugin`] is a bundle that was loaded, with what it was granted; [`Plugin::attach`] gives it memory
-//! of its own and puts it on the operations of one connection. `runtime` is the room for that.
+//! of its own and puts it on the operations of one connection. The module `runtime` does that.
 //!
 //! Start reading at [`decide`], then at `runtime/mod.rs`.
 

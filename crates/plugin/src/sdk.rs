@@ -12,13 +12,13 @@ use crate::runtime::HELPERS;
 /// Columns of a comment.
 const WIDTH: usize = 100;
 
-/// `equic_plugin.h`.
+/// Text of `equic_plugin.h`.
 pub fn header() -> String {
     let mut text = String::new();
     text.push_str(
         "/* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * What plugins of QUIC connections are compiled with (docs/plugins.md):
+ * Header that plugins of QUIC connections are compiled with (docs/plugins.md):
  *
  *     clang -target bpf -O2 -mcpu=v3 -I plugins/sdk -c plugin.c
  *
@@ -49,7 +49,7 @@ typedef __UINT64_TYPE__ equic_u64;
 #define EQUIC_DEFAULT 0
 #define EQUIC_DONE 1
 
-/* None, of what can be none. */
+/* Value of a word or field that has none. */
 #define EQUIC_NONE (~(equic_u64)0)
 
 #define EQUIC_MICROSECOND 1000ull
@@ -84,13 +84,13 @@ typedef __UINT64_TYPE__ equic_u64;
     text
 }
 
-/// Whether a plugin gets it at any anchor, whoever brings it.
+/// Whether a plugin may be attached to the operation at any anchor, whoever brings it.
 fn is_for_plugins(operation: Operation) -> bool {
     let anchors = [Anchor::Before, Anchor::Replace, Anchor::After];
     anchors.into_iter().any(|anchor| class_of(operation, anchor, true) != Class::Never)
 }
 
-/// Words of a call of an operation.
+/// Writes the C structure of the words of an operation's call.
 fn structure(text: &mut String, operation: &Description) {
     let bytes = match operation.carries {
         Carries::Words => "",
@@ -118,7 +118,7 @@ fn structure(text: &mut String, operation: &Description) {
     text.push_str("};\n");
 }
 
-/// A comment, in lines.
+/// Writes a C comment, in lines.
 fn comment(text: &mut String, what: &str) {
     let mut line = String::from("/*");
     for word in plain(what).split_whitespace() {
@@ -133,7 +133,7 @@ fn comment(text: &mut String, what: &str) {
     text.push_str(" */\n");
 }
 
-/// Without rustdoc's links: their text, or, where that is an explanation in parentheses, nothing.
+/// Takes rustdoc's links out: leaves their text, or, where that is an explanation in parentheses, nothing.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.trim();

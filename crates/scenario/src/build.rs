@@ -13,7 +13,7 @@ const LEAST_DATAGRAM: u32 = 1_200;
 /// TCP with all its options needs room for some payload.
 const LEAST_SEGMENT: u32 = 128;
 
-/// The part of a description that cannot be.
+/// The part of a description that is wrong.
 pub(crate) enum Whose {
     Network,
     Flow(usize),
@@ -39,11 +39,11 @@ impl Impossible {
 )]
 pub(crate) struct Place {
     pub(crate) topology: equic_sim::Topology,
-    /// Links whose ports are looked at: bottlenecks; of a graph, all.
+    /// Links whose ports are measured: bottlenecks; of a graph, all.
     pub(crate) watched: Vec<(String, LinkId)>,
     /// For each flow of the description: client and server of each of its connections.
     pub(crate) flows: Vec<Vec<(NodeId, NodeId)>>,
-    /// For each traffic: from, to.
+    /// For each traffic of the description: the nodes that it goes from and to.
     pub(crate) traffic: Vec<(NodeId, NodeId)>,
     /// The largest UDP payload that all links take, in bytes.
     pub(crate) datagram: u16,

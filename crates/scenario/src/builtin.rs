@@ -17,13 +17,13 @@ macro_rules! built_in {
     };
 }
 
-/// All of them, in the order of their names.
+/// All scenarios, in the order of their names.
 pub fn built_in() -> &'static [BuiltIn] {
     built_in!("cross-traffic" "dumbbell" "fairness" "imc17" "late-comer" "lossy" "parking-lot" "quic-and-tcp" "simple" "wireless")
 }
 
 impl BuiltIn {
-    /// The one of this name, if there is one.
+    /// The scenario of this name, if there is one.
     pub fn find(name: &str) -> Option<BuiltIn> {
         built_in().iter().copied().find(|one| one.name == name)
     }

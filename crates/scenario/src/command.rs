@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// What `equic sim` does.
+/// Commands of `equic sim`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Play a scenario in virtual time

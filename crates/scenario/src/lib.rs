@@ -14,12 +14,12 @@
 //! # Ok::<(), equic_scenario::ScenarioError>(())
 //! ```
 //!
-//! What contradicts itself is refused before anything runs, each mistake with its line. All keys are in
+//! A description that contradicts itself is refused before anything runs, each mistake with its line. All keys are in
 //! `docs/simulator.md`.
 //!
 //! * `model.rs`: the description as types; `keys.rs`: all keys; `read/`: from text; `build.rs`: to a network;
-//! * `builtin.rs`: scenarios by name; `problem.rs`: what is wrong;
-//! * `play/`, with the feature `play`: runs in virtual time, and what became of them;
+//! * `builtin.rs`: scenarios by name; `problem.rs`: mistakes, with their lines;
+//! * `play/`, with the feature `play`: runs in virtual time, and their results;
 //! * `command.rs`, with the feature `command`: the command line of `equic sim`.
 
 #![forbid(unsafe_code)]

@@ -26,9 +26,9 @@ pub struct Scenario {
 /// Both directions of a link, each as seen from its sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// From the clients' side, or from the node named first.
+    /// Direction from the clients' side, or from the node named first.
     pub there: Direction,
-    /// The way back.
+    /// The opposite direction.
     pub back: Direction,
 }
 
@@ -37,7 +37,7 @@ pub struct Link {
 pub struct Network {
     /// Version of IP of all nodes.
     pub ip: IpVersion,
-    /// Who is linked to whom.
+    /// Shape of the network: its nodes, and the links between them.
     pub topology: Topology,
 }
 
@@ -73,7 +73,7 @@ pub enum Topology {
     },
 }
 
-/// Where a flow or other traffic goes.
+/// Ends of a flow or of other traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Between the hosts of a pair, counted from 0.
@@ -111,9 +111,9 @@ impl Protocol {
 /// Congestion control of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// RFC 9002 s.7.
+    /// NewReno (RFC 9002 s.7).
     NewReno,
-    /// RFC 9438 with HyStart++.
+    /// CUBIC (RFC 9438) with HyStart++.
     Cubic,
     /// BBR version 3.
     Bbr,

@@ -1,9 +1,9 @@
-//! What is wrong with a description, with the line of each mistake.
+//! Mistakes in a description, each with its line.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing that does not hold.
+/// One mistake in a description.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Line of the text, counted from 1.
@@ -36,12 +36,12 @@ pub enum ScenarioError {
         /// Error from the system.
         source: std::io::Error,
     },
-    /// Everything that does not hold, in the order of the text: a line each, `file:line: key: what is wrong`.
+    /// All mistakes, in the order of the text: a line each, `file:line: key: what is wrong`.
     #[error("{}", listed(path.as_deref(), problems))]
     Problems {
         /// The file; none: it did not come from one.
         path: Option<PathBuf>,
-        /// At least one.
+        /// The mistakes: at least one.
         problems: Vec<Problem>,
     },
 }
@@ -66,7 +66,7 @@ impl ScenarioError {
         ScenarioError::Problems { path: None, problems }
     }
 
-    /// The same, about a file.
+    /// The same mistakes, with the name of the file that they are in.
     #[must_use]
     pub fn in_file(self, file: &Path) -> ScenarioError {
         match self {

@@ -28,7 +28,7 @@ fn the_number_of_threads_changes_nothing() {
     let mut calls = calls.into_inner().unwrap();
     calls.sort_unstable();
     assert_eq!(calls, [1, 2, 3, 4]);
-    // Chance is the seed's.
+    // Another seed gives another run.
     assert_ne!(one[0].flows[0].completion, one[1].flows[0].completion);
     assert_eq!(play(&scenario, 3, Part::All).unwrap(), one[2]);
 }
@@ -144,7 +144,7 @@ fn every_topology_carries_flows() {
 
 #[test]
 fn built_in_scenarios_play() {
-    // The short ones: all of them are read by a test of the library.
+    // The short scenarios: all of them are read by a test of the library.
     for name in ["simple", "wireless"] {
         let scenario = BuiltIn::find(name).unwrap().scenario();
         let run = play(&scenario, 1, Part::All).unwrap();
@@ -166,7 +166,7 @@ fn tcp_runs_beside_quic() {
     "#;
     let scenario = scenario(text);
     let (run, series) = record(&scenario, 1, None).unwrap();
-    // Looking changes nothing but the number of events.
+    // To record a run changes nothing but the number of events.
     let unseen = play(&scenario, 1, Part::All).unwrap();
     assert_eq!(run, unseen);
     assert!(run.flows.iter().all(|flow| flow.goodput > 500_000.0), "{run:?}");
@@ -176,7 +176,7 @@ fn tcp_runs_beside_quic() {
         let sum: f64 = moment.iter().filter_map(|one| one.share).sum();
         assert!(moment.iter().all(|one| one.share.is_none()) || (sum - 1.0).abs() < 1e-9);
     }
-    // Alone it has more.
+    // Alone, the flow has more goodput.
     let alone = play(&scenario, 1, Part::Flow(1)).unwrap();
     assert_eq!((alone.flows.len(), &*alone.flows[0].name), (1, "tcp cubic"));
     assert!(alone.flows[0].goodput > 1.2 * run.flows[1].goodput);

@@ -1,8 +1,8 @@
-//! Descriptions read: what is wrong is told, with its line, before anything runs.
+//! Reading of descriptions: each mistake is reported, with its line, before anything runs.
 
 use equic_scenario::{Grid, Scenario, ScenarioError, sections};
 
-/// A description that holds.
+/// A description without mistakes.
 const GOOD: &str = r#"[network]
 topology = "dumbbell"
 link = { rate = "10 Mb/s", delay = "50 ms" }
@@ -10,7 +10,7 @@ link = { rate = "10 Mb/s", delay = "50 ms" }
 size = "1 MB"
 "#;
 
-/// All that is said about a text: line, key and message.
+/// All mistakes of a text: line, key and message.
 fn wrong(text: &str) -> Vec<(usize, String, String)> {
     match Scenario::parse(text) {
         Ok(scenario) => panic!("it was read: {scenario:?}"),
@@ -21,7 +21,7 @@ fn wrong(text: &str) -> Vec<(usize, String, String)> {
     }
 }
 
-/// The one thing that is said.
+/// The only mistake of a text.
 fn one(text: &str) -> (usize, String, String) {
     let mut all = wrong(text);
     assert_eq!(all.len(), 1, "{text}: {all:?}");
@@ -226,7 +226,7 @@ fn the_list_of_keys_is_documented() {
     );
 }
 
-/// The grids of experiments/ are ones.
+/// The grids in experiments/ have no mistakes.
 #[test]
 fn published_grids_can_be_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/nsquic");

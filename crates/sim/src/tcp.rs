@@ -1,6 +1,7 @@
-//! TCP as an inhabitant: `equic-tcp`, which has what Linux has today, and the congestion controllers of QUIC.
+//! TCP for the nodes of a simulation: `equic-tcp`, which has what Linux has today, and the congestion controllers of
+//! QUIC.
 //!
-//! [`bulk`] sets both ends of a transfer in their places; [`TcpBulkReceiver::outcome`] says what became of it.
+//! [`bulk`] puts both ends of a transfer on their nodes; [`TcpBulkReceiver::outcome`] is its result.
 //! Headers are carried, and count on the wire with their options; payload has a length and no content.
 
 use equic_tcp::{CloseReason, Connection, Event, Flags, MAX_HEADER, Segment, Session, Timestamp};
@@ -155,7 +156,7 @@ fn segment(datagram: &Datagram<'_>) -> Option<Segment> {
     Segment::parse(datagram.payload, datagram.padding).ok()
 }
 
-/// Writes what a session has to write.
+/// Hands to the connection all bytes that the TLS session has to send.
 fn write(connection: &mut Connection, session: &mut Session) {
     loop {
         match session.poll_write() {
@@ -171,7 +172,7 @@ pub struct TcpBulkSender {
     start: Time,
     bytes: u64,
     tls: Option<Session>,
-    /// All is written.
+    /// Whether all bytes were written.
     finished: bool,
 }
 

@@ -51,7 +51,7 @@ fn a_clean_link_is_filled() {
         let (mut run, ids) = play(link(), &with(algorithm, 10_000_000), 1);
         let took = seconds(&run, ids);
         assert!((8.29..9.0).contains(&took), "{algorithm:?}: {took} s");
-        // To the end of what is still under way.
+        // Runs on until nothing is under way.
         assert_eq!(run.run(Time::from_secs(10_000)), Ok(End::Idle));
         assert_eq!(outcome(&run, ids).bytes, 10_000_000);
         let there = run.flow_stats(ids.there);
@@ -220,7 +220,7 @@ fn a_dead_link_ends_in_a_timeout() {
 const RUN: &str = "EQUIC_SIM_TCP_RUN";
 const CAME_TO: &str = "the run came to ";
 
-/// A sum of all that arrives, to the byte and the nanosecond.
+/// A checksum of all that arrives, to the byte and the nanosecond.
 fn digest(name: &str) -> String {
     let run = match name {
         "lossy" => play(link().loss_percent(1.0), &with(Algorithm::Cubic, 2_000_000), 5).0,
@@ -233,7 +233,7 @@ fn digest(name: &str) -> String {
     format!("{digest:016x} after {} events until {}", run.events(), run.now())
 }
 
-/// What the other process does; without `EQUIC_SIM_TCP_RUN` it is an empty test.
+/// The run of the other process; without `EQUIC_SIM_TCP_RUN` it is an empty test.
 #[test]
 fn one_run() {
     if let Ok(name) = std::env::var(RUN) {

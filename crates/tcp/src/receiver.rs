@@ -1,4 +1,4 @@
-//! The receiving half of a connection: what came, what to say of it and when.
+//! The receiving half of a connection: data that came, and acknowledgements of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct Tuning {
 /// Judgement of a segment's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It begins where the stream is wanted next.
+    /// It begins with the next byte that is expected.
     InOrder,
     /// It is behind a gap.
     Ahead,
@@ -41,19 +41,19 @@ pub(crate) enum Taken {
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// RCV.NXT, counted from the SYN.
+    /// Next sequence number expected, RCV.NXT (RFC 9293 s.3.3.1), counted from the SYN.
     next: u64,
     /// Data behind gaps: first sequence number of each range, and the one behind it.
     ahead: BTreeMap<u64, u64>,
     /// A sequence number in each range that was reported last, the newest first.
     recent: [Option<u64>; RECENT],
-    /// What came twice, to be reported once (RFC 2883).
+    /// Range that came twice, to be reported once (RFC 2883).
     twice: Option<(u64, u64)>,
     /// Sequence number of the FIN.
     fin: Option<u64>,
     /// Sequence number up to which the application has read.
     read: u64,
-    /// Bytes that may wait now, and at most.
+    /// Bytes that may wait for the application now, and at most.
     buffer: u64,
     most: u64,
     /// Sequence number behind the window that was announced.
@@ -62,7 +62,7 @@ pub(crate) struct Receiver {
     shift: u8,
     mss: u64,
     delayed_ack: Duration,
-    /// Acknowledgements that are still to leave at once.
+    /// Acknowledgements that are still to leave at once, without delay.
     quick: u32,
     most_quick: u32,
     /// RCV.NXT when the last acknowledgement left.
@@ -73,7 +73,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// At the first sequence number behind the SYN.
+    /// A receiver that expects the first sequence number behind the SYN.
     pub(crate) fn new(config: &TcpConfig, mss: u16) -> Receiver {
         Receiver {
             next: 1,
@@ -107,7 +107,7 @@ impl Receiver {
         self.ahead.len()
     }
 
-    /// RCV.NXT.
+    /// Next sequence number expected, RCV.NXT (RFC 9293 s.3.3.1).
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -166,8 +166,7 @@ impl Receiver {
         self.next - u64::from(self.is_finished()) - self.read
     }
 
-    /// The window field for the next segment, and whether it opens the window again that was closed to less
-    /// than a segment. The right edge never goes back (RFC 9293 s.3.8.6.2.2).
+    /// The window field for the next segment. The window's right edge never goes back (RFC 9293 s.3.8.6.2.2).
     pub(crate) fn window_field(&mut self, syn: bool) -> u16 {
         let shift = if syn { 0 } else { self.shift };
         let free = self.buffer.saturating_sub(self.next - self.read.min(self.next));
@@ -221,7 +220,7 @@ impl Receiver {
         self.on_odd();
     }
 
-    /// Something is amiss: the sender is to know at once, and for a while (Linux' quick ACKs).
+    /// Something is amiss: acknowledgements leave at once for a while (Linux' quick ACKs).
     fn on_odd(&mut self) {
         self.ack_now = true;
         self.quick = self.quick.max(self.most_quick);
@@ -310,7 +309,7 @@ impl Receiver {
         self.ack_now
     }
 
-    /// Time at which one will be due.
+    /// Time at which an acknowledgement that waits will be due.
     pub(crate) fn ack_timer(&self) -> Option<Timestamp> {
         self.ack_at
     }

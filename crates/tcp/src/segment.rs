@@ -60,7 +60,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// The option of RFC 7323 s.3.2.
+/// The timestamps option (RFC 7323 s.3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
     /// TSval: the sender's clock.
@@ -340,7 +340,7 @@ mod tests {
             buffer[20..24].copy_from_slice(&option);
             assert_eq!(Segment::parse(&buffer[..24], 0), Err(Malformed), "{option:?}");
         }
-        // What is not known is passed over.
+        // Options that are not known are passed over.
         buffer[20..24].copy_from_slice(&[254, 3, 0, NOP]);
         assert_eq!(Segment::parse(&buffer[..24], 0), Ok(segment));
     }

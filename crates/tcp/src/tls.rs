@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(half_round_trips(full), 3);
         assert_eq!(half_round_trips(resumed), 3);
         assert_eq!(half_round_trips(TlsConfig { early_data: true, ..resumed }), 1);
-        // It takes resumption.
+        // Early data takes resumption.
         assert_eq!(half_round_trips(TlsConfig { early_data: true, ..full }), 3);
         assert_eq!(half_round_trips(old), 5);
         assert_eq!(half_round_trips(TlsConfig { false_start: true, ..old }), 3);

@@ -6,15 +6,15 @@ mod hostile;
 use equic_tcp::TcpConfig;
 use proptest::prelude::*;
 
-/// What each end is told to send.
+/// Bytes that each end is told to send.
 const WRITTEN: u64 = 1 << 20;
 
 proptest! {
     // A failure shows its input; what is found becomes a test of its own.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What an end keeps of the peer's is a fixed number of ranges at most, and what it has outstanding is no more
-    /// than it was told to send, in segments that are not too small.
+    /// An end keeps a fixed number of ranges of the peer's data at most, and has no more outstanding than it was told
+    /// to send, in segments that are not too small.
     #[test]
     fn hostile_segments_neither_panic_nor_grow_memory(
         bytes in proptest::collection::vec(any::<u8>(), 0..24 * 200),

@@ -63,7 +63,7 @@ impl Pair {
                 self.sent.push((self.now, segment.sequence, segment.payload));
             }
             let delay = if let Fate::Late(more) = fate { self.delay + more } else { self.delay };
-            // What is late holds up what follows.
+            // A late segment holds up those behind it.
             let arrival = (self.now + delay).max(self.last_arrival);
             if fate != Fate::Lost {
                 self.last_arrival = arrival;
@@ -125,7 +125,7 @@ impl Pair {
         }
     }
 
-    /// To the end of the transfer and of the connection.
+    /// Runs to the end of the transfer and of the connection.
     fn finish(&mut self, bytes: u64, judge: Judge<'_>) {
         self.run(at(10_000_000), judge);
         assert_eq!(self.read, bytes);
@@ -288,7 +288,7 @@ fn a_closed_window_opens_again() {
     assert_eq!(pair.client.stats().retransmissions, 0);
 }
 
-/// RFC 5681 s.4.1.
+/// RFC 5681 s.4.1: after an idle time no more than the initial window leaves.
 #[test]
 fn after_a_pause_the_window_is_the_initial_one() {
     let mut pair = Pair::new(&reno(), 50);

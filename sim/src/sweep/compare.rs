@@ -20,7 +20,7 @@ use crate::output;
 enum Verdict {
     Worse,
     Better,
-    /// Neither can be said, or they are the same.
+    /// Neither better nor worse, as far as can be said.
     Inconclusive,
     /// No run of the same seed has figures in both.
     Incomparable,

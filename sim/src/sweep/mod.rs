@@ -1,6 +1,6 @@
 //! `equic sim sweep` and `equic sim merge`: every cell of a grid with every seed.
 //!
-//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: what is made of them.
+//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result.
 
 mod compare;
 mod finish;
@@ -111,7 +111,7 @@ fn play_missing(
                 Ok(())
             });
             if let Err(error) = kept {
-                // Nobody begins another.
+                // No thread begins another run.
                 next.store(missing.len(), Ordering::Relaxed);
                 failure.get_or_insert(error);
             }

@@ -3,7 +3,7 @@
 use equic_scenario::Scenario;
 use equic_scenario::play::{FlowOutcome, RunOutcome};
 
-/// What a column holds.
+/// Type of a column's values.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Text,

@@ -22,7 +22,7 @@ const GRID: &str = "grid.toml";
 const ABOUT: &str = "sweep.json";
 pub(crate) const RUNS: &str = "runs.jsonl";
 
-/// What a directory holds.
+/// Description of a sweep's directory, in `sweep.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     schema: String,
@@ -101,7 +101,7 @@ impl Store {
             }
         } else {
             equic_report::file::write(&folder.join(ABOUT), about.text()?.as_bytes())?;
-            // The last, so that a directory that has it is whole.
+            // Written last, so that a directory that has it is whole.
             equic_report::file::write(&path, grid.text().as_bytes())?;
         }
         let path = folder.join(RUNS);
@@ -123,7 +123,7 @@ impl Store {
     }
 }
 
-/// What is in the file; a line that was not written to its end is cut off.
+/// Reads the runs in the file; a line that was not written to its end is cut off.
 fn recover(path: &Path, file: &mut File, about: &About) -> Done<Runs> {
     let told = |error: io::Error| failed("read", path, &error);
     if !file.metadata().map_err(told)?.is_file() {

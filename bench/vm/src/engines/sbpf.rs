@@ -52,7 +52,7 @@ declare_builtin_function!(
 /// Opcode of `call`.
 const CALL: u8 = 0x85;
 
-/// Its calls name helpers by a hash, where clang wrote a number.
+/// Replaces the helper numbers that clang wrote in calls by hashes of names, as this engine has them.
 fn rename_calls(mut code: Vec<u8>) -> Vec<u8> {
     for instruction in code.chunks_exact_mut(8).filter(|instruction| instruction[0] == CALL) {
         instruction[4..].copy_from_slice(&ebpf::hash_symbol_name(b"now").to_le_bytes());

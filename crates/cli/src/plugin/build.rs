@@ -93,7 +93,7 @@ pub(super) fn pack(args: &PackArgs) -> Done {
     finish(&args.manifest, &manifest, &code, &args.output)
 }
 
-/// Packs, checks, and writes what would run.
+/// Packs a bundle, checks it, and writes it if it would run.
 fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Done {
     let bytes = equic_plugin::pack(manifest, code, None)
         .map_err(|error| Failure::because(manifest_file.display(), error))?;

@@ -10,10 +10,10 @@ use super::{load_bytes, parse, read, seconds_now};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// The schema of what `inspect --json` prints.
+/// Schema of the output of `inspect --json`.
 const SCHEMA: &str = "equic.plugin.inspect/1";
 
-/// Shows what a bundle declares, what that takes, and who signed it. Nothing of it runs.
+/// Shows a bundle's manifest, the classes that its operations and fields need, and who signed it. Nothing of it runs.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The bundle
@@ -32,7 +32,7 @@ pub(crate) struct CheckArgs {
     /// The bundle
     #[arg(value_name = "FILE")]
     bundle: PathBuf,
-    /// Find out what this policy (TOML) says of it when a peer brings it
+    /// Decide by this policy (TOML), as for a plugin that a peer brings
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 }

@@ -57,7 +57,7 @@ fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The bytes of a bundle, of which there cannot be more than may be.
+/// Reads a bundle's file; one that is larger than a bundle may be is refused.
 fn read(path: &Path) -> Done<Vec<u8>> {
     let failed = |error| Failure::because(format_args!("cannot read {}", path.display()), error);
     let length = std::fs::metadata(path).map_err(failed)?.len();
@@ -78,7 +78,7 @@ fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Done<Bundle<'b>> {
     Bundle::parse(bytes).map_err(|error| Failure::because(path.display(), error))
 }
 
-/// A plugin of one's own: it gets what it declares.
+/// Loads a plugin of the user's own, which is granted all that it declares.
 fn load(path: &Path) -> Done<Plugin> {
     let bytes = read(path)?;
     load_bytes(path, &bytes)
@@ -91,7 +91,7 @@ fn load_bytes(path: &Path, bytes: &[u8]) -> Done<Plugin> {
     Plugin::load(&bundle, &granted).map_err(|error| Failure::because(path.display(), error))
 }
 
-/// What puts these plugins on each new connection; none: there are none.
+/// Hooks that attach these plugins to each new connection; none: there are no plugins.
 pub(crate) fn hooks(paths: &[PathBuf]) -> Done<Option<Hooks>> {
     if paths.is_empty() {
         return Ok(None);

@@ -20,7 +20,7 @@ pub(super) fn run(args: &Args) -> Done {
     let folder = &args.folder;
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let manifest = MANIFEST.replace("NAME", name);
-    // Whether the name can be one is for the manifest's reader to say: with an object that it is not about.
+    // The manifest's reader checks the name; the object is only a placeholder.
     equic_plugin::pack(&manifest, b"none", None)
         .map_err(|error| Failure::usage(error.to_string()))?;
     std::fs::create_dir(folder).map_err(|error| {

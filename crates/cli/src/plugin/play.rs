@@ -26,13 +26,13 @@ pub(crate) struct Args {
     /// End that the plugin is on
     #[arg(long, value_enum, default_value = "server")]
     on: Side,
-    /// What the server sends
+    /// Bytes that the server sends
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1MB")]
     bytes: u64,
-    /// One way
+    /// Delay of the path, one way
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "20ms")]
     delay: Duration,
-    /// Each packet is later by up to so much
+    /// Delay each packet by up to so much more, by chance
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
     jitter: Duration,
     /// Megabits a second of the path, with a queue of 50 ms; without it there is no limit
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Packets in a hundred that are lost
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     loss: f64,
-    /// Of what the path does by chance
+    /// Seed of what the path does by chance: losses and jitter
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     /// Show so many calls; the others are counted
@@ -82,7 +82,7 @@ impl Recorder {
     }
 }
 
-/// Words with their names.
+/// Input or output words of a call, each with its name.
 fn words(names: &[&str], values: &[u64]) -> String {
     let value = |value: &u64| match *value {
         u64::MAX => "none".to_owned(),
@@ -133,7 +133,7 @@ impl Trace for Recorder {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Outcome {
     took: Duration,
     stats: Stats,

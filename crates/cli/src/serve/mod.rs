@@ -259,7 +259,7 @@ fn config(
         config.receive_buffer = Some(bytes);
     }
     let journal = Journal::new(args.json, "equic.serve/1");
-    // No client has a name that was checked: what they push is kept for all of them.
+    // Clients have no names that were checked: one cache keeps the plugins that all of them push.
     config.extension = args.exchange.extension(Some("clients"), move |standing: &Standing| {
         if standing.is_settled() {
             journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));

@@ -157,7 +157,7 @@ fn the_simulator_has_the_versions_that_all_have() {
     };
     let (all, own) = (packages("Cargo.lock"), packages("sim/Cargo.lock"));
     assert!(own.len() > 50 && all.len() > own.len());
-    // Versions that could stand for each other: 1.x.y, 0.1.x.
+    // Versions of one series are compatible: 1.x.y, 0.1.x.
     let series = |(name, version): &(String, String)| {
         let mut parts = version.split('.');
         let major = parts.next().unwrap_or_default().to_owned();

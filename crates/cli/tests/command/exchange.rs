@@ -82,7 +82,7 @@ fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
         assert_eq!((&said["state"], &said["by"]), (&"active".into(), &"own".into()), "{said}");
         assert_eq!(said["hash"], plugin["hash"]);
     }
-    // For people.
+    // The output for people, without `--json`.
     let base: Vec<&str> = base.iter().map(String::as_str).filter(|one| *one != "--json").collect();
     let text = equic(&[&base, &take[..], &["--discard"]].concat());
     let line = text.stderr.lines().find(|line| line.contains("plugin ack-delay"));
@@ -126,7 +126,7 @@ fn plugins_of_others_are_refused_and_nothing_else_changes() {
     assert_eq!((&plugin["state"], &plugin["ran"]), (&"refused".into(), &false.into()), "{plugin}");
     let said = server.event("plugin");
     assert_eq!(said["plugin"]["state"], "refused", "{said}");
-    // Who wants none hears of none.
+    // A client that wants no plugins hears of none.
     let (_, plugin) = get(&base, &[]);
     assert_eq!(plugin, None);
     assert!(server.terminate().success());

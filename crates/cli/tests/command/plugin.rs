@@ -81,7 +81,7 @@ fn signed_bundles_and_policies() {
     assert_eq!((&seen["signed_by"], &seen["name"]), (&Value::from(public), &Value::from("reno")));
     let mode = std::os::unix::fs::PermissionsExt::mode(&key.metadata().unwrap().permissions());
     assert_eq!(mode & 0o077, 0, "a private key is nobody else's to read");
-    // One bit of it.
+    // A bundle of which one bit is changed.
     let mut bytes = std::fs::read(&bundle).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;

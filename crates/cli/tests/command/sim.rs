@@ -45,7 +45,7 @@ fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
     assert_eq!((found.code, &*found.stdout), (Some(7), "path run a scenario --seeds 3\n"));
     program(own.path(), "beside");
     assert_eq!(run().stdout, "beside run a scenario --seeds 3\n");
-    // One that cannot be started is not passed over.
+    // An `equic-sim` that cannot be started is an error: the one on PATH is not tried instead.
     std::fs::write(own.path().join("equic-sim"), "").unwrap();
     std::fs::set_permissions(own.path().join("equic-sim"), std::fs::Permissions::from_mode(0o644))
         .unwrap();

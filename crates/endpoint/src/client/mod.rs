@@ -73,7 +73,7 @@ pub struct ClientConfig {
     /// leads there (ICMP), before anything has come from the server; then the next address of the host
     /// is tried. Otherwise it goes on until the time is over.
     pub heed_unreachable: bool,
-    /// An extension of QUIC that each connection speaks; none: none.
+    /// An extension of QUIC that each connection speaks; none: QUIC as it is.
     pub extension: Option<Extension>,
     /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
     pub hooks: Option<Hooks>,

@@ -78,7 +78,7 @@ pub struct ServerConfig {
     pub key_log: Option<KeyLog>,
     /// Folder for a qlog file of each connection; none: no qlog files are written.
     pub qlog: Option<QlogFolder>,
-    /// An extension of QUIC that each connection speaks; none: none.
+    /// An extension of QUIC that each connection speaks; none: QUIC as it is.
     pub extension: Option<Extension>,
     /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
     pub hooks: Option<Hooks>,

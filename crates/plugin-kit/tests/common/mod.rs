@@ -29,7 +29,7 @@ pub(crate) fn object(source: &Path, name: &str) -> Vec<u8> {
     std::fs::read(&object).unwrap()
 }
 
-/// A plugin of the owner's own.
+/// Loads a plugin as the owner's own.
 pub(crate) fn load(manifest: &str, code: &[u8]) -> Result<Plugin, PluginError> {
     let bytes = pack(manifest, code, None).unwrap_or_else(|error| panic!("{error}\n{manifest}"));
     let bundle = Bundle::parse(&bytes).unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn load(manifest: &str, code: &[u8]) -> Result<Plugin, PluginError> {
     Plugin::load(&bundle, &granted)
 }
 
-/// `plugins/NAME`.
+/// The plugin `plugins/NAME` of this tree, compiled and loaded.
 pub(crate) fn of_the_tree(name: &str) -> Plugin {
     let folder = plugins().join(name);
     let manifest = std::fs::read_to_string(folder.join("plugin.toml")).unwrap();
@@ -55,14 +55,14 @@ pub(crate) fn of_text(name: &str, manifest: &str, text: &str) -> Result<Plugin, 
     load(&manifest, &object(&source, name))
 }
 
-/// One function at an operation, with these lines before.
+/// Lines of a manifest that attach one function to an operation, behind the lines given.
 pub(crate) fn at(lines: &str, operation: &str, anchor: &str) -> String {
     format!(
         "{lines}\n[[operations]]\noperation = \"{operation}\"\nanchor = \"{anchor}\"\nfunction = \"run\"\n"
     )
 }
 
-/// 40 ms there and back.
+/// A link with a round trip of 40 ms.
 pub(crate) fn link() -> Link {
     Link { delay: Duration::from_millis(20), ..Link::default() }
 }

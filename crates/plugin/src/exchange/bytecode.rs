@@ -1,4 +1,4 @@
-//! Plugins as bytecode in its cage.
+//! Loading of plugins that are bytecode.
 
 use super::config::{Accepted, Load, Loaded};
 use crate::runtime::Plugin;

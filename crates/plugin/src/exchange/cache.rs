@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::bundle::{MAX_BUNDLE, sha256};
 use crate::key::hex;
 
-/// See the module. It is called while the connection is locked: it must not wait for anything but a disk.
+/// Bundles by their hash, kept so that a later connection need not fetch them. It is called while the connection is
+/// locked: it must not wait for anything but a disk.
 pub trait Cache: Send + Sync {
     /// The bundle with this SHA-256; none: it is not known.
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<[u8]>>;
@@ -91,7 +92,7 @@ impl FolderCache {
             return Ok(());
         }
         self.make_room()?;
-        // Another process may look at the same time: whole or not at all.
+        // Another process may look at the same time: the file appears whole or not at all.
         let part = self.folder.join(format!("{}.{}.part", hex(hash), std::process::id()));
         fs::write(&part, bundle)?;
         fs::rename(&part, &file)
@@ -121,7 +122,7 @@ impl Cache for FolderCache {
     }
 
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>) {
-        // What is not kept is fetched again.
+        // A bundle that is not kept is fetched again.
         let _ = self.write(hash, bundle);
     }
 }

@@ -1,4 +1,4 @@
-//! What an exchange is told beforehand, and what it tells.
+//! Configuration of an exchange, and the updates that it reports.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use crate::runtime::Allowance;
 pub struct Accepted<'a> {
     /// The bundle.
     pub bundle: &'a Bundle<'a>,
-    /// What the plugin gets.
+    /// Classes that the plugin is granted.
     pub granted: &'a Granted,
     /// Frame types on the wire, one for each that the manifest has, in its order.
     pub frame_types: &'a [u64],
@@ -31,7 +31,7 @@ pub struct Accepted<'a> {
 
 /// A plugin as a hook, not attached yet.
 pub struct Loaded {
-    /// The hook.
+    /// The plugin as a hook.
     pub hook: Box<dyn Hook>,
     /// Operations that it is attached to.
     pub points: Vec<Point>,
@@ -83,7 +83,7 @@ impl Push {
         Push { both: true, ..self }
     }
 
-    /// What the plugin declares.
+    /// The plugin's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -116,7 +116,7 @@ impl Push {
     }
 }
 
-/// An offer of a connection.
+/// Identity of an offer on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PluginId {
     /// The side that offered it.
@@ -125,7 +125,7 @@ pub struct PluginId {
     pub number: u64,
 }
 
-/// News of a plugin.
+/// Progress of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -143,7 +143,7 @@ pub enum Progress {
     Over(Status, String),
 }
 
-/// A plugin and its news.
+/// A plugin and its latest progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The offer; none: it was not offered.
@@ -152,17 +152,17 @@ pub struct Update {
     pub hash: [u8; 32],
     /// Name and version; none: its manifest was not read yet.
     pub name: Option<(String, Version)>,
-    /// News.
+    /// The latest progress.
     pub progress: Progress,
 }
 
-/// Is told of each update, while the connection and its exchange are locked: it must not wait, nor use either.
+/// Callback for each update, called while the connection and its exchange are locked: it must not wait, nor use either.
 pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 
-/// See the module.
+/// Configuration of the exchange on a connection.
 #[derive(Clone)]
 pub struct ExchangeConfig {
-    /// What the peer's plugins may do; none: they are not taken.
+    /// Policy for the peer's plugins; none: they are not taken.
     pub policy: Option<Policy>,
     /// Limits on the peer's plugins.
     pub budgets: Budgets,
@@ -179,14 +179,14 @@ pub struct ExchangeConfig {
     pub load: Arc<dyn Load>,
     /// Plugins to offer as soon as the handshake is confirmed.
     pub push: Vec<Arc<Push>>,
-    /// Is told what becomes of plugins; none: nobody is.
+    /// Callback for the progress of plugins; none: nobody is told.
     pub listener: Option<Listener>,
     /// Seconds after 1970, for plugins that expire.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl ExchangeConfig {
-    /// One that takes nothing and offers nothing; `load` makes hooks of plugins.
+    /// A configuration that takes nothing and offers nothing; `load` makes hooks of plugins.
     pub fn new(load: impl Load + 'static) -> ExchangeConfig {
         ExchangeConfig {
             policy: None,
@@ -202,7 +202,7 @@ impl ExchangeConfig {
         }
     }
 
-    /// What the endpoint declares, for
+    /// The transport parameter that the endpoint declares, for
     /// [`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters).
     pub fn parameter(&self) -> (u64, Vec<u8>) {
         let parameter = Parameter::of(self.policy.as_ref(), self.budgets);
@@ -210,7 +210,7 @@ impl ExchangeConfig {
     }
 }
 
-/// By the system's clock.
+/// Seconds after 1970 by the system's clock.
 fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

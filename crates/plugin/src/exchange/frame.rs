@@ -30,7 +30,7 @@ pub enum Kind {
     Want = 1,
     /// A piece of a bundle.
     Data = 2,
-    /// What became of a plugin that was offered.
+    /// Outcome of an offer.
     Status = 3,
     /// A plugin that was offered is to be taken off.
     Detach = 4,
@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 6] =
         [Kind::Offer, Kind::Want, Kind::Data, Kind::Status, Kind::Detach, Kind::Reserved];
 
@@ -186,7 +186,7 @@ pub enum Frame<'a> {
         /// The offer.
         plugin: u64,
     },
-    /// Without meaning.
+    /// The reserved frame, which has no meaning.
     Reserved,
 }
 
@@ -332,8 +332,8 @@ fn offer(plugin: u64, reader: &mut Reader<'_>) -> Result<Offer, Violation> {
     Ok(Offer { plugin, hash, size, replaces, frame_types })
 }
 
-/// What may stand behind the fields of a frame or of the parameter: numbers with values, none of which means anything
-/// yet. They are skipped, but whole.
+/// Skips options, which may stand behind the fields of a frame or of the parameter: numbers with values, none of which
+/// means anything yet. Each must be whole.
 pub(super) fn options(reader: &mut Reader<'_>) -> Result<(), Violation> {
     while !reader.is_empty() {
         let whole = reader.varint().and_then(|_| reader.varint_bytes());

@@ -53,16 +53,16 @@ impl ExchangeHandle {
     }
 }
 
-/// See the module. It is attached before the connection's first packet, with [`ExchangeHook::points`] and
-/// [`ExchangeHook::frames`], to a connection that declares [`ExchangeConfig::parameter`].
+/// The exchange on a connection, as a native hook. It is attached before the connection's first packet, with
+/// [`ExchangeHook::points`] and [`ExchangeHook::frames`], to a connection that declares [`ExchangeConfig::parameter`].
 pub struct ExchangeHook {
     shared: ExchangeHandle,
     plugins: Plugins,
     /// Kinds of which a frame waits to be written: one of each at most.
     queued: BTreeSet<Kind>,
-    /// What frames said that are in flight; as many as the window holds.
+    /// Contents of frames in flight, to be sent again if lost; as many as the window holds.
     sent: BTreeMap<u64, Sent>,
-    /// The next token.
+    /// The next token, which tells frames of the exchange apart in the transport.
     next: u64,
     /// Stream data is held back until the offers are answered.
     holds: bool,
@@ -123,7 +123,7 @@ impl ExchangeHook {
         }
         if let Err(violation) = outcome {
             self.over = true;
-            // Where so many requests wait, none of them is heeded any more either.
+            // The first request to end the connection always finds room, and this is the first.
             let _ = host.close(PLUGIN_VIOLATION, &violation.to_string());
             return;
         }
@@ -228,7 +228,7 @@ impl Hook for ExchangeHook {
                 exchange.handle_confirmed();
                 let hold = exchange.config().hold;
                 if !hold.is_zero() && exchange.is_waiting() {
-                    // Where another hook holds it, that decides.
+                    // If another hook holds stream data back, that one decides.
                     self.holds = host.hold_streams(Some(host.now() + hold)).is_ok();
                 }
                 Ok(())

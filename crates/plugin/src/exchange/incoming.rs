@@ -37,9 +37,9 @@ enum State {
     Active,
 }
 
-/// What follows from a frame, for who runs plugins.
+/// Consequence of a frame, for the part that runs plugins.
 pub(super) enum Outcome {
-    /// News to tell.
+    /// Progress to report.
     Progress(u64, Progress),
     /// A plugin is to be attached, once the one that it replaces is off.
     Attach(u64, Loaded, Option<u64>),
@@ -47,27 +47,27 @@ pub(super) enum Outcome {
     Detach(u64),
 }
 
-/// What was sent about an offer, to be sent again if it is lost.
+/// Content of a frame about an offer, to be sent again if it is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Want(u64, usize),
     Status(u64, Status, String),
 }
 
-/// See the module.
+/// Offers of the peer on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     offers: BTreeMap<u64, Offered>,
     over: Ids,
-    /// Credit to be given: of each the latest.
+    /// Credit to give the peer: the latest for each offer.
     wants_due: BTreeMap<u64, usize>,
-    /// Of each the latest.
+    /// Statuses to send: the latest for each offer.
     statuses_due: BTreeMap<u64, (Status, String)>,
-    /// Instructions of all plugins of the peer, once there is one.
+    /// Instructions that all plugins of the peer share, once there is one.
     allowance: Option<Arc<Allowance>>,
 }
 
-/// What is known of an offer: its hash, and the plugin's name once its manifest was read.
+/// Hash of an offer's bundle, and the plugin's name and version once its manifest was read.
 pub(super) type Known = ([u8; 32], Option<(String, Version)>);
 
 impl Incoming {
@@ -149,7 +149,7 @@ impl Incoming {
         let State::Fetching { limit, pieces } = &mut offered.state else { return };
         let came = pieces.as_ref().map_or(0, Pieces::count);
         let window = usize::try_from(window).unwrap_or(usize::MAX).max(1);
-        // When half of what was asked for is there.
+        // More is asked for once half of what was asked for is there.
         if *limit < offered.size && *limit - came <= window / 2 {
             *limit = offered.size.min(came.saturating_add(window));
             self.wants_due.insert(plugin, *limit);
@@ -170,7 +170,7 @@ impl Incoming {
         let offered = self.offers.get_mut(&plugin).ok_or(Violation::NotOffered(plugin))?;
         let size = offered.size;
         let State::Fetching { limit, pieces } = &mut offered.state else {
-            // Sent again for nothing.
+            // A piece of a bundle that is whole already.
             return Ok(());
         };
         let offset = usize::try_from(offset).map_err(|_| Violation::BeyondCredit(plugin))?;
@@ -194,7 +194,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The bundle that was offered is there: whether it may run, and if it may, its hook.
+    /// Decides whether the bundle that was offered, which is there now, may run; if it may, makes its hook.
     fn judge(
         &mut self,
         plugin: u64,
@@ -277,7 +277,7 @@ impl Incoming {
         if self.offers.contains_key(&plugin) {
             self.end(plugin, Status::Detached, String::new(), out);
         } else {
-            // It overtook its offer.
+            // DETACH overtook the OFFER that it is about.
             self.over.insert(plugin);
             self.statuses_due.insert(plugin, (Status::Detached, String::new()));
         }
@@ -299,14 +299,14 @@ impl Incoming {
         }
         let end = (0..=MAX_REASON.min(why.len())).rev().find(|at| why.is_char_boundary(*at));
         why.truncate(end.unwrap_or(0));
-        // News first: it is known by name for as long as it is here.
+        // Reported first: the plugin's name is known only as long as the offer is here.
         out.push(Outcome::Progress(plugin, Progress::Over(status, why.clone())));
         self.statuses_due.insert(plugin, (status, why));
         self.over.insert(plugin);
         self.wants_due.remove(&plugin);
     }
 
-    /// Forgets offers that are over, after their news were told.
+    /// Forgets offers that are over, after that was reported.
     pub(super) fn forget_over(&mut self) {
         let over = &self.over;
         self.offers.retain(|plugin, _| !over.contains(*plugin));
@@ -354,7 +354,7 @@ impl Incoming {
                 }
             }
             Sent::Status(plugin, status, reason) => {
-                // Of one that is over only the end counts.
+                // For an offer that is over only its last status counts.
                 if status.is_active() && self.over.contains(plugin) {
                     return;
                 }

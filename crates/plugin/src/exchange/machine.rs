@@ -1,4 +1,4 @@
-//! The exchange of one connection without a connection: frames in, frames out, plugins to attach and to take off.
+//! The exchange of one connection, without I/O: frames in, frames out, plugins to attach and to take off.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::policy::{Policy, decide};
 /// Requests of the application that wait for the handshake at most.
 const MAX_WAITING: usize = 64;
 
-/// What is known of the peer.
+/// Whether the peer speaks the exchange, as far as is known.
 #[derive(Debug)]
 enum Peer {
     /// Its transport parameters are not there yet.
@@ -34,14 +34,14 @@ pub enum Action {
         id: PluginId,
         /// Its hook.
         loaded: Loaded,
-        /// The one to take off before; none: it takes nobody's place.
+        /// The plugin to take off before, whose place it takes; none: it takes nobody's place.
         replaces: Option<PluginId>,
     },
     /// A plugin is to be taken off, if it is there.
     Detach(PluginId),
 }
 
-/// What a frame said, to be said again if the frame is lost.
+/// Content of a frame, to be sent again if the frame is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent(Inner);
 
@@ -52,7 +52,7 @@ enum Inner {
     Reserved,
 }
 
-/// See the module.
+/// The exchange of one connection, without I/O. Its calls, in the order in which they are made:
 ///
 /// ```text
 /// handle_parameters, handle_confirmed, handle_frame   what comes of the peer and the handshake
@@ -178,7 +178,7 @@ impl Exchange {
     pub fn on_failed(&mut self, id: PluginId, status: Status, why: &str) {
         match id.by {
             Origin::Peer => self.end(id.number, status, why),
-            // One end alone is of no use.
+            // A plugin that was to run at both ends is of no use at one.
             Origin::Own => {
                 self.outgoing.detach(id.number);
             }
@@ -253,7 +253,7 @@ impl Exchange {
     }
 
     fn on_status(&mut self, number: u64, status: Status, reason: &str) -> Result<(), Violation> {
-        // Known for as long as it is not over.
+        // Read first: it is forgotten when the offer is over.
         let replaces = self.outgoing.replaces(number);
         let Some((push, news)) = self.outgoing.on_status(number, status)? else { return Ok(()) };
         let id = PluginId { by: Origin::Own, number };
@@ -303,7 +303,7 @@ impl Exchange {
         self.settle(out);
     }
 
-    /// Does what follows from a frame.
+    /// Carries out the consequences of a frame.
     fn settle(&mut self, out: Vec<Outcome>) {
         let theirs = |number| PluginId { by: Origin::Peer, number };
         for outcome in out {

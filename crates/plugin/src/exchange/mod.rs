@@ -9,7 +9,7 @@
 //! * `outgoing.rs`, `incoming.rs`, `pieces.rs`: offers of either side; `machine.rs`: both together, as [`Exchange`];
 //! * `hook.rs`: the exchange on a connection, [`ExchangeHook`]; `plugins.rs`: plugins as hooks beside it;
 //! * `bytecode.rs`: plugins as bytecode, the usual [`Load`];
-//! * `cache.rs`: bundles of earlier connections; `config.rs`: what it is told, and tells.
+//! * `cache.rs`: bundles of earlier connections; `config.rs`: the configuration, and updates for the application.
 
 mod bytecode;
 mod cache;

@@ -20,7 +20,7 @@ struct Offered {
     limit: usize,
     /// Bytes that were sent once.
     sent: usize,
-    /// What was lost of them.
+    /// Ranges of those that were lost.
     lost: Vec<Range<usize>>,
     active: bool,
     /// It is to be taken off: nothing more of it is sent.
@@ -33,16 +33,16 @@ impl Offered {
     }
 }
 
-/// News of the peer about an offer.
+/// Change of an offer, as the peer reports it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// It runs there.
+    /// The plugin runs at the peer's end.
     Active,
-    /// It is over.
+    /// The offer is over.
     Over,
 }
 
-/// What was sent of an offer, to be sent again if it is lost.
+/// Content of a frame about an offer, to be sent again if it is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Offer(u64),
@@ -50,7 +50,7 @@ pub(super) enum Sent {
     Detach(u64),
 }
 
-/// See the module.
+/// Offers of this endpoint on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     offers: BTreeMap<u64, Offered>,
@@ -114,7 +114,7 @@ impl Outgoing {
         true
     }
 
-    /// Credit of the peer.
+    /// Takes in WANT: the peer gives credit for more of a bundle.
     pub(super) fn on_want(&mut self, plugin: u64, limit: u64) -> Result<(), Violation> {
         let Some(offered) = self.known(plugin)? else { return Ok(()) };
         match usize::try_from(limit) {
@@ -126,7 +126,7 @@ impl Outgoing {
         }
     }
 
-    /// What became of an offer, as the peer says; nothing if that was known.
+    /// Takes in STATUS, the peer's outcome of an offer; returns nothing if it was known.
     pub(super) fn on_status(
         &mut self,
         plugin: u64,
@@ -138,7 +138,7 @@ impl Outgoing {
             let news = !std::mem::replace(&mut offered.active, true);
             return Ok(news.then_some((push, News::Active)));
         }
-        // All that was kept of it goes; what is said of it later is late.
+        // All that was kept of the offer is dropped; frames about it that still come are late.
         self.offers.remove(&plugin);
         self.over.insert(plugin);
         self.offers_due.remove(&plugin);

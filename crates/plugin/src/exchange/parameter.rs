@@ -40,14 +40,14 @@ impl Budgets {
     pub const NONE: Budgets = Budgets { size: 0, total: 0, plugins: 0 };
 }
 
-/// See the module.
+/// Value of the transport parameter by which an endpoint declares the exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     /// Interface between bytecode and connection.
     pub abi: u64,
     /// Version of the catalogue of operations.
     pub catalogue: u64,
-    /// What the endpoint takes; nothing: it may still offer.
+    /// Limits on what the endpoint takes; zero: it takes nothing, and may still offer.
     pub budgets: Budgets,
     /// Classes that somebody's plugins are granted.
     pub classes: BTreeSet<Class>,

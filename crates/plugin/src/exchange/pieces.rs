@@ -1,7 +1,7 @@
 //! A bundle that comes in pieces, in any order. The memory is that of the bundle and an eighth of it, whatever the
 //! pieces are like; the time of a piece is in proportion to its length.
 
-/// See the module.
+/// A bundle of which the pieces come in any order.
 #[derive(Debug)]
 pub(super) struct Pieces {
     bytes: Vec<u8>,

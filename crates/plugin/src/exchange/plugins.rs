@@ -1,4 +1,4 @@
-//! Plugins of the exchange as hooks of the connection, and what skips frames of those that are not attached.
+//! Plugins of the exchange as hooks of the connection, and the hook that skips frames of plugins that are not attached.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,11 +36,11 @@ enum Skipper {
     On(HookId, Vec<u64>),
 }
 
-/// See the module.
+/// Plugins of the exchange that are hooks of one connection, or are to be, and the hook that skips frames.
 #[derive(Default)]
 pub(super) struct Plugins {
     attached: BTreeMap<PluginId, Attached>,
-    /// Which plugin a token is of, while it is being attached.
+    /// The plugin that a token stands for, while it is being attached.
     tokens: BTreeMap<u64, PluginId>,
     next: u64,
     /// Frame types of plugins that were taken off, whose frames may still come. The oldest are forgotten.
@@ -48,7 +48,7 @@ pub(super) struct Plugins {
     /// Frame types of offers of this side: the peer's end may send frames before this end hears that it runs.
     offered: Vec<u64>,
     skipper: Skipper,
-    /// Somebody else has one of the types: nobody skips them.
+    /// Another hook has one of the types, so that none can be skipped.
     barred: bool,
     /// Plugins whose frame types the skipper has while it is being attached.
     later: VecDeque<Action>,

@@ -1,4 +1,4 @@
-//! What a peer must not do in an exchange. The connection ends with [`PLUGIN_VIOLATION`].
+//! Violations of the exchange's rules by a peer. The connection ends with [`PLUGIN_VIOLATION`].
 
 use equic_wire::{TransportErrorCode, VarInt};
 use thiserror::Error;

@@ -1,5 +1,5 @@
-//! How a call looks to bytecode, and the helpers that there are. What is in here is what plugins are compiled
-//! against: numbers are never given to anything else, and what goes away changes [`crate::ABI`].
+//! The interface between bytecode and its host: arguments of a call, and helpers. Plugins are compiled against it: a
+//! number is never given to anything else, and to take anything away changes [`crate::ABI`].
 //!
 //! A function of a plugin is called with four arguments:
 //!
@@ -10,7 +10,7 @@
 //! | r3 | number of these bytes, [`MAX_BYTES`] at most: of longer ones it is the beginning |
 //! | r4 | frame type, of operations that are there for each; else 0 |
 //!
-//! What it returns counts in the default's place alone: [`DEFAULT`] or [`DONE`].
+//! The result counts in the default's place alone: [`DEFAULT`] or [`DONE`].
 
 use equic_transport::operation::Field;
 use equic_vm::Host;
@@ -47,11 +47,11 @@ pub(crate) struct Helper {
     pub(crate) result: &'static str,
     /// Its parameters in C.
     pub(crate) parameters: &'static str,
-    /// For the header.
+    /// Its description in the C header.
     pub(crate) does: &'static str,
     /// Instructions that a call of it counts as.
     pub(super) cost: u32,
-    /// A class without which it is not there, whatever else a plugin has.
+    /// Class without which a plugin does not have the helper, whatever else it has.
     pub(super) class: Option<Class>,
 }
 

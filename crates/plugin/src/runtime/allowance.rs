@@ -16,7 +16,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// So many instructions a second; a full second's worth is there from the beginning.
+    /// An allowance of so many instructions a second; a full second's worth is there from the beginning.
     pub fn new(per_second: u64) -> Allowance {
         Allowance { per_second, left: AtomicU64::new(per_second), counted_to: AtomicU64::new(0) }
     }
@@ -27,7 +27,7 @@ impl Allowance {
         let elapsed = now.saturating_sub(self.counted_to.load(Ordering::Relaxed));
         let back = u128::from(elapsed) * u128::from(self.per_second) / u128::from(SECOND);
         if back == 0 {
-            // What is less than an instruction counts when the time has come for a whole one.
+            // A part of an instruction counts when the time has come for a whole one.
             return left;
         }
         let back = u64::try_from(back).unwrap_or(u64::MAX);
@@ -37,7 +37,7 @@ impl Allowance {
         left
     }
 
-    /// A call took so many instructions of what [`Allowance::left`] said.
+    /// Takes off the instructions that a call used, at most as many as [`Allowance::left`] returned.
     pub(super) fn spend(&self, steps: u64) {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(steps), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Helpers: what bytecode may ask for. One that a plugin has no class for is not in its table, so bytecode that calls it
-//! is not loaded; a field that it did not declare ends the call, and with it the plugin.
+//! Helpers: functions of the host that bytecode may call. One that a plugin has no class for is not in its table, so
+//! bytecode that calls it is not loaded; a field that it did not declare ends the call, and with it the plugin.
 
 use equic_transport::operation::{Denied, Field};
 use equic_vm::{Caller, HelperError, Helpers, Region};
@@ -72,7 +72,7 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
         return Err(HelperError::failed(format!("setting {field:?} takes `{class}`")));
     }
     let value = match field {
-        // Less than it is, or as much: more takes another class.
+        // Lower than it is, or the same: to raise it takes the class `raise`.
         Field::CongestionWindow if !data.rights.has(Class::Raise) => {
             value.min(data.connection.get(Field::ControllerWindow))
         }
@@ -105,7 +105,7 @@ fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, Helpe
     Ok(0)
 }
 
-/// 1: it waits to be taken; 0: too many do already.
+/// Sends a message to the application. 1: it waits to be taken; 0: too many wait already.
 fn tell(caller: &mut Call<'_, '_>, message: Region) -> Result<u64, HelperError> {
     caller.charge(message.len / 8)?;
     let message = caller.memory.read(message)?;
@@ -121,7 +121,7 @@ fn set_timer(caller: &mut Call<'_, '_>, at: u64) -> Result<u64, HelperError> {
     Ok(0)
 }
 
-/// 1: it waits to be sent; 0: too many of the plugin's wait already.
+/// Asks for a frame to be sent. 1: it waits to be sent; 0: too many of the plugin's wait already.
 fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
     match caller.data.connection.queue_frame(frame, token) {
         Ok(()) => Ok(1),

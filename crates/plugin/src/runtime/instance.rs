@@ -17,16 +17,16 @@ use crate::manifest::Anchor;
 /// Bytes of a reason for which a plugin failed: names of functions in it are the plugin's own.
 const MAX_REASON: usize = 512;
 
-/// See the module.
+/// A plugin's memory on one connection, and the transport's hook over it.
 pub(super) struct Instance {
     plugin: Plugin,
     machine: equic_vm::Instance<Abi>,
     trace: Option<Box<dyn Trace>>,
-    /// None: a call is bounded, and not how many there are.
+    /// Instructions that it shares with other plugins; none: each call is bounded, but not their number.
     allowance: Option<Arc<Allowance>>,
 }
 
-/// What a function returned, and what it cost.
+/// Result of a function, and the instructions that it ran.
 struct Outcome {
     value: u64,
     steps: u64,
@@ -117,7 +117,7 @@ impl Instance {
         }
     }
 
-    /// What a function answered in a default's place.
+    /// Takes the answer of a function in a default's place.
     fn answer(
         &mut self,
         value: u64,
@@ -187,7 +187,7 @@ fn wrong(operation: Operation, what: &str) -> HookError {
     HookError(format!("{operation}: it {what}"))
 }
 
-/// A call failed that had fewer instructions than its manifest says.
+/// Error of a call that failed and had fewer instructions than its manifest says.
 #[cold]
 fn used_up(operation: Operation, trap: &Trap) -> HookError {
     let what = "the peer's plugins have used up their instructions of this second";

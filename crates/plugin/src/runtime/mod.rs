@@ -1,12 +1,12 @@
 //! Bytecode on the operations of one connection.
 //!
 //! * [`Plugin`], here: a bundle that was loaded, and where its functions belong; connections share it;
-//! * `allowance.rs`: how many instructions the plugins of a connection have in a second;
-//! * `abi.rs`: how a call looks to bytecode: its arguments, where words and bytes lie, which helpers there are;
+//! * `allowance.rs`: instructions in a second that the plugins of a connection have together;
+//! * `abi.rs`: the interface to bytecode: a call's arguments, the place of its words and bytes, the helpers;
 //! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
-//! * `helpers.rs`: what bytecode may ask for, and `view.rs` of whom;
+//! * `helpers.rs`: functions of the host that bytecode may call; `view.rs`: the connection as they see it;
 //! * `clamp.rs`: answers that are more than a plugin's classes allow;
-//! * `trace.rs`: every call, for who develops plugins.
+//! * `trace.rs`: every call, for developers of plugins.
 
 mod abi;
 mod allowance;
@@ -56,7 +56,7 @@ pub enum PluginError {
         /// Bytes that calls need.
         needed: u64,
     },
-    /// What was granted is not what this plugin uses.
+    /// The plugin uses an operation or field of a class that was not granted.
     #[error("{what} takes `{class}`, which was not granted")]
     NotGranted {
         /// Operation or field that is used, by name.
@@ -130,9 +130,9 @@ struct Inner {
     manifest: Manifest,
     program: Program<Abi>,
     rights: Rights,
-    /// By the operation's number, of operations without frame types.
+    /// Functions at operations without frame types, by the operation's number.
     functions: Vec<Functions>,
-    /// Of operations that are there for each frame type; a few.
+    /// Functions at operations that are there for each frame type; a few.
     of_frames: Vec<((Operation, u64), Functions)>,
     /// Offset in the sandbox of the call's words.
     area: u64,
@@ -201,7 +201,7 @@ impl Plugin {
         Ok(Plugin { inner: Arc::new(inner) })
     }
 
-    /// What it declares.
+    /// The plugin's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.inner.manifest
     }
@@ -221,7 +221,7 @@ impl Plugin {
         self.attach_with(connection, None)
     }
 
-    /// As [`Plugin::attach`], and every call is told.
+    /// As [`Plugin::attach`], and every call is reported to `trace`.
     ///
     /// # Errors
     /// As [`Plugin::attach`].
@@ -233,7 +233,7 @@ impl Plugin {
         self.attach_with(connection, Some(trace))
     }
 
-    /// A hook with memory of its own, for who attaches it elsewhere than to a [`Connection`].
+    /// A hook with memory of its own, to be attached by other means than a [`Connection`].
     ///
     /// # Errors
     /// [`PluginError::Memory`].

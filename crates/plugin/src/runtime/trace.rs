@@ -1,18 +1,18 @@
-//! Calls of a plugin, one after the other, for who develops it.
+//! Calls of a plugin, one after the other, for its developer.
 
 use equic_transport::Timestamp;
 use equic_transport::operation::Operation;
 
 use crate::manifest::Anchor;
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// It looked on.
+    /// The function only looked on.
     Seen,
     /// The default runs.
     Default,
-    /// It did the operation, with these outputs, held to its classes.
+    /// The function did the operation, with these outputs, held to the plugin's classes.
     Done(&'a [u64]),
     /// It failed, for this reason, and is taken off.
     Failed(&'a str),
@@ -31,13 +31,13 @@ pub struct Traced<'a> {
     pub frame: u64,
     /// Input words.
     pub inputs: &'a [u64],
-    /// What came of it.
+    /// Outcome of the call.
     pub answer: Answer<'a>,
     /// Instructions that the call was charged.
     pub steps: u64,
 }
 
-/// Whom calls of a plugin are told.
+/// Receiver of a plugin's calls and of its log.
 pub trait Trace: Send {
     /// A function of the plugin was called.
     fn on_call(&mut self, call: &Traced<'_>);
@@ -46,7 +46,7 @@ pub trait Trace: Send {
     fn on_log(&mut self, line: &str, value: u64);
 }
 
-/// What bytecode wrote, or the names in it: for people to read, on one line, and not longer than this.
+/// Text from bytecode, made fit for people to read: on one line, and of `most` characters at most.
 pub(super) fn printable(text: &str, most: usize) -> String {
     let shown =
         |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };

@@ -1,4 +1,4 @@
-//! What helpers see while a function runs: the connection, and what the plugin may do there.
+//! The connection as helpers see it while a function runs, and the plugin's rights there.
 
 use equic_transport::Timestamp;
 use equic_transport::operation::{Denied, Field, Host};
@@ -43,7 +43,7 @@ impl Connection for Host<'_> {
     }
 }
 
-/// What a function's helpers have to do with.
+/// State that helpers work with while a function runs.
 pub(super) struct Context<'h> {
     pub(super) connection: &'h mut (dyn Connection + 'h),
     pub(super) rights: &'h Rights,

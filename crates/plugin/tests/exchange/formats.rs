@@ -49,7 +49,7 @@ fn there_and_back() {
     for frame in frames {
         let bytes = written(&frame);
         assert_eq!(Frame::read(&bytes), Ok((frame.clone(), bytes.len())));
-        // What comes behind is another's.
+        // Bytes behind a frame belong to the next one.
         let more = [&bytes[..], &[1, 2, 3]].concat();
         assert_eq!(Frame::read(&more), Ok((frame.clone(), bytes.len())));
         for cut in 0..bytes.len() {
@@ -118,7 +118,7 @@ fn the_parameter() {
     }
     let many = [1, 1, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 0x41, 0x01, 1];
     assert!(matches!(Parameter::read(&many), Err(Violation::Parameter(_))));
-    // Who grants nothing takes nothing.
+    // An endpoint that grants nothing takes nothing.
     let none = Parameter::of(Some(&Policy::default()), Budgets::default());
     assert_eq!((none.budgets, none.classes.len()), (Budgets::NONE, 0));
     let all = Class::ALL.iter().copied().collect();

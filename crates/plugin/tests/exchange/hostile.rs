@@ -38,7 +38,7 @@ fn data(plugin: u64, offset: u64, data: &[u8]) -> Frame<'_> {
     Frame::Data { plugin, offset, data }
 }
 
-/// All that the end has to say now.
+/// All frames that the end has to send now.
 fn said(end: &mut Exchange) -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     for kind in Kind::ALL {
@@ -61,13 +61,13 @@ fn last_status(end: &End) -> Option<Status> {
 fn frames_before_the_parameter() {
     let mut end = End::new(taking(|_| {}));
     assert_eq!(hand(&mut end, &Frame::Reserved), Err(Violation::Undeclared));
-    // It knows nothing of plugins, or says so.
+    // A peer that knows nothing of plugins, or says so.
     end.exchange.handle_parameters(&[0x01, 0x01, 0x05]).unwrap();
     let bytes = bundle(1, 100);
     assert_eq!(hand(&mut end, &Frame::Offer(offer(0, &bytes))), Err(Violation::Undeclared));
     end.exchange.handle_confirmed();
     assert_eq!(said(&mut end.exchange), [] as [Vec<u8>; 0], "nor is anything sent to it");
-    // Cut.
+    // A parameter that is cut.
     let mut end = End::new(taking(|_| {}));
     let cut = [0xaf, 0x50, 0x4c, 0x00, 1, 1];
     assert_eq!(end.exchange.handle_parameters(&cut), Err(Violation::Cut));
@@ -130,7 +130,7 @@ fn ten_thousand_different_ones() {
     let mut most = 0;
     let mut outcome = Ok(());
     for plugin in 0..10_000u64 {
-        // Not one of them is ever sent whole.
+        // None of these bundles is ever sent whole.
         let one = Offer { size: 60_000, ..offer(plugin, &plugin.to_be_bytes()) };
         outcome = hand(&mut end, &Frame::Offer(one));
         if outcome.is_err() {
@@ -226,7 +226,7 @@ fn credit_and_statuses_of_what_was_never_offered() {
         sent += said(&mut end.exchange).iter().map(Vec::len).sum::<usize>();
     }
     assert!(sent < 2000, "{sent}");
-    // What is over stays over.
+    // An offer that is over stays over.
     let failed = Frame::Status { plugin: 0, status: Status::Failed, reason: "" };
     for _ in 0..1000 {
         hand(&mut end, &failed).unwrap();
@@ -249,7 +249,7 @@ fn storms_of_detach() {
     }
     assert_eq!((end.attached.len(), progress(&end.heard).len()), (0, 0));
     assert_eq!(said(&mut end.exchange).len(), 256 + 1, "one answer for each, and the grease");
-    // Of one that runs.
+    // DETACH of a plugin that runs, again and again.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     hand(&mut end, &data(0, 0, &bytes)).unwrap();

@@ -85,7 +85,7 @@ fn what_was_fetched_once_is_not_fetched_again() {
         let again = [Progress::Offered, Progress::Cached, Progress::Active];
         assert_eq!(visit(), (0, again.to_vec()));
     }
-    // Of another peer nothing is known there, and what was changed on the disk counts for nothing.
+    // The cache of another peer knows nothing of it, and a file that was changed on the disk counts for nothing.
     let hash = *push(1, 30_000).hash();
     let other = FolderCache::open(folder.path(), "../other.test").unwrap();
     assert_eq!(other.get(&hash), None);
@@ -126,12 +126,12 @@ fn replaced_and_removed() {
         let heard = progress(&pair.ends[0].heard);
         let replaced = |one: &Progress| matches!(one, Progress::Over(Status::Detached, _));
         assert_eq!(heard.iter().filter(|one| replaced(one)).count(), 1, "seed {seed}");
-        // By who offered it.
+        // Taken off by the end that offered it.
         assert!(pair.ends[0].exchange.detach(id(OWN, 1)));
         assert!(!pair.ends[0].exchange.detach(id(OWN, 0)), "it is over");
         pair.run();
         assert_eq!(pair.ends[1].attached, []);
-        // By who runs it.
+        // Taken off by the end that runs it.
         pair.ends[0].exchange.offer(push(3, 3000), None);
         pair.run();
         assert!(pair.ends[1].exchange.detach(id(PEER, 2)));
@@ -215,7 +215,7 @@ fn no_more_at_a_time_than_the_peer_takes() {
 
 #[test]
 fn refused_by_the_policy_and_the_peer_hears_why() {
-    // By another key: it may observe, as anybody, and not tune.
+    // Signed by another key: it may observe, as anybody, and not tune.
     let tunes = manifest("\"tune\", \"observe\"", "", "");
     let tunes = equic_plugin::pack(&tunes, b"code", Some(&key(8))).unwrap();
     let pushing = config(|config| config.push = vec![Arc::new(Push::new(&tunes).unwrap())]);
@@ -224,7 +224,7 @@ fn refused_by_the_policy_and_the_peer_hears_why() {
     let heard = progress(&pair.ends[0].heard);
     let Some((Status::Refused, why)) = over(&heard) else { panic!("{heard:?}") };
     assert!(why.contains("`tune`"), "{why}");
-    // What the loader finds.
+    // A failure of the loader.
     let pushing = config(|config| config.push = vec![push(1, 100)]);
     let fails = taking(|config| {
         config.load =

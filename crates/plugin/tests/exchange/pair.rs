@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::common::{key, manifest};
 
-/// What a listener heard.
+/// Updates that a listener heard.
 pub(crate) type Heard = Arc<Mutex<Vec<Update>>>;
 
 struct Nothing;
@@ -44,7 +44,7 @@ pub(crate) fn push(number: u64, size: usize) -> Arc<Push> {
     Arc::new(Push::new(&bundle(number, size)).unwrap())
 }
 
-/// A configuration, and what its listener will have heard.
+/// A configuration, and the updates that its listener will hear.
 pub(crate) fn config(set: impl FnOnce(&mut ExchangeConfig)) -> (ExchangeConfig, Heard) {
     let heard = Heard::default();
     let mut config = ExchangeConfig::new(load);
@@ -80,7 +80,7 @@ impl End {
         End { exchange: Exchange::new(Arc::new(config)), heard, attached: Vec::new() }
     }
 
-    /// Does what is to be done with plugins.
+    /// Carries out the actions of the exchange: attaches plugins and takes them off.
     pub(crate) fn act(&mut self) {
         while let Some(action) = self.exchange.poll_action() {
             match action {

@@ -113,7 +113,7 @@ async fn on_a_connection_that_is_open() {
     let frames = [equic_quic::operation::OwnFrame::new(0x7f00)];
     let refused = connection.attach_with_frames(Box::new(Counter::default()), &[], &frames);
     assert_eq!(refused.unwrap_err(), AttachError::NoParser(0x7f00));
-    // A message for it alone.
+    // A message for one hook alone.
     let told = Counter::default();
     let points = [Point { after: false, ..Point::observe(Operation::HookMessage) }];
     let other = connection.attach(Box::new(told.clone()), &points).unwrap();

@@ -4,7 +4,7 @@
 //! how many threads there are.
 //!
 //! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol;
-//! * `outcome.rs`: what became of a run; `summary.rs`: of all runs; `series.rs`: what it was like as it went.
+//! * `outcome.rs`: the result of a run; `summary.rs`: of all runs; `series.rs`: time series of a run.
 
 mod outcome;
 mod series;
@@ -40,14 +40,14 @@ pub enum PlayError {
 /// Flows of a scenario that take part in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of them.
+    /// All flows.
     All,
-    /// The one with this number in the description, counted from 0, in the same network and beside the same other
+    /// The flow with this number in the description, counted from 0, in the same network and beside the same other
     /// traffic.
     Flow(usize),
 }
 
-/// Logs of the connection with this number, from 1, of the flow of this name.
+/// Makes the logs of the connection with this number, from 1, of the flow of this name.
 pub type MakeLogs<'a> = dyn Fn(&str, usize) -> Logs + 'a;
 
 /// Plays a scenario with one seed.
@@ -61,7 +61,7 @@ pub fn play(scenario: &Scenario, seed: u64, part: Part) -> Result<RunOutcome, Pl
     Ok(stage.outcome())
 }
 
-/// The same with time series, and with logs of QUIC connections if a function for these is given. The outcome is
+/// As [`play`], with time series, and with logs of QUIC connections if a function for these is given. The outcome is
 /// the same.
 ///
 /// # Errors

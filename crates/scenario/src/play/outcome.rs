@@ -1,4 +1,4 @@
-//! What became of one run.
+//! The result of one run.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Time series of a run: what connections and ports were like at every interval.
+//! Time series of a run: the state of connections and ports at every interval.
 
 use serde::Serialize;
 

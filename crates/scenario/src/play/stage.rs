@@ -1,4 +1,4 @@
-//! The simulation of one run, with everybody in it.
+//! The simulation of one run: network, connections and other traffic.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::model::{Flow, Scenario, Traffic, TrafficKind};
 /// The most points of a time series: more is not looked at, and does not fit.
 const MOST_POINTS: usize = 10_000_000;
 
-/// A run before, while and after it goes.
+/// A simulation that is ready to run, and knows its connections, traffic and ports.
 pub(super) struct Stage<'a> {
     scenario: &'a Scenario,
     seed: u64,
@@ -72,7 +72,7 @@ impl<'a> Stage<'a> {
         self.run.run(limit).map(drop).map_err(|error| error.to_string())
     }
 
-    /// The same, stopping at every interval to look around, which changes nothing.
+    /// Runs as [`Stage::run`] does, stopping at every interval to measure, which changes nothing.
     pub(super) fn record(&mut self) -> Result<Series, String> {
         let limit = Time::START + self.scenario.limit;
         let mut series = Series::default();
@@ -218,7 +218,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What was seen at the moment before.
+/// Counters at the moment before.
 struct Before {
     at: Time,
     /// Bytes received and packets lost, of each connection.

@@ -1,4 +1,4 @@
-//! What became of all runs of a scenario: means with intervals over seeds.
+//! Results of all runs of a scenario: means with intervals over seeds.
 
 use equic_report::stats::{Interval, RESAMPLES, Sample};
 use rand::SeedableRng as _;

@@ -36,7 +36,7 @@ pub(super) struct Sender {
     pub(super) pacing_rate: f64,
 }
 
-/// Puts both ends of a connection in their places.
+/// Attaches both ends of a connection to their nodes.
 pub(super) fn attach(
     run: &mut Simulation,
     flow: &Flow,

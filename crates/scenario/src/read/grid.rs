@@ -20,7 +20,7 @@ pub struct Grid {
     axes: Vec<Axis>,
 }
 
-/// What varies, and the names of its values.
+/// A key that varies, and the names of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// A key, such as `network.link.rate`, or a name for several that vary together.
@@ -64,7 +64,7 @@ impl Grid {
         Err(ScenarioError::new(problems.collect()))
     }
 
-    /// The same from a file.
+    /// As [`Grid::parse`], from a file.
     ///
     /// # Errors
     /// As [`Grid::parse`], and if the file cannot be read.
@@ -74,12 +74,12 @@ impl Grid {
         Grid::parse(&text).map_err(|error| error.in_file(path))
     }
 
-    /// The text.
+    /// The text that was read.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What varies, in the order of the text; the last varies fastest.
+    /// Keys that vary, in the order of the text; the last varies fastest.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
@@ -126,7 +126,7 @@ impl Grid {
         super::read(reader, &document)
     }
 
-    /// For each axis the number of its value.
+    /// Numbers of a cell's values, one for each axis.
     fn chosen(&self, cell: usize) -> Vec<usize> {
         let mut rest = cell;
         let mut chosen: Vec<usize> = (self.axes.iter().rev())

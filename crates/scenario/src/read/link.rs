@@ -32,7 +32,7 @@ pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
     Some(Link { there: there?, back: back? })
 }
 
-/// One direction; what is not written is as in `base`, or as usual.
+/// Reads one direction of a link; keys that are not written are as in `base`, or have their defaults.
 fn direction(
     reader: &mut Reader,
     table: &Table<'_, '_>,

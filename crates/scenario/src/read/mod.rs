@@ -1,6 +1,7 @@
 //! From text to a [`Scenario`], with everything that is wrong in it.
 //!
-//! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values, with their lines; `network.rs`, `link.rs`, `flows.rs`: what they mean.
+//! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values, with their lines;
+//! * `network.rs`, `link.rs`, `flows.rs`: the tables of a description.
 
 mod flows;
 mod grid;
@@ -25,7 +26,7 @@ use table::{Reader, Table, duration, numbers, text, whole};
 const MAX_SEEDS: u64 = 1_000_000;
 
 impl Scenario {
-    /// Reads a description and checks that it can be: that there is a network, that all flows find their way.
+    /// Reads a description and checks that it can be played: that there is a network, that all flows find their way.
     ///
     /// # Errors
     /// Everything that is wrong, with its line.
@@ -45,7 +46,7 @@ impl Scenario {
         read(reader, document.get_ref())
     }
 
-    /// The same from a file.
+    /// As [`Scenario::parse`], from a file.
     ///
     /// # Errors
     /// As [`Scenario::parse`], and if the file cannot be read.
@@ -65,7 +66,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     if limit.is_some_and(|limit| limit.is_zero()) {
         top.complain(&mut reader, "limit", "a run takes some time");
     }
-    // What could not be read is not missing.
+    // Only without other mistakes: a key that could not be read is not missing.
     if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| flow.size.is_none()) {
         let message = "this key is missing: a flow has no `size`, so the run would never end";
         top.complain(&mut reader, "limit", message);

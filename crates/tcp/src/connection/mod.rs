@@ -1,6 +1,6 @@
 //! One end of a connection.
 //!
-//! * `receive.rs`: what a segment does; `transmit.rs`: what leaves; here: the handshake's beginning and the end.
+//! * `receive.rs`: segments that come; `transmit.rs`: segments that leave; here: the handshake's beginning and the end.
 
 mod receive;
 mod transmit;
@@ -43,7 +43,7 @@ pub enum CloseReason {
     TimedOut,
 }
 
-/// News for the application.
+/// An event for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is complete.
@@ -117,13 +117,13 @@ pub struct Stats {
 /// poll_timeout()                                             after that
 /// ```
 ///
-/// What is to go is written before `poll_transmit`: a sender that finds nothing to send takes itself for limited
-/// by its application.
+/// Data to send is written before `poll_transmit`: a sender that finds nothing to send takes itself for limited by its
+/// application.
 #[derive(Debug)]
 pub struct Connection {
     config: TcpConfig,
     state: State,
-    /// Initial sequence numbers.
+    /// Initial sequence numbers of this end and of the peer, ISS and IRS (RFC 9293 s.3.3.1).
     own_start: u32,
     peer_start: u32,
     sender: Sender,
@@ -132,15 +132,15 @@ pub struct Connection {
     mss: u16,
     /// Peer's shift of the window field.
     peer_shift: u8,
-    /// Whether the peer's SYN had the option for it.
+    /// Whether the peer's SYN had the option for window scaling.
     peer_scales: bool,
-    /// What both have agreed on.
+    /// Extensions that both ends have agreed on.
     timestamps: bool,
     sack: bool,
     ecn: bool,
     /// Own timestamp clock at the start of time.
     clock_offset: u32,
-    /// TS.Recent (RFC 7323 s.4.3).
+    /// Timestamp of the peer to return, TS.Recent (RFC 7323 s.4.3).
     recent: u32,
     syn_at: Option<Timestamp>,
     syn_sent_at: Option<Timestamp>,
@@ -148,7 +148,7 @@ pub struct Connection {
     syn_due: bool,
     ack_due: bool,
     probe_due: bool,
-    /// CE was seen and CWR was not (RFC 3168 s.6.1.3).
+    /// Whether ECE is to be sent: CE was seen, and CWR was not yet (RFC 3168 s.6.1.3).
     echo_congestion: bool,
     reduced: bool,
     events: VecDeque<Event>,
@@ -280,7 +280,7 @@ impl Connection {
         self.sender.unacknowledged()
     }
 
-    /// The next piece of news.
+    /// The next event for the application.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -402,7 +402,7 @@ fn unwrap(wire: u32, start: u32, near: u64) -> Option<u64> {
     near.checked_add_signed(distance.into())
 }
 
-/// The opposite.
+/// The sequence number on the wire of one that counts from the SYN.
 fn wrap(number: u64, start: u32) -> u32 {
     start.wrapping_add(number as u32)
 }

@@ -1,4 +1,4 @@
-//! What a segment does (RFC 9293 s.3.10.7), with the defences of RFC 5961.
+//! Segments that come (RFC 9293 s.3.10.7), with the defences of RFC 5961.
 
 use equic_transport::Timestamp;
 
@@ -32,7 +32,8 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 s.3.10.7.3. Two clients that call each other at the same time do not come together.
+    /// Takes in a segment in the state SYN-SENT (RFC 9293 s.3.10.7.3). Two clients that call each other at the same
+    /// time do not come together.
     fn on_syn_sent(&mut self, now: Timestamp, segment: &Segment) {
         let acknowledges = segment.flags.has(Flags::ACK)
             && segment.acknowledgment == self.own_start.wrapping_add(1);
@@ -48,7 +49,7 @@ impl Connection {
         }
         let written = (self.sender.written() - 1, self.sender.is_finishing());
         self.learn(segment);
-        // It may have been made anew, for another size of segments.
+        // The sender may have been made anew, for another size of segments, and lost what was written.
         if self.sender.written() == 1 {
             self.sender.write(written.0);
             if written.1 {
@@ -85,11 +86,11 @@ impl Connection {
         // RFC 7323 s.2.2: the window of a SYN is not scaled.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_shift };
         let window = u64::from(segment.window) << shift;
-        // Karn: not of a SYN that was sent twice.
+        // Karn's algorithm: a SYN that was sent twice gives no sample.
         let rtt = self.syn_sent_at.filter(|_| self.syns == 1).map(|sent| now.since(sent));
         self.sender.on_established(now, self.sack, window, rtt);
         if self.syns > 2 {
-            // RFC 6928 s.2.
+            // RFC 6928 s.2: the initial window is one segment if the SYN was lost more than once.
             self.sender.start_small();
         }
         self.events.push_back(Event::Connected);
@@ -139,7 +140,7 @@ impl Connection {
         self.end(now);
     }
 
-    /// PAWS and TS.Recent (RFC 7323 s.5.3, s.4.3).
+    /// Checks a segment's timestamp (PAWS, RFC 7323 s.5.3) and keeps it (TS.Recent, s.4.3).
     fn accepts_timestamp(&mut self, segment: &Segment, start: u64) -> bool {
         if !self.timestamps {
             return true;

@@ -1,4 +1,4 @@
-//! What leaves.
+//! Segments that leave.
 
 use equic_transport::Timestamp;
 
@@ -39,7 +39,7 @@ impl Connection {
         if !client {
             flags = flags.with(Flags::ACK);
         }
-        // RFC 3168 s.6.1.1.
+        // RFC 3168 s.6.1.1: flags by which ECN is negotiated.
         match (client, self.ecn) {
             (true, true) => flags = flags.with(Flags::ECE).with(Flags::CWR),
             (false, true) => flags = flags.with(Flags::ECE),
@@ -62,7 +62,7 @@ impl Connection {
 
     fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
         if std::mem::take(&mut self.probe_due) {
-            // Below the window, so that the peer must answer; as Linux does it.
+            // A number below the window, so that the peer must answer; as Linux does it.
             let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK);
             outgoing.segment.sequence = wrap(self.sender.una() - 1, self.own_start);
             return Some(outgoing);
@@ -100,7 +100,7 @@ impl Connection {
         }
         let mut outgoing = self.segment(now, departure.start, flags);
         outgoing.segment.payload = payload;
-        // RFC 3168 s.6.1.5: not what is sent again.
+        // RFC 3168 s.6.1.5: retransmissions are not ECN-capable.
         outgoing.ecn_capable = self.ecn && new;
         outgoing
     }

@@ -1,4 +1,4 @@
-//! What an acknowledgement does.
+//! Acknowledgements that come.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Ack<'a> {
     pub number: u64,
     /// SACK blocks beyond it, each within what was sent.
     pub blocks: &'a [(u64, u64)],
-    /// Something that came twice (RFC 2883).
+    /// Range that the receiver had twice (RFC 2883).
     pub dsack: Option<(u64, u64)>,
     /// Sequence number behind the receiver's window.
     pub limit: u64,
@@ -69,7 +69,7 @@ impl Sender {
         self.answer_probe(now, ack, advanced);
         self.detect_lost(now, advanced, &mut lost);
         self.note_lost(now, &lost);
-        // What was lost in the recovery that is over, and is not sent again yet, begins another.
+        // A loss of the recovery that is over, if not sent again yet, begins another recovery.
         if !lost.is_empty() || self.board.lost() > 0 && matches!(self.phase, Phase::Open) {
             self.on_loss(now, &lost);
         }
@@ -104,7 +104,7 @@ impl Sender {
             }
             return acked.saturating_sub(counted * self.mss);
         }
-        // RFC 5681 s.2.
+        // RFC 5681 s.2: a duplicate acknowledgement.
         if ack.bare && !self.board.is_empty() && self.duplicates + 1 < self.board.len() as u64 {
             self.duplicates += 1;
             return self.mss;
@@ -113,7 +113,7 @@ impl Sender {
     }
 
     fn sample_rtt(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool, delivered: &[Sent]) {
-        // Karn: not of what was sent more than once (RFC 6298 s.3); timestamps tell of that, too.
+        // Karn's algorithm: what was sent more than once gives no sample (RFC 6298 s.3); timestamps tell of that, too.
         let once = delivered.iter().filter(|segment| !segment.retransmitted);
         let newest = once.map(|segment| segment.time_sent).max();
         let echoed = ack.echo.filter(|_| advanced && !delivered.is_empty()).map(|(first, _)| first);
@@ -165,7 +165,7 @@ impl Sender {
         }
     }
 
-    /// What was taken for loss was none.
+    /// Undoes the reaction to a loss that was none.
     fn undo(&mut self, now: Timestamp) {
         self.counters.spurious += 1;
         self.needed = None;
@@ -251,7 +251,7 @@ impl Sender {
                 (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
             }
             Phase::Reducing(_) => {}
-            // What was sent again is lost again: congestion goes on (RFC 5681 s.4.3).
+            // A retransmission is lost again: congestion goes on (RFC 5681 s.4.3).
             Phase::Loss { .. } if lost.iter().any(|segment| segment.retransmitted) => {
                 self.start_reduction(now, Signal::Loss { bytes }, true);
             }
@@ -259,7 +259,7 @@ impl Sender {
         }
     }
 
-    /// Congestion was marked (RFC 3168 s.6.1.2); whether that makes a reduction.
+    /// Takes in a mark of congestion (RFC 3168 s.6.1.2); returns whether the window is reduced for it.
     fn on_mark(&mut self, now: Timestamp) -> bool {
         let open = matches!(self.phase, Phase::Open);
         if open {
@@ -314,7 +314,7 @@ impl Sender {
             acked,
             largest_sent,
             in_flight: before,
-            // Nor does it grow while it is open whether something is lost, as on Linux.
+            // Nor does it grow while it is undecided whether something is lost, as on Linux.
             app_limited: !advanced || !self.usage.was_used_since(sent),
             rtt: &self.rtt,
             rate,

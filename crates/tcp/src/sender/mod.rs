@@ -1,8 +1,8 @@
 //! The sending half of a connection.
 //!
-//! * `scoreboard.rs`: what is outstanding; `rack.rs`: what of it is lost; `prr.rs`: what a reduction lets out;
-//! * `acks.rs`: what an acknowledgement does; `timers.rs`: what the absence of one does;
-//! * here: what leaves next.
+//! * `scoreboard.rs`: segments outstanding; `rack.rs`: which of them are lost; `prr.rs`: sending during a reduction;
+//! * `acks.rs`: acknowledgements that come; `timers.rs`: timers, for when none come;
+//! * here: the choice of the next segment to send.
 
 mod acks;
 mod prr;
@@ -67,9 +67,9 @@ struct Reduction {
 /// A probe for a lost tail that is not answered yet (RFC 8985 s.7.4).
 #[derive(Debug)]
 struct Probe {
-    /// TLP.end_seq.
+    /// SND.NXT when the probe was sent, TLP.end_seq.
     end: u64,
-    /// TLP.is_retrans.
+    /// Whether the probe was a retransmission, TLP.is_retrans.
     retransmission: bool,
 }
 
@@ -112,7 +112,8 @@ pub(crate) struct Sender {
     usage: WindowUsage,
     pacer: Option<Pacer>,
     phase: Phase,
-    /// SND.UNA and SND.NXT, counted from the SYN.
+    /// Oldest sequence number not acknowledged, SND.UNA, and the next to send, SND.NXT (RFC 9293 s.3.3.1), both counted
+    /// from the SYN.
     una: u64,
     nxt: u64,
     /// Sequence number behind all that was written.
@@ -150,7 +151,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// At the first sequence number behind the SYN.
+    /// A sender that begins at the first sequence number behind the SYN.
     pub(crate) fn new(now: Timestamp, config: &TcpConfig, mss: u16, seed: u64) -> Sender {
         let mut controller = config.congestion.start(mss, seed);
         let window = u64::from(config.initial_window.max(1)) * u64::from(mss);
@@ -196,7 +197,7 @@ impl Sender {
         }
     }
 
-    /// What the handshake came to: whether SACK is used, the receiver's window, and the round trip of the SYN.
+    /// Takes in the handshake's outcome: whether SACK is used, the receiver's window, and the round trip of the SYN.
     pub(crate) fn on_established(
         &mut self,
         now: Timestamp,
@@ -231,12 +232,12 @@ impl Sender {
         self.board.len()
     }
 
-    /// SND.UNA.
+    /// Oldest sequence number not acknowledged, SND.UNA (RFC 9293 s.3.3.1).
     pub(crate) fn una(&self) -> u64 {
         self.una
     }
 
-    /// SND.NXT.
+    /// Next sequence number to send, SND.NXT (RFC 9293 s.3.3.1).
     pub(crate) fn nxt(&self) -> u64 {
         self.nxt
     }
@@ -358,7 +359,7 @@ impl Sender {
         (waits && fits).then_some(end)
     }
 
-    /// There is room in the window and nothing that could fill it.
+    /// Notes that there is room in the window and nothing that could fill it.
     fn note_idle(&mut self, now: Timestamp, pipe: u64, window: u64) {
         if pipe < window {
             self.usage.on_underused(now);
@@ -370,7 +371,7 @@ impl Sender {
         }
     }
 
-    /// Whether the timer was right can no longer be told.
+    /// Ends the check of a timeout of which it can no longer be told whether it was right.
     fn give_up_check(&mut self) {
         if let Phase::Loss { check, .. } = &mut self.phase {
             *check = Check::Over;
@@ -421,7 +422,7 @@ impl Sender {
         Departure { start: segment.start, end: segment.end, retransmission: true }
     }
 
-    /// So many bytes leave: what to remember with them.
+    /// Counts bytes that leave; returns the mark to keep with them.
     fn on_departure(&mut self, now: Timestamp, bytes: u64) -> DeliveryMark {
         let in_flight = self.in_flight();
         if let Some(pacer) = &mut self.pacer {

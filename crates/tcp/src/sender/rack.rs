@@ -78,7 +78,7 @@ impl Rack {
         }
     }
 
-    /// RACK.reo_wnd (step 4).
+    /// Time allowed for reordering, RACK.reo_wnd (step 4).
     pub(crate) fn reordering_window(
         &self,
         recovering: bool,

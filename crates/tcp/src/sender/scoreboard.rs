@@ -27,7 +27,7 @@ pub(crate) struct Sent {
     pub number: u64,
     /// Time of its last transmission.
     pub time_sent: Timestamp,
-    /// What the path had delivered by then.
+    /// Deliveries of the path by then, for the measurement of its rate.
     pub mark: DeliveryMark,
     pub fate: Fate,
     /// Whether it was sent more than once.
@@ -43,7 +43,7 @@ impl Sent {
 /// Segments between SND.UNA and SND.NXT.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// By sequence, without gaps.
+    /// Segments outstanding, by sequence number and without gaps.
     segments: VecDeque<Sent>,
     /// Transmissions in order, by number and first sequence number; those that are out of date are skipped.
     order: VecDeque<(u64, u64)>,
@@ -55,8 +55,8 @@ pub(crate) struct Scoreboard {
     sacked_segments: usize,
     /// No segment before this sequence number is lost.
     lost_hint: u64,
-    /// Runs of segments that the receiver has out of order: the first sequence number of each, and the one behind
-    /// it. So what is told again costs nothing.
+    /// Runs of segments that the receiver has out of order: the first sequence number of each, and the one behind it.
+    /// So a block that is reported again costs nothing.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -204,7 +204,7 @@ impl Scoreboard {
             }
             self.count_out(fate, part.len());
             if fate == Fate::Sacked && self.segments.front().is_some_and(|s| s.start == una) {
-                // What is left of a segment that was counted.
+                // The rest of a segment that was counted as delivered.
                 let rest = self.segments.front().is_some_and(|s| s.number == part.number);
                 self.sacked_segments += usize::from(rest);
             }
@@ -314,7 +314,7 @@ impl Scoreboard {
         found
     }
 
-    /// What was lost is under way again: it turned out not to be lost.
+    /// Counts segments that were lost as under way again: they turned out not to be lost.
     pub(crate) fn forgive(&mut self) {
         for at in 0..self.segments.len() {
             if self.segments[at].fate == Fate::Lost {

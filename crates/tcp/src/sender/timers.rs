@@ -1,5 +1,5 @@
-//! What happens when no acknowledgement comes: the retransmission timer (RFC 6298), the probe for a lost tail
-//! (RFC 8985 s.7), RACK's timer for reordering, the persist timer (RFC 9293 s.3.8.6.1).
+//! Timers, for when no acknowledgement comes: the retransmission timer (RFC 6298), the probe for a lost tail (RFC 8985
+//! s.7), RACK's timer for reordering, the persist timer (RFC 9293 s.3.8.6.1).
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const FIRST_PROBE: Duration = Duration::from_secs(1);
 /// (`net.ipv4.tcp_retries2`).
 const MOST_TIMEOUTS: u32 = 15;
 
-/// What a timer has brought about.
+/// Consequence of a timer's expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// Nothing that the connection need know.
@@ -86,13 +86,13 @@ impl Sender {
         self.note_lost(now, &lost);
         if !lost.is_empty() {
             self.on_loss(now, &lost);
-            // RFC 8985 s.6.3.
+            // RFC 8985 s.6.3: the retransmission timer starts anew.
             self.rto_at = Some(now + self.rto());
         }
         self.lost = lost;
     }
 
-    /// RFC 6298 s.5.4 to 5.6, RFC 8985 s.6.3.
+    /// Takes in an expiry of the retransmission timer (RFC 6298 s.5.4 to 5.6, RFC 8985 s.6.3).
     fn on_retransmission_timeout(&mut self, now: Timestamp) -> Expiry {
         if self.board.is_empty() {
             return Expiry::None;
@@ -149,7 +149,7 @@ impl Sender {
         };
     }
 
-    /// RFC 8985 s.7.2, after new data and acknowledgements.
+    /// Sets the timer of the probe for a lost tail, after new data and acknowledgements (RFC 8985 s.7.2).
     pub(super) fn schedule_probe(&mut self, now: Timestamp) {
         self.probe_at = None;
         let quiet = matches!(self.phase, Phase::Open) && self.board.sacked() == 0;
@@ -169,7 +169,7 @@ impl Sender {
         self.probe_at = Some(self.rto_at.map_or(at, |rto| rto.min(at)));
     }
 
-    /// RFC 8985 s.7.3: a new segment if there is one, else the last again.
+    /// The probe for a lost tail (RFC 8985 s.7.3): a new segment if there is one, else the last again.
     pub(super) fn send_probe(&mut self, now: Timestamp) -> Option<Departure> {
         self.forced = None;
         if !matches!(self.phase, Phase::Open) || self.probe.is_some() {

@@ -57,7 +57,7 @@ struct End {
     connection: Connection,
     /// Its initial sequence number; the peer's is zero.
     start: u32,
-    /// What it has said last.
+    /// Last segment that it sent.
     said: Segment,
 }
 

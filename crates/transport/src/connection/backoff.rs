@@ -20,7 +20,7 @@ impl Backoff {
         1 << self.count.min(MAX_DOUBLINGS)
     }
 
-    /// The factor nearest to a wish that may be had.
+    /// The factor nearest to the one wished for that is allowed.
     pub(super) fn bound(wish: u32) -> u32 {
         wish.clamp(1, 1 << MAX_DOUBLINGS)
     }

@@ -4,7 +4,7 @@ use super::{Connection, Event};
 use crate::Timestamp;
 use crate::operation::{Bytes, Call, HookId, MAX_MESSAGE, Operation};
 
-/// Reason for which a hook was not told.
+/// Reason for which a hook did not get a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TellError {
     /// It is not attached any more.
@@ -57,7 +57,7 @@ impl Connection {
         }
     }
 
-    /// Calls one hook, wherever it is attached to the operation. What it answers does not matter.
+    /// Calls one hook, wherever it is attached to the operation. Its answer does not matter.
     fn call_one(&mut self, id: HookId, operation: Operation, inputs: &[u64], bytes: Bytes<'_>) {
         let mut call = Call { operation, parameter: 0, inputs, bytes };
         let Some(place) = self.hooks.place(id) else { return };

@@ -77,7 +77,7 @@ impl Connection {
 
     /// Takes off a hook that has failed.
     pub(super) fn take_off(&mut self, id: HookId, error: HookError) {
-        // Before all that is known of it is forgotten.
+        // Done first: [`Connection::detach`] forgets all that is known of the hook.
         self.extensions.on_failed(id, &error);
         if self.detach(id).is_some() {
             self.events.push_back(Event::HookFailed(id, error));
@@ -342,7 +342,7 @@ impl Connection {
         self.hooks.callees(call.operation, call.parameter)
     }
 
-    /// Takes off a hook whose outputs no value has.
+    /// Takes off a hook that wrote outputs which stand for no value.
     #[cold]
     #[inline(never)]
     fn cannot_be(&mut self, place: usize, operation: Operation) {

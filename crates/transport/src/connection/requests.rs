@@ -1,4 +1,4 @@
-//! What hooks ask for that is done between calls of operations, and what they are told.
+//! Requests of hooks that are carried out between calls of operations, and the answers to them.
 
 use super::{Connection, ConnectionError};
 use crate::operation::{HookError, HookEvent, HookId, Request};
@@ -7,7 +7,7 @@ use crate::operation::{HookError, HookEvent, HookId, Request};
 const MAX_IN_A_ROW: usize = 128;
 
 impl Connection {
-    /// Carries out what hooks have asked for.
+    /// Carries out the requests of hooks.
     #[inline]
     pub(super) fn run_requests(&mut self) {
         if self.extensions.has_requests() {
@@ -49,7 +49,7 @@ impl Connection {
         }
     }
 
-    /// Tells a hook, if it is there.
+    /// Tells a hook of an event, if the hook is there.
     fn give(&mut self, id: HookId, event: &HookEvent) {
         let Some(place) = self.hooks.place(id) else { return };
         let Some(mut hook) = self.hooks.take(place) else { return };

@@ -1,5 +1,5 @@
-//! Validation of a path's address (RFC 9000 s.8): whether the peer is there, what was asked to find out, and how
-//! much may be sent before.
+//! Validation of a path's address (RFC 9000 s.8): whether the peer is there, the challenges sent to find out, and the
+//! limit on what may be sent before.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct Challenge {
     data: [u8; 8],
     /// Time at which the challenge is given up.
     until: Timestamp,
-    /// To be sent now.
+    /// Whether it is to be sent now.
     due: bool,
     /// Time at which to send the challenge again; none: not again.
     again: Option<Timestamp>,
@@ -33,20 +33,21 @@ pub(super) struct Validation {
     /// Somebody else may have named the address, to have it flooded; not so those that we chose.
     limited: bool,
     challenge: Option<Challenge>,
-    /// To be echoed (RFC 9000 s.8.2.2); the last one is enough.
+    /// Data of a PATH_CHALLENGE to be echoed (RFC 9000 s.8.2.2); the last one is enough.
     response: Option<[u8; 8]>,
     received: u64,
     sent: u64,
 }
 
 impl Validation {
-    /// Of an address that is known to be the peer's, or, if it is not, that somebody else may have named.
+    /// Validation of an address that is known to be the peer's, or, if it is not, that somebody else may have named.
     pub(super) fn new(validated: bool) -> Validation {
         let limited = !validated;
         Validation { validated, limited, challenge: None, response: None, received: 0, sent: 0 }
     }
 
-    /// Of an address that we chose: as much may be sent as the window lets go, although it is not validated yet.
+    /// Validation of an address that we chose: as much may be sent as the window lets go, although it is not validated
+    /// yet.
     pub(super) fn of_our_choice() -> Validation {
         Validation { limited: false, ..Validation::new(false) }
     }

@@ -1,5 +1,5 @@
-//! What a hook sees of its connection, and may change there. Nothing here calls an operation, attaches a hook or
-//! takes one off: so they stay as they are while one of them runs.
+//! A hook's view of its connection, and the changes that it may make there. Nothing here calls an operation, attaches a
+//! hook or takes one off: so hooks stay as they are while one of them runs.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::operation::{Extensions, Field, Own};
 /// Longer than any idle timeout is no round trip, and sums of them must not overflow.
 const MAX_RTT: Duration = Duration::from_secs(60);
 
-/// More than any path takes, and sums of windows must not overflow.
+/// Largest window that a hook may set: more than any path takes, and sums of windows must not overflow.
 const MAX_WINDOW: u64 = 1 << 30;
 
 /// A connection that calls a hook. It is two words, since one is made for each call: what the hook asks for is
 /// looked up when it asks.
 pub(crate) struct View<'a> {
     pub(super) connection: &'a mut Connection,
-    /// The hook's.
+    /// Place of the hook in the connection's list.
     pub(super) place: usize,
 }
 

@@ -2,10 +2,10 @@
 
 use super::hooks::MAX_HOOKS;
 
-/// In [`Callees`]: nobody.
+/// In [`Callees`]: no hook is called.
 pub(super) const NOBODY: u8 = u8::MAX;
 
-/// In [`Callees`]: more than one, there is a list of them.
+/// In [`Callees`]: more than one hook is called; there is a list of them.
 pub(super) const MANY: u8 = NOBODY - 1;
 
 const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither of them");
@@ -18,7 +18,7 @@ pub(crate) struct Callees {
     /// The one that is asked to replace the operation.
     pub(super) replace: u8,
     pub(super) after: u8,
-    /// Operations of frame types: for a type that a hook named or owns they may be others.
+    /// Whether other hooks may be called for a frame type that a hook named or owns.
     pub(super) by_type: bool,
     /// Number of the list of those who look on, where they are many.
     pub(super) list: u32,

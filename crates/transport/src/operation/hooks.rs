@@ -33,7 +33,7 @@ pub(crate) struct Own {
 
 /// A hook that is attached.
 struct Attached {
-    /// None while it is called: what it sees is the whole connection but itself.
+    /// None while it is called: it then sees the whole connection but itself.
     hook: Option<Box<dyn Hook>>,
     own: Own,
     points: Vec<Point>,
@@ -46,7 +46,7 @@ struct Dispatch {
     by_operation: Vec<Callees>,
     /// For the types that a hook named or owns, of operations that anything is attached to; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
-    /// Where several look on: who is called before, and who after.
+    /// For operations that several hooks look on at: the hooks called before, and those called after.
     lists: Vec<[Vec<u8>; 2]>,
 }
 
@@ -100,7 +100,7 @@ impl Hooks {
         }
     }
 
-    /// Nobody has asked whether anything is attached at all.
+    /// Callees of an operation that the table has no entry for: no hook.
     #[cold]
     fn no_callees() -> Callees {
         Callees::default()
@@ -167,13 +167,13 @@ impl Hooks {
     #[inline]
     pub(crate) fn put_back(&mut self, place: usize, hook: Box<dyn Hook>) {
         match self.attached.get_mut(place) {
-            // Nothing is there to be dropped, which need not be looked into again.
+            // The place is empty, and there is nothing to drop; to forget spares the check.
             Some(one) => std::mem::forget(one.hook.replace(hook)),
             None => Hooks::drop_hook(hook),
         }
     }
 
-    /// Places do not go while one of them is empty.
+    /// Never called: no place goes while its hook is called.
     #[cold]
     #[inline(never)]
     fn drop_hook(hook: Box<dyn Hook>) {
@@ -262,7 +262,7 @@ impl Hooks {
         self.attached.iter().position(|one| one.own.id == id)
     }
 
-    /// Where the hook at a place is attached to an operation.
+    /// Anchors at which the hook at a place is attached to an operation.
     pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<Point> {
         let points = self.attached.get(place).map_or(&[][..], |one| &one.points);
         points.iter().filter(|point| point.operation == operation).copied().collect()

@@ -16,12 +16,12 @@ const MAX_MESSAGES: usize = 64;
 /// A hook's timer is no sooner than this: whoever drives the connection wakes for it.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// What hooks of a connection asked for.
+/// Messages and timers that the hooks of a connection asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    /// At most [`MAX_MESSAGES`], of at most [`MAX_MESSAGE`] bytes each.
+    /// Messages for the application: at most [`MAX_MESSAGES`], of at most [`MAX_MESSAGE`] bytes each.
     messages: VecDeque<(HookId, Vec<u8>)>,
-    /// One a hook at most.
+    /// Timers: one for each hook at most.
     timers: Vec<(HookId, Timestamp)>,
 }
 
@@ -31,7 +31,7 @@ impl Messages {
         self.messages.pop_front()
     }
 
-    /// When the next timer runs out.
+    /// Time of the next timer.
     pub(crate) fn timer(&self) -> Option<Timestamp> {
         self.timers.iter().map(|(_, at)| *at).min()
     }

@@ -17,8 +17,8 @@
 //! * `hooks.rs`: which hooks are attached to what; one test of one bit where there is none; `callees.rs`: those
 //!   that one call goes to;
 //! * `words.rs`: typed values as words and back;
-//! * `host.rs`, `messages.rs`: what a hook sees of the connection and may ask of it;
-//! * `requests.rs`: what it asks for that is done between calls: hooks that it brings, and the end.
+//! * `host.rs`, `messages.rs`: the connection as a hook sees it, and requests of hooks;
+//! * `requests.rs`: requests that are carried out between calls: hooks that a hook brings, and the end.
 //!
 //! The operations are called, and their defaults written, in the folder `connection`.
 //!
@@ -149,7 +149,7 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// News of another hook that this one brought ([`Host::attach`]).
+    /// Takes in an event about another hook that this one brought ([`Host::attach`]).
     ///
     /// # Errors
     /// It is broken, and taken off.

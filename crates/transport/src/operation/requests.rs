@@ -14,7 +14,7 @@ use super::{AttachError, Hook, HookError, HookId, OwnFrame, Point};
 /// Most requests that wait at a time, of all hooks.
 pub(super) const MAX_REQUESTS: usize = 64;
 
-/// News for one hook of another.
+/// Event for one hook about another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookEvent {
@@ -34,7 +34,7 @@ pub enum HookEvent {
     },
 }
 
-/// See the module.
+/// Request of a hook, carried out between calls of operations.
 pub(crate) enum Request {
     Attach {
         by: HookId,
@@ -52,7 +52,7 @@ pub(crate) enum Request {
         code: TransportErrorCode,
         reason: String,
     },
-    /// To tell the hook that brought another of its failure.
+    /// Tells the hook that brought another of its failure.
     Failed {
         to: HookId,
         hook: HookId,
@@ -68,7 +68,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Hold {
     hook: HookId,
     since: Timestamp,
-    /// None: it does so no longer.
+    /// Time until which the hook holds stream data back; none: it does so no longer.
     until: Option<Timestamp>,
 }
 
@@ -155,13 +155,13 @@ impl Extensions {
         self.hold_timer().is_some_and(|until| until > now)
     }
 
-    /// When stream data is not held back any longer; none: it is not.
+    /// Time until which stream data is held back; none: it is not.
     #[inline]
     pub(crate) fn hold_timer(&self) -> Option<Timestamp> {
         self.hold.and_then(|hold| hold.until)
     }
 
-    /// Time has passed.
+    /// Ends the hold if its time is over.
     pub(crate) fn release_streams(&mut self, now: Timestamp) {
         if let Some(hold) = &mut self.hold {
             hold.until = hold.until.filter(|until| *until > now);

@@ -22,7 +22,7 @@ pub(crate) trait Words: Copy {
     /// Room for as many words as a value has.
     type Array: AsRef<[u64]> + AsMut<[u64]>;
 
-    /// Where a hook writes an answer.
+    /// Room for an answer, before a hook writes it.
     const ZEROS: Self::Array;
 
     /// The value as words.

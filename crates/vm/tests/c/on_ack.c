@@ -52,7 +52,7 @@ u64 loop(struct context *c)
 #ifdef __wasm__
 extern u64 now(u64) __attribute__((import_module("env"), import_name("now")));
 #else
-/* By number, as every engine of eBPF can have it. */
+/* A helper that is called by its number, which every engine of eBPF can do. */
 static u64 (*const now)(u64) = (void *)9;
 #endif
 u64 helper(u64 a)

@@ -125,7 +125,7 @@ impl Core {
         };
     }
 
-    /// Whether a signal of congestion is news; the window and the threshold are to be set then.
+    /// Whether a signal of congestion begins a new reaction; the window and the threshold are to be set then.
     fn is_news(&mut self, now: Timestamp, largest_sent: Timestamp) -> bool {
         if self.recovery_start.is_some_and(|start| largest_sent <= start) {
             return false;
@@ -153,7 +153,7 @@ impl Core {
         (self.recovery_start, self.before) = (None, None);
     }
 
-    /// RFC 5681 s.3.1.
+    /// Reaction to a retransmission timeout (RFC 5681 s.3.1).
     fn time_out(&mut self, threshold: f64) {
         self.before = Some((self.window, self.threshold));
         self.recovery_start = None;
@@ -175,7 +175,7 @@ impl Core {
     }
 }
 
-/// What each of them takes from [`Core`] as it is.
+/// Methods that each of the controllers takes from [`Core`] as they are.
 macro_rules! from_core {
     ($name:literal) => {
         fn set_initial_window(&mut self, window: u64) {

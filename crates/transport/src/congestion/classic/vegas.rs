@@ -1,4 +1,4 @@
-//! Vegas: as many datagrams in the queue as it wants there, told by the round trip.
+//! Vegas: keeps a few datagrams in the queue, and tells their number from the round trip.
 
 use std::time::Duration;
 

@@ -65,7 +65,7 @@ impl Controller for Westwood {
 
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
         if self.core.is_news(now, largest_sent) {
-            // What the path holds, if that is less than what is there.
+            // As much as the path holds, but never more than before.
             let window = self.pipe().min(self.core.window);
             self.core.reduce_to(window);
         }

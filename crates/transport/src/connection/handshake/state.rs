@@ -40,7 +40,7 @@ impl Handshake {
     /// Hands TLS what came, in order.
     ///
     /// # Errors
-    /// What TLS finds wrong with it.
+    /// Error that TLS finds in them.
     pub(super) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         self.tls.read(data)
     }

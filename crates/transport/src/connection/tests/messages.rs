@@ -1,4 +1,4 @@
-//! What a hook asks for: timers, messages, and a window that it sets.
+//! Requests of a hook: timers, messages, and a window that it sets.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::congestion::Algorithm;
 use crate::operation::{Call, Decision, Denied, Field, Hook, HookError, Host, Operation, Point};
 
-/// Ticks every 50 ms, and says so; what it is told it says again.
+/// A hook that ticks every 50 ms and reports it to the application, and that returns each message that it gets.
 struct Ticking {
     ticks: Arc<Mutex<Vec<Timestamp>>>,
     /// It fails at this tick.
@@ -85,7 +85,7 @@ fn messages_go_both_ways() {
     assert_eq!(client.tell_hook(id, &[0; 1025]), Err(TellError::TooLong));
     assert_eq!(client.tell_hook(id, b"hello"), Ok(()));
     assert_eq!(client.poll_event(), Some(Event::HookMessage(id, b"hello!".to_vec())));
-    // As many wait as may.
+    // As many messages wait as may.
     for _ in 0..64 {
         assert_eq!(client.tell_hook(id, b""), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! What hooks ask for that is done between calls: other hooks, and the end; and what they are told.
+//! Requests of hooks that are carried out between calls: other hooks, and the end; and the answers to them.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,14 +11,14 @@ use crate::operation::{
     AttachError, Call, Denied, Field, Hook, HookError, HookEvent, HookId, Host, Operation, Point,
 };
 
-/// What a hook was told.
+/// Events and messages that a hook got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum News {
     Attached(u64, Result<HookId, AttachError>),
     Failed(HookId, String),
 }
 
-/// Asked for when the hook is told something.
+/// Request that a hook makes when it gets a message.
 type Ask = Box<dyn FnMut(&mut Host<'_>, &[u8]) + Send>;
 
 struct Brings {
@@ -42,7 +42,7 @@ impl Hook for Brings {
     }
 }
 
-/// A hook of the client that does `ask` when it is told something.
+/// A hook of the client that does `ask` when it gets a message.
 fn brings(
     connection: &mut Connection,
     ask: impl FnMut(&mut Host<'_>, &[u8]) + Send + 'static,
@@ -143,7 +143,7 @@ fn a_hook_ends_the_connection() {
     network.connect();
     let code = TransportErrorCode(VarInt::from_u32(0x2f50));
     let (id, _) = brings(&mut network.client, move |host, _| {
-        // Whatever else waits.
+        // The request to close is taken, however many others wait.
         while host.attach(0, always(&[]), Vec::new(), Vec::new()).is_ok() {}
         host.close(code, "rules").unwrap();
         assert_eq!(host.close(code, "again"), Err(Denied::TooMany));
