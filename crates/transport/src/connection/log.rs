@@ -8,11 +8,12 @@ mod paths;
 
 use equic_wire::KnownVersion;
 use equic_wire::frame::{Frame, NewConnectionId, UnknownFrame};
-use equic_wire::packet::{FinishedPacket, PacketType, Retry, VersionNegotiation};
+use equic_wire::packet::{PacketType, Retry, VersionNegotiation};
 use equic_wire::params::TransportParameters;
 
 use super::Connection;
 use super::close::CloseReason;
+use super::packet_builder::{BuiltPacket, TAG_LEN};
 use super::path::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use super::write::{control_frame, varint};
@@ -47,7 +48,6 @@ struct Sending {
     number: u64,
     bytes: Vec<u8>,
     header_len: usize,
-    tag_len: usize,
     mtu_probe: bool,
 }
 
@@ -211,17 +211,11 @@ impl Connection {
     }
 
     /// A packet is about to be protected: `bytes` has room for the tag at its end.
-    pub(super) fn log_sending(
-        &mut self,
-        number: u64,
-        finished: &FinishedPacket,
-        tag_len: usize,
-        mtu_probe: bool,
-        bytes: &[u8],
-    ) {
+    pub(super) fn log_sending(&mut self, packet: &BuiltPacket<'_>, mtu_probe: bool) {
         self.with_log(|_, log| {
-            let (bytes, header_len) = (bytes.to_vec(), finished.header_len);
-            log.sending.push(Sending { number, bytes, header_len, tag_len, mtu_probe });
+            let (number, header_len) = (packet.number(), packet.header_len());
+            let bytes = packet.bytes().to_vec();
+            log.sending.push(Sending { number, bytes, header_len, mtu_probe });
         });
     }
 
@@ -235,12 +229,12 @@ impl Connection {
         self.with_log(|_, log| {
             let checksum = crc32c(datagram);
             for sent in std::mem::take(&mut log.sending) {
-                let Sending { number, bytes, header_len, tag_len, mtu_probe } = sent;
+                let Sending { number, bytes, header_len, mtu_probe } = sent;
                 let number_length = bytes.first().map_or(0, |first| usize::from(first & 3) + 1);
                 // First byte, ID, packet number.
                 let dcid_len = header_len.saturating_sub(1 + number_length);
                 let Some(header) = Header::read(&bytes, number, dcid_len) else { continue };
-                let end = bytes.len().saturating_sub(tag_len);
+                let end = bytes.len().saturating_sub(TAG_LEN);
                 let payload = bytes.get(header_len..end).unwrap_or_default();
                 let (length, ack_delay_exponent) = (bytes.len(), DEFAULT_EXPONENT);
                 let packet =

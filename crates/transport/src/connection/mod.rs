@@ -15,7 +15,8 @@
 //!   which version; `early.rs`, `tickets.rs`: 0-RTT; `waiting.rs`: packets before their keys;
 //! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
 //!   and loss;
-//! * `send.rs`: which packet next, and what goes into it; `write.rs`: its frames;
+//! * `send.rs`: which packet next, and what goes into it; `packet_builder.rs`: how it is built; `write.rs`: its
+//!   frames;
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
 //! * `identity.rs`: what TLS says of the peer; `figures.rs`: what is known of the path;
 //! * `memory.rs`: what the peer has us keep;
@@ -55,6 +56,7 @@ mod migration;
 #[cfg(feature = "null-crypto")]
 mod null;
 mod operate;
+mod packet_builder;
 pub(crate) mod packet_keys;
 mod packet_numbers;
 mod path;
