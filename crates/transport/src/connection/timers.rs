@@ -10,6 +10,7 @@ use super::close::CloseReason;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
+use crate::recovery::{Due, LossTimer, ProbeState, ProbeTimer};
 
 impl Connection {
     /// Time at which to call [`Connection::handle_timeout`]; none: nothing is waited for.
@@ -35,7 +36,7 @@ impl Connection {
     /// The timer of loss detection, as whoever is attached to it wants it.
     fn set_timer(&mut self) -> Option<Timestamp> {
         let answer = self.begin(Operation::SetTimer, ());
-        let usual = self.loss_timer().map(|(at, _)| at);
+        let usual = self.loss_timer().map(|timer| timer.at);
         let at = match answer {
             Some(at) => self.bound_loss_timer(usual, at),
             None => usual,
@@ -170,10 +171,11 @@ impl Connection {
         factor
     }
 
-    /// Time at which a packet counts as lost, or a probe is due, and in which space (RFC 9002 A.8).
-    fn loss_timer(&mut self) -> Option<(Timestamp, SpaceId)> {
-        let ids = self.spaces.ids();
-        let lost = ids.filter_map(|id| Some((self.spaces[id].loss.loss_time()?, id))).min();
+    /// The timer of loss detection as it is without hooks at [`Operation::SetTimer`]; none: it does not run
+    /// (RFC 9002 A.8).
+    fn loss_timer(&mut self) -> Option<LossTimer<SpaceId>> {
+        let losses = self.spaces.ids().map(|id| (id, self.spaces[id].loss.loss_time()));
+        let lost = LossTimer::of_losses(losses);
         if lost.is_some() {
             return lost;
         }
@@ -182,47 +184,44 @@ impl Connection {
             return None;
         }
         let backoff = self.backoff();
-        let ids = self.spaces.ids();
-        // RFC 9002 s.6.2.1: what the handshake lacks comes first.
         let confirmed = self.handshake.is_confirmed();
-        let probe = ids
-            .filter(|id| !id.is_data() || confirmed)
-            .filter_map(|id| {
-                let space = &self.spaces[id];
-                // Early data in flight can fill the window, and is not acknowledged before the
-                // handshake gets on: that must not wait for it.
-                let held = self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX);
-                let held = held.then_some(self.activity.since());
-                let sent = space.loss.last_ack_eliciting().or(held)?;
-                Some((sent + self.pto(id) * backoff, id))
-            })
-            .min();
-        if probe.is_some() || self.peer_completed_validation() || self.side == Side::Server {
-            return probe;
+        let mut probes = ProbeTimer::new(confirmed, self.activity.since(), backoff);
+        for id in self.spaces.ids() {
+            if let Some(from) = probes.counts_from(self.probe_state(id)) {
+                probes.add(id, from, self.pto(id));
+            }
         }
-        // RFC 9002 s.6.2.2.1: the client keeps a server alive that may not send.
-        let handshake = self.keys.has(SpaceId::Handshake);
-        let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
-        Some((self.activity.since() + self.pto(id) * backoff, id))
+        let unvalidated = self.side == Side::Client && !self.peer_completed_validation();
+        if let Some(from) = probes.anti_deadlock(unvalidated) {
+            let handshake = self.keys.has(SpaceId::Handshake);
+            let id = if handshake { SpaceId::Handshake } else { SpaceId::Initial };
+            probes.add(id, from, self.pto(id));
+        }
+        probes.timer()
+    }
+
+    fn probe_state(&self, id: SpaceId) -> ProbeState {
+        let space = &self.spaces[id];
+        ProbeState {
+            application: id.is_data(),
+            last_ack_eliciting: space.loss.last_ack_eliciting(),
+            held: self.keys.has(id) && space.crypto_out.wants_to_send(u64::MAX),
+        }
     }
 
     /// RFC 9002 A.9.
     fn on_loss_timer(&mut self, now: Timestamp) {
-        let Some((_, id)) = self.loss_timer() else { return };
-        if self.spaces[id].loss.loss_time().is_some() {
+        let Some(timer) = self.loss_timer() else { return };
+        let id = timer.space;
+        if timer.due == Due::Loss {
             return self.detect_lost(now, id);
         }
         self.stats.probe_timeouts += 1;
         self.path_mut().backoff.on_timeout();
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
-        let oldest: Vec<_> = self.spaces[id]
-            .loss
-            .sent()
-            .iter()
-            .filter(|(_, packet)| packet.ack_eliciting)
-            .take(2)
-            .map(|(number, packet)| (number, packet.content.frames.clone()))
-            .collect();
+        let oldest = self.spaces[id].loss.oldest_ack_eliciting().take(2);
+        let oldest: Vec<_> =
+            oldest.map(|(number, packet)| (number, packet.content.frames.clone())).collect();
         let probes: u8 = if oldest.is_empty() { 1 } else { 2 };
         for (number, frames) in oldest {
             self.send_again(id, number, true, &frames);
