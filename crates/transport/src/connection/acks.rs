@@ -163,7 +163,7 @@ impl Connection {
     fn ack_delay(&mut self, id: SpaceId, ack: &Ack<'_>) -> Duration {
         let usual = match (id, &self.peer) {
             (SpaceId::Data(_), Some(peer)) => {
-                let delay = ack.delay(peer.ack_delay_exponent);
+                let delay = peer.ack_delay(ack);
                 let most = self.peer_max_ack_delay();
                 if self.handshake.is_confirmed() { delay.min(most) } else { delay }
             }

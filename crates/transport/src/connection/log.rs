@@ -83,8 +83,7 @@ impl Connection {
         let ids = [self.ids.scid(), self.ids.remote.current()];
         log.emit(key, EventKind::ConnectionStarted { local, remote, ids });
         changes::version(self, &mut log);
-        let declared = self.start.declared.clone();
-        if let Ok(parameters) = TransportParameters::parse(&declared, self.side) {
+        if let Ok(parameters) = TransportParameters::parse(self.start.declared(), self.side) {
             let (initiator, parameters) = (Initiator::Local, &parameters);
             log.emit(key, EventKind::ParametersSet { initiator, parameters });
         }
@@ -158,7 +157,7 @@ impl Connection {
             changes::keys(connection, log, Initiator::Remote);
             changes::state(connection, log);
             let ack_delay_exponent = match (header.form, &connection.peer) {
-                (Form::Short { .. }, Some(peer)) => peer.ack_delay_exponent,
+                (Form::Short { .. }, Some(peer)) => peer.ack_delay_exponent(),
                 _ => DEFAULT_EXPONENT,
             };
             let (length, checksum, mtu_probe) = (packet.len(), log.checksum, false);

@@ -64,7 +64,7 @@ impl Connection {
         if !self.handshake.is_confirmed() {
             return Err(MigrateError::NotConfirmed);
         }
-        if self.peer.is_some_and(|peer| peer.stay) {
+        if self.peer.is_some_and(|peer| peer.forbids_migration()) {
             return Err(MigrateError::Forbidden);
         }
         let remote = self.path().remote;
@@ -124,7 +124,7 @@ impl Connection {
         path.local = local;
         path.ecn = self.path().ecn.restart(self.config.ecn);
         if let Some(peer) = &self.peer {
-            path.on_peer_limit(peer.max_udp_payload_size);
+            path.on_peer_limit(peer.max_udp_payload_size());
         }
         if let Some(gone) = self.paths.add(path) {
             self.release_id(gone.remote_id);

@@ -18,7 +18,8 @@
 //! * `send.rs`: which packet next, and what goes into it; `packet_builder.rs`: how it is built; `write.rs`: its
 //!   frames;
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
-//! * `identity.rs`: what TLS says of the peer; `figures.rs`: what is known of the path;
+//! * `identity.rs`: what TLS says of the peer; `peer.rs`: its transport parameters; `figures.rs`: what is known of
+//!   the path;
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
@@ -60,6 +61,7 @@ mod packet_builder;
 pub(crate) mod packet_keys;
 mod packet_numbers;
 mod path;
+mod peer;
 mod receive;
 mod requests;
 mod retry;
@@ -99,8 +101,8 @@ pub use config::{ClientConfig, PreferredAddresses, ServerConfig, TransportConfig
 use connection_ids::ConnectionIds;
 pub use datagrams::DatagramError;
 pub use figures::PathStats;
+use handshake::Handshake;
 pub use handshake::StartError;
-use handshake::{Handshake, Peer};
 pub(crate) use handshake::{initial_suite, tls_version};
 pub use identity::{ExportError, HandshakeData};
 pub(crate) use ids::FirstPacket;
@@ -110,6 +112,7 @@ pub use migration::MigrateError;
 pub use null::InsecureNullConfig;
 use packet_keys::PacketKeys;
 use path::{Path, PathKey, Paths};
+use peer::Peer;
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
 pub(crate) use view::View;
@@ -248,6 +251,7 @@ pub struct Connection {
     /// The path on which that is being tried.
     preferred: Option<PathKey>,
     ids: ConnectionIds,
+    /// None: its transport parameters have not come yet.
     peer: Option<Peer>,
     closing: close::Closing,
     /// Frequency of acknowledgements, ours and the one asked of the peer.

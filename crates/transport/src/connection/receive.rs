@@ -303,7 +303,7 @@ impl Connection {
         let largest = self.spaces[found.space].received.largest().map(|(number, _)| number);
         // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
         let other = found.version.filter(|version| *version != self.version).map(|version| {
-            let dcid = self.start.retry.unwrap_or(self.ids.original_dcid());
+            let dcid = self.start.retry().unwrap_or(self.ids.original_dcid());
             self.start.initial_keys(self.side, version, dcid)
         });
         let other = other.filter(|_| found.space == SpaceId::Initial);

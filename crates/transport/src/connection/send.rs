@@ -117,7 +117,7 @@ impl Connection {
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         let bytes = writer.written_mut();
         // RFC 8999 s.5.1: the version is behind the first byte. Whoever looks at the datagram sees it.
-        if let (Some(unknown), Some(version)) = (self.start.unknown, bytes.get_mut(1..5)) {
+        if let (Some(unknown), Some(version)) = (self.start.unknown(), bytes.get_mut(1..5)) {
             version.copy_from_slice(&unknown.0.to_be_bytes());
         }
         let bytes = &*bytes;
@@ -397,7 +397,7 @@ impl Connection {
     /// Whether the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
     fn greases_bit(&mut self) -> bool {
         self.config.grease
-            && self.peer.is_some_and(|peer| peer.grease_quic_bit)
+            && self.peer.is_some_and(|peer| peer.takes_greased_bit())
             && self.rng.random_bool(0.5)
     }
 
@@ -426,7 +426,7 @@ impl Connection {
                 let key_phase = self.keys.one_rtt()?.bit();
                 return Some(Header::Short(ShortHeader { dcid, spin, key_phase, fixed_bit }));
             }
-            SpaceId::Initial => LongKind::Initial { token: &self.start.token },
+            SpaceId::Initial => LongKind::Initial { token: self.start.token() },
             SpaceId::Handshake => LongKind::Handshake,
         };
         let (version, scid) = (self.version, self.ids.scid());

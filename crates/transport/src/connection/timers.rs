@@ -7,6 +7,7 @@ use equic_wire::Side;
 use super::Connection;
 use super::backoff::Backoff;
 use super::close::CloseReason;
+use super::peer::Peer;
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -139,12 +140,7 @@ impl Connection {
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
-        let peer = self.peer.map_or(Duration::ZERO, |peer| peer.max_idle_timeout);
-        match (self.config.max_idle_timeout, peer) {
-            (Duration::ZERO, Duration::ZERO) => None,
-            (Duration::ZERO, other) | (other, Duration::ZERO) => Some(other),
-            (ours, theirs) => Some(ours.min(theirs)),
-        }
+        Peer::idle_timeout(self.peer.as_ref(), self.config.max_idle_timeout)
     }
 
     /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).

@@ -102,7 +102,7 @@ impl View<'_> {
                 u64::from(connection.streams_go() || connection.datagrams.wants_to_send())
             }
             Field::PeerMaxAckDelay => {
-                connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay))
+                connection.peer.as_ref().map_or(0, |peer| nanos(peer.max_ack_delay()))
             }
         }
     }

@@ -66,12 +66,13 @@ impl Connection {
     ) -> Result<Connection, StartError> {
         let mut rng = StdRng::from_seed(seed);
         let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
-        start.unknown =
-            transport.first_unknown.then(|| equic_wire::Version::reserved(rng.next_u32()));
+        if transport.first_unknown {
+            start.begin_unknown(equic_wire::Version::reserved(rng.next_u32()));
+        }
         let parameters = declare(transport, TransportParameters::client(scid));
         start.declare(parameters, transport, &mut rng);
         let tls = start.session()?;
-        let keys = start.initial_keys(Side::Client, start.original, dcid);
+        let keys = start.initial_keys(Side::Client, start.original(), dcid);
         let mut connection = Connection::new(
             now,
             Side::Client,
@@ -182,7 +183,7 @@ impl Connection {
             Path::new(now, PathKey(0), remote, &config, seed, Validation::new(ids.validated));
         Connection {
             side,
-            version: start.original,
+            version: start.original(),
             start: Box::new(start),
             early: Early::default(),
             waiting: Waiting::default(),

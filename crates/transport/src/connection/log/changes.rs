@@ -134,7 +134,7 @@ fn versions(
 ) {
     // With none in common the one in use stays what it was.
     log.known.version = chosen.or(log.known.version);
-    let ours: Vec<Version> = connection.start.spoken.iter().copied().map(Version::from).collect();
+    let ours: Vec<Version> = connection.start.spoken().map(Version::from).collect();
     let (client, chosen) = (connection.side == Side::Client, chosen.map(Version::from));
     let kind = EventKind::VersionInformation { ours: &ours, client, theirs, chosen };
     log.emit(connection.path().key, kind);

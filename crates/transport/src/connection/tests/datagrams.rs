@@ -124,7 +124,7 @@ fn datagrams_beyond_what_was_declared_end_the_connection() {
         network.connect();
         assert_eq!(network.client.max_datagram_size(), (buffer > 0).then_some(97));
         // A client that does not care.
-        network.client.peer.as_mut().unwrap().max_datagram_frame_size = 65_535;
+        network.client.peer.as_mut().unwrap().pretend_max_datagram_frame_size(65_535);
         network.client.send_datagram(vec![0; 100]).unwrap();
         network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
         let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
