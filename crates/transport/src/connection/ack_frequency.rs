@@ -67,14 +67,14 @@ impl Connection {
     /// Looks whether the peer should acknowledge more or less often than it does; after ACK frames.
     pub(super) fn review_ack_frequency(&mut self, now: Timestamp) {
         let Some(least) = self.peer.and_then(|peer| peer.min_ack_delay()) else { return };
-        let rtt = self.path().rtt.smoothed();
+        let rtt = self.path().rtt().smoothed();
         // Once a round trip is often enough (s.7.1).
         let soon = self.acks.asked_at().is_some_and(|at| now.since(at) < rtt * 4);
         if !self.config.ack_frequency || !self.handshake.is_confirmed() || soon {
             return;
         }
         let path = self.path();
-        let (key, datagram) = (path.key, u64::from(path.mtu.current()).max(1));
+        let (key, datagram) = (path.key(), u64::from(path.mtu()).max(1));
         let packets = self.window(key) / datagram;
         let declared = self.peer.map_or(least, |peer| peer.declared_max_ack_delay());
         let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);

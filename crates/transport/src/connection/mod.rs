@@ -29,7 +29,7 @@
 //! * `requests.rs`: what hooks ask for that is done between calls;
 //! * `bounds.rs`: how far the answers of hooks hold;
 //! * `migration.rs`: other addresses; `null.rs`: simulations without protection;
-//! * `space.rs`, `path.rs`: what is kept for each packet number space and path.
+//! * `space.rs`, `path.rs`: what is kept for each packet number space and path; `paths.rs`: all paths.
 
 mod ack_frequency;
 mod acknowledgements;
@@ -61,6 +61,7 @@ mod packet_builder;
 pub(crate) mod packet_keys;
 mod packet_numbers;
 mod path;
+mod paths;
 mod peer;
 mod receive;
 mod requests;
@@ -111,7 +112,8 @@ pub use migration::MigrateError;
 #[cfg(feature = "null-crypto")]
 pub use null::InsecureNullConfig;
 use packet_keys::PacketKeys;
-use path::{Path, PathKey, Paths};
+use path::Path;
+use paths::{PathKey, Paths};
 use peer::Peer;
 use space::{Space, SpaceId, Spaces};
 pub(crate) use start::{Serve, Start};
@@ -285,17 +287,17 @@ impl Connection {
 
     /// Address that datagrams are sent to on the active path.
     pub fn remote_address(&self) -> SocketAddr {
-        self.path().remote
+        self.path().remote()
     }
 
     /// The round-trip time as it is estimated now.
     pub fn rtt(&self) -> Duration {
-        self.path().rtt.smoothed()
+        self.path().rtt().smoothed()
     }
 
     /// The largest datagram that the path is known to take, in bytes of UDP payload (RFC 9000 s.14.3).
     pub fn current_mtu(&self) -> u16 {
-        self.path().mtu.current()
+        self.path().mtu()
     }
 
     /// Whether the handshake is complete.

@@ -111,7 +111,7 @@ impl Connection {
         // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
-        self.path_mut().backoff.restart();
+        self.path_mut().restart_backoff();
         true
     }
 

@@ -6,7 +6,7 @@ use rand::Rng;
 
 use super::close::Closing;
 use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
-use super::path::PathKey;
+use super::paths::PathKey;
 use super::space::{Sent, SpaceId};
 use super::{Connection, Transmit};
 use crate::Timestamp;
@@ -54,7 +54,7 @@ impl Connection {
             return self.transmit_close(now, buffer);
         }
         self.issue_ids();
-        let usual = self.probing_path().unwrap_or(self.path().key);
+        let usual = self.probing_path().unwrap_or(self.path().key());
         let key = match self.begin(Operation::SelectPath, ()) {
             Some(chosen) => self.bound_path(usual, chosen),
             None => usual,
@@ -63,7 +63,7 @@ impl Connection {
         let allowance = self.allowance(now, key, buffer.len())?;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
-        let data = SpaceId::Data(self.paths[key].id);
+        let data = SpaceId::Data(self.paths[key].id());
         let ids = self
             .spaces
             .ids()
@@ -126,7 +126,7 @@ impl Connection {
         self.log_datagram_sent(key, ecn, bytes);
         self.on_datagram_sent(key, size);
         let path = &self.paths[key];
-        Some(Transmit { destination: path.remote, source: path.local, ecn, size })
+        Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
     }
 
     fn on_datagram_sent(&mut self, key: PathKey, size: usize) {
@@ -141,11 +141,11 @@ impl Connection {
         // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
         // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
         let largest = if self.is_quiet() { u16::MAX } else { BASE_SIZE };
-        let (mtu, credit) = (path.mtu.current().min(largest), path.validation.credit());
+        let (mtu, credit) = (path.mtu().min(largest), path.validation.credit());
         let validated = path.validation.is_validated();
         if !path.may_send() {
             // Not for want of a window that it waits.
-            self.paths[key].usage.on_underused(now);
+            self.paths[key].on_underused(now);
             return None;
         }
         let mut size = self.datagram_size(key, mtu).min(buffer);
@@ -154,16 +154,16 @@ impl Connection {
             size = size.min(usize::try_from(credit).unwrap_or(usize::MAX));
         }
         let window = self.window(key);
-        let in_flight = self.paths[key].in_flight;
+        let in_flight = self.paths[key].in_flight();
         let room = window.saturating_sub(in_flight) >= u64::from(mtu);
         let until = if room { self.pace(now, key, mtu) } else { None };
         let path = &mut self.paths[key];
-        path.paced_until = until;
+        path.pace_until(until);
         if !room {
-            path.usage.on_full(now);
+            path.on_window_full(now);
         }
         let in_flight = room && until.is_none();
-        let passive = key != self.path().key;
+        let passive = key != self.path().key();
         let mut allowance = Allowance { path: key, size, in_flight, mtu_probe: false, passive };
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
@@ -183,7 +183,7 @@ impl Connection {
             Some(until) => self.bound_pace(now, key, until),
             None => {
                 let rate = Rate::bytes_per_second(rate as f64);
-                self.paths[key].pacer.next(now, rate, size)
+                self.paths[key].pace(now, rate, size)
             }
         };
         self.end(Operation::PaceUntil, input, until);
@@ -200,7 +200,7 @@ impl Connection {
         let size = match self.begin(Operation::ProbeMtu, key) {
             // A hook may do without; when one is due, and how large it is, follows from what is known.
             Some(0u16) => 0,
-            Some(_) | None => self.paths[key].mtu.next_probe(now).unwrap_or(0),
+            Some(_) | None => self.paths[key].next_mtu_probe(now).unwrap_or(0),
         };
         self.end(Operation::ProbeMtu, key, size);
         match usize::from(size) {
@@ -263,7 +263,7 @@ impl Connection {
     pub(super) fn acks_go(&mut self, id: SpaceId, path: PathKey) -> bool {
         let chosen = match self.begin::<_, PathKey>(Operation::SelectACKPath, (id, path)) {
             // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
-            Some(_) => self.path().key,
+            Some(_) => self.path().key(),
             None => path,
         };
         self.end(Operation::SelectACKPath, (id, path), chosen);
@@ -294,10 +294,10 @@ impl Connection {
         }
         let key = allowance.path;
         let path = &mut self.paths[key];
-        path.usage.on_underused(now);
-        let in_flight = path.in_flight;
+        path.on_underused(now);
+        let in_flight = path.in_flight();
         if self.begin_act(Operation::AppLimited, (key, in_flight)) {
-            self.paths[key].rates.on_app_limited(in_flight);
+            self.paths[key].on_app_limited();
         }
         self.end(Operation::AppLimited, (key, in_flight), ());
     }
@@ -324,10 +324,10 @@ impl Connection {
         }
         let (size, eliciting, in_flight) =
             (packet.size(), packet.is_eliciting(), packet.is_in_flight());
-        let usual = id.is_data() && in_flight && self.paths[key].ecn.marks();
+        let usual = id.is_data() && in_flight && self.paths[key].marks();
         let marked = self.decide(Operation::MarkEcn, (key, id), usual);
         if marked {
-            self.paths[key].ecn.on_marked_sent();
+            self.paths[key].on_marked_sent();
         }
         let kind = SentPacketKind {
             eliciting,
@@ -447,14 +447,10 @@ impl Connection {
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
             let path = &mut self.paths[key];
-            delivery = path.rates.on_sent(now, bytes, path.in_flight);
-            path.in_flight += bytes;
-            path.pacer.on_sent(bytes);
-            let in_flight = path.in_flight;
-            let input = (key, bytes, in_flight);
+            delivery = path.on_packet_sent(now, bytes);
+            let input = (key, bytes, path.in_flight());
             if self.begin_act(Operation::CongestionSent, input) {
-                let path = &mut self.paths[key];
-                path.controller.on_sent(now, bytes, in_flight);
+                self.paths[key].on_congestion_sent(now, bytes);
             }
             self.end(Operation::CongestionSent, input, ());
         }
@@ -485,7 +481,7 @@ impl Connection {
             return None;
         }
         let error = error.clone();
-        let key = self.path().key;
+        let key = self.path().key();
         let credit = self.path().validation.credit().map_or(usize::MAX, |credit| credit as usize);
         let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
         let mut writer = Writer::new(&mut buffer[..size]);
@@ -519,7 +515,7 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_datagram_sent(key, ecn, writer.written());
         let path = self.path();
-        let (destination, source) = (path.remote, path.local);
+        let (destination, source) = (path.remote(), path.local());
         (size > 0).then_some(Transmit { destination, source, ecn, size })
     }
 }

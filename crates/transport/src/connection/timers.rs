@@ -21,7 +21,7 @@ impl Connection {
         }
         let loss = self.set_timer();
         let acks = self.ack_deadline().filter(|_| self.path().may_send());
-        let paced = self.paths.iter().filter_map(|path| path.paced_until).min();
+        let paced = self.paths.iter().filter_map(|path| path.paced_until()).min();
         let (challenge, keep_alive) = (self.challenge_timer(), self.keep_alive_timer());
         let idle = self.idle_timer();
         #[cfg(feature = "qlog")]
@@ -88,7 +88,7 @@ impl Connection {
             return self.forget(CloseReason::IdleTimeout);
         }
         for path in self.paths.iter_mut() {
-            path.paced_until = path.paced_until.filter(|at| *at > now);
+            path.on_pace_timer(now);
         }
         self.on_hold_timer(now);
         self.extensions.release_streams(now);
@@ -145,9 +145,9 @@ impl Connection {
 
     /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).
     pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
-        let key = self.path().key;
+        let key = self.path().key();
         let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
-        let usual = self.path().rtt.pto_base() + delay;
+        let usual = self.path().rtt().pto_base() + delay;
         let pto = match self.begin(Operation::ProbeTimeout, (id, key)) {
             Some(pto) => self.bound_pto(key, usual, pto),
             None => usual,
@@ -157,7 +157,7 @@ impl Connection {
     }
 
     fn backoff(&mut self) -> u32 {
-        let backoff = self.path().backoff;
+        let backoff = self.path().backoff();
         let count = backoff.count();
         let factor = match self.begin(Operation::PtoBackoff, count) {
             Some(factor) => Backoff::bound(factor),
@@ -213,7 +213,7 @@ impl Connection {
             return self.detect_lost(now, id);
         }
         self.stats.probe_timeouts += 1;
-        self.path_mut().backoff.on_timeout();
+        self.path_mut().on_probe_timeout();
         // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
         let oldest = self.spaces[id].loss.oldest_ack_eliciting().take(2);
         let oldest: Vec<_> =
@@ -222,7 +222,7 @@ impl Connection {
         for (number, frames) in oldest {
             self.send_again(id, number, true, &frames);
         }
-        let count = self.path().backoff.count();
+        let count = self.path().backoff().count();
         // RFC 9002 s.6.2.4: one at least, two at most.
         let answer = self.begin(Operation::ProbeCount, (id, count));
         let probes = answer.unwrap_or(probes).clamp(1, 2);

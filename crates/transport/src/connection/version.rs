@@ -78,7 +78,7 @@ impl Connection {
         self.packets_before = self.stats.packets_received;
         let keys = self.start.initial_keys(self.side, version, self.ids.original_dcid());
         self.keys.install(SpaceId::Initial, keys);
-        self.path_mut().backoff.restart();
+        self.path_mut().restart_backoff();
         self.activity.restart(now);
         // The session, if there was one, is spent.
         self.reject_early(now);

@@ -21,7 +21,8 @@ use crate::connection::connection_ids::ConnectionIds;
 use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::packet_keys::PacketKeys;
-use crate::connection::path::{Path, PathKey, Paths};
+use crate::connection::path::Path;
+use crate::connection::paths::{PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
 use crate::connection::validation::Validation;
@@ -179,8 +180,14 @@ impl Connection {
         mut rng: StdRng,
     ) -> Connection {
         let seed = rng.random();
-        let path =
-            Path::new(now, PathKey(0), remote, &config, seed, Validation::new(ids.validated));
+        let path = Path::new(
+            now,
+            PathKey(0),
+            (remote, None),
+            &config,
+            seed,
+            Validation::new(ids.validated),
+        );
         Connection {
             side,
             version: start.original(),

@@ -130,6 +130,6 @@ impl Connection {
                 path.landed(packet.size.into());
             }
         }
-        self.path_mut().backoff.restart();
+        self.path_mut().restart_backoff();
     }
 }

@@ -60,7 +60,7 @@ impl Attacker {
         network.connect();
         // Until nothing is in flight.
         network.run_until(Duration::from_secs(10), |client, server| {
-            client.path().in_flight == 0 && server.path().in_flight == 0
+            client.path().in_flight() == 0 && server.path().in_flight() == 0
         });
         let (client, server, now) = network.into_ends();
         let (mut own, victim) = match side {
@@ -177,7 +177,7 @@ impl Connection {
     pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);
-        let (number, key) = (self.spaces[id].numbers.next(), self.path().key);
+        let (number, key) = (self.spaces[id].numbers.next(), self.path().key());
         self.space(id).numbers.take(number);
         let pad = if id == SpaceId::Initial { Padding::to(1200) } else { Padding::NONE };
         let open = self.begin_packet((id, number), key, &mut writer, pad);
