@@ -126,7 +126,9 @@ impl Standing {
         };
         let way = if self.by == "own" { "to" } else { "of" };
         let cached = if self.cached { ", from the cache" } else { "" };
-        let reason = self.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        // A peer's words, and what is wrong with a peer's bundle, may hold anything.
+        let reason = self.reason.as_ref().map(|why| format!(": {}", equic_quic::printable(why)));
+        let reason = reason.unwrap_or_default();
         format!("plugin {name} {way} {}: {}{cached}{reason}", self.peer, self.state)
     }
 }

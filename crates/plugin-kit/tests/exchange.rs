@@ -314,6 +314,33 @@ fn a_plugin_that_fails_is_taken_off_and_the_server_hears_of_it() {
     network.transfer(End::Server, 200_000, Duration::from_secs(60)).unwrap();
 }
 
+/// Every call stays within its budget; all of them together are more than the policy has for a second.
+#[test]
+fn plugins_of_a_peer_share_the_instructions_of_a_second() {
+    let seed = seed();
+    let text = "#include <equic_plugin.h>\nequic_u64 run(struct equic_update_rtt *call)\n\
+        { (void)call; for (volatile int at = 0; at < 5000; at++) {} return EQUIC_DONE; }";
+    let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("busy.c");
+    std::fs::write(&source, text).unwrap();
+    let manifest = "name = \"busy\"\nversion = \"1.0.0\"\nauthor = \"A test\"\nabi = 1\nsteps = 100000\n\
+        capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"run\"\n";
+    let bytes = pack(manifest, &object(&source, "busy"), None).unwrap();
+    let push = Arc::new(Push::new(&bytes).unwrap());
+    let run = |per_second: &str| {
+        let text = format!("anyone = [\"observe\"]\n[limits]\nsteps_per_second = {per_second}");
+        let policy = Policy::parse(&text).unwrap();
+        let pushes = |config: &mut ExchangeConfig| config.push = vec![push.clone()];
+        let takes = |config: &mut ExchangeConfig| config.policy = Some(policy);
+        let (mut network, server, _) = pushing(&link(), seed, pushes, takes);
+        network.transfer(End::Client, 300_000, Duration::from_secs(60)).unwrap();
+        network.pass(Duration::from_millis(200)).unwrap();
+        server.progress().pop()
+    };
+    assert_eq!(run("1000000000"), Some(Progress::Active));
+    let Some(Progress::Over(Status::Failed, why)) = run("200000") else { panic!("it still runs") };
+    assert!(why.contains("instructions of this second"), "{why}");
+}
+
 #[test]
 fn a_peer_that_knows_nothing_sees_nothing() {
     let seed = seed();

@@ -30,5 +30,5 @@ pub use class::{Class, Origin, Requires, class_of, class_of_setting};
 pub use key::{KeyError, PublicKey, SigningKey};
 pub use manifest::{ABI, Anchor, Frame, Manifest, ManifestError, Operation, Unfit, Version};
 pub use policy::{Author, Granted, Limits, Policy, PolicyError, Refusal, decide};
-pub use runtime::{Answer, Plugin, PluginError, Trace, Traced};
+pub use runtime::{Allowance, Answer, Plugin, PluginError, Trace, Traced};
 pub use sdk::header;

@@ -34,13 +34,21 @@ pub struct Limits {
     pub memory: usize,
     /// Instructions of a call.
     pub steps: u64,
+    /// Instructions in a second of all plugins that the peer of one connection has brought.
+    pub steps_per_second: u64,
     /// Frame types of its own.
     pub frames: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { code: 64 << 10, memory: 64 << 10, steps: 100_000, frames: 4 }
+        Limits {
+            code: 64 << 10,
+            memory: 64 << 10,
+            steps: 100_000,
+            steps_per_second: 50_000_000,
+            frames: 4,
+        }
     }
 }
 
@@ -191,6 +199,10 @@ pub enum Refusal {
         /// Most that the policy allows, in the same unit.
         limit: u64,
     },
+    /// It has frames that are not acknowledged, and so are held back by no congestion window (RFC 9002 s.2): a peer's
+    /// plugin could send without end.
+    #[error("its frames of type {0:#x} are not ack-eliciting, which a peer's plugin's have to be")]
+    Silent(u64),
     /// The policy lets nobody's plugins run, or not those of this author.
     #[error("the policy lets no plugin run that {}", author.map_or("nobody signed".to_owned(), |key| format!("{key} signed")))]
     NotAccepted {
@@ -249,6 +261,9 @@ pub fn decide(
     if let Origin::Peer = origin {
         accepted(bundle, policy)?;
         sizes(manifest, bundle.code().len(), &policy.limits)?;
+        if let Some(own) = manifest.frames.iter().find(|own| !own.ack_eliciting) {
+            return Err(Refusal::Silent(own.frame_type));
+        }
     }
     for (what, class) in manifest.uses() {
         granted(what, class, bundle.author(), origin, policy)?;

@@ -162,6 +162,19 @@ fn time_size_and_abi() {
     }
 }
 
+/// Packets of frames that are not acknowledged are in no congestion window: a peer's plugin could send without end.
+#[test]
+fn frames_of_a_peer_are_acknowledged() {
+    let anyone = policy(r#"anyone = ["observe", "frames"]"#);
+    let frames = |eliciting| {
+        let frames = format!("[[frames]]\ntype = 0x1f00\nack-eliciting = {eliciting}\n");
+        manifest(r#""observe", "frames""#, "", &frames)
+    };
+    assert!(peers(&anyone, &frames(true), None).is_ok());
+    assert_eq!(peers(&anyone, &frames(false), None), Err(Refusal::Silent(0x1f00)));
+    assert!(of(Origin::Own, &anyone, &frames(false), None).is_ok());
+}
+
 /// A policy that cannot hold is not one that holds in part.
 #[test]
 fn policies_that_are_none() {

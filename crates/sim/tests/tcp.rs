@@ -133,8 +133,8 @@ fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
     (mean, (squares / (count - 1.0)).sqrt())
 }
 
-/// ns-3.44 takes 53.1 s with CUBIC, give or take 4.5, and 9.4 s with BBR; its NewReno grows by less than this
-/// one, and its LinuxReno by more (docs/simulator.md), so that 97.1 and 46.7 s are bounds.
+/// ns-3.44 takes 51.7 s with CUBIC and 47.2 s with LinuxReno (docs/simulator.md has the command), and 9.4 s with BBR;
+/// its NewReno, with 97.1 s, grows by less than this one, and LinuxReno by more, so that these are bounds.
 #[test]
 fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
     let lossy = link().loss_percent(1.0);
@@ -144,11 +144,11 @@ fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
         mean
     };
     let cubic = time(Algorithm::Cubic);
-    assert!((53.1 * 0.9..53.1 * 1.1).contains(&cubic), "{cubic} s");
+    assert!((51.7 * 0.9..51.7 * 1.1).contains(&cubic), "{cubic} s");
     let bbr = time(Algorithm::Bbr);
     assert!((9.4 * 0.9..9.4 * 1.1).contains(&bbr), "{bbr} s");
     let reno = time(Algorithm::NewReno);
-    assert!((46.7..97.1).contains(&reno), "{reno} s");
+    assert!((47.2..97.1).contains(&reno), "{reno} s");
 }
 
 /// A dumbbell with every kind of queue.

@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-plugin", &["equic-wire", "equic-transport", "equic-vm"]),
     (
         "equic-plugin-kit",
-        &["equic-wire", "equic-net", "equic-plugin", "equic-report", "equic-transport", "equic-vm"],
+        &["equic-wire", "equic-net", "equic-plugin", "equic-report", "equic-transport"],
     ),
     ("equic-tcp", &["equic-transport"]),
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),

@@ -15,7 +15,10 @@ impl Load for Bytecode {
             return Err("its frame types are not those that it was written with".to_owned());
         }
         let loaded =
-            Plugin::load(plugin.bundle, plugin.granted).and_then(|plugin| plugin.instantiate());
+            Plugin::load(plugin.bundle, plugin.granted).and_then(|loaded| match plugin.allowance {
+                Some(allowance) => loaded.instantiate_within(allowance.clone()),
+                None => loaded.instantiate(),
+            });
         loaded.map_err(|error| error.to_string())
     }
 }

@@ -12,6 +12,7 @@ use crate::bundle::{Bundle, BundleError, sha256};
 use crate::class::{Class, Origin};
 use crate::manifest::{Manifest, Version};
 use crate::policy::{Granted, Policy};
+use crate::runtime::Allowance;
 
 /// A plugin that may run: its bundle is the one that was offered, its signature right, and the policy lets it.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub struct Accepted<'a> {
     pub frame_types: &'a [u64],
     /// The side that brought it.
     pub origin: Origin,
+    /// Instructions that it shares with the peer's other plugins on the connection; none: it is the owner's.
+    pub allowance: Option<&'a Arc<Allowance>>,
 }
 
 /// A plugin as a hook, not attached yet.

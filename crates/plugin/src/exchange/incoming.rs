@@ -13,6 +13,7 @@ use crate::bundle::{Bundle, sha256};
 use crate::class::Origin;
 use crate::manifest::Version;
 use crate::policy::{Refusal, decide};
+use crate::runtime::Allowance;
 
 /// An offer that is not over.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub(super) struct Incoming {
     wants_due: BTreeMap<u64, usize>,
     /// Of each the latest.
     statuses_due: BTreeMap<u64, (Status, String)>,
+    /// Instructions of all plugins of the peer, once there is one.
+    allowance: Option<Arc<Allowance>>,
 }
 
 /// What is known of an offer: its hash, and the plugin's name once its manifest was read.
@@ -241,8 +244,14 @@ impl Incoming {
         if let Some(cache) = &config.cache {
             cache.put(&offered.offer.hash, bytes);
         }
-        let plugin =
-            Accepted { bundle: &bundle, granted: &granted, frame_types, origin: Origin::Peer };
+        let allowance = || Arc::new(Allowance::new(policy.limits.steps_per_second));
+        let plugin = Accepted {
+            bundle: &bundle,
+            granted: &granted,
+            frame_types,
+            origin: Origin::Peer,
+            allowance: Some(self.allowance.get_or_insert_with(allowance)),
+        };
         config.load.load(&plugin).map_err(|why| (Status::Failed, why))
     }
 

@@ -284,6 +284,7 @@ impl Exchange {
                 granted: &granted,
                 frame_types: &frame_types,
                 origin: Origin::Own,
+                allowance: None,
             };
             self.config.load.load(&plugin).ok()
         });

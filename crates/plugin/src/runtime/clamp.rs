@@ -31,6 +31,78 @@ pub(super) fn clamp(
             let count = inputs.first().copied().unwrap_or(0).min(DOUBLINGS);
             *answer = (*answer).max(1 << count);
         }
+        Operation::SetTimer => {
+            // RFC 9002 s.6.2.1: each probe timeout in a row waits twice as long. What is lost by then is no probe.
+            let sent = connection.get(Field::LastElicitingSent);
+            if sent == u64::MAX {
+                return;
+            }
+            let count = connection.get(Field::PtoCount).min(DOUBLINGS);
+            let wait = connection.get(Field::SmoothedRtt).saturating_mul(1 << count);
+            let soonest = sent.saturating_add(wait).min(connection.get(Field::LossTime));
+            *answer = (*answer).max(soonest);
+        }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use equic_transport::operation::Denied;
+
+    use super::*;
+    use crate::policy::Granted;
+
+    struct Fields(BTreeMap<u16, u64>);
+
+    impl Connection for Fields {
+        fn now(&self) -> u64 {
+            0
+        }
+
+        fn get(&self, field: Field) -> u64 {
+            self.0[&(field as u16)]
+        }
+
+        fn set(&mut self, field: Field, _: u64) -> Result<(), Denied> {
+            Err(Denied::ReadOnly(field))
+        }
+
+        fn queue_frame(&mut self, _: u64, _: u64) -> Result<(), Denied> {
+            Err(Denied::FrameType)
+        }
+
+        fn tell(&mut self, _: &[u8]) -> Result<(), Denied> {
+            Err(Denied::Full)
+        }
+
+        fn set_timer(&mut self, _: Option<u64>) {}
+    }
+
+    /// Moment of a plugin's timer that asks for `answer`, after so many probe timeouts.
+    fn timer(answer: u64, count: u64, loss_time: u64, class: Class) -> u64 {
+        let rights = Rights { reads: 0, sets: 0, granted: Granted::of([class].into_iter()) };
+        let fields = Fields(BTreeMap::from([
+            (Field::PtoCount as u16, count),
+            (Field::SmoothedRtt as u16, 10),
+            (Field::LastElicitingSent as u16, 1_000),
+            (Field::LossTime as u16, loss_time),
+        ]));
+        let mut outputs = [answer];
+        clamp(Operation::SetTimer, &[], &mut outputs, &fields, &rights);
+        outputs[0]
+    }
+
+    #[test]
+    fn probes_in_a_row_come_half_as_often_each() {
+        let none = u64::MAX;
+        assert_eq!(timer(0, 0, none, Class::Tune), 1_010);
+        assert_eq!(timer(0, 3, none, Class::Tune), 1_080);
+        assert_eq!(timer(0, 40, none, Class::Tune), 1_000 + (10 << DOUBLINGS));
+        assert_eq!(timer(5_000, 3, none, Class::Tune), 5_000, "later is no harm");
+        assert_eq!(timer(0, 3, 1_005, Class::Tune), 1_005, "a loss is found when it is one");
+        assert_eq!(timer(0, 3, none, Class::Raise), 0);
     }
 }

@@ -1,11 +1,13 @@
 //! A plugin on one connection: the transport's hook over a program with memory of its own.
 
 use std::io;
+use std::sync::Arc;
 
 use equic_transport::operation::{Bytes, Call, Decision, Hook, HookError, Host, Operation};
 use equic_vm::{Entry, HelperError, Region, Trap};
 
 use super::abi::{Abi, DEFAULT, DONE, MAX_BYTES, WORDS};
+use super::allowance::Allowance;
 use super::clamp::clamp;
 use super::trace::{Answer, Trace, Traced, printable};
 use super::view::Context;
@@ -20,6 +22,8 @@ pub(super) struct Instance {
     plugin: Plugin,
     machine: equic_vm::Instance<Abi>,
     trace: Option<Box<dyn Trace>>,
+    /// None: a call is bounded, and not how many there are.
+    allowance: Option<Arc<Allowance>>,
 }
 
 /// What a function returned, and what it cost.
@@ -29,9 +33,13 @@ struct Outcome {
 }
 
 impl Instance {
-    pub(super) fn new(plugin: &Plugin, trace: Option<Box<dyn Trace>>) -> io::Result<Instance> {
+    pub(super) fn new(
+        plugin: &Plugin,
+        trace: Option<Box<dyn Trace>>,
+        allowance: Option<Arc<Allowance>>,
+    ) -> io::Result<Instance> {
         let machine = plugin.inner.program.instantiate()?;
-        Ok(Instance { plugin: plugin.clone(), machine, trace })
+        Ok(Instance { plugin: plugin.clone(), machine, trace, allowance })
     }
 
     /// Runs a function that looks on.
@@ -72,7 +80,10 @@ impl Instance {
         for (place, word) in room.chunks_exact_mut(8).zip(values) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        let mut budget = inner.manifest.steps;
+        let steps = inner.manifest.steps;
+        let allowed = self.allowance.as_ref().map_or(steps, |all| all.left(host.now().as_nanos()));
+        let given = steps.min(allowed);
+        let mut budget = given;
         let (at, length) = match &call.bytes {
             Bytes::None => (0, 0),
             bytes => {
@@ -95,8 +106,13 @@ impl Instance {
             trace: self.trace.as_deref_mut(),
         };
         let arguments = [area, at, length, call.parameter, 0];
-        match self.machine.call(entry, arguments, &mut budget, &mut context) {
-            Ok(value) => Ok(Outcome { value, steps: inner.manifest.steps - budget }),
+        let result = self.machine.call(entry, arguments, &mut budget, &mut context);
+        if let Some(allowance) = &self.allowance {
+            allowance.spend(given - budget);
+        }
+        match result {
+            Ok(value) => Ok(Outcome { value, steps: given - budget }),
+            Err(trap) if given < steps => Err(used_up(call.operation, &trap)),
             Err(trap) => Err(trapped(call.operation, &trap)),
         }
     }
@@ -169,6 +185,13 @@ fn failed(error: HelperError) -> HookError {
 #[cold]
 fn wrong(operation: Operation, what: &str) -> HookError {
     HookError(format!("{operation}: it {what}"))
+}
+
+/// A call failed that had fewer instructions than its manifest says.
+#[cold]
+fn used_up(operation: Operation, trap: &Trap) -> HookError {
+    let what = "the peer's plugins have used up their instructions of this second";
+    HookError(printable(&format!("{operation}: {what}: {trap}"), MAX_REASON))
 }
 
 #[cold]

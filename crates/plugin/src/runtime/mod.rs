@@ -1,6 +1,7 @@
 //! Bytecode on the operations of one connection.
 //!
 //! * [`Plugin`], here: a bundle that was loaded, and where its functions belong; connections share it;
+//! * `allowance.rs`: how many instructions the plugins of a connection have in a second;
 //! * `abi.rs`: how a call looks to bytecode: its arguments, where words and bytes lie, which helpers there are;
 //! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
 //! * `helpers.rs`: what bytecode may ask for, and `view.rs` of whom;
@@ -8,6 +9,7 @@
 //! * `trace.rs`: every call, for who develops plugins.
 
 mod abi;
+mod allowance;
 mod clamp;
 mod helpers;
 mod instance;
@@ -30,6 +32,7 @@ use crate::policy::Granted;
 
 use abi::Abi;
 pub(crate) use abi::HELPERS;
+pub use allowance::Allowance;
 use instance::Instance;
 pub use trace::{Answer, Trace, Traced};
 
@@ -235,7 +238,16 @@ impl Plugin {
     /// # Errors
     /// [`PluginError::Memory`].
     pub fn instantiate(&self) -> Result<Loaded, PluginError> {
-        self.instantiate_with(None)
+        self.instantiate_with(None, None)
+    }
+
+    /// As [`Plugin::instantiate`], of a plugin that takes its instructions from `allowance`: if they are used up, it
+    /// has failed.
+    ///
+    /// # Errors
+    /// [`PluginError::Memory`].
+    pub fn instantiate_within(&self, allowance: Arc<Allowance>) -> Result<Loaded, PluginError> {
+        self.instantiate_with(None, Some(allowance))
     }
 
     fn attach_with(
@@ -243,12 +255,16 @@ impl Plugin {
         connection: &mut Connection,
         trace: Option<Box<dyn Trace>>,
     ) -> Result<HookId, PluginError> {
-        let Loaded { hook, points, frames } = self.instantiate_with(trace)?;
+        let Loaded { hook, points, frames } = self.instantiate_with(trace, None)?;
         Ok(connection.attach_with_frames(hook, &points, &frames)?)
     }
 
-    fn instantiate_with(&self, trace: Option<Box<dyn Trace>>) -> Result<Loaded, PluginError> {
-        let instance = Instance::new(self, trace)?;
+    fn instantiate_with(
+        &self,
+        trace: Option<Box<dyn Trace>>,
+        allowance: Option<Arc<Allowance>>,
+    ) -> Result<Loaded, PluginError> {
+        let instance = Instance::new(self, trace, allowance)?;
         Ok(Loaded { hook: Box::new(instance), points: self.points(), frames: self.frames() })
     }
 

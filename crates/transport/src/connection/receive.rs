@@ -495,12 +495,9 @@ impl Connection {
         let accepted = match (answer, frame) {
             (Some(accepted), _) => accepted,
             (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, &frame),
-            // A hook has parsed it and does not process it.
-            (None, None) => {
-                let code = TransportErrorCode::FRAME_ENCODING_ERROR;
-                self.fail(now, code, "a frame that nobody knows");
-                true
-            }
+            // A hook knows where it ends, and does not process it, or has failed at it and was taken off: it is
+            // skipped. An extension that fails takes no connection with it.
+            (None, None) => true,
         };
         self.end_with(Operation::ProcessFrame, frame_type, input, Bytes::In(bytes), accepted);
         Some(accepted)

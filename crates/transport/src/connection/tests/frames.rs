@@ -7,7 +7,9 @@ use equic_wire::TransportErrorCode;
 use super::early::{early_configs, visit};
 use super::operations::{STAMP, Stamps, always, doing, queue, stamp_length, with_stamps};
 use super::*;
-use crate::operation::{AttachError, Bytes, Decision, Denied, HookId, Operation, OwnFrame, Point};
+use crate::operation::{
+    AttachError, Bytes, Decision, Denied, HookError, HookId, Operation, OwnFrame, Point,
+};
 
 /// A STREAM frame with an end: what no hook may put into a packet.
 const STREAM: [u8; 6] = [0x0b, 0x00, 0x03, b'y', b'e', b's'];
@@ -351,4 +353,31 @@ fn places_of_hooks_are_given_again_and_their_names_are_not() {
         assert!(client.detach(new).is_some());
     }
     assert!(names.len() >= 132, "{}", names.len());
+}
+
+/// An extension that does not do its part takes no connection with it.
+#[test]
+fn a_frame_that_its_hook_does_not_process_is_skipped() {
+    for fails in [false, true] {
+        let mut network = Network::new(5, Faults::none());
+        network.on_server = Some(Box::new(move |server| {
+            let hook = doing(move |_, call, outputs| match call.operation {
+                Operation::ParseFrame => {
+                    outputs[0] = stamp_length(call);
+                    Ok(Decision::Done)
+                }
+                _ if fails => Err(HookError("it does not know what to do".into())),
+                _ => Ok(Decision::Default),
+            });
+            let of = |operation| Point::replace(operation).of_frame(STAMP);
+            let points = [of(Operation::ParseFrame), of(Operation::ProcessFrame)];
+            server.attach_with_frames(hook, &points, &[OwnFrame::new(STAMP)]).unwrap();
+        }));
+        network.connect();
+        let post = Arc::default();
+        queue(&mut network, &post, 0..1);
+        echo(&mut network, 10_000);
+        assert_eq!(post.lock().unwrap().acked, [0], "fails: {fails}");
+        assert!(network.closed().iter().all(Option::is_none), "{:?}", network.closed());
+    }
 }
