@@ -205,7 +205,7 @@ impl BuiltPacket<'_> {
         self.layout.protect(self.bytes, &mask)
     }
 
-    /// What the packet held, for when its fate is known.
+    /// The frames of the packet, to be remembered until it is acknowledged or lost.
     pub(super) fn into_frames(self) -> Vec<SentFrame> {
         self.frames
     }

@@ -164,6 +164,7 @@ impl Start {
     }
 
     /// Our transport parameters but for version_information, encoded.
+    #[cfg(any(test, feature = "qlog"))]
     pub(crate) fn declared(&self) -> &[u8] {
         &self.declared
     }
@@ -238,8 +239,8 @@ impl Start {
         self.session()
     }
 
-    /// What has come of a server's ClientHello while TLS does not have it; none: TLS has it. It is for the caller to
-    /// keep it again or to hand it to TLS.
+    /// The part of the ClientHello that a server has, while TLS does not have it; none: TLS has it. It is for the
+    /// caller to keep it again or to hand it to TLS.
     pub(crate) fn take_hello(&mut self) -> Option<Vec<u8>> {
         self.hello.take()
     }
